@@ -1,0 +1,204 @@
+//! What only many writers at once can show.
+//!
+//! Under contention a server may answer "unknown" to some writers; that is honest and allowed. The
+//! checks settle such answers by reading back, as every caller must.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use super::{Finding, Outcome, Suite, ensure, joined};
+use crate::{Error, Expect, Key, Store, Version};
+
+/// How often a writer that loses comes back before the store counts as unusable.
+const ATTEMPTS_MAX: usize = 2000;
+
+pub(super) async fn create_race(suite: &Suite) -> Outcome {
+    let folder = suite.folder("create-race");
+    let mut unknown = 0;
+    for round in 0..suite.options.rounds {
+        let key = folder.key(round.to_string())?;
+        unknown += one_winner(suite, &key, &Expect::Absent).await?.unknown;
+    }
+    Ok(tally(suite, unknown))
+}
+
+pub(super) async fn replace_race(suite: &Suite) -> Outcome {
+    let key = suite.folder("replace-race").key("object")?;
+    let mut version = suite
+        .store
+        .put(&key, "start".into(), &Expect::Absent)
+        .await?;
+    let mut unknown = 0;
+    for _ in 0..suite.options.rounds {
+        let race = one_winner(suite, &key, &Expect::Version(version)).await?;
+        unknown += race.unknown;
+        version = race.version;
+    }
+    Ok(tally(suite, unknown))
+}
+
+struct Race {
+    unknown: usize,
+    version: Version,
+}
+
+/// Lets every writer try the same write at the same moment. Two winners, or a winner whose value is not
+/// there afterwards, break the guarantee.
+async fn one_winner(suite: &Suite, key: &Key, expect: &Expect) -> Result<Race, Finding> {
+    let writers = suite.options.writers;
+    let start = Arc::new(Barrier::new(writers));
+    let mut tasks = JoinSet::new();
+    for writer in 0..writers {
+        let (store, key, expect) = (suite.store.clone(), key.clone(), expect.clone());
+        let start = start.clone();
+        tasks.spawn(async move {
+            let value = Bytes::from(format!("writer {writer}"));
+            start.wait().await;
+            (value.clone(), store.put(&key, value, &expect).await)
+        });
+    }
+
+    let (mut winners, mut unknown) = (Vec::new(), Vec::new());
+    while !tasks.is_empty() {
+        let (value, result) = joined(tasks.join_next().await);
+        match result {
+            Ok(version) => winners.push((value, version)),
+            Err(Error::Unknown { .. }) => unknown.push(value),
+            // Busy is an honest answer under contention, and nothing was written.
+            Err(Error::Conflict { .. } | Error::Unavailable { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    ensure(winners.len() <= 1, || {
+        format!("{} of {writers} racing writers won", winners.len())
+    })?;
+
+    let object = suite.store.get(key).await?;
+    match (winners.first(), object) {
+        (Some((value, version)), Some(object)) => {
+            ensure(object.value == *value && object.version == *version, || {
+                "the winner's value was overwritten by a loser".to_owned()
+            })?;
+            Ok(Race {
+                unknown: unknown.len(),
+                version: object.version,
+            })
+        }
+        (None, Some(object)) if unknown.contains(&object.value) => Ok(Race {
+            unknown: unknown.len(),
+            version: object.version,
+        }),
+        // Nobody won: legal only because everyone was told so or may yet land; try the round again
+        // alone, which must work now that nobody competes.
+        (None, _) => {
+            let version = suite.store.put(key, "alone".into(), expect).await?;
+            Ok(Race {
+                unknown: unknown.len(),
+                version,
+            })
+        }
+        (Some(_), None) => Err(Finding::Broken(
+            "the winner's value is not there".to_owned(),
+        )),
+    }
+}
+
+fn tally(suite: &Suite, unknown: usize) -> String {
+    let Suite { options, .. } = suite;
+    let settled = match unknown {
+        0 => String::new(),
+        count => format!(", {count} unknown answers settled by reading back"),
+    };
+    format!(
+        "{} races of {} writers, one winner each{settled}",
+        options.rounds, options.writers
+    )
+}
+
+/// Every writer adds to its own place in one shared object, by read, change, conditional write. At the
+/// end each place must hold exactly what its writer was told.
+pub(super) async fn increments(suite: &Suite) -> Outcome {
+    let writers = suite.options.writers;
+    let each = 4;
+    let key = suite.folder("increments").key("object")?;
+    suite
+        .store
+        .put(&key, encode(&vec![0; writers]), &Expect::Absent)
+        .await?;
+
+    let mut tasks = JoinSet::new();
+    for writer in 0..writers {
+        let (store, key) = (suite.store.clone(), key.clone());
+        tasks.spawn(async move {
+            for count in 1..=each {
+                raise(&*store, &key, writer, count).await?;
+            }
+            Ok::<_, Finding>(())
+        });
+    }
+    while !tasks.is_empty() {
+        joined(tasks.join_next().await)?;
+    }
+
+    let counts = read(&*suite.store, &key).await?.0;
+    ensure(counts.iter().all(|&count| count == each), || {
+        format!("{writers} writers added {each} each, the object holds {counts:?}")
+    })?;
+    Ok(format!(
+        "{writers} writers, {} increments, all there",
+        writers * each as usize
+    ))
+}
+
+/// Brings this writer's place to `count`, once.
+async fn raise(store: &dyn Store, key: &Key, writer: usize, count: u32) -> Result<(), Finding> {
+    for attempt in 0..ATTEMPTS_MAX {
+        let (mut counts, version) = read(store, key).await?;
+        // Also after an unknown answer: the write that was lost is recognised here, never repeated.
+        if counts[writer] == count {
+            return Ok(());
+        }
+        ensure(counts[writer] + 1 == count, || {
+            "an update was lost".to_owned()
+        })?;
+        counts[writer] = count;
+        match store
+            .put(key, encode(&counts), &Expect::Version(version))
+            .await
+        {
+            Ok(_) => return Ok(()),
+            Err(Error::Conflict { .. } | Error::Unknown { .. } | Error::Unavailable { .. }) => {
+                // Spread the losers out, each at its own pace, so that the race ends.
+                let pause = (attempt * 3 + writer * 7) % 40;
+                tokio::time::sleep(Duration::from_millis(pause as u64)).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Finding::Broken(format!(
+        "a writer lost {ATTEMPTS_MAX} times in a row"
+    )))
+}
+
+async fn read(store: &dyn Store, key: &Key) -> Result<(Vec<u32>, Version), Finding> {
+    let object = store.get(key).await?;
+    let object = object.ok_or_else(|| Finding::Broken("the object vanished".to_owned()))?;
+    let counts: Option<Vec<u32>> = std::str::from_utf8(&object.value)
+        .ok()
+        .and_then(|text| text.split(' ').map(|count| count.parse().ok()).collect());
+    let counts = counts.ok_or_else(|| Finding::Broken("a reader saw half a value".to_owned()))?;
+    Ok((counts, object.version))
+}
+
+fn encode(counts: &[u32]) -> Bytes {
+    counts
+        .iter()
+        .map(u32::to_string)
+        .collect::<Vec<_>>()
+        .join(" ")
+        .into()
+}

@@ -1,0 +1,13 @@
+//! The engines. [`open`](crate::open) chooses one by URL; each also has a constructor of its own.
+
+#[cfg(feature = "file")]
+pub mod file;
+pub mod memory;
+#[cfg(feature = "mysql")]
+pub mod mysql;
+#[cfg(feature = "object")]
+pub mod object;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;

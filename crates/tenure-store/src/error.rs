@@ -1,0 +1,132 @@
+//! Errors, named by what the caller can do next.
+
+use crate::Key;
+
+/// What lies behind an error: an engine's own error, without secrets.
+pub type Cause = Box<dyn std::error::Error + Send + Sync>;
+
+/// What became of a request that was not done.
+///
+/// `Display` says what happened and what became of the data; [`Error::hint`] what to do next; the
+/// engine's own words are in `source()`. None of them ever holds a password or key.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The object is not in the state that the write expected. Nothing was written. Read it again and
+    /// decide anew. If an earlier write of your own ended as `Unknown`, look for that one first.
+    #[error("{key} is not at the expected version, nothing was written")]
+    Conflict {
+        /// The object.
+        key: Key,
+    },
+
+    /// The answer to a write was lost: it may have been applied, or may yet be. Read back and look for
+    /// your own write in the value. Delete nothing and repeat nothing until you know.
+    #[error("the answer to a write of {key} was lost, it may or may not have been applied")]
+    Unknown {
+        /// The object.
+        key: Key,
+        /// How the answer was lost.
+        source: Cause,
+    },
+
+    /// The engine could not be reached or is too busy. Nothing was written. Try again after a while.
+    #[error("{doing} failed because the store is not available, nothing was written")]
+    Unavailable {
+        /// What was tried.
+        doing: String,
+        /// The engine's own words.
+        source: Cause,
+    },
+
+    /// The engine said no: rights, a missing bucket or database, a full disk. Nothing was written, and
+    /// trying again is of no use until someone acts.
+    #[error("{doing} was refused, nothing was written")]
+    Refused {
+        /// What was tried.
+        doing: String,
+        /// What to do about it.
+        hint: String,
+        /// The engine's own words.
+        source: Cause,
+    },
+
+    /// The request makes no sense on any engine: a bad key, URL or value. Nothing was sent.
+    #[error("{what}")]
+    Invalid {
+        /// What is wrong.
+        what: String,
+        /// What would be right.
+        hint: String,
+    },
+
+    /// What is stored is not what Tenure wrote. Nothing was changed.
+    #[error("{location} is damaged: {what}")]
+    Corrupt {
+        /// The object, file or row.
+        location: String,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+impl Error {
+    /// Whether the request certainly changed nothing.
+    #[must_use]
+    pub fn is_not_applied(&self) -> bool {
+        !matches!(self, Error::Unknown { .. })
+    }
+
+    /// What to do next, for people.
+    #[must_use]
+    pub fn hint(&self) -> &str {
+        match self {
+            Error::Conflict { .. } => "read the object again and decide anew",
+            Error::Unknown { .. } => {
+                "read the object back and look for this write before anything else"
+            }
+            Error::Unavailable { .. } => {
+                "check that the store is running and can be reached, then try again"
+            }
+            Error::Refused { hint, .. } | Error::Invalid { hint, .. } => hint,
+            Error::Corrupt { .. } => "restore it from a backup, or move it out of the way by hand",
+        }
+    }
+
+    pub(crate) fn invalid(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Error::Invalid {
+            what: what.into(),
+            hint: hint.into(),
+        }
+    }
+
+    pub(crate) fn unavailable(doing: impl Into<String>, source: impl Into<Cause>) -> Self {
+        Error::Unavailable {
+            doing: doing.into(),
+            source: source.into(),
+        }
+    }
+
+    pub(crate) fn refused(
+        doing: impl Into<String>,
+        hint: impl Into<String>,
+        source: impl Into<Cause>,
+    ) -> Self {
+        Error::Refused {
+            doing: doing.into(),
+            hint: hint.into(),
+            source: source.into(),
+        }
+    }
+
+    pub(crate) fn unknown(key: &Key, source: impl Into<Cause>) -> Self {
+        Error::Unknown {
+            key: key.clone(),
+            source: source.into(),
+        }
+    }
+
+    pub(crate) fn conflict(key: &Key) -> Self {
+        Error::Conflict { key: key.clone() }
+    }
+}

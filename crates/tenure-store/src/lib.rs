@@ -1,0 +1,244 @@
+//! One compare-and-swap contract on the storage people already have.
+//!
+//! Everything Tenure keeps is a small versioned object under a [`Key`]. [`Store`] is the whole
+//! contract, and every engine keeps all of it; [`conformance`] is the contract as a program, and
+//! `tenure store check URL` runs it on storage of your own before you trust it.
+//!
+//! ```
+//! use tenure_store::{Expect, Key, Store};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), tenure_store::Error> {
+//! let store = tenure_store::open("memory:").await?;
+//! let key = Key::new("demo/elections/default")?;
+//!
+//! let first = store.put(&key, "term 1".into(), &Expect::Absent).await?;
+//! store.put(&key, "term 2".into(), &Expect::Version(first.clone())).await?;
+//!
+//! // Whoever still holds the old version can change nothing any more.
+//! let late = store.put(&key, "term 1, late".into(), &Expect::Version(first)).await;
+//! assert!(matches!(late, Err(tenure_store::Error::Conflict { .. })));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is guaranteed
+//!
+//! - **Atomic.** Of any number of writers that expect the same version, at most one is done. A reader
+//!   sees a whole value, old or new, also when a writer is killed half way.
+//! - **Linearizable.** A read that starts after a write was done sees that write or a later one.
+//! - **Durable.** A write that is done survives a crash of the writer and of the engine, as far as the
+//!   engine promises it (the memory engine promises nothing).
+//! - **Versions never come back.** A [`Version`] names one write, even if a later write has the same
+//!   bytes and even if the object was deleted and made again in between. Object stores whose `ETag` is
+//!   a hash of the content get a stamp inside the object to make this so.
+//! - **Four ends.** A write ends as done, as [`Error::Conflict`], as refused (any other error, nothing
+//!   was applied) or as [`Error::Unknown`]. No engine repeats a conditional write on its own: a repeat
+//!   of a write that was applied, with its answer lost, would look like a conflict with someone else.
+//!
+//! # What is not guaranteed
+//!
+//! - After [`Error::Unknown`] a read that does not show the write proves nothing: the request may
+//!   still be on its way. Only a newer version at that key does.
+//! - A dropped `put` or `delete` future is an unknown outcome.
+//! - [`Hint`]s may be late, doubled or lost. Polling is the truth, hints are speed.
+//! - Keys form a tree, as folders do: do not make one key the folder of another (`a` and `a/b`);
+//!   engines differ in whether they allow it.
+//!
+//! # Clocks
+//!
+//! No clock of one host is compared with that of another. [`Object::age`] is a difference of two
+//! readings of the engine's own clock, and absent where the engine cannot tell.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+pub mod conformance;
+pub mod engine;
+mod error;
+mod key;
+mod open;
+#[cfg(any(feature = "file", feature = "object"))]
+mod stamp;
+mod version;
+mod watch;
+pub mod wrap;
+
+pub use error::{Cause, Error};
+pub use key::{KEY_BYTES_MAX, Key, Prefix, SEGMENT_BYTES_MAX};
+pub use open::open;
+pub use version::Version;
+pub use watch::{Hint, Watch};
+
+/// The largest value a store takes. Larger ones are refused before anything is sent.
+pub const VALUE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// The most entries one call of [`Store::list`] returns.
+pub const PAGE_ENTRIES_MAX: usize = 1000;
+
+/// Versioned objects with compare-and-swap writes. See the crate documentation for the guarantees.
+///
+/// Methods take `&self` and may be called from many tasks at once. A store is cheap to share as
+/// `Arc<dyn Store>`; opening a second one for the same URL gives an independent connection.
+#[async_trait]
+pub trait Store: std::fmt::Debug + Send + Sync + 'static {
+    /// Which engine this is, where it keeps its objects, and what it can do beyond the contract.
+    fn describe(&self) -> Description;
+
+    /// Reads an object; `None` if there is none. One request.
+    async fn get(&self, key: &Key) -> Result<Option<Object>, Error>;
+
+    /// Reads an object only if its version is no longer `version`: the cheap way to poll. One
+    /// request, which carries no value while nothing changes.
+    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error>;
+
+    /// Writes an object if `expect` holds at that very moment, and returns the new version. One
+    /// request, never repeated by the engine.
+    ///
+    /// [`Error::Unknown`] means that the write may have been applied, or may yet be: read back and
+    /// look for your own write in the value.
+    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error>;
+
+    /// Removes an object, whatever its version; an absent one is fine. Only for what is immutable or
+    /// dead: object stores have no conditional delete, so deleting something that others still
+    /// write would pull it from under them. To give something up, `put` a value that says so.
+    async fn delete(&self, key: &Key) -> Result<(), Error>;
+
+    /// Lists the objects under `prefix` in byte order of their keys, starting behind `after`, at most
+    /// [`PAGE_ENTRIES_MAX`] at a time.
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error>;
+
+    /// Hints that something under `prefix` may have changed, or `None` where the engine has no way to
+    /// tell and callers poll. Must be called within a tokio runtime. An engine may need a prefix of at
+    /// least two segments.
+    fn watch(&self, prefix: &Prefix) -> Option<Watch>;
+}
+
+/// What a [`Store::put`] expects to find.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expect {
+    /// No object at all.
+    Absent,
+    /// Exactly this version.
+    Version(Version),
+}
+
+/// An object as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// The bytes that were written.
+    pub value: Bytes,
+    /// Names the write that made this object what it is.
+    pub version: Version,
+    /// How long ago, at least, this version was written, on the engine's own clock; `None` where the
+    /// engine cannot say. Never more than the real age, so a lease cannot look older than it is.
+    pub age: Option<Duration>,
+}
+
+/// The answer of [`Store::get_if_changed`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// The version is still the one that was named.
+    Unchanged,
+    /// Another version is there now.
+    Changed(Object),
+    /// There is no object any more.
+    Missing,
+}
+
+/// One line of a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The object's key.
+    pub key: Key,
+    /// Its version when it was listed.
+    pub version: Version,
+}
+
+/// A part of a listing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Page {
+    /// In byte order of the keys.
+    pub entries: Vec<Entry>,
+    /// Whether there may be more behind the last entry: list again `after` its key.
+    pub more: bool,
+}
+
+/// What a store is: for status pages, logs and the conformance suite.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    /// `memory`, `file`, `s3`, `gcs`, `azure`, `postgres`, `mysql` or `sqlite`.
+    pub engine: &'static str,
+    /// Where the objects are, without user name, password or key: safe to print.
+    pub location: String,
+    /// What the engine can do beyond the contract.
+    pub capabilities: Capabilities,
+}
+
+/// What an engine can do beyond the contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// [`Object::age`] is known.
+    pub age: bool,
+    /// [`Store::watch`] gives hints.
+    pub hints: bool,
+    /// A write that is done survives the end of every process.
+    pub durable: bool,
+}
+
+/// Every object under `prefix`, page by page: one request per [`PAGE_ENTRIES_MAX`] entries.
+pub async fn list_all(store: &dyn Store, prefix: &Prefix) -> Result<Vec<Entry>, Error> {
+    let mut entries: Vec<Entry> = Vec::new();
+    loop {
+        let page = store
+            .list(prefix, entries.last().map(|entry| &entry.key))
+            .await?;
+        entries.extend(page.entries);
+        if !page.more {
+            return Ok(entries);
+        }
+    }
+}
+
+/// A value over the limit is the caller's mistake on every engine, and is told before any request.
+pub(crate) fn check_value(key: &Key, value: &[u8]) -> Result<(), Error> {
+    if value.len() <= VALUE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::Invalid {
+        what: format!(
+            "the value for {key} has {} bytes, the limit is {VALUE_BYTES_MAX}",
+            value.len()
+        ),
+        hint: "store less per object, or split it over several keys".to_owned(),
+    })
+}
+
+/// Shared stores are stores.
+#[async_trait]
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn describe(&self) -> Description {
+        (**self).describe()
+    }
+    async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
+        (**self).get(key).await
+    }
+    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
+        (**self).get_if_changed(key, version).await
+    }
+    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
+        (**self).put(key, value, expect).await
+    }
+    async fn delete(&self, key: &Key) -> Result<(), Error> {
+        (**self).delete(key).await
+    }
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        (**self).list(prefix, after).await
+    }
+    fn watch(&self, prefix: &Prefix) -> Option<Watch> {
+        (**self).watch(prefix)
+    }
+}

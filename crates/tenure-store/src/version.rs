@@ -1,0 +1,57 @@
+//! Versions: compared, never ordered and never looked into.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Names one write of one object. Two versions are equal exactly if they name the same write.
+#[derive(Clone)]
+pub struct Version {
+    tag: Arc<str>,
+    /// What the engine needs besides the tag to write conditionally. Google Cloud Storage compares
+    /// generations on a write but reports only ETags in a listing, so a version from there has none.
+    guard: Option<Arc<str>>,
+}
+
+impl Version {
+    /// For engines, also those outside this crate.
+    pub fn new(tag: impl Into<Arc<str>>) -> Self {
+        Self {
+            tag: tag.into(),
+            guard: None,
+        }
+    }
+
+    /// A version that carries what else the engine needs to write conditionally.
+    pub fn with_guard(tag: impl Into<Arc<str>>, guard: impl Into<Arc<str>>) -> Self {
+        Self {
+            tag: tag.into(),
+            guard: Some(guard.into()),
+        }
+    }
+
+    /// The engine's name for the write.
+    #[must_use]
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+
+    /// What [`Version::with_guard`] was given.
+    #[must_use]
+    pub fn guard(&self) -> Option<&str> {
+        self.guard.as_deref()
+    }
+}
+
+impl PartialEq for Version {
+    fn eq(&self, other: &Self) -> bool {
+        self.tag == other.tag
+    }
+}
+
+impl Eq for Version {}
+
+impl fmt::Debug for Version {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Version({})", self.tag)
+    }
+}

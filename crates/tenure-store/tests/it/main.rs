@@ -1,0 +1,3 @@
+//! Every engine keeps the whole contract, on the real server.
+
+mod memory;
