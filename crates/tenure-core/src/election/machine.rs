@@ -1,0 +1,1076 @@
+//! One process's part in one election.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::record::{Fence, Lease, LeaseState, RequestKind, Term, Writer};
+use crate::random::Random;
+use crate::session::observer::End;
+use crate::session::{Config, Holder};
+use crate::{Expect, Incarnation, Lineage, Moment, NodeId, Now, Read, Version, Written};
+
+/// The priority of a candidate that does not say: it tries at once.
+pub const PRIORITY_DEFAULT: u8 = 100;
+
+/// How much longer a candidate waits for each point of priority below the default.
+const HESITATION: Duration = Duration::from_millis(10);
+
+/// The machine. One request is in flight at most; the driver answers each with one input.
+#[derive(Debug, Clone)]
+pub struct Election {
+    config: Config,
+    random: Random,
+    me: Holder,
+    /// The priority of this candidate; `None` if it only observes.
+    stands: Option<u8>,
+    /// For the very first term, if this process makes it.
+    new_lineage: Lineage,
+    session_trusted_until: Moment,
+    seen: Seen,
+    /// The last lease that was seen, to go on from if it gets deleted.
+    last_lease: Option<(Lineage, Term)>,
+    /// The holder whose session is known to have ended.
+    ended: Option<(Incarnation, End, Moment)>,
+    watches: Option<Incarnation>,
+    phase: Phase,
+    in_flight: Option<Flight>,
+    /// When to look at the lease next.
+    due: Moment,
+    /// After a conflict or a lost answer nothing is written before the lease was read.
+    must_read: bool,
+    /// After a failure nothing is sent before then.
+    retry_from: Moment,
+    /// When to take the lease at the earliest: whoever gave it up leaves it to others for a while.
+    take_from: Moment,
+    /// The lease is to be given back for others to take.
+    stands_back: bool,
+    /// The start of the last look, or write, that showed the lease to be ours.
+    checked: Moment,
+    /// The term whose work has not ended yet.
+    working: Option<Term>,
+    /// The highest term this process was elected for: none is ever led twice.
+    led: Term,
+    /// Why the last term led here ended, for the history.
+    last_end: Option<EndReason>,
+    /// Who gets the lease when it is released.
+    hand_to: Option<Holder>,
+    /// How many leases were written, so that each differs.
+    writes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Seen {
+    Nothing,
+    Lease {
+        lease: Box<Lease>,
+        version: Version,
+        since: Moment,
+    },
+    Missing {
+        since: Moment,
+        fence: FenceSeen,
+    },
+    Unreadable {
+        version: Version,
+    },
+}
+
+/// What is known of the fence while the lease is missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum FenceSeen {
+    NotYet,
+    Missing,
+    Found(Fence),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    Following,
+    Installing {
+        term: Term,
+        since: Moment,
+        step: Install,
+    },
+    Leading {
+        term: Term,
+    },
+    Stopping {
+        term: Term,
+        reason: EndReason,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Install {
+    ReadFence,
+    WriteFence {
+        fence: Fence,
+        expect: Expect,
+    },
+    /// The fence is as high as our term: wait, then go on above it.
+    Wait {
+        until: Moment,
+        fence: Fence,
+    },
+    /// The fence stands at our term.
+    Raised {
+        lineage: Lineage,
+    },
+}
+
+#[derive(Debug, Clone)]
+enum Flight {
+    ReadLease { started: Moment },
+    WriteLease { started: Moment, lease: Box<Lease> },
+    ReadFence,
+    WriteFence { fence: Fence },
+}
+
+/// What happens to an election.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// Time has passed.
+    Wake,
+    /// The lease may have changed.
+    Hint,
+    /// The session is trusted until then.
+    Trusted(Moment),
+    /// The session is over: nothing is held any more.
+    SessionOver,
+    /// The session that holds the lease has ended.
+    HolderEnded(Incarnation, End),
+    /// The answer to [`Output::ReadLease`].
+    LeaseRead(Read<Lease>),
+    /// The answer to [`Output::WriteLease`].
+    LeaseWritten(Written),
+    /// The answer to [`Output::ReadFence`].
+    FenceRead(Read<Fence>),
+    /// The answer to [`Output::WriteFence`].
+    FenceWritten(Written),
+    /// All work of a term has ended, by itself or because it was told to stop.
+    WorkEnded(Term),
+    /// Be a candidate with this priority.
+    Stand(u8),
+    /// Only observe; resign if leading.
+    StandDown,
+    /// Give leadership up, and stand back for a while.
+    Resign,
+    /// Give leadership to this session.
+    Transfer(Holder),
+}
+
+/// What the driver is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Read the lease, only if it is no longer at the known version.
+    ReadLease {
+        /// The version that is known.
+        known: Option<Version>,
+    },
+    /// Write the lease.
+    WriteLease {
+        /// What to write.
+        lease: Box<Lease>,
+        /// What must be there.
+        expect: Expect,
+    },
+    /// Read the fence.
+    ReadFence,
+    /// Write the fence.
+    WriteFence {
+        /// What to write.
+        fence: Fence,
+        /// What must be there.
+        expect: Expect,
+    },
+    /// Watch this session and tell when it ends.
+    Watch(Holder),
+    /// Watch it no longer.
+    Forget(Incarnation),
+    /// Someone else leads, or nobody does.
+    Leader(Option<Leader>),
+    /// This process leads: start the work.
+    Elected {
+        /// The fencing token.
+        term: Term,
+        /// The row of terms that it belongs to.
+        lineage: Lineage,
+    },
+    /// Tell the work of this term to stop, and say when it has ended.
+    Stop {
+        /// The term.
+        term: Term,
+    },
+    /// The term is over: whatever still works is to be aborted.
+    Ended {
+        /// The term.
+        term: Term,
+        /// Why.
+        reason: EndReason,
+    },
+    /// Something that should not happen, for people.
+    Anomaly(Anomaly),
+}
+
+/// Who leads, as the lease says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leader {
+    /// The node.
+    pub node: NodeId,
+    /// The process.
+    pub incarnation: Incarnation,
+    /// The term.
+    pub term: Term,
+}
+
+/// Why a term ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EndReason {
+    /// This process gave it up.
+    Resigned,
+    /// Someone asked for it.
+    Requested {
+        /// Who.
+        by: NodeId,
+    },
+    /// Leadership goes to this node.
+    Transferred {
+        /// To whom.
+        to: NodeId,
+    },
+    /// The work ended by itself.
+    WorkEnded,
+    /// No renewal was confirmed in time.
+    Expired,
+    /// The session is over.
+    SessionOver,
+    /// Someone else has the lease.
+    LeaseTaken,
+    /// Someone deleted the lease.
+    LeaseDeleted,
+    /// The lease cannot be read.
+    LeaseDamaged,
+}
+
+/// Something that should not happen: people should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Anomaly {
+    /// The lease was deleted while the fence remembers this term.
+    LeaseMissing {
+        /// The highest term.
+        term: Term,
+    },
+    /// The lease is older than the fence: restored from a copy.
+    LeaseBehindFence {
+        /// The lease's term.
+        lease: Term,
+        /// The fence's term.
+        fence: Term,
+    },
+    /// The fence was deleted.
+    FenceMissing {
+        /// The lease's term.
+        term: Term,
+    },
+    /// The lease cannot be read by this version.
+    LeaseUnreadable,
+    /// The fence cannot be read by this version.
+    FenceUnreadable,
+}
+
+impl Election {
+    /// An election that this process observes; [`Input::Stand`] makes it a candidate. `new_lineage` is a
+    /// random id.
+    #[must_use]
+    pub fn new(config: Config, me: Holder, new_lineage: Lineage, now: Moment, seed: u64) -> Self {
+        Self {
+            config,
+            random: Random::from_seed(seed),
+            me,
+            stands: None,
+            new_lineage,
+            session_trusted_until: Moment::default(),
+            seen: Seen::Nothing,
+            last_lease: None,
+            ended: None,
+            watches: None,
+            phase: Phase::Following,
+            in_flight: None,
+            due: now,
+            must_read: false,
+            retry_from: now,
+            take_from: now,
+            stands_back: false,
+            checked: Moment::default(),
+            working: None,
+            led: Term::default(),
+            last_end: None,
+            hand_to: None,
+            writes: 0,
+        }
+    }
+
+    /// Until when this process may act as the leader; `None` if it does not lead.
+    #[must_use]
+    pub fn leads_until(&self) -> Option<(Term, Moment)> {
+        match self.phase {
+            Phase::Leading { term } | Phase::Stopping { term, .. } => {
+                Some((term, self.trusted_until()))
+            }
+            Phase::Following | Phase::Installing { .. } => None,
+        }
+    }
+
+    /// Whether the work of a term has not ended yet.
+    #[must_use]
+    pub fn is_working(&self) -> bool {
+        self.working.is_some()
+    }
+
+    /// Whether the write that is under way is one of the fence.
+    #[must_use]
+    pub(crate) fn writes_fence(&self) -> bool {
+        matches!(self.in_flight, Some(Flight::WriteFence { .. }))
+    }
+
+    /// Whether this process has nothing to give back: it may leave.
+    #[must_use]
+    pub fn holds_nothing(&self) -> bool {
+        self.phase == Phase::Following
+            && self.working.is_none()
+            && self.in_flight.is_none()
+            && !self.is_mine()
+    }
+
+    /// When the machine wants [`Input::Wake`] next.
+    #[must_use]
+    pub fn wake_at(&self) -> Moment {
+        let request_at = match self.in_flight {
+            Some(_) => Moment::NEVER,
+            None => self.due.min(self.wants_request_at()).max(self.retry_from),
+        };
+        let change_at = match &self.phase {
+            Phase::Following
+            | Phase::Installing {
+                step: Install::Wait { .. } | Install::Raised { .. },
+                ..
+            } => Moment::NEVER,
+            Phase::Installing { since, .. } => *since + self.config.ttl,
+            Phase::Leading { .. } => self.trusted_until() - self.config.grace,
+            Phase::Stopping { .. } => self.trusted_until(),
+        };
+        request_at.min(change_at)
+    }
+
+    /// Takes an input and says what to do about it.
+    #[must_use]
+    pub fn step(&mut self, now: Now, input: Input) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        match input {
+            Input::Wake => {}
+            Input::Hint => self.due = self.due.min(now.moment),
+            Input::Trusted(until) => self.session_trusted_until = until,
+            Input::SessionOver => {
+                self.session_trusted_until = Moment::default();
+                self.stands = None;
+                self.lose(EndReason::SessionOver, &mut outputs);
+            }
+            Input::HolderEnded(incarnation, end) => {
+                self.ended = Some((incarnation, end, now.moment));
+            }
+            Input::LeaseRead(read) => self.on_lease_read(now.moment, read, &mut outputs),
+            Input::LeaseWritten(written) => {
+                self.on_lease_written(now.moment, written, &mut outputs);
+            }
+            Input::FenceRead(read) => self.on_fence_read(now.moment, read, &mut outputs),
+            Input::FenceWritten(written) => self.on_fence_written(now.moment, &written),
+            Input::WorkEnded(term) => self.on_work_ended(now.moment, term, &mut outputs),
+            Input::Stand(priority) => self.stands = Some(priority),
+            Input::StandDown => {
+                self.stands = None;
+                self.stop(EndReason::Resigned, &mut outputs);
+            }
+            Input::Resign => self.stop(EndReason::Resigned, &mut outputs),
+            Input::Transfer(to) => self.transfer(to, &mut outputs),
+        }
+        self.on_time(now.moment, &mut outputs);
+        self.request(now, &mut outputs);
+        self.watch_holder(&mut outputs);
+        outputs
+    }
+
+    // ---- what is known ------------------------------------------------------------------------------
+
+    fn trusted_until(&self) -> Moment {
+        self.session_trusted_until
+            .min(self.checked + self.config.trust())
+    }
+
+    fn lease(&self) -> Option<(&Lease, &Version)> {
+        match &self.seen {
+            Seen::Lease { lease, version, .. } => Some((lease, version)),
+            _ => None,
+        }
+    }
+
+    /// Whether the lease, as last seen, is held by this very process.
+    fn is_mine(&self) -> bool {
+        let holder = self.lease().and_then(|(lease, _)| lease.holder());
+        holder.is_some_and(|holder| holder.incarnation == self.me.incarnation)
+    }
+
+    /// When a request other than a look at the lease is to be made.
+    fn wants_request_at(&self) -> Moment {
+        match &self.phase {
+            _ if self.must_read => Moment::NEVER,
+            Phase::Following if self.needs_fence() => Moment::default(),
+            Phase::Following if self.must_release() => Moment::default(),
+            Phase::Following => self.may_take_at(),
+            Phase::Installing {
+                step: Install::ReadFence | Install::WriteFence { .. },
+                ..
+            } => Moment::default(),
+            Phase::Installing {
+                step: Install::Wait { until, .. },
+                ..
+            } => *until,
+            Phase::Installing {
+                step: Install::Raised { .. },
+                ..
+            } => Moment::NEVER,
+            Phase::Leading { .. } | Phase::Stopping { .. } => Moment::NEVER,
+        }
+    }
+
+    /// A missing lease means nothing until the fence was seen.
+    fn needs_fence(&self) -> bool {
+        self.stands.is_some()
+            && matches!(
+                self.seen,
+                Seen::Missing {
+                    fence: FenceSeen::NotYet,
+                    ..
+                }
+            )
+    }
+
+    /// Whether the lease is still ours though no term of it is led, and is to be given back.
+    fn must_release(&self) -> bool {
+        let gives_up = self.stands.is_none() || self.stands_back || self.hand_to.is_some();
+        self.is_mine() && self.working.is_none() && gives_up
+    }
+
+    /// When this process may take the lease, as far as it knows today.
+    fn may_take_at(&self) -> Moment {
+        let Some(priority) = self.stands else {
+            return Moment::NEVER;
+        };
+        if self.working.is_some() {
+            return Moment::NEVER;
+        }
+        let hesitation = HESITATION * u32::from(PRIORITY_DEFAULT.saturating_sub(priority));
+        let free_from = match &self.seen {
+            Seen::Nothing | Seen::Unreadable { .. } => Moment::NEVER,
+            Seen::Lease { lease, since, .. } => match &lease.state {
+                LeaseState::Vacant => (*since + hesitation).max(self.take_from),
+                LeaseState::Reserved { candidate }
+                    if candidate.incarnation == self.me.incarnation =>
+                {
+                    *since
+                }
+                LeaseState::Reserved { candidate } => {
+                    (*since + candidate.ttl + hesitation).max(self.take_from)
+                }
+                // A term of our own that is over.
+                LeaseState::Held { holder, .. } if holder.incarnation == self.me.incarnation => {
+                    *since
+                }
+                LeaseState::Held { holder, .. } => match self.ended {
+                    Some((incarnation, _, at)) if incarnation == holder.incarnation => {
+                        (at + hesitation).max(self.take_from)
+                    }
+                    _ => Moment::NEVER,
+                },
+            },
+            Seen::Missing { since, fence } => match (fence, self.last_lease) {
+                (FenceSeen::NotYet, _) => Moment::NEVER,
+                (FenceSeen::Missing, None) => *since,
+                (FenceSeen::Missing, Some(_)) => *since + self.config.ttl,
+                (FenceSeen::Found(fence), _) => *since + self.config.ttl.max(fence.holder.ttl),
+            },
+        };
+        // Without a trusted session nothing is taken; the next heartbeat asks again.
+        if free_from < self.session_trusted_until {
+            free_from
+        } else {
+            Moment::NEVER
+        }
+    }
+
+    // ---- answers ------------------------------------------------------------------------------------
+
+    fn on_lease_read(&mut self, now: Moment, read: Read<Lease>, outputs: &mut Vec<Output>) {
+        let Some(Flight::ReadLease { started }) = self.in_flight.take() else {
+            return;
+        };
+        self.due = started + self.random.jitter(self.config.heartbeat);
+        if read == Read::Failed {
+            self.due = now;
+            self.back_off(now);
+            return;
+        }
+        self.must_read = false;
+        match read {
+            Read::Failed => {}
+            Read::Unchanged { .. } => self.on_lease(now, started, outputs),
+            Read::Found {
+                record, version, ..
+            } => {
+                self.see(now, record, version, outputs);
+                self.on_lease(now, started, outputs);
+            }
+            Read::Unreadable { version } => {
+                let seen = Seen::Unreadable { version };
+                if self.seen != seen {
+                    self.seen = seen;
+                    outputs.push(Output::Anomaly(Anomaly::LeaseUnreadable));
+                }
+                self.lose(EndReason::LeaseDamaged, outputs);
+            }
+            Read::Missing => {
+                if !matches!(self.seen, Seen::Missing { .. }) {
+                    self.seen = Seen::Missing {
+                        since: now,
+                        fence: FenceSeen::NotYet,
+                    };
+                    outputs.push(Output::Leader(None));
+                }
+                self.lose(EndReason::LeaseDeleted, outputs);
+            }
+        }
+    }
+
+    fn on_lease_written(&mut self, now: Moment, written: Written, outputs: &mut Vec<Output>) {
+        let Some(Flight::WriteLease { started, lease }) = self.in_flight.take() else {
+            return;
+        };
+        match written {
+            Written::Done(version) => {
+                self.see(now, *lease, version, outputs);
+                self.on_lease(now, started, outputs);
+                self.due = started + self.random.jitter(self.config.heartbeat);
+            }
+            Written::NotApplied => self.back_off(now),
+            // Someone else's write, or our own that landed: look.
+            Written::Conflict | Written::Unknown => {
+                self.must_read = true;
+                self.due = now;
+            }
+        }
+    }
+
+    /// The store failed: let it breathe.
+    fn back_off(&mut self, now: Moment) {
+        self.retry_from = now + self.random.jitter(self.config.retry());
+    }
+
+    fn see(&mut self, now: Moment, lease: Lease, version: Version, outputs: &mut Vec<Output>) {
+        if self.lease().is_some_and(|(_, known)| *known == version) {
+            return;
+        }
+        let leader = |lease: &Lease| {
+            lease.holder().map(|holder| Leader {
+                node: holder.node.clone(),
+                incarnation: holder.incarnation,
+                term: lease.term,
+            })
+        };
+        let before = self.lease().map(|(lease, _)| leader(lease));
+        let after = leader(&lease);
+        if before != Some(after.clone()) {
+            outputs.push(Output::Leader(after));
+        }
+        self.last_lease = Some((lease.lineage, lease.term));
+        self.seen = Seen::Lease {
+            lease: Box::new(lease),
+            version,
+            since: now,
+        };
+        if !self.is_mine() {
+            self.hand_to = None;
+            self.stands_back = false;
+        }
+    }
+
+    /// What the lease, known to have been so at some moment after `started`, means for this process.
+    fn on_lease(&mut self, now: Moment, started: Moment, outputs: &mut Vec<Output>) {
+        let Some((lease, _)) = self.lease() else {
+            return;
+        };
+        let (mine, lease_term, request) = (self.is_mine(), lease.term, lease.request.clone());
+        match &self.phase {
+            Phase::Following => {
+                // Also a write of ours whose answer was lost: it is recognised here, however late.
+                if mine && lease_term > self.led && self.stands.is_some() {
+                    self.checked = started;
+                    self.phase = Phase::Installing {
+                        term: lease_term,
+                        since: now,
+                        step: Install::ReadFence,
+                    };
+                }
+            }
+            Phase::Installing { term, .. } if mine && lease_term == *term => self.checked = started,
+            // Waiting above a fence that was too high: our own next lease.
+            Phase::Installing { .. } if mine => {
+                self.checked = started;
+                self.phase = Phase::Installing {
+                    term: lease_term,
+                    since: now,
+                    step: Install::ReadFence,
+                };
+            }
+            Phase::Leading { term } if mine && lease_term == *term => {
+                self.checked = started;
+                match request {
+                    None => {}
+                    Some(request) => match request.kind {
+                        RequestKind::Resign => {
+                            self.stop(EndReason::Requested { by: request.by }, outputs);
+                        }
+                        RequestKind::Transfer { to } => self.transfer(to, outputs),
+                    },
+                }
+            }
+            Phase::Stopping { term, .. } if mine && lease_term == *term => self.checked = started,
+            Phase::Installing { .. } | Phase::Leading { .. } | Phase::Stopping { .. } => {
+                self.lose(EndReason::LeaseTaken, outputs);
+            }
+        }
+    }
+
+    fn on_fence_read(&mut self, now: Moment, read: Read<Fence>, outputs: &mut Vec<Output>) {
+        let Some(Flight::ReadFence) = self.in_flight.take() else {
+            return;
+        };
+        if let Read::Unreadable { .. } = read {
+            outputs.push(Output::Anomaly(Anomaly::FenceUnreadable));
+        }
+        if let Read::Failed | Read::Unreadable { .. } | Read::Unchanged { .. } = read {
+            self.back_off(now);
+            return;
+        }
+        match &mut self.phase {
+            Phase::Following => self.on_fence_of_missing_lease(read, outputs),
+            Phase::Installing { .. } => self.on_fence_to_raise(now, read, outputs),
+            Phase::Leading { .. } | Phase::Stopping { .. } => {}
+        }
+    }
+
+    fn on_fence_of_missing_lease(&mut self, read: Read<Fence>, outputs: &mut Vec<Output>) {
+        let Seen::Missing { fence, .. } = &mut self.seen else {
+            return;
+        };
+        *fence = match read {
+            Read::Found { record, .. } => {
+                outputs.push(Output::Anomaly(Anomaly::LeaseMissing { term: record.term }));
+                FenceSeen::Found(record)
+            }
+            _ => FenceSeen::Missing,
+        };
+    }
+
+    fn on_fence_to_raise(&mut self, now: Moment, read: Read<Fence>, outputs: &mut Vec<Output>) {
+        let Phase::Installing { term, step, .. } = &mut self.phase else {
+            return;
+        };
+        let term = *term;
+        let lineage = self
+            .last_lease
+            .map_or(self.new_lineage, |(lineage, _)| lineage);
+        let raised = |lineage| Fence {
+            lineage,
+            term,
+            holder: self.me.clone(),
+        };
+        *step = match read {
+            Read::Found {
+                record, version, ..
+            } if record.term < term => Install::WriteFence {
+                fence: raised(record.lineage),
+                expect: Expect::Version(version),
+            },
+            Read::Found { record, .. }
+                if record.term == term && record.holder.incarnation == self.me.incarnation =>
+            {
+                Install::Raised {
+                    lineage: record.lineage,
+                }
+            }
+            Read::Found { record, .. } => {
+                outputs.push(Output::Anomaly(Anomaly::LeaseBehindFence {
+                    lease: term,
+                    fence: record.term,
+                }));
+                // Perhaps we have only been slow, and the lease is no longer ours.
+                self.due = now;
+                let wait = self.config.ttl.max(record.holder.ttl);
+                Install::Wait {
+                    until: now + wait,
+                    fence: record,
+                }
+            }
+            _ => {
+                if term > Term(1) {
+                    outputs.push(Output::Anomaly(Anomaly::FenceMissing { term }));
+                }
+                Install::WriteFence {
+                    fence: raised(lineage),
+                    expect: Expect::Absent,
+                }
+            }
+        };
+    }
+
+    fn on_fence_written(&mut self, now: Moment, written: &Written) {
+        let Some(Flight::WriteFence { fence }) = self.in_flight.take() else {
+            return;
+        };
+        if *written == Written::NotApplied {
+            self.back_off(now);
+        }
+        if let Phase::Installing { step, .. } = &mut self.phase {
+            *step = match written {
+                Written::Done(_) => Install::Raised {
+                    lineage: fence.lineage,
+                },
+                _ => Install::ReadFence,
+            };
+        }
+    }
+
+    fn on_work_ended(&mut self, now: Moment, term: Term, outputs: &mut Vec<Output>) {
+        if self.working != Some(term) {
+            return;
+        }
+        self.working = None;
+        let reason = match &self.phase {
+            Phase::Leading { .. } => EndReason::WorkEnded,
+            Phase::Stopping { reason, .. } => reason.clone(),
+            Phase::Following | Phase::Installing { .. } => return,
+        };
+        if reason != EndReason::Expired {
+            self.stand_back(now);
+        }
+        self.end(reason, outputs);
+    }
+
+    // ---- transitions --------------------------------------------------------------------------------
+
+    fn transfer(&mut self, to: Holder, outputs: &mut Vec<Output>) {
+        if to.incarnation == self.me.incarnation || !matches!(self.phase, Phase::Leading { .. }) {
+            return;
+        }
+        let reason = EndReason::Transferred {
+            to: to.node.clone(),
+        };
+        self.hand_to = Some(to);
+        self.stop(reason, outputs);
+    }
+
+    /// Leading goes over into stopping: the work is told, and trust goes on until it has ended.
+    fn stop(&mut self, reason: EndReason, outputs: &mut Vec<Output>) {
+        if let Phase::Leading { term } = self.phase {
+            self.phase = Phase::Stopping { term, reason };
+            outputs.push(Output::Stop { term });
+        }
+    }
+
+    /// Leaves the lease to others for a while.
+    fn stand_back(&mut self, now: Moment) {
+        self.take_from = now + self.config.stand_back;
+        self.stands_back = true;
+    }
+
+    /// The lease is no longer ours.
+    fn lose(&mut self, reason: EndReason, outputs: &mut Vec<Output>) {
+        self.hand_to = None;
+        self.end(reason, outputs);
+        self.phase = Phase::Following;
+    }
+
+    /// A term that was led is over, now.
+    fn end(&mut self, reason: EndReason, outputs: &mut Vec<Output>) {
+        if let Phase::Leading { term } | Phase::Stopping { term, .. } = self.phase {
+            self.last_end = Some(reason.clone());
+            self.phase = Phase::Following;
+            outputs.push(Output::Ended { term, reason });
+        }
+    }
+
+    /// What time alone brings about.
+    fn on_time(&mut self, now: Moment, outputs: &mut Vec<Output>) {
+        let trusted_until = self.trusted_until();
+        match &self.phase {
+            Phase::Following => {}
+            Phase::Installing {
+                term,
+                step: Install::Raised { lineage },
+                ..
+            } if now < trusted_until => {
+                let (term, lineage) = (*term, *lineage);
+                assert!(term > self.led, "a term is led once");
+                self.phase = Phase::Leading { term };
+                self.led = term;
+                self.working = Some(term);
+                outputs.push(Output::Elected { term, lineage });
+            }
+            // The lease was not seen to be ours for too long: look before counting as elected.
+            Phase::Installing {
+                step: Install::Raised { .. },
+                ..
+            } => {
+                if now >= self.checked + self.config.trust() {
+                    self.due = self.due.min(now);
+                }
+            }
+            Phase::Installing {
+                step: Install::Wait { .. },
+                ..
+            } => {}
+            Phase::Installing { term, since, .. } if now >= *since + self.config.ttl => {
+                // Cannot install: let someone else try. This term is never led.
+                self.led = *term;
+                self.phase = Phase::Following;
+                self.stand_back(now);
+            }
+            Phase::Installing { .. } => {}
+            Phase::Leading { .. } | Phase::Stopping { .. } if now >= trusted_until => {
+                self.end(EndReason::Expired, outputs);
+            }
+            Phase::Leading { .. } if now >= trusted_until - self.config.grace => {
+                self.stop(EndReason::Expired, outputs);
+            }
+            Phase::Leading { .. } | Phase::Stopping { .. } => {}
+        }
+    }
+
+    // ---- requests -----------------------------------------------------------------------------------
+
+    /// Sends the next request, if one is due and none is under way.
+    fn request(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        if self.in_flight.is_some() || now.moment < self.retry_from {
+            return;
+        }
+        if now.moment >= self.due {
+            let known = match &self.seen {
+                Seen::Lease { version, .. } | Seen::Unreadable { version } => Some(version.clone()),
+                Seen::Nothing | Seen::Missing { .. } => None,
+            };
+            self.in_flight = Some(Flight::ReadLease {
+                started: now.moment,
+            });
+            outputs.push(Output::ReadLease { known });
+            return;
+        }
+        if now.moment < self.wants_request_at() {
+            return;
+        }
+        match &self.phase {
+            Phase::Following if self.needs_fence() => self.read_fence(outputs),
+            Phase::Following if self.must_release() => self.release(now, outputs),
+            Phase::Following => {
+                let term = self.highest_known_term().next();
+                self.write_lease(now, term, self.held_by_me(now), self.why_ended(), outputs);
+            }
+            Phase::Installing {
+                step: Install::ReadFence,
+                ..
+            } => self.read_fence(outputs),
+            Phase::Installing {
+                step: Install::WriteFence { fence, expect },
+                ..
+            } => {
+                let (fence, expect) = (fence.clone(), expect.clone());
+                self.in_flight = Some(Flight::WriteFence {
+                    fence: fence.clone(),
+                });
+                outputs.push(Output::WriteFence { fence, expect });
+            }
+            Phase::Installing {
+                step: Install::Wait { fence, .. },
+                ..
+            } => {
+                let term = fence.term.next();
+                self.write_lease(now, term, self.held_by_me(now), "behind the fence", outputs);
+            }
+            Phase::Installing {
+                step: Install::Raised { .. },
+                ..
+            }
+            | Phase::Leading { .. }
+            | Phase::Stopping { .. } => {}
+        }
+    }
+
+    fn read_fence(&mut self, outputs: &mut Vec<Output>) {
+        self.in_flight = Some(Flight::ReadFence);
+        outputs.push(Output::ReadFence);
+    }
+
+    fn release(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        let Some((lease, _)) = self.lease() else {
+            return;
+        };
+        let term = lease.term;
+        let state = match &self.hand_to {
+            Some(candidate) => LeaseState::Reserved {
+                candidate: candidate.clone(),
+            },
+            None => LeaseState::Vacant,
+        };
+        let reason = self
+            .last_end
+            .as_ref()
+            .map_or("not installed".to_owned(), EndReason::to_string);
+        self.write_lease(now, term, state, &reason, outputs);
+    }
+
+    fn highest_known_term(&self) -> Term {
+        let last = self.last_lease.map_or(Term::default(), |(_, term)| term);
+        match &self.seen {
+            Seen::Missing {
+                fence: FenceSeen::Found(fence),
+                ..
+            } => last.max(fence.term),
+            _ => last,
+        }
+    }
+
+    /// Why the term before the one we take ended, for the history.
+    fn why_ended(&self) -> &'static str {
+        match self.ended {
+            _ if self.is_mine() => "expired",
+            Some((_, End::Gone, _)) => "left",
+            Some((_, End::Evicted, _)) => "evicted",
+            Some((_, End::Missing, _)) => "session missing",
+            None => "unknown",
+        }
+    }
+
+    fn held_by_me(&self, now: Now) -> LeaseState {
+        LeaseState::Held {
+            holder: self.me.clone(),
+            since: now.wall,
+        }
+    }
+
+    fn write_lease(
+        &mut self,
+        now: Now,
+        term: Term,
+        state: LeaseState,
+        reason: &str,
+        outputs: &mut Vec<Output>,
+    ) {
+        self.writes += 1;
+        let writer = Writer {
+            incarnation: self.me.incarnation,
+            counter: self.writes,
+        };
+        let (lease, expect) = match &self.seen {
+            Seen::Lease { lease, version, .. } => (
+                lease.next(term, state, reason, now.wall, writer),
+                Expect::Version(version.clone()),
+            ),
+            _ => {
+                let lineage = match &self.seen {
+                    Seen::Missing {
+                        fence: FenceSeen::Found(fence),
+                        ..
+                    } => fence.lineage,
+                    _ => self
+                        .last_lease
+                        .map_or(self.new_lineage, |(lineage, _)| lineage),
+                };
+                let lease = Lease {
+                    lineage,
+                    term,
+                    state,
+                    request: None,
+                    history: Vec::new(),
+                    writer,
+                };
+                (lease, Expect::Absent)
+            }
+        };
+        let lease = Box::new(lease);
+        self.in_flight = Some(Flight::WriteLease {
+            started: now.moment,
+            lease: lease.clone(),
+        });
+        outputs.push(Output::WriteLease { lease, expect });
+    }
+
+    /// Watches whoever holds the lease, while this process is a candidate.
+    fn watch_holder(&mut self, outputs: &mut Vec<Output>) {
+        let holder = self.lease().and_then(|(lease, _)| lease.holder());
+        let wanted = holder
+            .filter(|holder| self.stands.is_some() && holder.incarnation != self.me.incarnation)
+            .cloned();
+        let incarnation = wanted.as_ref().map(|holder| holder.incarnation);
+        if self.watches != incarnation {
+            outputs.extend(self.watches.map(Output::Forget));
+            outputs.extend(wanted.map(Output::Watch));
+            self.watches = incarnation;
+            self.ended = None;
+        }
+    }
+}
+
+impl fmt::Display for EndReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EndReason::Resigned => formatter.write_str("resigned"),
+            EndReason::Requested { by } => write!(formatter, "resigned, asked by {by}"),
+            EndReason::Transferred { to } => write!(formatter, "transferred to {to}"),
+            EndReason::WorkEnded => formatter.write_str("the work ended"),
+            EndReason::Expired => formatter.write_str("no renewal was confirmed in time"),
+            EndReason::SessionOver => formatter.write_str("the session is over"),
+            EndReason::LeaseTaken => formatter.write_str("someone else has the lease"),
+            EndReason::LeaseDeleted => formatter.write_str("the lease was deleted"),
+            EndReason::LeaseDamaged => formatter.write_str("the lease cannot be read"),
+        }
+    }
+}
+
+impl fmt::Display for Anomaly {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Anomaly::LeaseMissing { term } => {
+                write!(
+                    formatter,
+                    "the lease is missing although term {term} was installed; waiting a whole ttl before going on above it"
+                )
+            }
+            Anomaly::LeaseBehindFence { lease, fence } => {
+                write!(
+                    formatter,
+                    "the lease is at term {lease} but term {fence} was installed; waiting a whole ttl before going on above it"
+                )
+            }
+            Anomaly::FenceMissing { term } => {
+                write!(
+                    formatter,
+                    "the fence is missing at term {term}; making it again"
+                )
+            }
+            Anomaly::LeaseUnreadable => {
+                formatter.write_str("the lease cannot be read by this version; leaving it alone")
+            }
+            Anomaly::FenceUnreadable => {
+                formatter.write_str("the fence cannot be read by this version; leaving it alone")
+            }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Lease and fence as they are stored.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::{self, RecordError};
+use crate::session::Holder;
+use crate::{Incarnation, Lineage, NodeId, Wall};
+
+/// How many past terms a lease remembers.
+const HISTORY_MAX: usize = 20;
+
+/// One tenure of one leader; its number only grows.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Term(pub u64);
+
+/// The lease, at `<namespace>/elections/<name>`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Copied from the fence, to restore it if it gets lost.
+    pub lineage: Lineage,
+    /// The current term, or the last one while nobody leads.
+    pub term: Term,
+    /// Who leads.
+    pub state: LeaseState,
+    /// What someone asks of the holder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Request>,
+    /// The last terms that ended, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<PastTerm>,
+    /// Makes every write differ from every other, so that each can be recognised.
+    pub writer: Writer,
+}
+
+/// Who leads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeaseState {
+    /// This session leads, or is about to.
+    Held {
+        /// The session.
+        holder: Holder,
+        /// When the term began, for people.
+        since: Wall,
+    },
+    /// Nobody; any candidate may take it.
+    Vacant,
+    /// Nobody; this session may take it, and for its ttl nobody else.
+    Reserved {
+        /// The session.
+        candidate: Holder,
+    },
+}
+
+/// What someone asks of the holder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// What is asked.
+    pub kind: RequestKind,
+    /// Who asks, for people.
+    pub by: NodeId,
+}
+
+/// What can be asked of the holder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RequestKind {
+    /// Let someone else lead.
+    Resign,
+    /// Let this session lead.
+    Transfer {
+        /// The session.
+        to: Holder,
+    },
+}
+
+/// A term that has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastTerm {
+    /// Its number.
+    pub term: Term,
+    /// Who led.
+    pub node: NodeId,
+    /// Which process.
+    pub incarnation: Incarnation,
+    /// When it began, on the leader's clock.
+    pub since: Wall,
+    /// When its end was written, on the writer's clock.
+    pub until: Wall,
+    /// Why it ended.
+    pub reason: String,
+}
+
+/// Names one write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Writer {
+    /// Whose write.
+    pub incarnation: Incarnation,
+    /// Which of its writes.
+    pub counter: u64,
+}
+
+/// The fence, at `<namespace>/fences/<name>`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fence {
+    /// The row of terms that this one belongs to.
+    pub lineage: Lineage,
+    /// The highest term ever installed.
+    pub term: Term,
+    /// Who installed it.
+    pub holder: Holder,
+}
+
+impl Lease {
+    /// One line of JSON.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        record::encode(self)
+    }
+
+    /// Reads a stored lease.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        record::decode(bytes)
+    }
+
+    /// The session that holds the lease.
+    #[must_use]
+    pub fn holder(&self) -> Option<&Holder> {
+        match &self.state {
+            LeaseState::Held { holder, .. } => Some(holder),
+            LeaseState::Vacant | LeaseState::Reserved { .. } => None,
+        }
+    }
+
+    /// The same lease with a request to its holder; `None` if nobody holds it.
+    #[must_use]
+    pub fn with_request(&self, request: Request, writer: Writer) -> Option<Self> {
+        self.holder()?;
+        Some(Self {
+            request: Some(request),
+            writer,
+            ..self.clone()
+        })
+    }
+
+    /// The next lease: another state, no request, and, if a term was under way, one more in the history.
+    #[must_use]
+    pub(crate) fn next(
+        &self,
+        term: Term,
+        state: LeaseState,
+        reason: &str,
+        at: Wall,
+        writer: Writer,
+    ) -> Self {
+        let mut history = self.history.clone();
+        if let LeaseState::Held { holder, since } = &self.state {
+            history.push(PastTerm {
+                term: self.term,
+                node: holder.node.clone(),
+                incarnation: holder.incarnation,
+                since: *since,
+                until: at,
+                reason: reason.to_owned(),
+            });
+            let surplus = history.len().saturating_sub(HISTORY_MAX);
+            history.drain(..surplus);
+        }
+        Self {
+            lineage: self.lineage,
+            term,
+            state,
+            request: None,
+            history,
+            writer,
+        }
+    }
+}
+
+impl Fence {
+    /// One line of JSON.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        record::encode(self)
+    }
+
+    /// Reads a stored fence.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        record::decode(bytes)
+    }
+}
+
+impl Term {
+    /// The next term.
+    #[must_use]
+    pub(crate) fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn holder(node: &str) -> Holder {
+        Holder {
+            node: NodeId::new(node).unwrap(),
+            incarnation: Incarnation(0xa),
+            ttl: Duration::from_secs(10),
+        }
+    }
+
+    fn lease() -> Lease {
+        Lease {
+            lineage: Lineage(1),
+            term: Term(3),
+            state: LeaseState::Held {
+                holder: holder("web-1"),
+                since: Wall(5),
+            },
+            request: None,
+            history: Vec::new(),
+            writer: Writer {
+                incarnation: Incarnation(0xa),
+                counter: 9,
+            },
+        }
+    }
+
+    #[test]
+    fn the_stored_forms_are_stable() {
+        let text = r#"{"format":1,"lineage":"00000000000000000000000000000001","term":3,"state":{"held":{"holder":{"node":"web-1","incarnation":"0000000000000000000000000000000a","ttl_ms":10000},"since":5}},"writer":{"incarnation":"0000000000000000000000000000000a","counter":9}}"#;
+        assert_eq!(String::from_utf8(lease().encode()).unwrap(), text);
+        assert_eq!(Lease::decode(text.as_bytes()).unwrap(), lease());
+        let fence = Fence {
+            lineage: Lineage(1),
+            term: Term(3),
+            holder: holder("web-1"),
+        };
+        assert_eq!(Fence::decode(&fence.encode()).unwrap(), fence);
+    }
+
+    #[test]
+    fn history_keeps_the_last_terms_only() {
+        let mut lease = lease();
+        for _ in 0..30 {
+            let state = lease.state.clone();
+            lease = lease.next(lease.term.next(), state, "evicted", Wall(6), lease.writer);
+        }
+        assert_eq!(lease.history.len(), HISTORY_MAX);
+        assert_eq!(lease.history.last().unwrap().term, Term(32));
+    }
+}

@@ -1,0 +1,25 @@
+//! The pure core of Tenure: state machines that decide, and the records they decide about.
+//!
+//! Nothing here waits, reads a clock, rolls dice or touches storage. A driver takes an input, calls
+//! `step`, carries out the outputs and sleeps until `wake_at`. That makes every decision testable from
+//! text and searchable by a model checker, on the very code that runs in production.
+//!
+//! - [`session`]: a process's liveness, the only thing that is ever renewed.
+//! - [`election`]: who leads, as a lease that is written only when leadership changes.
+//! - [`node`]: one process's session, what it observes of others, and its elections, as one machine.
+//!
+//! Read [`session`] first, then [`election`]: their module texts are the protocol.
+
+pub mod election;
+mod io;
+mod name;
+pub mod node;
+mod random;
+mod record;
+pub mod session;
+mod time;
+
+pub use io::{Expect, Read, Version, Written};
+pub use name::{ElectionName, Incarnation, Lineage, NameError, Namespace, NodeId};
+pub use record::RecordError;
+pub use time::{Moment, Now, Wall};

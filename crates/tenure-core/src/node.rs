@@ -1,0 +1,629 @@
+//! One process's part in a namespace: its session, what it observes of others, and its elections.
+//!
+//! A [`Node`] is one incarnation. When its session is over, all work stops, everything is given back as
+//! far as the store allows, and the driver starts a new one.
+//!
+//! Requests carry a ticket; the driver gives the answer back with it, once, also if it has given up
+//! waiting (a lost answer is an answer). Requests of different parts run at the same time, those of one
+//! part one after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::election::machine::{self as election, Anomaly, EndReason, Leader};
+use crate::election::{Election, Fence, Lease, Term};
+use crate::session::machine as session;
+use crate::session::record::About;
+use crate::session::{Config, Holder, Observer, Record, Session, observer};
+use crate::{ElectionName, Expect, Incarnation, Lineage, Moment, Now, Read, Version, Written};
+
+/// The machine.
+#[derive(Debug, Clone)]
+pub struct Node {
+    config: Config,
+    me: Holder,
+    seed: u64,
+    about: About,
+    session: Session,
+    observer: Observer,
+    elections: BTreeMap<ElectionName, Election>,
+    /// Which elections wait for which session to end.
+    watchers: BTreeMap<Incarnation, BTreeSet<ElectionName>>,
+    /// Where the answer to each request goes.
+    pending: BTreeMap<Ticket, Route>,
+    tickets: u64,
+    finishing: Option<Finishing>,
+}
+
+/// Names a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+#[derive(Debug, Clone)]
+enum Route {
+    Session,
+    Observer(Incarnation),
+    Election(ElectionName),
+}
+
+/// Everything is to be given back; the session leaves when it has been, or when it takes too long.
+#[derive(Debug, Clone, Copy)]
+struct Finishing {
+    give_up_at: Moment,
+    left: bool,
+}
+
+/// What happens to a node.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// Time has passed, or the process has just started.
+    Wake,
+    /// The answer to a request.
+    Answer(Ticket, Answer),
+    /// Take part in an election: as a candidate with a priority, or as an observer. The lineage is a
+    /// random id, for an election that has never been held.
+    Join {
+        /// Which.
+        election: ElectionName,
+        /// The priority; `None` to observe.
+        priority: Option<u8>,
+        /// For the first term ever.
+        new_lineage: Lineage,
+    },
+    /// Give leadership of an election up.
+    Resign(ElectionName),
+    /// Give leadership of an election to this session.
+    Transfer(ElectionName, Holder),
+    /// All work of a term has ended.
+    WorkEnded(ElectionName, Term),
+    /// This lease may have changed.
+    Hint(ElectionName),
+    /// Anything may have changed.
+    HintAll,
+    /// The process says something new of itself.
+    Labels(About),
+    /// Give everything back and go.
+    Leave,
+}
+
+/// What the driver is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Ask the store, and give the answer back with the ticket.
+    Request {
+        /// Names the request.
+        ticket: Ticket,
+        /// What to ask.
+        request: Request,
+        /// When the answer counts as lost.
+        within: Duration,
+    },
+    /// Tell whoever wants to know.
+    Event(Event),
+}
+
+/// A request to the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Read a session.
+    ReadSession {
+        /// Whose.
+        holder: Holder,
+        /// Only if it is no longer at this version.
+        known: Option<Version>,
+    },
+    /// Write a session: the own one, or one that is evicted.
+    WriteSession {
+        /// What to write.
+        record: Box<Record>,
+        /// What must be there.
+        expect: Expect,
+    },
+    /// Read a lease.
+    ReadLease {
+        /// Of which election.
+        election: ElectionName,
+        /// Only if it is no longer at this version.
+        known: Option<Version>,
+    },
+    /// Write a lease.
+    WriteLease {
+        /// Of which election.
+        election: ElectionName,
+        /// What to write.
+        lease: Box<Lease>,
+        /// What must be there.
+        expect: Expect,
+    },
+    /// Read a fence.
+    ReadFence {
+        /// Of which election.
+        election: ElectionName,
+    },
+    /// Write a fence.
+    WriteFence {
+        /// Of which election.
+        election: ElectionName,
+        /// What to write.
+        fence: Fence,
+        /// What must be there.
+        expect: Expect,
+    },
+}
+
+/// The answer to a request, of its kind.
+#[derive(Debug, Clone)]
+pub enum Answer {
+    /// To a write.
+    Written(Written),
+    /// To [`Request::ReadSession`].
+    Session(Read<Record>),
+    /// To [`Request::ReadLease`].
+    Lease(Read<Lease>),
+    /// To [`Request::ReadFence`].
+    Fence(Read<Fence>),
+}
+
+/// What whoever runs the node should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The session stands and is trusted until then.
+    Trusted {
+        /// The end of trust.
+        until: Moment,
+    },
+    /// The session is over: all work stops.
+    Over {
+        /// Why.
+        reason: session::Reason,
+    },
+    /// Nothing more will come from this incarnation.
+    Left,
+    /// Another session was found to have ended.
+    SessionEnded {
+        /// Whose.
+        incarnation: Incarnation,
+        /// How.
+        end: observer::End,
+    },
+    /// Someone leads an election, or nobody does.
+    Leader {
+        /// Which.
+        election: ElectionName,
+        /// Who.
+        leader: Option<Leader>,
+    },
+    /// This process leads: start the work.
+    Elected {
+        /// Which election.
+        election: ElectionName,
+        /// The fencing token.
+        term: Term,
+        /// The row of terms that it belongs to.
+        lineage: Lineage,
+    },
+    /// Tell the work of this term to stop, and say when it has ended.
+    Stop {
+        /// Which election.
+        election: ElectionName,
+        /// The term.
+        term: Term,
+    },
+    /// The term is over: abort what still works, and say when it has ended.
+    Ended {
+        /// Which election.
+        election: ElectionName,
+        /// The term.
+        term: Term,
+        /// Why.
+        reason: EndReason,
+    },
+    /// Something that should not happen.
+    Anomaly {
+        /// In which election.
+        election: ElectionName,
+        /// What.
+        anomaly: Anomaly,
+    },
+}
+
+impl Node {
+    /// A node that has not joined yet; the first [`Input::Wake`] starts it.
+    #[must_use]
+    pub fn new(config: Config, me: Holder, about: About, now: Now, seed: u64) -> Self {
+        Self {
+            session: Session::new(config.clone(), &me, about.clone(), now, seed),
+            observer: Observer::new(config.clone(), me.node.clone(), seed ^ 1),
+            config,
+            me,
+            seed,
+            about,
+            elections: BTreeMap::new(),
+            watchers: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            tickets: 0,
+            finishing: None,
+        }
+    }
+
+    /// The election in which this process leads until then, checked at use.
+    #[must_use]
+    pub fn leads_until(&self, election: &ElectionName) -> Option<(Term, Moment)> {
+        self.elections.get(election)?.leads_until()
+    }
+
+    /// Until when the session is trusted.
+    #[must_use]
+    pub fn trusted_until(&self) -> Moment {
+        self.session.trusted_until()
+    }
+
+    /// When the machine wants [`Input::Wake`] next.
+    #[must_use]
+    pub fn wake_at(&self) -> Moment {
+        let elections = self.elections.values().map(Election::wake_at);
+        let finishing = self.finishing.filter(|finishing| !finishing.left);
+        let give_up = finishing.map_or(Moment::NEVER, |finishing| finishing.give_up_at);
+        let parts = [self.session.wake_at(), self.observer.wake_at(), give_up];
+        elections
+            .chain(parts)
+            .min()
+            .expect("there are always three")
+    }
+
+    /// Takes an input and says what to do about it.
+    #[must_use]
+    pub fn step(&mut self, now: Now, input: Input) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        match input {
+            Input::Wake => self.wake(now, &mut outputs),
+            Input::Answer(ticket, answer) => self.on_answer(now, ticket, answer, &mut outputs),
+            Input::Join {
+                election,
+                priority,
+                new_lineage,
+            } => {
+                self.join(now, &election, priority, new_lineage, &mut outputs);
+            }
+            Input::Resign(election) => {
+                self.step_election(now, &election, election::Input::Resign, &mut outputs);
+            }
+            Input::Transfer(election, to) => {
+                self.step_election(now, &election, election::Input::Transfer(to), &mut outputs);
+            }
+            Input::WorkEnded(election, term) => {
+                self.step_election(
+                    now,
+                    &election,
+                    election::Input::WorkEnded(term),
+                    &mut outputs,
+                );
+            }
+            Input::Hint(election) => {
+                self.step_election(now, &election, election::Input::Hint, &mut outputs);
+            }
+            Input::HintAll => self.step_elections(now, &election::Input::Hint, &mut outputs),
+            Input::Labels(about) => {
+                self.about = About {
+                    stands: std::mem::take(&mut self.about.stands),
+                    ..about
+                };
+                self.tell_about(now, &mut outputs);
+            }
+            Input::Leave => {
+                self.finish(now.moment);
+                self.step_elections(now, &election::Input::StandDown, &mut outputs);
+            }
+        }
+        self.leave_when_free(now, &mut outputs);
+        outputs
+    }
+
+    fn wake(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        // The session first: whether it is over decides what the elections may do.
+        self.step_session(now, session::Input::Wake, outputs);
+        self.step_observer(now, observer::Input::Wake, outputs);
+        let due: Vec<ElectionName> = self
+            .elections
+            .iter()
+            .filter(|(_, election)| election.wake_at() <= now.moment)
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in due {
+            self.step_election(now, &name, election::Input::Wake, outputs);
+        }
+    }
+
+    fn join(
+        &mut self,
+        now: Now,
+        name: &ElectionName,
+        priority: Option<u8>,
+        new_lineage: Lineage,
+        outputs: &mut Vec<Output>,
+    ) {
+        let seed = self.seed ^ (self.elections.len() as u64 + 2);
+        let trusted_until = self.session.trusted_until();
+        let (config, me) = (self.config.clone(), self.me.clone());
+        self.elections
+            .entry(name.clone())
+            .or_insert_with(|| Election::new(config, me, new_lineage, now.moment, seed));
+        self.step_election(now, name, election::Input::Trusted(trusted_until), outputs);
+        match priority {
+            Some(priority) => {
+                self.about.stands.insert(name.clone(), priority);
+                self.step_election(now, name, election::Input::Stand(priority), outputs);
+            }
+            None => {
+                self.about.stands.remove(name);
+                self.step_election(now, name, election::Input::StandDown, outputs);
+            }
+        }
+        self.tell_about(now, outputs);
+    }
+
+    fn tell_about(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        self.step_session(now, session::Input::About(self.about.clone()), outputs);
+    }
+
+    fn on_answer(&mut self, now: Now, ticket: Ticket, answer: Answer, outputs: &mut Vec<Output>) {
+        let Some(route) = self.pending.remove(&ticket) else {
+            return;
+        };
+        match (route, answer) {
+            (Route::Session, Answer::Written(written)) => {
+                self.step_session(now, session::Input::Written(written), outputs);
+            }
+            (Route::Session, Answer::Session(read)) => {
+                self.step_session(now, session::Input::Read(read), outputs);
+            }
+            (Route::Observer(incarnation), Answer::Session(read)) => {
+                self.step_observer(now, observer::Input::Read(incarnation, read), outputs);
+            }
+            (Route::Observer(incarnation), Answer::Written(written)) => {
+                self.step_observer(now, observer::Input::Evicted(incarnation, written), outputs);
+            }
+            (Route::Election(name), Answer::Lease(read)) => {
+                self.step_election(now, &name, election::Input::LeaseRead(read), outputs);
+            }
+            (Route::Election(name), Answer::Fence(read)) => {
+                self.step_election(now, &name, election::Input::FenceRead(read), outputs);
+            }
+            (Route::Election(name), Answer::Written(written)) => {
+                // The election knows which of its two objects it wrote.
+                let input = match self
+                    .elections
+                    .get(&name)
+                    .is_some_and(Election::writes_fence)
+                {
+                    true => election::Input::FenceWritten(written),
+                    false => election::Input::LeaseWritten(written),
+                };
+                self.step_election(now, &name, input, outputs);
+            }
+            (route, answer) => unreachable!("{route:?} was answered with {answer:?}"),
+        }
+    }
+
+    fn step_session(&mut self, now: Now, input: session::Input, outputs: &mut Vec<Output>) {
+        for output in self.session.step(now.moment, input) {
+            match output {
+                session::Output::Write {
+                    record,
+                    expect,
+                    within,
+                } => {
+                    let request = Request::WriteSession {
+                        record: Box::new(record),
+                        expect,
+                    };
+                    self.send(Route::Session, request, within, outputs);
+                }
+                session::Output::Read { within } => {
+                    let request = Request::ReadSession {
+                        holder: self.me.clone(),
+                        known: None,
+                    };
+                    self.send(Route::Session, request, within, outputs);
+                }
+                session::Output::Trusted { until } => {
+                    outputs.push(Output::Event(Event::Trusted { until }));
+                    self.step_elections(now, &election::Input::Trusted(until), outputs);
+                }
+                session::Output::Over { reason } => {
+                    outputs.push(Output::Event(Event::Over { reason }));
+                    self.finish(now.moment);
+                    self.step_elections(now, &election::Input::SessionOver, outputs);
+                }
+                session::Output::Left => outputs.push(Output::Event(Event::Left)),
+            }
+        }
+    }
+
+    fn step_observer(&mut self, now: Now, input: observer::Input, outputs: &mut Vec<Output>) {
+        let within = self.config.request_timeout;
+        for output in self.observer.step(now.moment, input) {
+            match output {
+                observer::Output::Read { holder, known } => {
+                    let route = Route::Observer(holder.incarnation);
+                    self.send(
+                        route,
+                        Request::ReadSession { holder, known },
+                        within,
+                        outputs,
+                    );
+                }
+                observer::Output::Evict {
+                    holder,
+                    record,
+                    expect,
+                } => {
+                    let route = Route::Observer(holder.incarnation);
+                    self.send(
+                        route,
+                        Request::WriteSession { record, expect },
+                        within,
+                        outputs,
+                    );
+                }
+                observer::Output::Ended { incarnation, end } => {
+                    outputs.push(Output::Event(Event::SessionEnded { incarnation, end }));
+                    let waiting = self.watchers.get(&incarnation).cloned().unwrap_or_default();
+                    for name in waiting {
+                        let input = election::Input::HolderEnded(incarnation, end);
+                        self.step_election(now, &name, input, outputs);
+                    }
+                }
+            }
+        }
+    }
+
+    fn step_elections(&mut self, now: Now, input: &election::Input, outputs: &mut Vec<Output>) {
+        let names: Vec<ElectionName> = self.elections.keys().cloned().collect();
+        for name in names {
+            self.step_election(now, &name, input.clone(), outputs);
+        }
+    }
+
+    fn step_election(
+        &mut self,
+        now: Now,
+        name: &ElectionName,
+        input: election::Input,
+        outputs: &mut Vec<Output>,
+    ) {
+        let Some(election) = self.elections.get_mut(name) else {
+            return;
+        };
+        for output in election.step(now, input) {
+            self.on_election(now, name, output, outputs);
+        }
+    }
+
+    fn on_election(
+        &mut self,
+        now: Now,
+        name: &ElectionName,
+        output: election::Output,
+        outputs: &mut Vec<Output>,
+    ) {
+        let election = name.clone();
+        let within = self.config.request_timeout;
+        let request = match output {
+            election::Output::ReadLease { known } => Request::ReadLease { election, known },
+            election::Output::WriteLease { lease, expect } => Request::WriteLease {
+                election,
+                lease,
+                expect,
+            },
+            election::Output::ReadFence => Request::ReadFence { election },
+            election::Output::WriteFence { fence, expect } => Request::WriteFence {
+                election,
+                fence,
+                expect,
+            },
+            election::Output::Watch(holder) => return self.watch(now, name, holder, outputs),
+            election::Output::Forget(incarnation) => {
+                return self.forget(now, name, incarnation, outputs);
+            }
+            election::Output::Leader(leader) => {
+                return outputs.push(Output::Event(Event::Leader { election, leader }));
+            }
+            election::Output::Elected { term, lineage } => {
+                return outputs.push(Output::Event(Event::Elected {
+                    election,
+                    term,
+                    lineage,
+                }));
+            }
+            election::Output::Stop { term } => {
+                return outputs.push(Output::Event(Event::Stop { election, term }));
+            }
+            election::Output::Ended { term, reason } => {
+                return outputs.push(Output::Event(Event::Ended {
+                    election,
+                    term,
+                    reason,
+                }));
+            }
+            election::Output::Anomaly(anomaly) => {
+                return outputs.push(Output::Event(Event::Anomaly { election, anomaly }));
+            }
+        };
+        self.send(Route::Election(name.clone()), request, within, outputs);
+    }
+
+    fn watch(&mut self, now: Now, name: &ElectionName, holder: Holder, outputs: &mut Vec<Output>) {
+        let incarnation = holder.incarnation;
+        self.watchers
+            .entry(incarnation)
+            .or_default()
+            .insert(name.clone());
+        // Another election may have watched it to its end already.
+        match self.observer.end_of(incarnation) {
+            Some(end) => {
+                let input = election::Input::HolderEnded(incarnation, end);
+                self.step_election(now, name, input, outputs);
+            }
+            None => self.step_observer(now, observer::Input::Watch(holder), outputs),
+        }
+    }
+
+    fn forget(
+        &mut self,
+        now: Now,
+        name: &ElectionName,
+        incarnation: Incarnation,
+        outputs: &mut Vec<Output>,
+    ) {
+        let Some(names) = self.watchers.get_mut(&incarnation) else {
+            return;
+        };
+        names.remove(name);
+        if names.is_empty() {
+            self.watchers.remove(&incarnation);
+            self.step_observer(now, observer::Input::Forget(incarnation), outputs);
+        }
+    }
+
+    fn send(
+        &mut self,
+        route: Route,
+        request: Request,
+        within: Duration,
+        outputs: &mut Vec<Output>,
+    ) {
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.pending.insert(ticket, route);
+        outputs.push(Output::Request {
+            ticket,
+            request,
+            within,
+        });
+    }
+
+    fn finish(&mut self, now: Moment) {
+        let give_up_at = now + self.config.ttl;
+        self.finishing.get_or_insert(Finishing {
+            give_up_at,
+            left: false,
+        });
+    }
+
+    /// The session leaves last, since its going frees everything at once: never before all work has
+    /// ended, and preferably after every lease was given back.
+    fn leave_when_free(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        let Some(finishing) = &mut self.finishing else {
+            return;
+        };
+        if finishing.left || self.elections.values().any(Election::is_working) {
+            return;
+        }
+        let free = self.elections.values().all(Election::holds_nothing);
+        if free || now.moment >= finishing.give_up_at {
+            finishing.left = true;
+            self.step_session(now, session::Input::Leave, outputs);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! Sessions: a process's liveness, the only thing that is ever renewed.
+//!
+//! # The protocol
+//!
+//! Every process start (an *incarnation*) keeps one object, its session, and rewrites it every
+//! `heartbeat` with a counter that grows by one, expecting exactly the version it wrote last. Everything
+//! that a process holds (leases, daemons) it holds through its session, so liveness costs one small write
+//! per interval however much is held, and one eviction frees all of it.
+//!
+//! ```text
+//!             create done              leave, work ended
+//!   joining ---------------> alive -------------------------> left (object says "gone")
+//!                              |
+//!                              | evicted, deleted, foreign write, or trust ran out
+//!                              v
+//!                            over: everything stops; a new incarnation joins afresh
+//! ```
+//!
+//! **Trust.** A write that was started at `t0` and is known to have been applied lets the process trust
+//! itself until `t0 + ttl - margin`. It counts from before the request was sent: the store applied the
+//! write at some moment after `t0`, and no observer may evict before that moment plus `ttl`. A slow
+//! answer therefore never stretches trust.
+//!
+//! **Settling.** After a conflict or a lost answer the process reads its session back. Its own counter
+//! there: that write was applied, with the `t0` of that very write. An older counter: the write has not
+//! landed, though it still may; the next attempt expects the same version, so at most one of them can.
+//! Anything else (evicted, missing, a counter it never wrote): the session is over. It is never
+//! re-created under the same incarnation.
+//!
+//! **Eviction.** An observer that has seen one version stand for the record's whole `ttl` may replace it
+//! with `evicted`, expecting that very version. If a heartbeat landed meanwhile this fails, and nothing
+//! happened. Only after it succeeded may anyone take what the session held. The time counts on the
+//! observer's own clock from the moment the answer arrived, less the `age` that the store reports from
+//! its own clock. Strict observers ignore age, for stores whose clock may be stepped.
+//!
+//! # What is guaranteed
+//!
+//! If the rates of any two hosts' clocks differ by less than `margin / ttl`, a session that is trusted by
+//! its own process has not been evicted.
+//!
+//! # What is not
+//!
+//! A process that is paused between checking its trust and acting on it acts late. No lease of any kind
+//! can prevent that; the fence of the election does (see [`election`](crate::election)). Clocks of a
+//! paused virtual machine stop altogether, which is the same case.
+
+pub mod config;
+pub mod machine;
+pub mod observer;
+pub mod record;
+
+pub use config::{Config, ConfigError};
+pub use machine::Session;
+pub use observer::Observer;
+pub use record::{Holder, Record, State};

@@ -1,0 +1,168 @@
+//! The times that the protocol is made of, and which of them fit together.
+
+use std::time::Duration;
+
+/// The times of a session. Every node of a namespace may have its own: the record's ttl rules its
+/// observers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// How long a session stands without a heartbeat before others may evict it: the time until a dead
+    /// leader is replaced. Shorter means faster takeover and more writes. Default 10 s.
+    pub ttl: Duration,
+    /// How often the session is renewed, and how often leases are looked at. A third of the ttl or
+    /// less, so that one failed heartbeat costs nothing. Default 3 s.
+    pub heartbeat: Duration,
+    /// How much earlier than the ttl a process stops to trust itself. Covers the difference of clock
+    /// rates between hosts and the time it takes to notice. Default 1 s.
+    pub margin: Duration,
+    /// How long before trust ends the work is told to stop if no heartbeat got through. Default 2 s.
+    pub grace: Duration,
+    /// How long one request to the store may take before its answer counts as lost. Default 2 s.
+    pub request_timeout: Duration,
+    /// How long a node that gave leadership up leaves it to others. Default 5 s.
+    pub stand_back: Duration,
+    /// Ignore the age that a store reports: for stores whose clock may be stepped. A freshly started
+    /// observer then waits a whole ttl, whatever it finds. Default false.
+    pub strict_age: bool,
+}
+
+/// All that is unsafe in a configuration, with the arithmetic.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("these times are not safe together: {}", violations.join("; "))]
+pub struct ConfigError {
+    /// One sentence each.
+    pub violations: Vec<String>,
+}
+
+/// The largest difference in clock rate between two hosts that the margin must cover: 1 %. Quartz clocks
+/// differ by less than 0.02 %, a host that slews its clock by up to 0.05 %.
+const CLOCK_RATE_DIFFERENCE: u32 = 100;
+
+const TTL_MIN: Duration = Duration::from_millis(200);
+const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
+
+impl Config {
+    /// Times in the default proportions for a ttl: heartbeat 3/10, margin 1/10, grace 2/10, request
+    /// timeout 2/10, stand back 5/10.
+    #[must_use]
+    pub fn for_ttl(ttl: Duration) -> Self {
+        Self {
+            ttl,
+            heartbeat: ttl * 3 / 10,
+            margin: ttl / 10,
+            grace: ttl / 5,
+            request_timeout: ttl / 5,
+            stand_back: ttl / 2,
+            strict_age: false,
+        }
+    }
+
+    /// Checks that the times are safe together.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let Self {
+            ttl,
+            heartbeat,
+            margin,
+            grace,
+            request_timeout,
+            ..
+        } = *self;
+        let mut violations = Vec::new();
+        if !(TTL_MIN..=TTL_MAX).contains(&ttl) {
+            violations.push(format!(
+                "ttl {ttl:?} is not between {TTL_MIN:?} and {TTL_MAX:?}"
+            ));
+        }
+        for (name, value) in [
+            ("heartbeat", heartbeat),
+            ("margin", margin),
+            ("grace", grace),
+            ("request_timeout", request_timeout),
+        ] {
+            if value.is_zero() {
+                violations.push(format!("{name} is zero"));
+            }
+        }
+        let drift = ttl / CLOCK_RATE_DIFFERENCE;
+        if margin < drift {
+            violations.push(format!("margin {margin:?} < ttl {ttl:?} / 100 = {drift:?}, so clocks that differ by 1 % could make two leaders"));
+        }
+        let spent = heartbeat
+            .saturating_add(request_timeout)
+            .saturating_add(grace)
+            .saturating_add(margin);
+        if spent > ttl {
+            violations.push(format!(
+                "heartbeat {heartbeat:?} + request_timeout {request_timeout:?} + grace {grace:?} + margin {margin:?} = {spent:?} > ttl {ttl:?}, so one slow heartbeat would stop a healthy leader"
+            ));
+        }
+        if violations.is_empty() {
+            Ok(())
+        } else {
+            Err(ConfigError { violations })
+        }
+    }
+
+    /// How long after the start of a confirmed request trust lasts.
+    #[must_use]
+    pub(crate) fn trust(&self) -> Duration {
+        self.ttl.saturating_sub(self.margin)
+    }
+
+    /// How soon a failed request is tried again.
+    #[must_use]
+    pub(crate) fn retry(&self) -> Duration {
+        self.heartbeat / 8
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self::for_ttl(Duration::from_secs(10))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_safe_at_any_allowed_ttl() {
+        assert_eq!(Config::default().heartbeat, Duration::from_secs(3));
+        for ttl in [
+            TTL_MIN,
+            Duration::from_secs(1),
+            Duration::from_secs(10),
+            TTL_MAX,
+        ] {
+            Config::for_ttl(ttl).check().unwrap();
+        }
+    }
+
+    #[test]
+    fn every_violation_is_named_with_its_arithmetic() {
+        let config = Config {
+            ttl: Duration::from_secs(15),
+            heartbeat: Duration::from_secs(14),
+            margin: Duration::ZERO,
+            request_timeout: Duration::from_secs(5),
+            ..Config::default()
+        };
+        let error = config.check().unwrap_err();
+        assert_eq!(
+            error.violations,
+            [
+                "margin is zero",
+                "margin 0ns < ttl 15s / 100 = 150ms, so clocks that differ by 1 % could make two leaders",
+                "heartbeat 14s + request_timeout 5s + grace 2s + margin 0ns = 21s > ttl 15s, so one slow heartbeat would stop a healthy leader",
+            ]
+        );
+        assert!(
+            Config::for_ttl(Duration::ZERO)
+                .check()
+                .unwrap_err()
+                .to_string()
+                .contains("ttl 0ns")
+        );
+    }
+}

@@ -1,0 +1,369 @@
+//! What a process sees of other sessions: which still stand, and which may be evicted.
+//!
+//! An observation belongs to the observer and survives between looks: it starts when a version is seen
+//! first and ends when another is. It does not start over because someone looks again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Config;
+use super::record::{Holder, Record, State};
+use crate::random::Random;
+use crate::{Expect, Incarnation, Moment, NodeId, Read, Version, Written};
+
+/// The machine: any number of watched sessions, at most one request in flight for each.
+#[derive(Debug, Clone)]
+pub struct Observer {
+    config: Config,
+    me: NodeId,
+    random: Random,
+    watched: BTreeMap<Incarnation, Watched>,
+}
+
+#[derive(Debug, Clone)]
+struct Watched {
+    holder: Holder,
+    seen: Seen,
+    in_flight: Option<Flight>,
+    /// When to look next.
+    due: Moment,
+    /// When to try to evict at the earliest; never, until another look, after an attempt whose end is
+    /// not known or that found another version.
+    evict_from: Moment,
+}
+
+#[derive(Debug, Clone)]
+enum Seen {
+    Nothing,
+    /// This version has stood since then at least.
+    Standing {
+        version: Version,
+        record: Option<Box<Record>>,
+        since: Moment,
+    },
+    /// There was no object since then: unknown, not dead.
+    Missing {
+        since: Moment,
+    },
+    /// Whatever the session held is free.
+    Ended(End),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flight {
+    Read,
+    Evict,
+}
+
+/// How a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum End {
+    /// It left by itself.
+    Gone,
+    /// It was evicted, by this observer or another.
+    Evicted,
+    /// Its object was missing for a whole ttl.
+    Missing,
+}
+
+/// What happens to an observer.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// Time has passed.
+    Wake,
+    /// Watch this session until [`Input::Forget`].
+    Watch(Holder),
+    /// Watch it no longer.
+    Forget(Incarnation),
+    /// The session may have changed.
+    Hint(Incarnation),
+    /// The answer to [`Output::Read`].
+    Read(Incarnation, Read<Record>),
+    /// The answer to [`Output::Evict`].
+    Evicted(Incarnation, Written),
+}
+
+/// What the driver is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Read a session, only if it is no longer at the known version.
+    Read {
+        /// Whose.
+        holder: Holder,
+        /// The version that is known.
+        known: Option<Version>,
+    },
+    /// Replace a session that has not moved for its whole ttl.
+    Evict {
+        /// Whose.
+        holder: Holder,
+        /// What to write.
+        record: Box<Record>,
+        /// What must be there.
+        expect: Expect,
+    },
+    /// What this session held may be taken.
+    Ended {
+        /// Whose.
+        incarnation: Incarnation,
+        /// How it ended.
+        end: End,
+    },
+}
+
+impl Observer {
+    /// An observer that watches nobody yet.
+    #[must_use]
+    pub fn new(config: Config, me: NodeId, seed: u64) -> Self {
+        Self {
+            config,
+            me,
+            random: Random::from_seed(seed),
+            watched: BTreeMap::new(),
+        }
+    }
+
+    /// How a watched session ended, if it did.
+    #[must_use]
+    pub fn end_of(&self, incarnation: Incarnation) -> Option<End> {
+        match self.watched.get(&incarnation)?.seen {
+            Seen::Ended(end) => Some(end),
+            _ => None,
+        }
+    }
+
+    /// When the machine wants [`Input::Wake`] next.
+    #[must_use]
+    pub fn wake_at(&self) -> Moment {
+        let idle = self
+            .watched
+            .values()
+            .filter(|watched| watched.in_flight.is_none());
+        idle.map(Watched::wake_at).min().unwrap_or(Moment::NEVER)
+    }
+
+    /// Takes an input and says what to do about it.
+    #[must_use]
+    pub fn step(&mut self, now: Moment, input: Input) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        match input {
+            Input::Wake => {}
+            Input::Watch(holder) => {
+                self.watched
+                    .entry(holder.incarnation)
+                    .or_insert_with(|| Watched::new(holder, now));
+            }
+            Input::Forget(incarnation) => drop(self.watched.remove(&incarnation)),
+            Input::Hint(incarnation) => {
+                if let Some(watched) = self.watched.get_mut(&incarnation) {
+                    watched.due = watched.due.min(now);
+                }
+            }
+            Input::Read(incarnation, read) => {
+                if let Some(watched) = self.watched.get_mut(&incarnation) {
+                    watched.in_flight = None;
+                    watched.due = now + self.random.jitter(self.config.heartbeat);
+                    let retry = self.random.jitter(self.config.retry());
+                    watched.on_read(now, read, self.config.strict_age, retry, &mut outputs);
+                }
+            }
+            Input::Evicted(incarnation, written) => {
+                if let Some(watched) = self.watched.get_mut(&incarnation) {
+                    watched.in_flight = None;
+                    let retry = self.random.jitter(self.config.retry());
+                    watched.on_evicted(now, &written, retry, &mut outputs);
+                }
+            }
+        }
+        for watched in self.watched.values_mut() {
+            watched.on_time(now, &self.me, &mut outputs);
+        }
+        outputs
+    }
+}
+
+impl Watched {
+    fn new(holder: Holder, now: Moment) -> Self {
+        Self {
+            holder,
+            seen: Seen::Nothing,
+            in_flight: None,
+            due: now,
+            evict_from: now,
+        }
+    }
+
+    /// When this session may be evicted, if nothing of it is seen until then.
+    fn expires_at(&self) -> Moment {
+        match &self.seen {
+            Seen::Standing { record, since, .. } => {
+                (*since + self.ttl(record.as_deref())).max(self.evict_from)
+            }
+            Seen::Missing { since } => *since + self.holder.ttl,
+            Seen::Nothing | Seen::Ended(_) => Moment::NEVER,
+        }
+    }
+
+    /// The record's ttl rules, not the observer's; where it cannot be read, what its holder wrote into
+    /// the lease.
+    fn ttl(&self, record: Option<&Record>) -> Duration {
+        record.map_or(self.holder.ttl, |record| record.ttl)
+    }
+
+    fn wake_at(&self) -> Moment {
+        if matches!(self.seen, Seen::Ended(_)) {
+            Moment::NEVER
+        } else {
+            self.due.min(self.expires_at())
+        }
+    }
+
+    fn on_read(
+        &mut self,
+        now: Moment,
+        read: Read<Record>,
+        strict_age: bool,
+        retry: Duration,
+        outputs: &mut Vec<Output>,
+    ) {
+        if read != Read::Failed {
+            self.evict_from = now;
+        }
+        match read {
+            Read::Failed => self.due = now + retry,
+            Read::Missing => match self.seen {
+                Seen::Missing { .. } | Seen::Ended(_) => {}
+                _ => self.seen = Seen::Missing { since: now },
+            },
+            Read::Unreadable { version } => self.stands(now, version, None, None),
+            Read::Unchanged { age } => self.stood(now, age.filter(|_| !strict_age)),
+            Read::Found {
+                record,
+                version,
+                age,
+            } => match record.state {
+                State::Alive => {
+                    let age = age.filter(|_| !strict_age);
+                    self.stands(now, version, Some(Box::new(record)), age);
+                }
+                State::Gone => self.ended(End::Gone, outputs),
+                State::Evicted { .. } => self.ended(End::Evicted, outputs),
+            },
+        }
+    }
+
+    /// The session was read and is there.
+    fn stands(
+        &mut self,
+        now: Moment,
+        version: Version,
+        record: Option<Box<Record>>,
+        age: Option<Duration>,
+    ) {
+        match &self.seen {
+            // The same version again: the observation goes on.
+            Seen::Standing { version: known, .. } if *known == version => self.stood(now, age),
+            Seen::Ended(_) => {}
+            _ => {
+                let since = now - age.unwrap_or_default();
+                self.seen = Seen::Standing {
+                    version,
+                    record,
+                    since,
+                };
+            }
+        }
+    }
+
+    /// The known version still stands. Age can only prove that it has stood longer than this observer has
+    /// watched it; a store whose clock was set back says less, and is not believed over our own clock.
+    fn stood(&mut self, now: Moment, age: Option<Duration>) {
+        if let (Seen::Standing { since, .. }, Some(age)) = (&mut self.seen, age) {
+            *since = (*since).min(now - age);
+        }
+    }
+
+    fn on_evicted(
+        &mut self,
+        now: Moment,
+        written: &Written,
+        retry: Duration,
+        outputs: &mut Vec<Output>,
+    ) {
+        match written {
+            Written::Done(_) => self.ended(End::Evicted, outputs),
+            // Someone was faster, a heartbeat or another observer, or nobody knows: look.
+            Written::Conflict | Written::Unknown => {
+                self.evict_from = Moment::NEVER;
+                self.due = now;
+            }
+            Written::NotApplied => self.evict_from = now + retry,
+        }
+    }
+
+    fn ended(&mut self, end: End, outputs: &mut Vec<Output>) {
+        if !matches!(self.seen, Seen::Ended(_)) {
+            self.seen = Seen::Ended(end);
+            outputs.push(Output::Ended {
+                incarnation: self.holder.incarnation,
+                end,
+            });
+        }
+    }
+
+    fn on_time(&mut self, now: Moment, me: &NodeId, outputs: &mut Vec<Output>) {
+        if self.in_flight.is_some() || now < self.wake_at() {
+            return;
+        }
+        if now < self.expires_at() {
+            self.in_flight = Some(Flight::Read);
+            outputs.push(Output::Read {
+                holder: self.holder.clone(),
+                known: self.known(),
+            });
+            return;
+        }
+        match &self.seen {
+            Seen::Missing { .. } => self.ended(End::Missing, outputs),
+            Seen::Standing {
+                version, record, ..
+            } => {
+                let expect = Expect::Version(version.clone());
+                let record = self.tombstone(record.as_deref(), me);
+                self.in_flight = Some(Flight::Evict);
+                outputs.push(Output::Evict {
+                    holder: self.holder.clone(),
+                    record,
+                    expect,
+                });
+            }
+            Seen::Nothing | Seen::Ended(_) => {}
+        }
+    }
+
+    fn known(&self) -> Option<Version> {
+        match &self.seen {
+            Seen::Standing { version, .. } => Some(version.clone()),
+            _ => None,
+        }
+    }
+
+    fn tombstone(&self, record: Option<&Record>, me: &NodeId) -> Box<Record> {
+        let state = State::Evicted { by: me.clone() };
+        Box::new(match record {
+            Some(record) => Record {
+                state,
+                ..record.clone()
+            },
+            None => Record {
+                node: self.holder.node.clone(),
+                incarnation: self.holder.incarnation,
+                counter: 0,
+                ttl: self.holder.ttl,
+                state,
+                joined_at: crate::Wall::default(),
+                about: super::record::About::default(),
+            },
+        })
+    }
+}

@@ -1,0 +1,139 @@
+//! The session as it is stored.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::{self, RecordError, milliseconds};
+use crate::{ElectionName, Incarnation, NodeId, Wall};
+
+/// A session object, at `<namespace>/nodes/<node>/<incarnation>`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The node that this process runs as.
+    pub node: NodeId,
+    /// This start of the process.
+    pub incarnation: Incarnation,
+    /// Grows by one with every attempt to write, so that no two writes are alike and a lost answer can be
+    /// settled.
+    pub counter: u64,
+    /// How long a version must stand before others may evict the session.
+    #[serde(rename = "ttl_ms", with = "milliseconds")]
+    pub ttl: Duration,
+    /// Whether the process is there.
+    pub state: State,
+    /// When the process joined, for people.
+    pub joined_at: Wall,
+    /// What the process says of itself.
+    #[serde(flatten)]
+    pub about: About,
+}
+
+/// What a process says of itself; changed at will, written with the next heartbeat.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct About {
+    /// Where other nodes can reach it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Free labels, for placement.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// The elections it is a candidate in, with its priority in each.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub stands: BTreeMap<ElectionName, u8>,
+}
+
+/// Whether the process is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// As far as is known.
+    Alive,
+    /// It left by itself, after all its work had ended.
+    Gone,
+    /// An observer saw no heartbeat for a whole ttl.
+    Evicted {
+        /// The observer.
+        by: NodeId,
+    },
+}
+
+/// Who holds something: enough to watch its session, also if the session object is missing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Holder {
+    /// The node.
+    pub node: NodeId,
+    /// The process.
+    pub incarnation: Incarnation,
+    /// The ttl of its session.
+    #[serde(rename = "ttl_ms", with = "milliseconds")]
+    pub ttl: Duration,
+}
+
+impl Record {
+    /// One line of JSON.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        record::encode(self)
+    }
+
+    /// Reads a stored session.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        record::decode(bytes)
+    }
+
+    /// Who this session belongs to.
+    #[must_use]
+    pub fn holder(&self) -> Holder {
+        Holder {
+            node: self.node.clone(),
+            incarnation: self.incarnation,
+            ttl: self.ttl,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stored_form_is_stable() {
+        let record = Record {
+            node: NodeId::new("web-1").unwrap(),
+            incarnation: Incarnation(0xabc),
+            counter: 7,
+            ttl: Duration::from_secs(10),
+            state: State::Evicted {
+                by: NodeId::new("web-2").unwrap(),
+            },
+            joined_at: Wall(1_700_000_000_000),
+            about: About {
+                stands: [(ElectionName::new("default").unwrap(), 100)].into(),
+                ..About::default()
+            },
+        };
+        let text = r#"{"format":1,"node":"web-1","incarnation":"00000000000000000000000000000abc","counter":7,"ttl_ms":10000,"state":{"evicted":{"by":"web-2"}},"joined_at":1700000000000,"stands":{"default":100}}"#;
+        assert_eq!(String::from_utf8(record.encode()).unwrap(), text);
+        assert_eq!(Record::decode(text.as_bytes()).unwrap(), record);
+    }
+
+    #[test]
+    fn other_formats_and_damage_are_told_apart() {
+        let newer = Record::decode(br#"{"format":2,"whatever":true}"#).unwrap_err();
+        assert_eq!(
+            newer.to_string(),
+            "the record has format 2, this version reads format 1"
+        );
+        assert!(matches!(
+            Record::decode(b"{"),
+            Err(RecordError::Malformed(_))
+        ));
+        assert!(matches!(
+            Record::decode(br#"{"format":1}"#),
+            Err(RecordError::Malformed(_))
+        ));
+    }
+}

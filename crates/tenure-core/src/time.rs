@@ -1,0 +1,74 @@
+//! Time as an argument.
+//!
+//! [`Moment`] decides, [`Wall`] is only shown. A moment is a reading of one host's monotonic clock that
+//! counts suspend; moments of two hosts have nothing to do with each other and never meet.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// A reading of this host's monotonic clock, from an arbitrary origin.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Moment(Duration);
+
+/// A reading of this host's wall clock, in milliseconds since 1970: for people to read, never compared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Wall(pub u64);
+
+/// Both clocks, read together.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Now {
+    /// What decides.
+    pub moment: Moment,
+    /// What is written down for people.
+    pub wall: Wall,
+}
+
+impl Moment {
+    /// A moment that never comes.
+    pub const NEVER: Moment = Moment(Duration::MAX);
+
+    /// The moment this long after the clock's origin.
+    #[must_use]
+    pub const fn from_origin(duration: Duration) -> Self {
+        Self(duration)
+    }
+
+    /// How long after the clock's origin this is.
+    #[must_use]
+    pub const fn since_origin(self) -> Duration {
+        self.0
+    }
+
+    /// How long after `earlier` this is; zero if it is not.
+    #[must_use]
+    pub fn since(self, earlier: Moment) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Moment;
+    fn add(self, duration: Duration) -> Moment {
+        Moment(self.0.saturating_add(duration))
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Moment;
+    fn sub(self, duration: Duration) -> Moment {
+        Moment(self.0.saturating_sub(duration))
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Moment::NEVER => formatter.write_str("never"),
+            Moment(duration) => write!(formatter, "{:.3}s", duration.as_secs_f64()),
+        }
+    }
+}
