@@ -37,6 +37,9 @@ pub struct About {
     /// Where other nodes can reach it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// Where a datagram makes it look at its leases: `IP:PORT`, on stores without hints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nudge: Option<String>,
     /// Free labels, for placement.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

@@ -1,0 +1,245 @@
+//! One election, as the application sees it.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tenure_core::election::Term;
+use tenure_core::election::machine::{EndReason, Leader};
+use tenure_core::{ElectionName, Lineage, NodeId};
+use tokio::sync::{mpsc, watch};
+
+use crate::driver::Command;
+use crate::leadership::Leadership;
+use crate::node::Inner;
+use crate::{Error, Stopped};
+
+/// How far behind a subscriber may fall.
+const TRANSITIONS_WAITING_MAX: usize = 4096;
+
+/// This process's part in one election. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Election {
+    seat: Arc<Seat>,
+    node: Arc<Inner>,
+}
+
+/// What this process went through in an election.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Transition {
+    /// It leads now.
+    Elected {
+        /// The term.
+        term: Term,
+        /// The row of terms that it belongs to.
+        lineage: Lineage,
+    },
+    /// It leads no longer.
+    Ended {
+        /// The term.
+        term: Term,
+        /// Why.
+        reason: EndReason,
+    },
+}
+
+impl Election {
+    pub(crate) fn new(seat: Arc<Seat>, node: Arc<Inner>) -> Self {
+        Self { seat, node }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &ElectionName {
+        &self.seat.name
+    }
+
+    /// Whether this process leads, right now: asks the clock, not a timer.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.leadership().is_some()
+    }
+
+    /// The current term, if this process leads it.
+    #[must_use]
+    pub fn leadership(&self) -> Option<Leadership> {
+        self.seat
+            .current
+            .borrow()
+            .clone()
+            .filter(|leadership| leadership.check().is_ok())
+    }
+
+    /// Waits until this process leads.
+    pub async fn elected(&self) -> Result<Leadership, Error> {
+        let mut current = self.seat.current.subscribe();
+        loop {
+            if let Some(leadership) = self.leadership() {
+                return Ok(leadership);
+            }
+            tokio::select! {
+                changed = current.changed() => changed.map_err(|_| Error::ShutDown)?,
+                () = self.node.stopped() => return Err(Error::ShutDown),
+            }
+        }
+    }
+
+    /// Does `work` in every term that this process leads, until the node is shut down. When the work
+    /// returns, leadership is given up, and another node gets its turn.
+    pub async fn lead<W, F>(&self, mut work: W) -> Result<(), Error>
+    where
+        W: FnMut(Leadership) -> F,
+        F: Future<Output = ()>,
+    {
+        loop {
+            let leadership = match self.elected().await {
+                Ok(leadership) => leadership,
+                Err(Error::ShutDown) => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let result: Result<(), Stopped> = leadership.run(work(leadership.clone())).await;
+            if result.is_ok() {
+                leadership.resign();
+            }
+            self.ended(&leadership).await;
+        }
+    }
+
+    /// Waits until the term of `leadership` is no longer the current one.
+    async fn ended(&self, leadership: &Leadership) {
+        let mut current = self.seat.current.subscribe();
+        let is_over = |now: &Option<Leadership>| {
+            now.as_ref()
+                .is_none_or(|now| now.term() != leadership.term())
+        };
+        // An error means that the driver is gone, and with it the term.
+        let _ = current.wait_for(is_over).await;
+    }
+
+    /// Who leads, as this process saw last; it may be out of date.
+    #[must_use]
+    pub fn leader(&self) -> Option<Leader> {
+        self.seat.leader.borrow().clone()
+    }
+
+    /// Gives leadership up, if this process has it, and stands back for a while.
+    pub fn resign(&self) {
+        self.node.send(Command::Resign(self.seat.name.clone()));
+    }
+
+    /// Asks whoever leads to resign. It does so when it sees the request.
+    pub async fn request_resign(&self) -> Result<(), Error> {
+        self.node
+            .view
+            .request_resign(&self.seat.name, &self.node.id)
+            .await
+    }
+
+    /// Hands leadership to a node that is a live candidate: at once if this process leads, else by a
+    /// request to the leader.
+    pub async fn transfer_to(&self, node: &NodeId) -> Result<(), Error> {
+        let name = &self.seat.name;
+        if self.is_leader() {
+            let to = self.node.view.find_candidate(name, node).await?;
+            self.node.send(Command::Transfer(name.clone(), to));
+            return Ok(());
+        }
+        self.node
+            .view
+            .request_transfer(name, node, &self.node.id)
+            .await
+    }
+
+    /// Every transition of this process from now on, in order, beginning with the current state if it
+    /// leads. A slow subscriber blocks nobody.
+    #[must_use]
+    pub fn subscribe(&self) -> Transitions {
+        self.seat.subscribe()
+    }
+}
+
+/// The transitions of one process in one election: elected and ended, in turn.
+#[derive(Debug)]
+pub struct Transitions {
+    receiver: mpsc::Receiver<Transition>,
+}
+
+impl Transitions {
+    /// The next transition; `None` when the node has shut down, or if this subscriber has fallen 4,096
+    /// transitions behind: then it was cut off, since skipping some would break the pairs.
+    pub async fn next(&mut self) -> Option<Transition> {
+        self.receiver.recv().await
+    }
+}
+
+/// What the driver tells, and handles read.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    name: ElectionName,
+    current: watch::Sender<Option<Leadership>>,
+    leader: watch::Sender<Option<Leader>>,
+    log: Mutex<Log>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    /// The last transition, if it was an election: what a new subscriber hears first.
+    elected: Option<Transition>,
+    subscribers: Vec<mpsc::Sender<Transition>>,
+}
+
+impl Seat {
+    pub(crate) fn new(name: ElectionName) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            current: watch::Sender::new(None),
+            leader: watch::Sender::new(None),
+            log: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn name(&self) -> &ElectionName {
+        &self.name
+    }
+
+    pub(crate) fn elected(&self, leadership: Leadership, term: Term, lineage: Lineage) {
+        let transition = Transition::Elected { term, lineage };
+        let mut log = self.log();
+        log.elected = Some(transition.clone());
+        log.tell(&transition);
+        self.current.send_replace(Some(leadership));
+    }
+
+    pub(crate) fn ended(&self, term: Term, reason: EndReason) {
+        self.current.send_replace(None);
+        let mut log = self.log();
+        log.elected = None;
+        log.tell(&Transition::Ended { term, reason });
+    }
+
+    pub(crate) fn leader_is(&self, leader: Option<Leader>) {
+        self.leader.send_replace(leader);
+    }
+
+    fn subscribe(&self) -> Transitions {
+        let (sender, receiver) = mpsc::channel(TRANSITIONS_WAITING_MAX);
+        let mut log = self.log();
+        if let Some(elected) = &log.elected {
+            sender
+                .try_send(elected.clone())
+                .expect("the channel is new and empty");
+        }
+        log.subscribers.push(sender);
+        Transitions { receiver }
+    }
+
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Log {
+    fn tell(&mut self, transition: &Transition) {
+        self.subscribers
+            .retain(|subscriber| subscriber.try_send(transition.clone()).is_ok());
+    }
+}

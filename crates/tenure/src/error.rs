@@ -1,0 +1,68 @@
+//! Errors, named by what the caller can do next.
+
+use tenure_core::session::ConfigError;
+use tenure_core::{ElectionName, NameError, NodeId};
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A name cannot be used. Nothing was done.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The times of the session are not safe together. Nothing was started.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The store failed; it says what became of the data.
+    #[error(transparent)]
+    Store(#[from] tenure_store::Error),
+    /// Nobody leads, so there is nobody to ask. Try again when someone does.
+    #[error("nobody leads the election {election}")]
+    NoLeader {
+        /// Which.
+        election: ElectionName,
+    },
+    /// The node is not a live candidate of the election, so it cannot lead. Nothing was changed.
+    #[error(
+        "{node} is not a live candidate of the election {election}{}",
+        candidates_hint(candidates)
+    )]
+    NotACandidate {
+        /// Who was named.
+        node: NodeId,
+        /// Which election.
+        election: ElectionName,
+        /// Who could be named.
+        candidates: Vec<NodeId>,
+    },
+    /// The lease changes faster than it can be written. Nothing was changed; try again.
+    #[error("the lease of {election} kept changing, nothing was changed")]
+    Contended {
+        /// Which election.
+        election: ElectionName,
+    },
+    /// The record in the store cannot be read by this version. Nothing was changed.
+    #[error("{key} cannot be read")]
+    Unreadable {
+        /// The object.
+        key: String,
+        /// Why.
+        source: tenure_core::RecordError,
+    },
+    /// The node has been shut down.
+    #[error("the node has been shut down")]
+    ShutDown,
+}
+
+fn candidates_hint(candidates: &[NodeId]) -> String {
+    match candidates {
+        [] => "; it has none".to_owned(),
+        some => format!(
+            "; its candidates are {}",
+            some.iter()
+                .map(NodeId::as_str)
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
+    }
+}

@@ -1,0 +1,242 @@
+//! What the store says about a namespace, and what anyone may ask of a leader, without taking part.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tenure_core::election::{Fence, Lease, LeaseState, Request, RequestKind, Writer};
+use tenure_core::session::record::About;
+use tenure_core::session::{Holder, Record, State};
+use tenure_core::{ElectionName, Incarnation, Namespace, NodeId, RecordError};
+use tenure_store::{Expect, Key, Object, Store, Version, list_all};
+
+use crate::Error;
+use crate::keys::Keys;
+
+/// How often a request is written again because the lease has changed meanwhile.
+const ATTEMPTS_MAX: usize = 10;
+
+/// A namespace of a store, to look at.
+#[derive(Debug, Clone)]
+pub struct Namespaced {
+    store: Arc<dyn Store>,
+    keys: Keys,
+}
+
+/// One election, as the store has it.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// The lease, unless the election has never been held or the lease was deleted.
+    pub lease: Option<Lease>,
+    /// The fence, unless no term was ever installed.
+    pub fence: Option<Fence>,
+    /// The live candidates, by priority.
+    pub candidates: Vec<Candidate>,
+}
+
+/// A live candidate.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// Its session.
+    pub holder: Holder,
+    /// Its priority.
+    pub priority: u8,
+    /// What it says of itself.
+    pub about: About,
+}
+
+impl Namespaced {
+    /// Looks at a namespace of a store.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, namespace: Namespace) -> Self {
+        Self {
+            store,
+            keys: Keys::new(namespace),
+        }
+    }
+
+    /// The names of all elections that were ever held.
+    pub async fn elections(&self) -> Result<Vec<ElectionName>, Error> {
+        let entries = list_all(&*self.store, &self.keys.elections()).await?;
+        Ok(entries
+            .iter()
+            .filter_map(|entry| ElectionName::new(entry.key.name()).ok())
+            .collect())
+    }
+
+    /// Everything about one election. Two reads, and one per node.
+    pub async fn status(&self, election: &ElectionName) -> Result<Status, Error> {
+        let lease = self.lease(election).await?.map(|(lease, _)| lease);
+        let key = self.keys.fence(election);
+        let fence = read(&*self.store, &key, Fence::decode)
+            .await?
+            .map(|(fence, _)| fence);
+        let candidates = candidates(&*self.store, &self.keys, election).await?;
+        Ok(Status {
+            lease,
+            fence,
+            candidates,
+        })
+    }
+
+    /// All sessions, also those that have ended and were not cleaned up yet.
+    pub async fn sessions(&self) -> Result<Vec<Record>, Error> {
+        sessions(&*self.store, &self.keys)
+            .await
+            .map(|sessions| sessions.into_iter().map(|(record, _)| record).collect())
+    }
+
+    /// Asks the leader to resign; it does so when it looks at its lease next.
+    pub async fn request_resign(&self, election: &ElectionName, by: &NodeId) -> Result<(), Error> {
+        self.request(election, RequestKind::Resign, by).await
+    }
+
+    /// Asks the leader to hand over to a node, which must be a live candidate.
+    pub async fn request_transfer(
+        &self,
+        election: &ElectionName,
+        to: &NodeId,
+        by: &NodeId,
+    ) -> Result<(), Error> {
+        let to = self.find_candidate(election, to).await?;
+        self.request(election, RequestKind::Transfer { to }, by)
+            .await
+    }
+
+    /// The live session of a candidate.
+    pub(crate) async fn find_candidate(
+        &self,
+        election: &ElectionName,
+        node: &NodeId,
+    ) -> Result<Holder, Error> {
+        let candidates = candidates(&*self.store, &self.keys, election).await?;
+        match candidates
+            .iter()
+            .find(|candidate| candidate.holder.node == *node)
+        {
+            Some(candidate) => Ok(candidate.holder.clone()),
+            None => Err(Error::NotACandidate {
+                node: node.clone(),
+                election: election.clone(),
+                candidates: candidates
+                    .into_iter()
+                    .map(|candidate| candidate.holder.node)
+                    .collect(),
+            }),
+        }
+    }
+
+    async fn lease(&self, election: &ElectionName) -> Result<Option<(Lease, Version)>, Error> {
+        read(&*self.store, &self.keys.lease(election), Lease::decode).await
+    }
+
+    async fn request(
+        &self,
+        election: &ElectionName,
+        kind: RequestKind,
+        by: &NodeId,
+    ) -> Result<(), Error> {
+        // Names this very request, so that a lost answer can be recognised.
+        let writer = Writer {
+            incarnation: Incarnation(uuid::Uuid::new_v4().as_u128()),
+            counter: 1,
+        };
+        let request = Request {
+            kind,
+            by: by.clone(),
+        };
+        for _ in 0..ATTEMPTS_MAX {
+            let Some((lease, version)) = self.lease(election).await? else {
+                return Err(Error::NoLeader {
+                    election: election.clone(),
+                });
+            };
+            if lease.writer == writer {
+                return Ok(());
+            }
+            let Some(asked) = lease.with_request(request.clone(), writer) else {
+                return Err(Error::NoLeader {
+                    election: election.clone(),
+                });
+            };
+            let key = self.keys.lease(election);
+            let value = Bytes::from(asked.encode());
+            match self.store.put(&key, value, &Expect::Version(version)).await {
+                Ok(_) => return Ok(()),
+                Err(tenure_store::Error::Conflict { .. } | tenure_store::Error::Unknown { .. }) => {
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::Contended {
+            election: election.clone(),
+        })
+    }
+}
+
+/// The live candidates of an election, the highest priority first.
+pub(crate) async fn candidates(
+    store: &dyn Store,
+    keys: &Keys,
+    election: &ElectionName,
+) -> Result<Vec<Candidate>, Error> {
+    let mut candidates: Vec<Candidate> = sessions(store, keys)
+        .await?
+        .into_iter()
+        .filter(|(record, object)| {
+            // A session that has stood for its whole ttl is as good as evicted.
+            let is_fresh = object.age.is_none_or(|age| age < record.ttl);
+            record.state == State::Alive && is_fresh
+        })
+        .filter_map(|(record, _)| {
+            let priority = *record.about.stands.get(election)?;
+            Some(Candidate {
+                holder: record.holder(),
+                priority,
+                about: record.about,
+            })
+        })
+        .collect();
+    candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.priority));
+    Ok(candidates)
+}
+
+async fn sessions(store: &dyn Store, keys: &Keys) -> Result<Vec<(Record, Object)>, Error> {
+    let mut sessions = Vec::new();
+    for entry in list_all(store, &keys.nodes()).await? {
+        // One that cannot be read, or is gone since, is nobody's candidate.
+        if let Some(object) = store.get(&entry.key).await?
+            && let Ok(record) = Record::decode(&object.value)
+        {
+            sessions.push((record, object));
+        }
+    }
+    Ok(sessions)
+}
+
+async fn read<T>(
+    store: &dyn Store,
+    key: &Key,
+    decode: fn(&[u8]) -> Result<T, RecordError>,
+) -> Result<Option<(T, Version)>, Error> {
+    let Some(object) = store.get(key).await? else {
+        return Ok(None);
+    };
+    match decode(&object.value) {
+        Ok(record) => Ok(Some((record, object.version))),
+        Err(source) => Err(Error::Unreadable {
+            key: key.to_string(),
+            source,
+        }),
+    }
+}
+
+impl Status {
+    /// Who leads, as the lease says.
+    #[must_use]
+    pub fn leader(&self) -> Option<&Holder> {
+        match &self.lease.as_ref()?.state {
+            LeaseState::Held { holder, .. } => Some(holder),
+            LeaseState::Vacant | LeaseState::Reserved { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Where everything of a namespace is kept.
+
+use tenure_core::session::Holder;
+use tenure_core::{ElectionName, Namespace};
+use tenure_store::{Key, Prefix};
+
+const NAMES_FIT: &str = "a namespace and a name of 200 bytes each, and an incarnation, fit a key";
+
+/// The keys of one namespace.
+#[derive(Debug, Clone)]
+pub(crate) struct Keys {
+    namespace: Namespace,
+}
+
+impl Keys {
+    pub(crate) fn new(namespace: Namespace) -> Self {
+        Self { namespace }
+    }
+
+    pub(crate) fn session(&self, holder: &Holder) -> Key {
+        self.key(&format!("nodes/{}/{}", holder.node, holder.incarnation))
+    }
+
+    pub(crate) fn lease(&self, election: &ElectionName) -> Key {
+        self.key(&format!("elections/{election}"))
+    }
+
+    pub(crate) fn fence(&self, election: &ElectionName) -> Key {
+        self.key(&format!("fences/{election}"))
+    }
+
+    pub(crate) fn nodes(&self) -> Prefix {
+        self.prefix("nodes")
+    }
+
+    pub(crate) fn elections(&self) -> Prefix {
+        self.prefix("elections")
+    }
+
+    fn key(&self, rest: &str) -> Key {
+        Key::new(format!("{}/{rest}", self.namespace)).expect(NAMES_FIT)
+    }
+
+    fn prefix(&self, rest: &str) -> Prefix {
+        Prefix::new(format!("{}/{rest}", self.namespace)).expect(NAMES_FIT)
+    }
+}

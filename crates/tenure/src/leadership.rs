@@ -1,0 +1,301 @@
+//! One term, as the process that leads it sees it.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tenure_core::election::Term;
+use tenure_core::election::machine::EndReason;
+use tenure_core::{ElectionName, Lineage, Moment};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock;
+use crate::driver::Command;
+use crate::fence::Token;
+
+/// The right to lead for one term. Cheap to clone; holding it does not keep the term alive.
+///
+/// Ask [`check`](Leadership::check) right before everything that only a leader may do, and pass the
+/// [`token`](Leadership::token) on to whatever can refuse an older one: a process can be paused between
+/// the check and the act.
+#[derive(Debug, Clone)]
+pub struct Leadership {
+    term: Arc<TermState>,
+}
+
+/// What the driver's thread and the application share about one term.
+#[derive(Debug)]
+pub(crate) struct TermState {
+    pub(crate) election: ElectionName,
+    pub(crate) term: Term,
+    lineage: Lineage,
+    /// The end of trust, in nanoseconds since the clock's origin: read at every check, without a lock.
+    trusted_until: AtomicU64,
+    /// Cancelled when the work is to stop in its own time.
+    stop: CancellationToken,
+    /// Cancelled when the term is over and the work is aborted.
+    over: CancellationToken,
+    work: Mutex<Work>,
+    watchdog: Mutex<Option<Arc<Fed>>>,
+    commands: mpsc::UnboundedSender<Command>,
+}
+
+/// How much work runs, and whether the driver waits for its end.
+#[derive(Debug, Default)]
+struct Work {
+    running: usize,
+    told_to_stop: bool,
+    end: Option<EndReason>,
+    reported: bool,
+}
+
+/// The work was stopped, or never started, because leadership ended.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("leadership of {election} in term {term} {}", match reason { Some(reason) => format!("ended: {reason}"), None => "is ending".to_owned() })]
+pub struct Stopped {
+    /// Which election.
+    pub election: ElectionName,
+    /// Which term.
+    pub term: Term,
+    /// Why, if the term has ended already.
+    pub reason: Option<EndReason>,
+}
+
+impl Leadership {
+    pub(crate) fn new(term: Arc<TermState>) -> Self {
+        Self { term }
+    }
+
+    /// The election.
+    #[must_use]
+    pub fn election(&self) -> &ElectionName {
+        &self.term.election
+    }
+
+    /// The term: a number that only grows.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        self.term.term
+    }
+
+    /// What to pass on to receivers, so that they can refuse an older leader.
+    #[must_use]
+    pub fn token(&self) -> Token {
+        Token {
+            lineage: self.term.lineage,
+            term: self.term.term,
+        }
+    }
+
+    /// How long this process may still act as the leader, at least; an error if it may not. Reads two
+    /// atomics and a clock.
+    pub fn check(&self) -> Result<Duration, Stopped> {
+        let remaining = self.term.trusted_until().since(clock::moment());
+        if remaining.is_zero() || self.term.over.is_cancelled() {
+            return Err(self.term.stopped());
+        }
+        Ok(remaining)
+    }
+
+    /// Cancelled when the work is to stop: leadership is being given up, or trust is running out. The
+    /// term goes on until the work has stopped or trust ends.
+    #[must_use]
+    pub fn stopping(&self) -> CancellationToken {
+        self.term.stop.clone()
+    }
+
+    /// Runs work that only a leader may do.
+    ///
+    /// The work is asked to stop through [`stopping`](Leadership::stopping) and is dropped when trust
+    /// ends. Leadership is released only after all work of the term has ended, so a successor never
+    /// starts beside it. Work that does not return control (a blocking call) cannot be dropped: the
+    /// lease is then given up when trust has run out, as if the process had died, and only the token
+    /// protects receivers.
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Stopped> {
+        let _running = self.term.begin_work()?;
+        tokio::select! {
+            biased;
+            () = self.term.over.cancelled() => Err(self.term.stopped()),
+            value = work => Ok(value),
+        }
+    }
+
+    /// Gives leadership up: the work is told to stop, and the lease is vacated when it has.
+    pub fn resign(&self) {
+        self.term.send(Command::Resign(self.term.election.clone()));
+    }
+
+    /// Lets leadership go if [`Watchdog::feed`] is not called for `period`: for work that may hang while
+    /// the process lives. Without it, a blocked application keeps its lease, since heartbeats have a
+    /// thread of their own.
+    #[must_use]
+    pub fn watchdog(&self, period: Duration) -> Watchdog {
+        let fed = Arc::new(Fed {
+            period,
+            at: AtomicU64::new(nanoseconds(clock::moment())),
+        });
+        *lock(&self.term.watchdog) = Some(fed.clone());
+        self.term.send(Command::WatchdogSet);
+        Watchdog {
+            fed,
+            term: self.term.clone(),
+        }
+    }
+}
+
+/// Keeps leadership as long as it is fed. Dropping it ends the watch.
+#[derive(Debug)]
+pub struct Watchdog {
+    fed: Arc<Fed>,
+    term: Arc<TermState>,
+}
+
+#[derive(Debug)]
+struct Fed {
+    period: Duration,
+    at: AtomicU64,
+}
+
+impl Watchdog {
+    /// Says that the work makes progress.
+    pub fn feed(&self) {
+        self.fed
+            .at
+            .store(nanoseconds(clock::moment()), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        let mut current = lock(&self.term.watchdog);
+        if current
+            .as_ref()
+            .is_some_and(|fed| Arc::ptr_eq(fed, &self.fed))
+        {
+            *current = None;
+        }
+    }
+}
+
+impl TermState {
+    pub(crate) fn new(
+        election: ElectionName,
+        term: Term,
+        lineage: Lineage,
+        trusted_until: Moment,
+        commands: mpsc::UnboundedSender<Command>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            election,
+            term,
+            lineage,
+            trusted_until: AtomicU64::new(nanoseconds(trusted_until)),
+            stop: CancellationToken::new(),
+            over: CancellationToken::new(),
+            work: Mutex::default(),
+            watchdog: Mutex::default(),
+            commands,
+        })
+    }
+
+    pub(crate) fn trust_until(&self, until: Moment) {
+        self.trusted_until
+            .store(nanoseconds(until), Ordering::Release);
+    }
+
+    fn trusted_until(&self) -> Moment {
+        Moment::from_origin(Duration::from_nanos(
+            self.trusted_until.load(Ordering::Acquire),
+        ))
+    }
+
+    pub(crate) fn is_trusted(&self) -> bool {
+        !self.over.is_cancelled() && clock::moment() < self.trusted_until()
+    }
+
+    /// Asks the work to stop.
+    pub(crate) fn tell_to_stop(&self) {
+        lock(&self.work).told_to_stop = true;
+        self.stop.cancel();
+        self.report_if_idle();
+    }
+
+    /// Aborts the work.
+    pub(crate) fn end(&self, reason: EndReason) {
+        {
+            let mut work = lock(&self.work);
+            work.told_to_stop = true;
+            work.end.get_or_insert(reason);
+        }
+        self.stop.cancel();
+        self.over.cancel();
+        self.report_if_idle();
+    }
+
+    /// When the watchdog gives up, if there is one.
+    pub(crate) fn watchdog_expires_at(&self) -> Option<Moment> {
+        let fed = lock(&self.watchdog).clone()?;
+        let at = Moment::from_origin(Duration::from_nanos(fed.at.load(Ordering::Relaxed)));
+        Some(at + fed.period)
+    }
+
+    /// The watchdog has barked; it does so once.
+    pub(crate) fn clear_watchdog(&self) {
+        *lock(&self.watchdog) = None;
+    }
+
+    fn begin_work(self: &Arc<Self>) -> Result<Running, Stopped> {
+        let mut work = lock(&self.work);
+        if work.told_to_stop || !self.is_trusted() {
+            drop(work);
+            return Err(self.stopped());
+        }
+        work.running += 1;
+        Ok(Running { term: self.clone() })
+    }
+
+    fn report_if_idle(&self) {
+        let mut work = lock(&self.work);
+        if work.told_to_stop && work.running == 0 && !work.reported {
+            work.reported = true;
+            self.send(Command::WorkEnded(self.election.clone(), self.term));
+        }
+    }
+
+    fn stopped(&self) -> Stopped {
+        let reason = lock(&self.work).end.clone();
+        Stopped {
+            election: self.election.clone(),
+            term: self.term,
+            reason,
+        }
+    }
+
+    /// A driver that is gone has ended every term already.
+    fn send(&self, command: Command) {
+        let _ = self.commands.send(command);
+    }
+}
+
+/// Counts a piece of work for as long as it lives, also if it panics or its future is dropped.
+struct Running {
+    term: Arc<TermState>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        lock(&self.term.work).running -= 1;
+        self.term.report_if_idle();
+    }
+}
+
+fn nanoseconds(moment: Moment) -> u64 {
+    u64::try_from(moment.since_origin().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// These mutexes guard plain numbers; a panic elsewhere leaves them whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

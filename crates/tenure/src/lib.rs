@@ -1,0 +1,47 @@
+//! Leader election on storage you already have, to embed in a program of your own.
+//!
+//! A [`Node`] is this process's session in a namespace: one heartbeat, on a thread and connection of its
+//! own, however many elections it takes part in. [`Node::join`] makes it a candidate in an [`Election`];
+//! each time it wins it gets a [`Leadership`], valid for one term.
+//!
+//! ```
+//! use tenure::{Node, NodeOptions};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), tenure::Error> {
+//! let node = Node::start(NodeOptions::new("memory:", "demo")).await?;
+//! let election = node.join("reports").await?;
+//!
+//! let leadership = election.elected().await?;
+//! let done = leadership.run(async { "only one node does this at a time" }).await;
+//! assert!(done.is_ok());
+//!
+//! node.shutdown().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What is guaranteed, what is not, and under which assumptions: [`tenure_core::session`] and
+//! [`tenure_core::election`].
+
+mod clock;
+mod driver;
+mod election;
+mod error;
+mod fence;
+mod inspect;
+mod keys;
+mod leadership;
+mod node;
+mod nudge;
+mod requests;
+
+pub use election::{Election, Transition, Transitions};
+pub use error::Error;
+pub use fence::{Receiver, Stale, Token};
+pub use inspect::{Candidate, Namespaced, Status};
+pub use leadership::{Leadership, Stopped, Watchdog};
+pub use node::{Node, NodeOptions};
+
+pub use tenure_core as core;
+pub use tenure_store as store;

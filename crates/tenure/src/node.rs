@@ -1,0 +1,339 @@
+//! This process in a namespace: its session, and the way into elections.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tenure_core::election::machine::PRIORITY_DEFAULT;
+use tenure_core::session::record::About;
+use tenure_core::session::{Config, Holder};
+use tenure_core::{ElectionName, Namespace, NodeId};
+use tenure_store::Store;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::driver::{Command, Driver};
+use crate::election::{Election, Seat};
+use crate::inspect::Namespaced;
+use crate::keys::Keys;
+use crate::nudge::Nudger;
+use crate::{Error, requests};
+
+/// How to take part in a namespace.
+#[derive(Debug, Clone)]
+pub struct NodeOptions {
+    /// The store, by URL; see [`tenure_store::open`].
+    pub store: String,
+    /// The namespace: everything of one cluster is under it.
+    pub namespace: String,
+    /// This node's name, stable over restarts; the host's name if empty. Two processes with one name are
+    /// two candidates, and the duplicate is reported.
+    pub node: Option<String>,
+    /// The times of the session.
+    pub session: Config,
+    /// Labels, for other nodes to read.
+    pub labels: BTreeMap<String, String>,
+    /// Where other nodes reach this one, for them to read.
+    pub address: Option<String>,
+    /// Where to listen for nudges on stores without hints. Other hosts reach this node only if it is an
+    /// address of theirs too; the default is a free port on loopback.
+    pub nudge: Option<SocketAddr>,
+}
+
+impl NodeOptions {
+    /// The defaults, for a store and a namespace.
+    pub fn new(store: impl Into<String>, namespace: impl Into<String>) -> Self {
+        Self {
+            store: store.into(),
+            namespace: namespace.into(),
+            node: None,
+            session: Config::default(),
+            labels: BTreeMap::new(),
+            address: None,
+            nudge: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+        }
+    }
+}
+
+/// A process in a namespace. Cheap to clone; the session ends when the last handle is dropped, or by
+/// [`Node::shutdown`].
+#[derive(Debug, Clone)]
+pub struct Node {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) id: NodeId,
+    pub(crate) view: Namespaced,
+    commands: mpsc::UnboundedSender<Command>,
+    session: watch::Receiver<Option<Holder>>,
+    seats: Mutex<HashMap<ElectionName, Arc<Seat>>>,
+    /// Cancelled when the driver has ended.
+    stopped: CancellationToken,
+}
+
+impl Node {
+    /// Opens the store twice (the session gets a connection of its own), joins the namespace and waits
+    /// until the session stands.
+    pub async fn start(options: NodeOptions) -> Result<Self, Error> {
+        let view = tenure_store::open(&options.store).await?;
+        // A store in memory cannot be opened twice.
+        let own = match options.store.starts_with("memory:") {
+            true => OwnStore::Shared(view.clone()),
+            false => OwnStore::Url(options.store.clone()),
+        };
+        Self::launch(options, view, own).await
+    }
+
+    /// The same on a store that is open already, for tests and for stores of your own. The session
+    /// shares its connection with whatever else uses it.
+    pub async fn start_with(store: Arc<dyn Store>, options: NodeOptions) -> Result<Self, Error> {
+        Self::launch(options, store.clone(), OwnStore::Shared(store)).await
+    }
+
+    async fn launch(
+        options: NodeOptions,
+        view: Arc<dyn Store>,
+        own: OwnStore,
+    ) -> Result<Self, Error> {
+        options.session.check()?;
+        let namespace = Namespace::new(&options.namespace)?;
+        let id = match &options.node {
+            Some(node) => NodeId::new(node)?,
+            None => host_name(),
+        };
+        let (commands, receiver) = mpsc::unbounded_channel();
+        let (session, session_seen) = watch::channel(None);
+        let stopped = CancellationToken::new();
+        let (ready, opened) = oneshot::channel();
+        let thread = Thread {
+            options,
+            namespace: namespace.clone(),
+            id: id.clone(),
+            own,
+            receiver,
+            reports: commands.clone(),
+            session,
+        };
+        let ended = stopped.clone().drop_guard();
+        std::thread::Builder::new()
+            .name("tenure-session".to_owned())
+            .spawn(move || {
+                let _ended = ended;
+                thread.run(ready);
+            })
+            .map_err(|error| tenure_store::Error::Unavailable {
+                doing: "starting the session's thread".to_owned(),
+                source: error.into(),
+            })?;
+        opened.await.map_err(|_| Error::ShutDown)??;
+        let inner = Inner {
+            id,
+            view: Namespaced::new(view, namespace),
+            commands,
+            session: session_seen,
+            seats: Mutex::default(),
+            stopped,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// This node's name.
+    #[must_use]
+    pub fn id(&self) -> &NodeId {
+        &self.inner.id
+    }
+
+    /// The session of this process; `None` while it has none, because it has not joined yet or has just
+    /// lost it.
+    #[must_use]
+    pub fn session(&self) -> Option<Holder> {
+        self.inner.session.borrow().clone()
+    }
+
+    /// Waits until the session stands.
+    pub async fn joined(&self) -> Result<Holder, Error> {
+        let mut session = self.inner.session.clone();
+        let holder = session
+            .wait_for(Option::is_some)
+            .await
+            .map_err(|_| Error::ShutDown)?;
+        holder.clone().ok_or(Error::ShutDown)
+    }
+
+    /// What the store says about this namespace.
+    #[must_use]
+    pub fn view(&self) -> &Namespaced {
+        &self.inner.view
+    }
+
+    /// Becomes a candidate.
+    pub async fn join(&self, election: &str) -> Result<Election, Error> {
+        self.join_with(election, Some(PRIORITY_DEFAULT)).await
+    }
+
+    /// Follows an election without standing in it.
+    pub async fn observe(&self, election: &str) -> Result<Election, Error> {
+        self.join_with(election, None).await
+    }
+
+    /// Becomes a candidate with a priority: each point below 100 waits 10 ms longer before it takes a
+    /// free lease, so that nodes with a higher one come first. Nobody is pushed out.
+    pub async fn join_with(&self, election: &str, priority: Option<u8>) -> Result<Election, Error> {
+        let name = ElectionName::new(election)?;
+        let seat = {
+            let mut seats = self
+                .inner
+                .seats
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            seats
+                .entry(name.clone())
+                .or_insert_with(|| Seat::new(name))
+                .clone()
+        };
+        self.inner.send(Command::Join {
+            seat: seat.clone(),
+            priority,
+        });
+        Ok(Election::new(seat, self.inner.clone()))
+    }
+
+    /// Stops all work, gives every lease back, leaves, and waits for all of it.
+    pub async fn shutdown(&self) {
+        let (sender, receiver) = oneshot::channel();
+        self.inner.send(Command::Shutdown(Some(sender)));
+        // An error means that it has stopped already.
+        let _ = receiver.await;
+        self.inner.stopped.cancelled().await;
+    }
+}
+
+impl Inner {
+    /// A driver that is gone needs no commands.
+    pub(crate) fn send(&self, command: Command) {
+        let _ = self.commands.send(command);
+    }
+
+    pub(crate) async fn stopped(&self) {
+        self.stopped.cancelled().await;
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.send(Command::Shutdown(None));
+    }
+}
+
+/// The store that the session's thread uses.
+enum OwnStore {
+    Url(String),
+    Shared(Arc<dyn Store>),
+}
+
+/// Everything that moves to the session's thread.
+struct Thread {
+    options: NodeOptions,
+    namespace: Namespace,
+    id: NodeId,
+    own: OwnStore,
+    receiver: mpsc::UnboundedReceiver<Command>,
+    reports: mpsc::UnboundedSender<Command>,
+    session: watch::Sender<Option<Holder>>,
+}
+
+impl Thread {
+    fn run(self, ready: oneshot::Sender<Result<(), Error>>) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let runtime = match runtime {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                let source = error.into();
+                let doing = "starting the session's runtime".to_owned();
+                let _ = ready.send(Err(
+                    tenure_store::Error::Unavailable { doing, source }.into()
+                ));
+                return;
+            }
+        };
+        runtime.block_on(async {
+            match self.prepare().await {
+                Ok(driver) => {
+                    let _ = ready.send(Ok(()));
+                    driver.run().await;
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            }
+        });
+    }
+
+    async fn prepare(self) -> Result<Driver, Error> {
+        let store = match self.own {
+            OwnStore::Url(url) => tenure_store::open(&url).await?,
+            OwnStore::Shared(store) => store,
+        };
+        let mut about = About {
+            address: self.options.address,
+            labels: self.options.labels,
+            ..About::default()
+        };
+        let mut nudger = None;
+        if let Some(address) = self
+            .options
+            .nudge
+            .filter(|_| !store.describe().capabilities.hints)
+        {
+            match Nudger::bind(address, self.namespace.clone()).await {
+                Ok(bound) => {
+                    about.nudge = bound.address().ok().map(|address| address.to_string());
+                    nudger = Some(bound);
+                }
+                // Hand-over then waits for the next poll: slower, not wrong.
+                Err(error) => {
+                    tracing::warn!(%address, error = %requests::Chain(&error), "nudges are off");
+                }
+            }
+        }
+        Ok(Driver {
+            store,
+            keys: Keys::new(self.namespace),
+            node: self.id,
+            config: self.options.session,
+            about,
+            commands: self.receiver,
+            reports: self.reports,
+            session: self.session,
+            nudger,
+            elections: BTreeMap::new(),
+            stopping: Vec::new(),
+            is_stopping: false,
+        })
+    }
+}
+
+/// The host's name as a node id, with what a name may not contain replaced.
+fn host_name() -> NodeId {
+    let name = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let clean: String = name
+        .chars()
+        .map(|character| {
+            if character.is_ascii_alphanumeric() || ".-_".contains(character) {
+                character
+            } else {
+                '-'
+            }
+        })
+        .take(200)
+        .collect();
+    NodeId::new(clean.trim_start_matches('.'))
+        .unwrap_or_else(|_| NodeId::new("node").expect("a valid name"))
+}

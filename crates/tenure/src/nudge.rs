@@ -1,0 +1,139 @@
+//! Nudges: on stores without hints, whoever vacates a lease tells the candidates to look, by one datagram
+//! each.
+//!
+//! A nudge carries no truth, only the name of an election; a lost or forged one costs one read at most
+//! every [`PAUSE`].
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::session::Holder;
+use tenure_core::{ElectionName, Namespace};
+use tenure_store::Store;
+use tokio::net::UdpSocket;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::inspect;
+use crate::keys::Keys;
+
+/// How often nudges make this process look, at most.
+const PAUSE: Duration = Duration::from_millis(20);
+
+const MAGIC: &str = "tenure-nudge-1";
+
+#[derive(Debug)]
+pub(crate) struct Nudger {
+    socket: Arc<UdpSocket>,
+    namespace: Namespace,
+    listening: Option<Instant>,
+    /// Leases that are being given up: the candidates are looked up while the work stops.
+    planned: BTreeMap<ElectionName, Plan>,
+    look_ups: JoinSet<(ElectionName, Vec<SocketAddr>)>,
+}
+
+#[derive(Debug, Default)]
+struct Plan {
+    candidates: Option<Vec<SocketAddr>>,
+    vacated: bool,
+}
+
+impl Nudger {
+    pub(crate) async fn bind(address: SocketAddr, namespace: Namespace) -> std::io::Result<Self> {
+        let socket = Arc::new(UdpSocket::bind(address).await?);
+        Ok(Self {
+            socket,
+            namespace,
+            listening: None,
+            planned: BTreeMap::new(),
+            look_ups: JoinSet::new(),
+        })
+    }
+
+    pub(crate) fn address(&self) -> std::io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// The election of the next nudge that arrives. Can be cancelled at any time.
+    pub(crate) async fn next(&mut self) -> ElectionName {
+        let mut buffer = [0; 512];
+        loop {
+            tokio::select! {
+                Some(found) = self.look_ups.join_next(), if !self.look_ups.is_empty() => {
+                    if let Ok((election, candidates)) = found {
+                        self.planned.entry(election.clone()).or_default().candidates = Some(candidates);
+                        self.send_if_ready(&election);
+                    }
+                }
+                received = self.socket.recv_from(&mut buffer) => {
+                    let Ok((length, _)) = received else { continue };
+                    if self.listening.is_some_and(|last| last.elapsed() < PAUSE) {
+                        continue;
+                    }
+                    if let Some(election) = self.read(&buffer[..length]) {
+                        self.listening = Some(Instant::now());
+                        return election;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A lease of ours is about to be given up: find out whom to tell.
+    pub(crate) fn prepare(
+        &mut self,
+        store: &Arc<dyn Store>,
+        keys: &Keys,
+        election: &ElectionName,
+        me: &Holder,
+    ) {
+        self.planned.insert(election.clone(), Plan::default());
+        let (store, keys, election) = (store.clone(), keys.clone(), election.clone());
+        let me = me.incarnation;
+        self.look_ups.spawn(async move {
+            let candidates = inspect::candidates(&*store, &keys, &election)
+                .await
+                .unwrap_or_default();
+            let addresses = candidates
+                .into_iter()
+                .filter(|candidate| candidate.holder.incarnation != me)
+                .filter_map(|candidate| candidate.about.nudge?.parse().ok())
+                .collect();
+            (election, addresses)
+        });
+    }
+
+    /// The lease of an election is free; if it was ours, tell the others.
+    pub(crate) fn vacated(&mut self, election: &ElectionName) {
+        if let Some(plan) = self.planned.get_mut(election) {
+            plan.vacated = true;
+            self.send_if_ready(election);
+        }
+    }
+
+    fn send_if_ready(&mut self, election: &ElectionName) {
+        let Some(Plan {
+            candidates: Some(candidates),
+            vacated: true,
+        }) = self.planned.get(election)
+        else {
+            return;
+        };
+        let text = format!("{MAGIC} {} {election}", self.namespace);
+        for candidate in candidates {
+            // Best effort by nature: an error is a lost nudge.
+            let _ = self.socket.try_send_to(text.as_bytes(), *candidate);
+        }
+        self.planned.remove(election);
+    }
+
+    fn read(&self, datagram: &[u8]) -> Option<ElectionName> {
+        let text = std::str::from_utf8(datagram).ok()?;
+        let mut words = text.split(' ');
+        let fits = words.next() == Some(MAGIC) && words.next() == Some(self.namespace.as_str());
+        let election = words.next().filter(|_| fits)?;
+        ElectionName::new(election).ok()
+    }
+}

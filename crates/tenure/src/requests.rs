@@ -1,0 +1,180 @@
+//! Carries out the core's requests on a store.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenure_core::election::{Fence, Lease};
+use tenure_core::node::{Answer, Request};
+use tenure_core::session::Record;
+use tenure_core::{Expect, Read, RecordError, Version, Written};
+use tenure_store::{Change, Error, Key, Object, Store};
+use tokio::time::timeout;
+
+use crate::keys::Keys;
+
+/// Asks the store and gives an answer in any case: silence for longer than `within` is a lost answer.
+pub(crate) async fn carry_out(
+    store: &dyn Store,
+    keys: &Keys,
+    request: Request,
+    within: Duration,
+) -> Answer {
+    match request {
+        Request::ReadSession { holder, known } => Answer::Session(
+            read(store, &keys.session(&holder), known, within, Record::decode).await,
+        ),
+        Request::ReadLease { election, known } => {
+            Answer::Lease(read(store, &keys.lease(&election), known, within, Lease::decode).await)
+        }
+        Request::ReadFence { election } => {
+            Answer::Fence(read(store, &keys.fence(&election), None, within, Fence::decode).await)
+        }
+        Request::WriteSession { record, expect } => {
+            write(
+                store,
+                &keys.session(&record.holder()),
+                record.encode(),
+                &expect,
+                within,
+            )
+            .await
+        }
+        Request::WriteLease {
+            election,
+            lease,
+            expect,
+        } => {
+            write(
+                store,
+                &keys.lease(&election),
+                lease.encode(),
+                &expect,
+                within,
+            )
+            .await
+        }
+        Request::WriteFence {
+            election,
+            fence,
+            expect,
+        } => {
+            write(
+                store,
+                &keys.fence(&election),
+                fence.encode(),
+                &expect,
+                within,
+            )
+            .await
+        }
+    }
+}
+
+async fn read<T>(
+    store: &dyn Store,
+    key: &Key,
+    known: Option<Version>,
+    within: Duration,
+    decode: fn(&[u8]) -> Result<T, RecordError>,
+) -> Read<T> {
+    let result = timeout(within, async {
+        match &known {
+            None => store.get(key).await.map(|object| match object {
+                None => Change::Missing,
+                Some(object) => Change::Changed(object),
+            }),
+            Some(version) => store.get_if_changed(key, &to_store(version)).await,
+        }
+    });
+    match result.await {
+        Ok(Ok(Change::Missing)) => Read::Missing,
+        // The age of a version that was known before has been told with it.
+        Ok(Ok(Change::Unchanged)) => Read::Unchanged { age: None },
+        Ok(Ok(Change::Changed(Object {
+            value,
+            version,
+            age,
+        }))) => match decode(&value) {
+            Ok(record) => Read::Found {
+                record,
+                version: from_store(&version),
+                age,
+            },
+            Err(error) => {
+                tracing::error!(%key, %error, "a stored record cannot be read");
+                Read::Unreadable {
+                    version: from_store(&version),
+                }
+            }
+        },
+        Ok(Err(error)) => {
+            tracing::warn!(%key, error = %Chain(&error), "a read failed");
+            Read::Failed
+        }
+        Err(_) => {
+            tracing::warn!(%key, ?within, "a read was not answered in time");
+            Read::Failed
+        }
+    }
+}
+
+async fn write(
+    store: &dyn Store,
+    key: &Key,
+    value: Vec<u8>,
+    expect: &Expect,
+    within: Duration,
+) -> Answer {
+    let expect = match expect {
+        Expect::Absent => tenure_store::Expect::Absent,
+        Expect::Version(version) => tenure_store::Expect::Version(to_store(version)),
+    };
+    Answer::Written(
+        match timeout(within, store.put(key, Bytes::from(value), &expect)).await {
+            Ok(Ok(version)) => Written::Done(from_store(&version)),
+            Ok(Err(Error::Conflict { .. })) => Written::Conflict,
+            Ok(Err(error)) => {
+                tracing::warn!(%key, error = %Chain(&error), "a write failed");
+                if error.is_not_applied() {
+                    Written::NotApplied
+                } else {
+                    Written::Unknown
+                }
+            }
+            Err(_) => {
+                tracing::warn!(%key, ?within, "a write was not answered in time");
+                Written::Unknown
+            }
+        },
+    )
+}
+
+/// The core's versions are one text; a line break, which no tag contains, keeps tag and guard apart.
+fn from_store(version: &tenure_store::Version) -> Version {
+    match version.guard() {
+        None => Version::new(version.tag()),
+        Some(guard) => Version::new(format!("{}\n{guard}", version.tag())),
+    }
+}
+
+pub(crate) fn to_store(version: &Version) -> tenure_store::Version {
+    match version.as_str().split_once('\n') {
+        None => tenure_store::Version::new(version.as_str()),
+        Some((tag, guard)) => tenure_store::Version::with_guard(tag, guard),
+    }
+}
+
+/// An error with its causes, in one line.
+pub(crate) struct Chain<'a>(pub(crate) &'a dyn std::error::Error);
+
+impl std::fmt::Display for Chain<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}", self.0)?;
+        let mut cause = self.0.source();
+        while let Some(error) = cause {
+            write!(formatter, ": {error}")?;
+            cause = error.source();
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,146 @@
+//! Elections between nodes of one process, on a store in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::core::NodeId;
+use tenure::core::election::Term;
+use tenure::core::election::machine::EndReason;
+use tenure::core::session::Config;
+use tenure::store::engine::memory::Memory;
+use tenure::{Election, Error, Node, NodeOptions, Transition};
+use tokio::time::timeout;
+
+/// Long enough for a slow machine; nothing is measured against it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn node(store: &Arc<Memory>, name: &str, ttl: Duration) -> Node {
+    let mut options = NodeOptions::new("memory:", "test");
+    options.node = Some(name.to_owned());
+    options.session = Config::for_ttl(ttl);
+    Node::start_with(store.clone(), options).await.unwrap()
+}
+
+async fn elected(election: &Election) -> tenure::Leadership {
+    timeout(PATIENCE, election.elected()).await.expect("nobody is elected").unwrap()
+}
+
+#[tokio::test]
+async fn one_of_three_leads_and_resigning_moves_leadership() {
+    let store = Arc::new(Memory::new());
+    let ttl = Duration::from_secs(10);
+    let mut elections = Vec::new();
+    for name in ["a", "b", "c"] {
+        let node = node(&store, name, ttl).await;
+        elections.push((node.join("e").await.unwrap(), node));
+    }
+    let first = elected(&elections[0].0).await;
+    assert_eq!(first.term(), Term(1));
+    assert_eq!(elections.iter().filter(|(election, _)| election.is_leader()).count(), 1);
+
+    let mut transitions = elections[0].0.subscribe();
+    elections[0].0.resign();
+    assert!(matches!(transitions.next().await, Some(Transition::Elected { term: Term(1), .. })));
+    let ended = Transition::Ended { term: Term(1), reason: EndReason::Resigned };
+    assert_eq!(transitions.next().await, Some(ended));
+
+    let (second, _) = tokio::select! {
+        leadership = elected(&elections[1].0) => (leadership, 1),
+        leadership = elected(&elections[2].0) => (leadership, 2),
+    };
+    assert_eq!(second.term(), Term(2));
+    assert!(first.check().is_err());
+    assert!(!elections[0].0.is_leader());
+}
+
+#[tokio::test]
+async fn release_waits_for_the_work_to_end() {
+    let store = Arc::new(Memory::new());
+    let (a, b) = (node(&store, "a", PATIENCE).await, node(&store, "b", PATIENCE).await);
+    let election_a = a.join("e").await.unwrap();
+    let leadership = elected(&election_a).await;
+    let election_b = b.join("e").await.unwrap();
+
+    let (release, released) = tokio::sync::oneshot::channel::<()>();
+    let work = tokio::spawn({
+        let leadership = leadership.clone();
+        async move { leadership.run(async { released.await.unwrap() }).await }
+    });
+    tokio::task::yield_now().await;
+    leadership.resign();
+    timeout(PATIENCE, leadership.stopping().cancelled()).await.unwrap();
+    // Told to stop, but not stopped: still the leader, and nobody else is.
+    assert!(leadership.check().is_ok());
+    assert!(!election_b.is_leader());
+    release.send(()).unwrap();
+    work.await.unwrap().unwrap();
+    assert_eq!(elected(&election_b).await.term(), Term(2));
+    assert!(leadership.check().is_err());
+}
+
+#[tokio::test]
+async fn a_transfer_reaches_its_target_and_a_wrong_one_is_refused() {
+    let store = Arc::new(Memory::new());
+    let nodes = [
+        node(&store, "a", PATIENCE).await,
+        node(&store, "b", PATIENCE).await,
+        node(&store, "c", PATIENCE).await,
+    ];
+    let a = nodes[0].join("e").await.unwrap();
+    elected(&a).await;
+    let b = nodes[1].join("e").await.unwrap();
+    let c = nodes[2].join("e").await.unwrap();
+    let to = |name: &str| NodeId::new(name).unwrap();
+
+    // Candidates are listed in the sessions, which say so with a write of their own.
+    while nodes[0].view().status(a.name()).await.unwrap().candidates.len() < 3 {
+        tokio::task::yield_now().await;
+    }
+    let refused = a.transfer_to(&to("nobody")).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "nobody is not a live candidate of the election e; its candidates are a, b, c"
+    );
+    a.transfer_to(&to("c")).await.unwrap();
+    assert_eq!(elected(&c).await.term(), Term(2));
+    // Anyone may ask, also a node that does not lead.
+    b.transfer_to(&to("a")).await.unwrap();
+    assert_eq!(elected(&a).await.term(), Term(3));
+    b.request_resign().await.unwrap();
+    let (next, _) = tokio::select! {
+        leadership = elected(&b) => (leadership, "b"),
+        leadership = elected(&c) => (leadership, "c"),
+    };
+    assert_eq!(next.term(), Term(4));
+}
+
+#[tokio::test]
+async fn shutdown_hands_over_and_ends_every_handle() {
+    let store = Arc::new(Memory::new());
+    let (a, b) = (node(&store, "a", PATIENCE).await, node(&store, "b", PATIENCE).await);
+    let election_a = a.join("e").await.unwrap();
+    elected(&election_a).await;
+    let election_b = b.join("e").await.unwrap();
+    a.shutdown().await;
+    assert!(matches!(election_a.elected().await, Err(Error::ShutDown)));
+    assert_eq!(elected(&election_b).await.term(), Term(2));
+}
+
+#[tokio::test]
+async fn a_blocked_application_keeps_leadership_unless_a_watchdog_is_set() {
+    let store = Arc::new(Memory::new());
+    let ttl = Duration::from_millis(500);
+    let (a, b) = (node(&store, "a", ttl).await, node(&store, "b", ttl).await);
+    let election = a.join("e").await.unwrap();
+    let leadership = elected(&election).await;
+    let other = b.join("e").await.unwrap();
+    // The whole runtime of this test is one thread, and it sleeps.
+    std::thread::sleep(ttl * 3);
+    assert!(leadership.check().is_ok());
+
+    let watchdog = leadership.watchdog(ttl / 4);
+    std::thread::sleep(ttl * 3);
+    drop(watchdog);
+    assert_eq!(elected(&other).await.term(), Term(2));
+    assert!(leadership.check().is_err());
+}

@@ -1,0 +1,3 @@
+//! The driver on real stores.
+
+mod elections;
