@@ -1,7 +1,7 @@
 //! Where everything of a namespace is kept.
 
 use tenure_core::session::Holder;
-use tenure_core::{ElectionName, Namespace};
+use tenure_core::{ElectionName, Namespace, NodeId};
 use tenure_store::{Key, Prefix};
 
 const NAMES_FIT: &str = "a namespace and a name of 200 bytes each, and an incarnation, fit a key";
@@ -27,6 +27,10 @@ impl Keys {
 
     pub(crate) fn fence(&self, election: &ElectionName) -> Key {
         self.key(&format!("fences/{election}"))
+    }
+
+    pub(crate) fn sessions_of(&self, node: &NodeId) -> Prefix {
+        self.prefix(&format!("nodes/{node}"))
     }
 
     pub(crate) fn nodes(&self) -> Prefix {

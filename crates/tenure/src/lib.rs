@@ -34,6 +34,7 @@ mod keys;
 mod leadership;
 mod node;
 mod nudge;
+mod one_shot;
 mod requests;
 
 pub use election::{Election, Transition, Transitions};
@@ -42,6 +43,7 @@ pub use fence::{Receiver, Stale, Token};
 pub use inspect::{Candidate, Namespaced, Status};
 pub use leadership::{Leadership, Stopped, Watchdog};
 pub use node::{Node, NodeOptions};
+pub use one_shot::{OneShot, Outcome};
 
 pub use tenure_core as core;
 pub use tenure_store as store;

@@ -22,7 +22,10 @@ async fn node(store: &Arc<Memory>, name: &str, ttl: Duration) -> Node {
 }
 
 async fn elected(election: &Election) -> tenure::Leadership {
-    timeout(PATIENCE, election.elected()).await.expect("nobody is elected").unwrap()
+    timeout(PATIENCE, election.elected())
+        .await
+        .expect("nobody is elected")
+        .unwrap()
 }
 
 #[tokio::test]
@@ -36,12 +39,24 @@ async fn one_of_three_leads_and_resigning_moves_leadership() {
     }
     let first = elected(&elections[0].0).await;
     assert_eq!(first.term(), Term(1));
-    assert_eq!(elections.iter().filter(|(election, _)| election.is_leader()).count(), 1);
+    assert_eq!(
+        elections
+            .iter()
+            .filter(|(election, _)| election.is_leader())
+            .count(),
+        1
+    );
 
     let mut transitions = elections[0].0.subscribe();
     elections[0].0.resign();
-    assert!(matches!(transitions.next().await, Some(Transition::Elected { term: Term(1), .. })));
-    let ended = Transition::Ended { term: Term(1), reason: EndReason::Resigned };
+    assert!(matches!(
+        transitions.next().await,
+        Some(Transition::Elected { term: Term(1), .. })
+    ));
+    let ended = Transition::Ended {
+        term: Term(1),
+        reason: EndReason::Resigned,
+    };
     assert_eq!(transitions.next().await, Some(ended));
 
     let (second, _) = tokio::select! {
@@ -56,7 +71,10 @@ async fn one_of_three_leads_and_resigning_moves_leadership() {
 #[tokio::test]
 async fn release_waits_for_the_work_to_end() {
     let store = Arc::new(Memory::new());
-    let (a, b) = (node(&store, "a", PATIENCE).await, node(&store, "b", PATIENCE).await);
+    let (a, b) = (
+        node(&store, "a", PATIENCE).await,
+        node(&store, "b", PATIENCE).await,
+    );
     let election_a = a.join("e").await.unwrap();
     let leadership = elected(&election_a).await;
     let election_b = b.join("e").await.unwrap();
@@ -68,7 +86,9 @@ async fn release_waits_for_the_work_to_end() {
     });
     tokio::task::yield_now().await;
     leadership.resign();
-    timeout(PATIENCE, leadership.stopping().cancelled()).await.unwrap();
+    timeout(PATIENCE, leadership.stopping().cancelled())
+        .await
+        .unwrap();
     // Told to stop, but not stopped: still the leader, and nobody else is.
     assert!(leadership.check().is_ok());
     assert!(!election_b.is_leader());
@@ -93,7 +113,15 @@ async fn a_transfer_reaches_its_target_and_a_wrong_one_is_refused() {
     let to = |name: &str| NodeId::new(name).unwrap();
 
     // Candidates are listed in the sessions, which say so with a write of their own.
-    while nodes[0].view().status(a.name()).await.unwrap().candidates.len() < 3 {
+    while nodes[0]
+        .view()
+        .status(a.name())
+        .await
+        .unwrap()
+        .candidates
+        .len()
+        < 3
+    {
         tokio::task::yield_now().await;
     }
     let refused = a.transfer_to(&to("nobody")).await.unwrap_err();
@@ -117,7 +145,10 @@ async fn a_transfer_reaches_its_target_and_a_wrong_one_is_refused() {
 #[tokio::test]
 async fn shutdown_hands_over_and_ends_every_handle() {
     let store = Arc::new(Memory::new());
-    let (a, b) = (node(&store, "a", PATIENCE).await, node(&store, "b", PATIENCE).await);
+    let (a, b) = (
+        node(&store, "a", PATIENCE).await,
+        node(&store, "b", PATIENCE).await,
+    );
     let election_a = a.join("e").await.unwrap();
     elected(&election_a).await;
     let election_b = b.join("e").await.unwrap();

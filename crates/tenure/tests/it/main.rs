@@ -1,3 +1,4 @@
 //! The driver on real stores.
 
 mod elections;
+mod one_shot;
