@@ -71,7 +71,7 @@ pub use error::{Cause, Error};
 pub use key::{KEY_BYTES_MAX, Key, Prefix, SEGMENT_BYTES_MAX};
 pub use open::open;
 pub use version::Version;
-pub use watch::{Hint, Watch};
+pub use watch::{Hint, Watch, WatchSender};
 
 /// The largest value a store takes. Larger ones are refused before anything is sent.
 pub const VALUE_BYTES_MAX: usize = 8 * 1024 * 1024;

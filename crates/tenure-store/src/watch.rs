@@ -24,6 +24,8 @@ pub enum Hint {
 pub struct Watch {
     hints: mpsc::Receiver<Key>,
     anything: std::sync::Arc<tokio::sync::Notify>,
+    /// What to take off the keys, in this order.
+    stripped: Vec<Prefix>,
 }
 
 /// The engine's end of a [`Watch`].
@@ -49,6 +51,7 @@ impl Watch {
             Watch {
                 hints: receiver,
                 anything,
+                stripped: Vec::new(),
             },
         )
     }
@@ -63,8 +66,24 @@ impl Watch {
                 while self.hints.try_recv().is_ok() {}
                 Some(Hint::Anything)
             }
-            hint = self.hints.recv() => hint.map(Hint::Changed),
+            key = self.hints.recv() => key.map(|key| self.hint(key)),
         }
+    }
+
+    /// The same watch with `prefix` taken off the keys that it names, for stores that put keys under
+    /// a prefix.
+    #[must_use]
+    pub fn strip(mut self, prefix: &Prefix) -> Self {
+        self.stripped.push(prefix.clone());
+        self
+    }
+
+    fn hint(&self, key: Key) -> Hint {
+        self.stripped
+            .iter()
+            .try_fold(key, |key, prefix| key.strip(prefix))
+            // A key from elsewhere has no name here; to look at everything is always safe.
+            .map_or(Hint::Anything, Hint::Changed)
     }
 }
 
