@@ -196,9 +196,18 @@ pub async fn list_all(store: &dyn Store, prefix: &Prefix) -> Result<Vec<Entry>, 
         let page = store
             .list(prefix, entries.last().map(|entry| &entry.key))
             .await?;
+        let moved =
+            page.entries.last().map(|entry| &entry.key) > entries.last().map(|entry| &entry.key);
         entries.extend(page.entries);
         if !page.more {
             return Ok(entries);
+        }
+        // A store that promises more and never gives it would keep us here for ever.
+        if !moved {
+            return Err(Error::Corrupt {
+                location: store.describe().location,
+                what: format!("the listing of {prefix} says that there is more and does not go on"),
+            });
         }
     }
 }
