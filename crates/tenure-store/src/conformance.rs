@@ -29,7 +29,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::{Description, Error, Key, Prefix, Store, list_all};
+use crate::{Description, Error, KEY_BYTES_MAX, Key, Prefix, Store, list_all};
 
 mod extras;
 mod limits;
@@ -46,6 +46,9 @@ pub struct Options {
     pub rounds: usize,
     /// How many keys to list: beyond 1,000 every engine has to page.
     pub listed: usize,
+    /// The longest key to try. Less than [`KEY_BYTES_MAX`] only for a store that puts keys under a
+    /// prefix.
+    pub key_bytes_max: usize,
 }
 
 impl Default for Options {
@@ -54,6 +57,7 @@ impl Default for Options {
             writers: 16,
             rounds: 20,
             listed: 1100,
+            key_bytes_max: KEY_BYTES_MAX,
         }
     }
 }
@@ -66,6 +70,7 @@ impl Options {
             writers: 8,
             rounds: 5,
             listed: 40,
+            key_bytes_max: KEY_BYTES_MAX,
         }
     }
 }
@@ -372,8 +377,20 @@ impl fmt::Display for Report {
 }
 
 impl From<Error> for Finding {
+    /// An error that a check did not ask for. Storage that is down or busy proves nothing; a refusal of
+    /// what the contract allows does.
     fn from(error: Error) -> Self {
-        Finding::Error(error)
+        match error {
+            Error::Conflict { .. } | Error::Invalid { .. } | Error::Corrupt { .. } => {
+                Finding::Broken(format!(
+                    "a request that must work gave: {}",
+                    describe(&error)
+                ))
+            }
+            Error::Unknown { .. } | Error::Unavailable { .. } | Error::Refused { .. } => {
+                Finding::Error(error)
+            }
+        }
     }
 }
 

@@ -3,10 +3,7 @@
 use bytes::Bytes;
 
 use super::{Finding, Outcome, Suite, ensure};
-use crate::{
-    Error, Expect, KEY_BYTES_MAX, Key, PAGE_ENTRIES_MAX, SEGMENT_BYTES_MAX, VALUE_BYTES_MAX,
-    list_all,
-};
+use crate::{Error, Expect, Key, PAGE_ENTRIES_MAX, SEGMENT_BYTES_MAX, VALUE_BYTES_MAX, list_all};
 
 pub(super) async fn values(suite: &Suite) -> Outcome {
     let folder = suite.folder("values");
@@ -83,7 +80,8 @@ pub(super) async fn keys(suite: &Suite) -> Outcome {
     for name in names {
         keys.push(folder.key(name)?);
     }
-    keys.push(longest(folder.as_str())?);
+    let longest_bytes = suite.options.key_bytes_max;
+    keys.push(longest(folder.as_str(), longest_bytes)?);
     for key in &keys {
         suite
             .store
@@ -112,19 +110,19 @@ pub(super) async fn keys(suite: &Suite) -> Outcome {
         format!("the listing differs: {listed:?}")
     })?;
     Ok(format!(
-        "{} keys, the longest of {KEY_BYTES_MAX} bytes",
+        "{} keys, the longest of {longest_bytes} bytes",
         keys.len()
     ))
 }
 
-/// A key of full length under `folder`, made of segments of full length as far as they fit.
-fn longest(folder: &str) -> Result<Key, Error> {
+/// A key of `bytes` under `folder`, made of segments of full length as far as they fit.
+fn longest(folder: &str, bytes: usize) -> Result<Key, Error> {
     let mut text = folder.to_owned();
-    while KEY_BYTES_MAX - text.len() > SEGMENT_BYTES_MAX + 1 {
+    while bytes - text.len() > SEGMENT_BYTES_MAX + 1 {
         text.push_str(&"x".repeat(SEGMENT_BYTES_MAX));
         text.push('/');
     }
-    text.push_str(&"y".repeat(KEY_BYTES_MAX - text.len()));
+    text.push_str(&"y".repeat(bytes - text.len()));
     Key::new(text)
 }
 

@@ -21,7 +21,8 @@ pub(super) async fn create_race(suite: &Suite) -> Outcome {
     let mut unknown = 0;
     for round in 0..suite.options.rounds {
         let key = folder.key(round.to_string())?;
-        unknown += one_winner(suite, &key, &Expect::Absent).await?.unknown;
+        let race = one_winner(suite, &key, &Expect::Absent, round).await?;
+        unknown += race.unknown;
     }
     Ok(tally(suite, unknown))
 }
@@ -33,8 +34,8 @@ pub(super) async fn replace_race(suite: &Suite) -> Outcome {
         .put(&key, "start".into(), &Expect::Absent)
         .await?;
     let mut unknown = 0;
-    for _ in 0..suite.options.rounds {
-        let race = one_winner(suite, &key, &Expect::Version(version)).await?;
+    for round in 0..suite.options.rounds {
+        let race = one_winner(suite, &key, &Expect::Version(version), round).await?;
         unknown += race.unknown;
         version = race.version;
     }
@@ -48,7 +49,12 @@ struct Race {
 
 /// Lets every writer try the same write at the same moment. Two winners, or a winner whose value is not
 /// there afterwards, break the guarantee.
-async fn one_winner(suite: &Suite, key: &Key, expect: &Expect) -> Result<Race, Finding> {
+async fn one_winner(
+    suite: &Suite,
+    key: &Key,
+    expect: &Expect,
+    round: usize,
+) -> Result<Race, Finding> {
     let writers = suite.options.writers;
     let start = Arc::new(Barrier::new(writers));
     let mut tasks = JoinSet::new();
@@ -56,20 +62,21 @@ async fn one_winner(suite: &Suite, key: &Key, expect: &Expect) -> Result<Race, F
         let (store, key, expect) = (suite.store.clone(), key.clone(), expect.clone());
         let start = start.clone();
         tasks.spawn(async move {
-            let value = Bytes::from(format!("writer {writer}"));
+            // No value comes twice, or the winner of the last round would pass for this one's.
+            let value = Bytes::from(format!("round {round}, writer {writer}"));
             start.wait().await;
             (value.clone(), store.put(&key, value, &expect).await)
         });
     }
 
-    let (mut winners, mut unknown) = (Vec::new(), Vec::new());
+    let (mut winners, mut unknown, mut losers) = (Vec::new(), Vec::new(), Vec::new());
     while !tasks.is_empty() {
         let (value, result) = joined(tasks.join_next().await);
         match result {
             Ok(version) => winners.push((value, version)),
             Err(Error::Unknown { .. }) => unknown.push(value),
             // Busy is an honest answer under contention, and nothing was written.
-            Err(Error::Conflict { .. } | Error::Unavailable { .. }) => {}
+            Err(Error::Conflict { .. } | Error::Unavailable { .. }) => losers.push(value),
             Err(error) => return Err(error.into()),
         }
     }
@@ -78,32 +85,48 @@ async fn one_winner(suite: &Suite, key: &Key, expect: &Expect) -> Result<Race, F
     })?;
 
     let object = suite.store.get(key).await?;
-    match (winners.first(), object) {
+    let version = match (winners.first(), object) {
         (Some((value, version)), Some(object)) => {
             ensure(object.value == *value && object.version == *version, || {
                 "the winner's value was overwritten by a loser".to_owned()
             })?;
-            Ok(Race {
-                unknown: unknown.len(),
-                version: object.version,
-            })
+            object.version
         }
-        (None, Some(object)) if unknown.contains(&object.value) => Ok(Race {
-            unknown: unknown.len(),
-            version: object.version,
-        }),
-        // Nobody won: legal only because everyone was told so or may yet land; try the round again
-        // alone, which must work now that nobody competes.
-        (None, _) => {
-            let version = suite.store.put(key, "alone".into(), expect).await?;
-            Ok(Race {
-                unknown: unknown.len(),
-                version,
-            })
+        (Some(_), None) => {
+            return Err(Finding::Broken(
+                "the winner's value is not there".to_owned(),
+            ));
         }
-        (Some(_), None) => Err(Finding::Broken(
-            "the winner's value is not there".to_owned(),
-        )),
+        (None, Some(object)) if unknown.contains(&object.value) => object.version,
+        (None, Some(object)) if losers.contains(&object.value) => {
+            return Err(Finding::Broken(
+                "a writer was told that nothing was written, and it was".to_owned(),
+            ));
+        }
+        // Nobody won: legal only because everyone was told so or may yet land.
+        (None, _) => alone(suite, key, expect, &unknown).await?,
+    };
+    Ok(Race {
+        unknown: unknown.len(),
+        version,
+    })
+}
+
+/// The same write again, which must work now that nobody competes, unless one of those without an answer
+/// still got there first.
+async fn alone(
+    suite: &Suite,
+    key: &Key,
+    expect: &Expect,
+    unknown: &[Bytes],
+) -> Result<Version, Finding> {
+    match suite.store.put(key, "alone".into(), expect).await {
+        Ok(version) => Ok(version),
+        Err(error @ Error::Conflict { .. }) => match suite.store.get(key).await? {
+            Some(object) if unknown.contains(&object.value) => Ok(object.version),
+            _ => Err(error.into()),
+        },
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -135,7 +158,7 @@ pub(super) async fn increments(suite: &Suite) -> Outcome {
         let (store, key) = (suite.store.clone(), key.clone());
         tasks.spawn(async move {
             for count in 1..=each {
-                raise(&*store, &key, writer, count).await?;
+                raise(&*store, &key, writers, writer, count).await?;
             }
             Ok::<_, Finding>(())
         });
@@ -144,7 +167,7 @@ pub(super) async fn increments(suite: &Suite) -> Outcome {
         joined(tasks.join_next().await)?;
     }
 
-    let counts = read(&*suite.store, &key).await?.0;
+    let counts = read(&*suite.store, &key, writers).await?.0;
     ensure(counts.iter().all(|&count| count == each), || {
         format!("{writers} writers added {each} each, the object holds {counts:?}")
     })?;
@@ -155,9 +178,15 @@ pub(super) async fn increments(suite: &Suite) -> Outcome {
 }
 
 /// Brings this writer's place to `count`, once.
-async fn raise(store: &dyn Store, key: &Key, writer: usize, count: u32) -> Result<(), Finding> {
+async fn raise(
+    store: &dyn Store,
+    key: &Key,
+    writers: usize,
+    writer: usize,
+    count: u32,
+) -> Result<(), Finding> {
     for attempt in 0..ATTEMPTS_MAX {
-        let (mut counts, version) = read(store, key).await?;
+        let (mut counts, version) = read(store, key, writers).await?;
         // Also after an unknown answer: the write that was lost is recognised here, never repeated.
         if counts[writer] == count {
             return Ok(());
@@ -184,12 +213,17 @@ async fn raise(store: &dyn Store, key: &Key, writer: usize, count: u32) -> Resul
     )))
 }
 
-async fn read(store: &dyn Store, key: &Key) -> Result<(Vec<u32>, Version), Finding> {
+async fn read(
+    store: &dyn Store,
+    key: &Key,
+    writers: usize,
+) -> Result<(Vec<u32>, Version), Finding> {
     let object = store.get(key).await?;
     let object = object.ok_or_else(|| Finding::Broken("the object vanished".to_owned()))?;
     let counts: Option<Vec<u32>> = std::str::from_utf8(&object.value)
         .ok()
-        .and_then(|text| text.split(' ').map(|count| count.parse().ok()).collect());
+        .and_then(|text| text.split(' ').map(|count| count.parse().ok()).collect())
+        .filter(|counts: &Vec<u32>| counts.len() == writers);
     let counts = counts.ok_or_else(|| Finding::Broken("a reader saw half a value".to_owned()))?;
     Ok((counts, object.version))
 }
