@@ -1,1 +1,44 @@
 //! Stores around stores.
+//!
+//! Each wrapper takes an `Arc<dyn Store>`, is a [`Store`](crate::Store) itself and keeps the whole
+//! contract, so they stack in any order:
+//!
+//! | wrapper | what it is for |
+//! | --- | --- |
+//! | [`Prefixed`] | several users of one store that must not see each other |
+//! | [`Metered`] | how many requests, how they ended, how long they took |
+//! | [`Throttled`] | a ceiling on what a metered store can cost |
+//! | [`Faulty`] | the failures of real storage, in a test, from a seed |
+//!
+//! What is wrapped sees only what the wrapper lets through: `Metered` around `Throttled` counts the
+//! waiting as latency, `Throttled` around `Metered` does not.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), tenure_store::Error> {
+//! use std::sync::Arc;
+//! use tenure_store::wrap::{Metered, Prefixed, Throttled, throttled};
+//! use tenure_store::{Key, Prefix, Store};
+//!
+//! let memory = tenure_store::open("memory:").await?;
+//! let ceiling = throttled::Config { writes_per_day: Some(50_000), ..Default::default() };
+//! let throttled = Arc::new(Throttled::new(memory, ceiling)?);
+//! let metered = Arc::new(Metered::new(throttled.clone()));
+//! let store = Prefixed::new(metered.clone(), Prefix::new("team-a")?);
+//!
+//! store.get(&Key::new("elections/default")?).await?;
+//! assert_eq!(throttled.statistics().reads.sent, 1);
+//! assert_eq!(metered.meter().snapshot().in_flight(), 0);
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod faulty;
+pub mod metered;
+mod prefix;
+pub mod throttled;
+
+pub use faulty::Faulty;
+pub use metered::{Meter, Metered};
+pub use prefix::Prefixed;
+pub use throttled::Throttled;

@@ -1,3 +1,4 @@
 //! Every engine keeps the whole contract, on the real server.
 
 mod memory;
+mod wrap;

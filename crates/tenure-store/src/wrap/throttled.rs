@@ -1,0 +1,247 @@
+//! A cost ceiling: object stores bill per request, and a loop gone wrong should cost minutes, not money.
+//!
+//! **Per minute.** Reads and writes each have a token bucket. A request over the rate waits its turn;
+//! turns are first come, first served, and nobody is overtaken. In any minute at most the rate plus the
+//! [burst](Config::burst) is sent. Dropping a request that waits costs nothing and holds up nobody.
+//!
+//! **Per day.** Writes have a budget. When it is used up, `put` and `delete` are refused at once, with a
+//! hint that says when it resets; nothing is written, and reads go on. A day begins with the first write
+//! after the last day has ended, and lasts 24 hours on the monotonic clock. So the spending never depends
+//! on a wall clock or time zone, an idle process starts its day with a whole budget, and two budgets may
+//! fall into one calendar day. Where the monotonic clock stops while the machine is suspended, the day
+//! becomes longer, never shorter.
+//!
+//! What counts is the request, whatever comes of it: providers bill a conflict as they bill a success. A
+//! page of a listing is one read. Hints are free.
+//!
+//! Rates and budget live in this process's memory. Each process has its own, and a restart begins with a
+//! whole one: divide by the number of processes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use serde::Serialize;
+use tokio::time::Instant;
+
+mod gate;
+
+use gate::Gate;
+
+use crate::{Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version, Watch};
+
+/// Keeps the number of requests under a ceiling.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tenure_store::Error> {
+/// use tenure_store::wrap::throttled::{Config, Throttled};
+/// use tenure_store::{Error, Expect, Key, Store};
+///
+/// let memory = tenure_store::open("memory:").await?;
+/// let store = Throttled::new(memory, Config { writes_per_day: Some(1), ..Config::default() })?;
+/// store.put(&Key::new("a")?, "1".into(), &Expect::Absent).await?;
+///
+/// let refused = store.put(&Key::new("b")?, "1".into(), &Expect::Absent).await.unwrap_err();
+/// assert!(matches!(refused, Error::Refused { .. }));
+/// assert!(refused.hint().contains("resets in 24 h"), "{}", refused.hint());
+/// assert_eq!(store.statistics().remaining_today, Some(0));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Throttled {
+    inner: Arc<dyn Store>,
+    reads: Gate,
+    writes: Gate,
+}
+
+/// The ceilings. The default has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// How many reads and pages of listings per minute. A candidate polls about once per retry interval:
+    /// leave room for every election of the process.
+    pub reads_per_minute: Option<u32>,
+    /// How many puts and deletes per minute. A leader renews about three times per lease; a rate that
+    /// makes renewals wait costs it the lease.
+    pub writes_per_minute: Option<u32>,
+    /// How many puts and deletes per day. A budget that is used up ends every lease of the process, so
+    /// choose it as the emergency brake, well above a normal day.
+    pub writes_per_day: Option<u32>,
+    /// How many requests may go at once after a pause; never more than a minute's worth.
+    pub burst: u32,
+    /// How many requests may wait for their turn, reads and writes each. More are told that the store is
+    /// not available.
+    pub waiters_max: usize,
+}
+
+/// What a [`Throttled`] has done so far.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Statistics {
+    /// Gets and listings.
+    pub reads: Turns,
+    /// Puts and deletes.
+    pub writes: Turns,
+    /// How many writes were refused because the budget of the day was used up.
+    pub refused: u64,
+    /// How many writes were sent in this day.
+    pub spent_today: u64,
+    /// How many more may be; `None` without a budget.
+    pub remaining_today: Option<u64>,
+    /// How long until a new day may begin; `None` if no write has begun this one.
+    pub resets_in: Option<Duration>,
+}
+
+/// How requests got their turns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Turns {
+    /// How many were sent.
+    pub sent: u64,
+    /// How many had to wait, those included that gave up.
+    pub waited: u64,
+    /// How long they waited together.
+    pub waited_total: Duration,
+    /// How long the longest waited.
+    pub waited_longest: Duration,
+    /// How many were turned away because too many waited.
+    pub turned_away: u64,
+    /// How many wait now.
+    pub waiting: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            reads_per_minute: None,
+            writes_per_minute: None,
+            writes_per_day: None,
+            burst: 10,
+            waiters_max: 1000,
+        }
+    }
+}
+
+impl Config {
+    /// Every violation at once, so that nobody has to find them one by one.
+    fn check(&self) -> Result<(), Error> {
+        let violations: Vec<&str> = [
+            (
+                self.reads_per_minute == Some(0),
+                "reads_per_minute is 0: nothing could be read",
+            ),
+            (
+                self.writes_per_minute == Some(0),
+                "writes_per_minute is 0: nothing could be written",
+            ),
+            (
+                self.writes_per_day == Some(0),
+                "writes_per_day is 0: nothing could be written",
+            ),
+            (
+                self.burst == 0,
+                "burst is 0: no request would ever have its turn",
+            ),
+            (
+                self.waiters_max == 0,
+                "waiters_max is 0: the second of two requests would fail",
+            ),
+        ]
+        .into_iter()
+        .filter_map(|(violated, what)| violated.then_some(what))
+        .collect();
+        if violations.is_empty() {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            format!("the ceiling cannot work: {}", violations.join("; ")),
+            "use at least 1, or leave a ceiling out to have none",
+        ))
+    }
+}
+
+impl Throttled {
+    /// Checks the ceilings; a zero is refused.
+    pub fn new(inner: Arc<dyn Store>, config: Config) -> Result<Self, Error> {
+        config.check()?;
+        let Config {
+            burst, waiters_max, ..
+        } = config;
+        let gate = |per_minute, per_day| Gate::new(per_minute, per_day, burst, waiters_max);
+        Ok(Self {
+            inner,
+            reads: gate(config.reads_per_minute, None),
+            writes: gate(config.writes_per_minute, config.writes_per_day),
+        })
+    }
+
+    /// What was sent, waited and refused so far.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let reads = self.reads.state().turns;
+        let mut writes = self.writes.state();
+        let now = Instant::now();
+        writes.begin_day(now);
+        Statistics {
+            reads,
+            writes: writes.turns,
+            refused: writes.refused,
+            spent_today: writes.spent,
+            remaining_today: self.writes.per_day.map(|budget| budget - writes.spent),
+            resets_in: writes.day_ends.map(|ends| ends - now),
+        }
+    }
+
+    async fn read(&self, doing: impl FnOnce() -> String) -> Result<(), Error> {
+        self.reads
+            .pass()
+            .await
+            .map_err(|stop| stop.explain(doing()))
+    }
+
+    async fn write(&self, doing: impl FnOnce() -> String) -> Result<(), Error> {
+        self.writes
+            .pass()
+            .await
+            .map_err(|stop| stop.explain(doing()))
+    }
+}
+
+#[async_trait]
+impl Store for Throttled {
+    fn describe(&self) -> Description {
+        self.inner.describe()
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
+        self.read(|| format!("reading {key}")).await?;
+        self.inner.get(key).await
+    }
+
+    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
+        self.read(|| format!("reading {key}")).await?;
+        self.inner.get_if_changed(key, version).await
+    }
+
+    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
+        self.write(|| format!("writing {key}")).await?;
+        self.inner.put(key, value, expect).await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), Error> {
+        self.write(|| format!("deleting {key}")).await?;
+        self.inner.delete(key).await
+    }
+
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        self.read(|| format!("listing {prefix}")).await?;
+        self.inner.list(prefix, after).await
+    }
+
+    fn watch(&self, prefix: &Prefix) -> Option<Watch> {
+        self.inner.watch(prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests;
