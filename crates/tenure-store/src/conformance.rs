@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::{Description, Error, KEY_BYTES_MAX, Key, Prefix, Store, list_all};
 
@@ -49,6 +49,9 @@ pub struct Options {
     /// The longest key to try. Less than [`KEY_BYTES_MAX`] only for a store that puts keys under a
     /// prefix.
     pub key_bytes_max: usize,
+    /// How long one check may take before it counts as unclear: a store that hangs must not hang the
+    /// suite.
+    pub patience: Duration,
 }
 
 impl Default for Options {
@@ -58,6 +61,7 @@ impl Default for Options {
             rounds: 20,
             listed: 1100,
             key_bytes_max: KEY_BYTES_MAX,
+            patience: Duration::from_secs(300),
         }
     }
 }
@@ -70,7 +74,7 @@ impl Options {
             writers: 8,
             rounds: 5,
             listed: 40,
-            key_bytes_max: KEY_BYTES_MAX,
+            ..Self::default()
         }
     }
 }
@@ -143,6 +147,12 @@ struct Spec {
 
 /// Every check, in the order of the report.
 const CHECKS: &[Spec] = &[
+    Spec {
+        name: "replace-current",
+        guarantee: "replacing the current version works (If-Match matches)",
+        otherwise: "nothing could ever be changed, and other checks fail with it",
+        run: |suite| Box::pin(sequence::replace_current(suite)),
+    },
     Spec {
         name: "read-your-write",
         guarantee: "a read after a write that is done sees it",
@@ -259,11 +269,16 @@ impl Suite {
         let mut checks = Vec::new();
         for spec in CHECKS {
             let started = Instant::now();
-            let (verdict, seen) = match (spec.run)(self).await {
-                Ok(seen) => (Verdict::Passed, seen),
-                Err(Finding::Broken(seen)) => (Verdict::Failed, seen),
-                Err(Finding::NotOffered(why)) => (Verdict::NotOffered, why.to_owned()),
-                Err(Finding::Error(error)) => (Verdict::Unclear, describe(&error)),
+            let patience = self.options.patience;
+            let (verdict, seen) = match timeout(patience, (spec.run)(self)).await {
+                Ok(Ok(seen)) => (Verdict::Passed, seen),
+                Ok(Err(Finding::Broken(seen))) => (Verdict::Failed, seen),
+                Ok(Err(Finding::NotOffered(why))) => (Verdict::NotOffered, why.to_owned()),
+                Ok(Err(Finding::Error(error))) => (Verdict::Unclear, describe(&error)),
+                Err(_) => (
+                    Verdict::Unclear,
+                    format!("not finished within {patience:?}"),
+                ),
             };
             let check = Check {
                 name: spec.name,
@@ -276,13 +291,13 @@ impl Suite {
             on_check(&check);
             checks.push(check);
         }
-        let left_behind = self.clean_up().await.err().map(|error| {
-            format!(
-                "{} could not be removed: {}",
-                self.scratch,
-                describe(&error)
-            )
-        });
+        let left_behind = match timeout(self.options.patience, self.clean_up()).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(describe(&error)),
+            Err(_) => Some(format!("not finished within {:?}", self.options.patience)),
+        };
+        let left_behind =
+            left_behind.map(|why| format!("{} could not be removed: {why}", self.scratch));
         Report {
             store: self.store.describe(),
             checks,

@@ -5,6 +5,26 @@ use bytes::Bytes;
 use super::{Finding, Outcome, Suite, ensure};
 use crate::{Change, Error, Expect, Key, Version};
 
+pub(super) async fn replace_current(suite: &Suite) -> Outcome {
+    let key = suite.folder("replace-current").key("object")?;
+    let mut version = suite.store.put(&key, "0".into(), &Expect::Absent).await?;
+    for round in 1..=3 {
+        let value = round.to_string().into();
+        version = match suite
+            .store
+            .put(&key, value, &Expect::Version(version))
+            .await
+        {
+            Err(Error::Conflict { .. }) => {
+                let seen = "the version of the last write was refused as stale";
+                return Err(Finding::Broken(seen.to_owned()));
+            }
+            written => written?,
+        };
+    }
+    Ok("three writes, each on the one before".to_owned())
+}
+
 pub(super) async fn read_your_write(suite: &Suite) -> Outcome {
     let key = suite.folder("read-your-write").key("object")?;
     let mut expect = Expect::Absent;

@@ -107,6 +107,7 @@ const PLANTED: &[(Bug, &[&str])] = &[
     (
         ReplaceNeverMatches,
         &[
+            "replace-current",
             "read-your-write",
             "replace-stale-version",
             "replace-identical-content",
