@@ -251,6 +251,11 @@ const CHECKS: &[Spec] = &[
     },
 ];
 
+/// The names of all checks, in the order of a run: for showing how far one has come.
+pub fn names() -> impl ExactSizeIterator<Item = &'static str> {
+    CHECKS.iter().map(|spec| spec.name)
+}
+
 impl Suite {
     /// Prepares a run; nothing is sent yet.
     #[must_use]
