@@ -1,3 +1,73 @@
 //! The `tenure` command.
+//!
+//! stdout is data, stderr is everything else. The exit code answers the question that was asked: 0 is
+//! yes, 1 is no, 2 means that it could not be found out. A mistake on the command line is a 2 as well:
+//! a script that asks whether a bucket can be trusted must not take a mistyped flag for a no.
 
-fn main() {}
+use std::process::ExitCode;
+
+use anyhow::Context;
+use tracing_subscriber::EnvFilter;
+
+mod args;
+mod commands;
+mod output;
+mod signals;
+
+use args::{Command, StoreCommand};
+
+/// The question could not be answered.
+const EXIT_BROKEN: u8 = 2;
+
+fn main() -> ExitCode {
+    let command = match args::parse() {
+        Ok(command) => command,
+        Err(code) => return code,
+    };
+    run(command).unwrap_or_else(|error| {
+        output::error(&error);
+        ExitCode::from(EXIT_BROKEN)
+    })
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    start_log()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the threads that do the work")?;
+    let code = runtime.block_on(async {
+        match command {
+            Command::Serve(options) => commands::serve::run(options).await,
+            Command::Store(StoreCommand::Check(options)) => {
+                commands::store_check::run(options).await
+            }
+        }
+    });
+    // A request that hangs must not hold up the exit: every verb has ended its work by now, or said
+    // that it could not.
+    runtime.shutdown_background();
+    code
+}
+
+/// The log goes to stderr, at the level that `TENURE_LOG` names.
+fn start_log() -> anyhow::Result<()> {
+    let filter = std::env::var("TENURE_LOG")
+        .ok()
+        .filter(|filter| !filter.is_empty())
+        .unwrap_or_else(|| "warn".to_owned());
+    let filter = EnvFilter::try_new(filter)
+        .map_err(|error| {
+            output::Hinted::new(
+                error,
+                "try TENURE_LOG=info, or TENURE_LOG=tenure_store=debug",
+            )
+        })
+        .context("cannot read TENURE_LOG")?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(output::Paint::of(&std::io::stderr()).is_on())
+        .init();
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! What can be typed, and nothing about what it does.
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+
+use crate::{EXIT_BROKEN, output};
+
+/// Where `serve` keeps its state unless told otherwise.
+const STORE_DEFAULT: &str = "file:./tenure-data";
+
+const STORES: &str = "\
+Stores:
+  memory:                      this process only, for trying out
+  file:DIR, or a plain path    a directory on a local file system
+  s3://BUCKET/PREFIX           S3 and its relatives, AWS_* variables
+  gs://BUCKET/PREFIX           Google Cloud Storage, GOOGLE_* variables
+  az://CONTAINER/PREFIX        Azure Blob Storage, AZURE_* variables
+  postgres://USER@HOST/DB      PostgreSQL, PG* variables
+  mysql://USER@HOST/DB         MySQL, MariaDB
+  sqlite:PATH                  SQLite";
+
+const TENURE_AFTER: &str = "\
+Examples:
+  tenure store check memory:
+  tenure store check s3://my-bucket/tenure
+  tenure serve --help
+
+Environment:
+  TENURE_STORE    the store, where none is named
+  TENURE_LOG      what to log on stderr: error, warn (default), info, debug, trace
+  NO_COLOR        if set, no colours
+
+Exit codes:
+  0 yes    1 no    2 it could not be found out";
+
+const SERVE_AFTER: &str = "\
+Examples:
+  tenure serve
+  tenure serve --store postgres://tenure@db.example/tenure
+  TENURE_STORE=s3://my-bucket/tenure tenure serve
+
+Exit codes:
+  0 the store can be used    2 it cannot";
+
+const STORE_AFTER: &str = "\
+Examples:
+  tenure store check file:./tenure-data
+  tenure store check --help";
+
+const CHECK_AFTER: &str = "\
+Runs the conformance suite on a bucket, database or directory of yours, races of many writers
+included, and names every guarantee that does not hold. A full run makes about 4,000 requests.
+All objects are made under one fresh prefix, tenure-check/UUID/, and are removed at the end, also
+after Ctrl-C.
+
+Examples:
+  tenure store check file:./tenure-data
+  tenure store check s3://my-bucket/tenure --quick
+  tenure store check postgres://tenure@db.example/tenure --rounds 200
+  tenure store check memory: --json | jq '.checks[] | select(.verdict != \"passed\")'
+
+Exit codes:
+  0 every guarantee holds    1 a guarantee is broken    2 it could not be found out";
+
+/// Leader election, daemon coordination and a durable job queue on the storage you already have.
+#[derive(Debug, Parser)]
+#[command(name = "tenure", version, after_help = TENURE_AFTER, max_term_width = 100)]
+#[command(arg_required_else_help = true, disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Try out the store that a node would use (the broker itself is not in this version yet)
+    Serve(Serve),
+    /// Look at a store
+    #[command(subcommand, after_help = STORE_AFTER, disable_help_subcommand = true)]
+    Store(StoreCommand),
+}
+
+/// What can be done with a store.
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Find out whether a store keeps its promises
+    Check(Check),
+}
+
+/// `tenure serve`
+#[derive(Debug, Args)]
+#[command(after_help = format!("{SERVE_AFTER}\n\n{STORES}"))]
+pub(crate) struct Serve {
+    /// The store to use
+    // The value may hold a password: --help must not show it.
+    #[arg(long, value_name = "URL", env = "TENURE_STORE", hide_env_values = true)]
+    #[arg(default_value = STORE_DEFAULT)]
+    pub(crate) store: String,
+}
+
+/// `tenure store check`
+#[derive(Debug, Args)]
+#[command(after_help = format!("{CHECK_AFTER}\n\n{STORES}"))]
+pub(crate) struct Check {
+    /// The store to check
+    #[arg(value_name = "URL", env = "TENURE_STORE", hide_env_values = true)]
+    pub(crate) url: Option<String>,
+
+    /// Print one JSON document, at the end, instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Make about 600 requests only: fewer races, no listing of many pages
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// How many writers race for one object [default: 16, or 8 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=1000))]
+    pub(crate) writers: Option<u16>,
+
+    /// How many times they race [default: 20, or 5 with --quick]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub(crate) rounds: Option<u16>,
+}
+
+/// Reads the command line. Help and mistakes are printed here and leave an exit code.
+pub(crate) fn parse() -> Result<Command, ExitCode> {
+    Cli::try_parse()
+        .map(|cli| cli.command)
+        .map_err(|error| match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                // A reader that has seen enough of the help is no failure.
+                let _ = error.print();
+                ExitCode::SUCCESS
+            }
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+                let _ = error.print();
+                ExitCode::from(EXIT_BROKEN)
+            }
+            _ => {
+                let text = error.render().to_string();
+                let safe = without_urls(&text);
+                if safe == text {
+                    let _ = error.print();
+                } else {
+                    output::raw_to_stderr(&safe);
+                }
+                ExitCode::from(EXIT_BROKEN)
+            }
+        })
+}
+
+/// The parser repeats what it did not understand, and that may be a URL with a password in it. Cuts
+/// every URL off behind its scheme.
+fn without_urls(text: &str) -> String {
+    let mut pieces = text.split("://");
+    let mut safe = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        // The parser quotes what it repeats; a quote inside of it ends nothing.
+        let end = piece.find([' ', '\n']).map_or(piece.len(), |end| {
+            end - usize::from(piece[..end].ends_with('\''))
+        });
+        safe.push_str("://…");
+        safe.push_str(&piece[end..]);
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn urls_are_cut_off_behind_the_scheme() {
+        for (text, safe) in [
+            (
+                "unexpected argument 'x' found",
+                "unexpected argument 'x' found",
+            ),
+            (
+                "argument 'pg://u:p@h/d' found\n",
+                "argument 'pg://…' found\n",
+            ),
+            ("'pg://u:it's@h/d'", "'pg://…"),
+            ("'a://b?c=d://e' f", "'a://…://…' f"),
+        ] {
+            assert_eq!(without_urls(text), safe);
+        }
+    }
+}

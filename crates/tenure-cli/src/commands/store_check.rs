@@ -1,0 +1,187 @@
+//! `tenure store check`: the conformance suite on a store of the user's own.
+//!
+//! Whatever happens, the run removes what it made: at the end, after a failure, and when it is
+//! interrupted. Only a second signal makes it leave objects behind, and then it says where.
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use tenure_store::Store;
+use tenure_store::conformance::{self, Check as Checked, Options, Report, Suite};
+
+use crate::args::Check;
+use crate::output::{self, Data, Paint};
+use crate::signals::{Signals, Stop};
+
+mod finishing;
+mod report;
+
+use finishing::Finishing;
+use report::Answer;
+
+pub(crate) async fn run(arguments: Check) -> anyhow::Result<ExitCode> {
+    let options = options(&arguments);
+    let url = super::named(arguments.url)?;
+    let mut signals = Signals::new()?;
+    let store = tokio::select! {
+        store = tenure_store::open(&url) => Arc::new(Finishing::new(store?)),
+        stop = signals.next() => return Ok(stop.exit_code()),
+    };
+    let suite = Suite::new(store.clone(), options.clone());
+    let mut view = View::new(arguments.json);
+    view.start(&store, &options);
+    let stopped = tokio::select! {
+        report = suite.run(|check| view.checked(check)) => Err(report),
+        stop = signals.next() => Ok(stop),
+    };
+    view.clear_progress();
+    match stopped {
+        Ok(stop) => Ok(stop_early(stop, &mut signals, &store, &suite).await),
+        Err(mut report) => {
+            if !report.passed() {
+                // A check that gave up half way may have left writes under way, which land after the
+                // suite has cleaned up.
+                store.finish().await;
+                report.left_behind = left_behind(&suite).await;
+            }
+            view.end(&report, &options)?;
+            hints(&report, arguments.quick);
+            Ok(Answer::of(&report).exit_code())
+        }
+    }
+}
+
+fn options(arguments: &Check) -> Options {
+    let mut options = match arguments.quick {
+        true => Options::quick(),
+        false => Options::default(),
+    };
+    if let Some(writers) = arguments.writers {
+        options.writers = writers.into();
+    }
+    if let Some(rounds) = arguments.rounds {
+        options.rounds = rounds.into();
+    }
+    options
+}
+
+async fn stop_early(
+    stop: Stop,
+    signals: &mut Signals,
+    store: &Finishing,
+    suite: &Suite,
+) -> ExitCode {
+    output::note("interrupted, removing what this run has written (interrupt again to leave it)");
+    let clean_up = async {
+        store.finish().await;
+        left_behind(suite).await
+    };
+    let left_behind = tokio::select! {
+        left_behind = clean_up => left_behind,
+        _ = signals.next() => Some("objects under tenure-check/ were not removed".to_owned()),
+    };
+    match left_behind {
+        None => output::note("everything this run had written is removed, nothing was decided"),
+        Some(left_behind) => output::warning(&left_behind),
+    }
+    stop.exit_code()
+}
+
+async fn left_behind(suite: &Suite) -> Option<String> {
+    let error = anyhow::Error::from(suite.clean_up().await.err()?);
+    Some(format!(
+        "objects under tenure-check/ could not be removed: {error:#}"
+    ))
+}
+
+/// What to make of the report.
+fn hints(report: &Report, quick: bool) {
+    if let Some(left_behind) = &report.left_behind {
+        output::warning(left_behind);
+    }
+    match Answer::of(report) {
+        Answer::Failed => {
+            output::hint(
+                "do not use this store: what is broken here cannot be made up for elsewhere",
+            );
+        }
+        Answer::Unclear => {
+            output::hint("see to the errors that kept checks from being made, then check again");
+        }
+        Answer::Passed if !report.store.capabilities.durable => {
+            output::hint("this store keeps nothing when the process ends, use it for tests only");
+        }
+        Answer::Passed if quick => {
+            output::hint("check again without --quick before you trust the store");
+        }
+        Answer::Passed => {}
+    }
+}
+
+/// What the user sees of a run: on stdout the report, as it grows or as one document at the end; on a
+/// terminal also a line on stderr that says what is being checked.
+struct View {
+    data: Data,
+    json: bool,
+    paint: Paint,
+    progress: bool,
+    done: usize,
+}
+
+impl View {
+    fn new(json: bool) -> Self {
+        Self {
+            data: Data::new(),
+            json,
+            paint: Paint::of(&io::stdout()),
+            progress: io::stderr().is_terminal(),
+            done: 0,
+        }
+    }
+
+    fn start(&mut self, store: &Finishing, options: &Options) {
+        if !self.json {
+            self.data.write(&report::head(&store.describe(), options));
+        }
+        self.show_progress();
+    }
+
+    fn checked(&mut self, check: &Checked) {
+        self.clear_progress();
+        if !self.json {
+            self.data.write(&report::row(check, self.paint));
+        }
+        self.done += 1;
+        self.show_progress();
+    }
+
+    fn end(mut self, report: &Report, options: &Options) -> anyhow::Result<()> {
+        let text = match self.json {
+            true => report::json(report, options)?,
+            false => report::verdict(report, self.paint),
+        };
+        self.data.write(&text);
+        self.data.finish().context("cannot write the report")
+    }
+
+    fn show_progress(&self) {
+        if !self.progress {
+            return;
+        }
+        let mut names = conformance::names();
+        let count = names.len();
+        output::raw_to_stderr(&match names.nth(self.done) {
+            Some(name) => format!("checking {} of {count}: {name}", self.done + 1),
+            None => "removing what the checks have written".to_owned(),
+        });
+    }
+
+    /// Short enough to fit on one line of any terminal, so this erases all of it.
+    fn clear_progress(&self) {
+        if self.progress {
+            output::raw_to_stderr("\r\x1b[2K");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Where words go: data to stdout, everything else to stderr.
+//!
+//! Words that come from elsewhere (a server's error message, a file name) are shown with control
+//! characters escaped, so that nobody else writes to the user's terminal.
+
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+
+/// Data for stdout.
+///
+/// A reader that has gone away, as in `tenure … | head -1`, wants no more: that is no failure, the rest
+/// is dropped. Any other failure is kept for [`Data::finish`], since a report that did not arrive must
+/// not look like success.
+#[derive(Debug)]
+pub(crate) struct Data {
+    /// What became of the first write that did not succeed.
+    failed: Option<io::Error>,
+}
+
+impl Data {
+    pub(crate) fn new() -> Self {
+        Self { failed: None }
+    }
+
+    /// Writes at once, so that a reader follows along.
+    pub(crate) fn write(&mut self, text: &str) {
+        if self.failed.is_some() {
+            return;
+        }
+        let mut stdout = io::stdout().lock();
+        self.failed = stdout
+            .write_all(text.as_bytes())
+            .and_then(|()| stdout.flush())
+            .err();
+    }
+
+    /// Whether all of it arrived, or as much as the reader wanted.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        match self.failed {
+            Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Colours, or none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Paint {
+    on: bool,
+}
+
+/// How a word stands out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Style {
+    Good,
+    Bad,
+    Doubtful,
+    Faint,
+    Strong,
+}
+
+impl Paint {
+    /// No colours.
+    #[cfg(test)]
+    pub(crate) const OFF: Self = Self { on: false };
+
+    /// Colours if the stream is a terminal and nothing says that it wants none (<https://no-color.org>).
+    pub(crate) fn of(stream: &impl IsTerminal) -> Self {
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb");
+        Self {
+            on: stream.is_terminal() && !no_color && !dumb,
+        }
+    }
+
+    pub(crate) fn is_on(self) -> bool {
+        self.on
+    }
+
+    pub(crate) fn apply(self, style: Style, text: &str) -> String {
+        if !self.on {
+            return text.to_owned();
+        }
+        let code = match style {
+            Style::Good => "32",
+            Style::Bad => "1;31",
+            Style::Doubtful => "33",
+            Style::Faint => "2",
+            Style::Strong => "1",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
+/// An error with a hint of its own.
+#[derive(Debug)]
+pub(crate) struct Hinted {
+    error: Box<dyn std::error::Error + Send + Sync>,
+    hint: &'static str,
+}
+
+impl Hinted {
+    pub(crate) fn new(
+        error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+        hint: &'static str,
+    ) -> Self {
+        Self {
+            error: error.into(),
+            hint,
+        }
+    }
+}
+
+impl fmt::Display for Hinted {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(formatter)
+    }
+}
+
+impl std::error::Error for Hinted {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// Tells of an error: what happened, why, and what to do about it.
+pub(crate) fn error(error: &anyhow::Error) {
+    raw_to_stderr(&error_text(error, Paint::of(&io::stderr())));
+}
+
+/// Tells something that is worth knowing.
+pub(crate) fn note(text: &str) {
+    say(Style::Strong, "note", text);
+}
+
+/// Tells something that went wrong without changing the answer.
+pub(crate) fn warning(text: &str) {
+    say(Style::Doubtful, "warning", text);
+}
+
+/// Tells what to do next.
+pub(crate) fn hint(text: &str) {
+    say(Style::Strong, "hint", text);
+}
+
+/// Writes to stderr as it is. There is nobody left to tell if that fails.
+pub(crate) fn raw_to_stderr(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Text from elsewhere on one line, with nothing in it that a terminal would act on.
+pub(crate) fn printable(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for (index, line) in text.lines().map(str::trim).enumerate() {
+        if index > 0 {
+            safe.push(' ');
+        }
+        for character in line.chars() {
+            match character {
+                '"' | '\'' | '\\' => safe.push(character),
+                _ => safe.extend(character.escape_debug()),
+            }
+        }
+    }
+    safe
+}
+
+fn say(style: Style, label: &str, text: &str) {
+    raw_to_stderr(&line(Paint::of(&io::stderr()), style, label, text));
+}
+
+fn line(paint: Paint, style: Style, label: &str, text: &str) -> String {
+    let label = paint.apply(style, &format!("{label}:"));
+    format!("{label} {}\n", printable(text))
+}
+
+/// Many libraries repeat the cause in their own words; what a line already says is not said again.
+fn error_text(error: &anyhow::Error, paint: Paint) -> String {
+    let mut said = error.to_string();
+    let mut text = line(paint, Style::Bad, "error", &said);
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        if !said.contains(&cause) {
+            text += &line(paint, Style::Bad, "caused by", &cause);
+            said = cause;
+        }
+    }
+    if let Some(hint) = error.chain().find_map(hint_of) {
+        text += &line(paint, Style::Strong, "hint", hint);
+    }
+    text
+}
+
+fn hint_of<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a str> {
+    if let Some(error) = error.downcast_ref::<tenure_store::Error>() {
+        return Some(error.hint());
+    }
+    error.downcast_ref::<Hinted>().map(|error| error.hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let error = anyhow::anyhow!("connection refused")
+            .context("sending failed: connection refused")
+            .context("cannot open the store");
+        assert_eq!(
+            error_text(&error, Paint::OFF),
+            "error: cannot open the store\ncaused by: sending failed: connection refused\n"
+        );
+    }
+
+    #[test]
+    fn a_store_error_brings_its_cause_and_hint() {
+        let error = anyhow::Error::from(tenure_store::Error::Refused {
+            doing: "opening the bucket".to_owned(),
+            hint: "create it".to_owned(),
+            source: "no such bucket".into(),
+        });
+        assert_eq!(
+            error_text(&error.context("cannot start"), Paint::OFF),
+            "error: cannot start\n\
+             caused by: opening the bucket was refused, nothing was written\n\
+             caused by: no such bucket\n\
+             hint: create it\n"
+        );
+    }
+
+    #[test]
+    fn foreign_text_cannot_drive_the_terminal() {
+        assert_eq!(
+            printable("<a>\r\n  it's \"b\\c\"\x1b[2J\u{202e}\n"),
+            "<a> it's \"b\\c\"\\u{1b}[2J\\u{202e}"
+        );
+    }
+}

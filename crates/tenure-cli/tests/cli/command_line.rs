@@ -1,0 +1,116 @@
+//! Mistakes, and what must never be printed.
+
+use crate::support::{check, run, tenure};
+
+const SCHEMES: &str = "hint: use memory:, file:DIR or a plain path, s3://BUCKET/PREFIX, \
+    gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, postgres://HOST/DATABASE, mysql://HOST/DATABASE or \
+    sqlite:PATH\n";
+
+#[test]
+fn an_unknown_flag_is_a_two_not_a_no() {
+    check(
+        &["store", "check", "memory:", "--fast"],
+        2,
+        "",
+        "error: unexpected argument '--fast' found\n\n  \
+         tip: to pass '--fast' as a value, use '-- --fast'\n\n\
+         Usage: tenure store check <URL>\n\n\
+         For more information, try '--help'.\n",
+    );
+}
+
+#[test]
+fn one_writer_is_no_race() {
+    check(
+        &["store", "check", "memory:", "--writers", "1"],
+        2,
+        "",
+        "error: invalid value '1' for '--writers <N>': 1 is not in 2..=1000\n\n\
+         For more information, try '--help'.\n",
+    );
+}
+
+#[test]
+fn no_store_is_told_with_a_hint() {
+    let told = "error: no store was named\n\
+                hint: give a URL, such as file:./tenure-data, or set TENURE_STORE\n";
+    check(&["store", "check"], 2, "", told);
+    check(&["store", "check", ""], 2, "", told);
+    let ended = run(tenure(&["store", "check"]).env("TENURE_STORE", ""));
+    assert_eq!(ended, (2, String::new(), told.to_owned()));
+}
+
+#[test]
+fn an_unknown_scheme_is_told_without_the_password() {
+    for arguments in [
+        &["store", "check", "ftp://user:hunter2@host/x"][..],
+        &["store", "check", "ftp://user:hunter2@host/x", "--json"],
+    ] {
+        check(
+            arguments,
+            2,
+            "",
+            &format!("error: this build knows no store with the scheme \"ftp\"\n{SCHEMES}"),
+        );
+    }
+}
+
+#[test]
+fn the_store_may_come_from_the_environment() {
+    let ended = run(tenure(&["store", "check"]).env("TENURE_STORE", "ftp://user:hunter2@host/x"));
+    assert_eq!(ended.0, 2);
+    assert!(ended.2.contains("\"ftp\""), "{}", ended.2);
+}
+
+#[test]
+fn a_misplaced_url_is_not_repeated() {
+    let url = "postgres://user:hunter2@host/x?sslmode=require";
+    for arguments in [
+        vec![url],
+        vec!["store", url],
+        vec!["store", "check", "memory:", url],
+        vec!["store", "check", "memory:", "--writers", url],
+        vec!["serve", url],
+    ] {
+        let (code, stdout, stderr) = run(&mut tenure(&arguments));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}");
+        assert!(stderr.contains("'postgres://…'"), "{arguments:?}: {stderr}");
+        assert!(
+            !stderr.contains("hunter2") && !stderr.contains("sslmode"),
+            "{stderr}"
+        );
+    }
+}
+
+#[test]
+fn help_does_not_show_the_store_of_the_environment() {
+    for arguments in [
+        &["--help"][..],
+        &["serve", "--help"],
+        &["store", "--help"],
+        &["store", "check", "--help"],
+        &["store", "check", "-h"],
+    ] {
+        let (code, stdout, stderr) =
+            run(tenure(arguments).env("TENURE_STORE", "postgres://user:hunter2@host/x"));
+        assert_eq!((code, stderr.as_str()), (0, ""));
+        assert!(!stdout.contains("hunter2"), "{stdout}");
+    }
+}
+
+#[test]
+fn a_log_level_that_does_not_exist_is_told() {
+    let ended = run(tenure(&["serve", "--store", "memory:"]).env("TENURE_LOG", "tenure=loud"));
+    assert_eq!(
+        ended,
+        (
+            2,
+            String::new(),
+            "error: cannot read TENURE_LOG\n\
+             caused by: error parsing level filter: expected one of \"off\", \"error\", \"warn\", \
+             \"info\", \"debug\", \"trace\", or a number 0-5\n\
+             hint: try TENURE_LOG=info, or TENURE_LOG=tenure_store=debug\n"
+                .to_owned()
+        )
+    );
+}

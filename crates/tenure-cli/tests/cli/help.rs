@@ -1,0 +1,28 @@
+//! Help, whole. A snapshot is what the binary printed: after a change, write it anew, for instance with
+//! `tenure serve --help > crates/tenure-cli/tests/cli/snapshots/serve.txt`, and read the difference.
+
+use crate::support::check;
+
+#[test]
+fn every_verb_explains_itself() {
+    for flag in ["-h", "--help"] {
+        check(&[flag], 0, include_str!("snapshots/tenure.txt"), "");
+        check(&["serve", flag], 0, include_str!("snapshots/serve.txt"), "");
+        check(&["store", flag], 0, include_str!("snapshots/store.txt"), "");
+        let store_check = include_str!("snapshots/store-check.txt");
+        check(&["store", "check", flag], 0, store_check, "");
+    }
+}
+
+#[test]
+fn no_verb_at_all_gets_help_but_is_no_success() {
+    check(&[], 2, "", include_str!("snapshots/tenure.txt"));
+    check(&["store"], 2, "", include_str!("snapshots/store.txt"));
+}
+
+#[test]
+fn the_version_is_that_of_the_package() {
+    let version = concat!("tenure ", env!("CARGO_PKG_VERSION"), "\n");
+    check(&["--version"], 0, version, "");
+    check(&["-V"], 0, version, "");
+}

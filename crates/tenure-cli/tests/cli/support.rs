@@ -1,0 +1,46 @@
+//! Running the binary.
+
+use std::process::{Command, Output};
+
+/// The binary, with nothing in its environment that would change what it prints.
+pub(crate) fn tenure(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+    command.args(arguments);
+    for variable in [
+        "TENURE_STORE",
+        "TENURE_LOG",
+        "NO_COLOR",
+        "CLICOLOR_FORCE",
+        "COLUMNS",
+        "LINES",
+    ] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// What a run left: exit code, stdout, stderr.
+pub(crate) type Ended = (i32, String, String);
+
+pub(crate) fn run(command: &mut Command) -> Ended {
+    ended(command.output().expect("the binary can be started"))
+}
+
+pub(crate) fn ended(output: Output) -> Ended {
+    let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
+    (
+        output.status.code().expect("it ended by itself"),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+/// Runs the binary and compares everything it printed.
+pub(crate) fn check(arguments: &[&str], code: i32, stdout: &str, stderr: &str) {
+    let ended = run(&mut tenure(arguments));
+    assert_eq!(
+        ended,
+        (code, stdout.to_owned(), stderr.to_owned()),
+        "tenure {arguments:?}"
+    );
+}

@@ -1,0 +1,60 @@
+//! On a terminal there are colours and a line that tells how far the run has come.
+
+use std::fs::File;
+use std::io::Read;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::support::tenure;
+
+/// Runs a quick check on a terminal of its own and returns everything the terminal got.
+fn on_terminal(environment: &[(&str, &str)]) -> String {
+    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&controller).unwrap();
+    unlockpt(&controller).unwrap();
+    let name = ptsname(&controller, Vec::new()).unwrap();
+    let terminal = rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+
+    let mut child = {
+        let mut command = tenure(&["store", "check", "memory:", "--quick"]);
+        command
+            .env("TERM", "xterm")
+            .envs(environment.iter().copied())
+            .stdout(File::from(terminal.try_clone().unwrap()))
+            .stderr(File::from(terminal));
+        command.spawn().unwrap()
+    };
+    let mut seen = Vec::new();
+    // The last writer closing a terminal is an error to its reader, not an end.
+    let _ = File::from(controller).read_to_end(&mut seen);
+    assert!(child.wait().unwrap().success());
+    String::from_utf8(seen).unwrap()
+}
+
+#[test]
+fn a_terminal_gets_colours_and_progress() {
+    let seen = on_terminal(&[]);
+    assert!(
+        seen.contains("\x1b[32mpassed\x1b[0m       a read after"),
+        "{seen}"
+    );
+    assert!(
+        seen.contains("checking 1 of 16: read-your-write\r\x1b[2K\x1b[32mpassed"),
+        "{seen}"
+    );
+    assert!(
+        seen.contains("removing what the checks have written\r\x1b[2K\r\nverdict: "),
+        "{seen}"
+    );
+    assert!(seen.contains("\x1b[1mhint:\x1b[0m this store"), "{seen}");
+}
+
+#[test]
+fn a_terminal_that_wants_no_colours_gets_none() {
+    for environment in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let seen = on_terminal(&[environment]);
+        assert!(seen.contains("\x1b[2Kpassed       a read after"), "{seen}");
+        assert!(!seen.replace("\x1b[2K", "").contains('\x1b'), "{seen}");
+    }
+}
