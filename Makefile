@@ -1,0 +1,20 @@
+# `make help` lists the targets.
+
+.DEFAULT_GOAL := help
+.PHONY: help test check fix
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+test: ## everything, on real servers that are started for it and stopped afterwards
+	scripts/with-servers -- scripts/test
+
+check: ## what needs no server: format, lints, tests (changes nothing)
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test --workspace --locked
+
+fix: ## format, and apply what the lints suggest
+	cargo fmt --all
+	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+	cargo fmt --all
