@@ -37,8 +37,5 @@ fn text(store: &Description) -> String {
         false => "no, observers wait a whole ttl before they act",
     };
     let location = output::printable(&store.location);
-    format!(
-        "store    {} at {location}\ndurable  {durable}\nhints    {hints}\nage      {age}\n",
-        store.engine
-    )
+    format!("store    {location}\ndurable  {durable}\nhints    {hints}\nage      {age}\n")
 }

@@ -7,7 +7,7 @@ use crate::support::{Ended, ended, run, tenure};
 
 /// What a quick run on the memory engine prints, with the measured times left out.
 const QUICK: &str = "\
-store        memory at memory:
+store        memory:
 run          8 writers, 5 rounds, 40 keys
 
 passed       a read after a write that is done sees it
@@ -146,7 +146,7 @@ fn a_reader_that_leaves_early_is_no_failure() {
     let mut reader = BufReader::with_capacity(1, child.stdout.take().unwrap());
     reader.read_line(&mut first).unwrap();
     drop(reader);
-    assert_eq!(first, "store        memory at memory:\n");
+    assert_eq!(first, "store        memory:\n");
     let ended: Ended = ended(child.wait_with_output().unwrap());
     assert_eq!(ended, (0, String::new(), MEMORY_HINT.to_owned()));
 }

@@ -2,7 +2,7 @@
 
 use crate::support::check;
 
-const COMING: &str = "note: the broker is not in this version yet: serve will join the election, run \
+pub(crate) const COMING: &str = "note: the broker is not in this version yet: serve will join the election, run \
     daemons and serve the job queue over HTTP; today it only tries out the store and ends\n";
 
 #[test]
@@ -10,7 +10,7 @@ fn says_what_is_coming_and_tries_out_the_store() {
     check(
         &["serve", "--store", "memory:"],
         0,
-        "store    memory at memory:\n\
+        "store    memory:\n\
          durable  no, everything is lost when the process ends\n\
          hints    yes, changes are noticed at once\n\
          age      yes, the store knows how old an object is\n",

@@ -18,8 +18,7 @@ const INDENT: usize = 13;
 /// What is checked, and how thoroughly.
 pub(super) fn head(store: &Description, options: &Options) -> String {
     format!(
-        "store        {} at {}\nrun          {} writers, {} rounds, {} keys\n\n",
-        store.engine,
+        "store        {}\nrun          {} writers, {} rounds, {} keys\n\n",
         printable(&store.location),
         options.writers,
         options.rounds,
