@@ -2,7 +2,7 @@
 
 use crate::support::{check, run, tenure};
 
-const SCHEMES: &str = "hint: use memory:, file:DIR or a plain path, s3://BUCKET/PREFIX, \
+pub(crate) const SCHEMES: &str = "hint: use memory:, file:DIR or a plain path, s3://BUCKET/PREFIX, \
     gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, postgres://HOST/DATABASE, mysql://HOST/DATABASE or \
     sqlite:PATH\n";
 

@@ -7,13 +7,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Ended, ended, tenure};
 
-const TOLD: &str = "\
+pub(crate) const TOLD: &str = "\
 note: interrupted, removing what this run has written (interrupt again to leave it)
 note: everything this run had written is removed, nothing was decided
 ";
 
 /// Starts a check that takes far longer than a test, and sends the signal once it is under way.
-fn interrupted(url: &str, signal: Signal) -> Ended {
+pub(crate) fn interrupted(url: &str, signal: Signal) -> Ended {
     let long = ["--writers", "1000", "--rounds", "10000"];
     let mut child = tenure(&[&["store", "check", url][..], &long].concat())
         .stdout(Stdio::piped())

@@ -5,6 +5,8 @@
 
 mod check;
 mod command_line;
+#[cfg(feature = "file")]
+mod file;
 mod help;
 mod interrupt;
 mod serve;
