@@ -1,7 +1,7 @@
 //! The real binary, and everything that it prints.
 
-// A test that cannot go on may well end in a panic.
-#![allow(clippy::unwrap_used)]
+// A test that cannot go on may well end in a panic, and one that is skipped says so.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod check;
 mod command_line;
@@ -10,5 +10,7 @@ mod file;
 mod help;
 mod interrupt;
 mod serve;
+#[cfg(any(feature = "object", feature = "postgres", feature = "mysql"))]
+mod servers;
 mod support;
 mod terminal;

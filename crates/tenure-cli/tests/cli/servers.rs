@@ -1,0 +1,57 @@
+//! Servers that are not there, that keep their promises, and that do not.
+
+#[cfg(feature = "object")]
+use crate::support::server;
+use crate::support::{run, tenure};
+
+#[test]
+fn a_server_that_is_not_there_is_told_without_any_secret() {
+    let urls = [
+        #[cfg(feature = "postgres")]
+        "postgres://user:hunter2@127.0.0.1:1/tenure",
+        #[cfg(feature = "mysql")]
+        "mysql://user:hunter2@127.0.0.1:1/tenure",
+        #[cfg(feature = "object")]
+        "s3://bucket/prefix?endpoint=http://127.0.0.1:1",
+    ];
+    for url in urls {
+        for log in ["warn", "trace"] {
+            let mut command = tenure(&["store", "check", url, "--quick"]);
+            command
+                .env("TENURE_LOG", log)
+                .env("AWS_ACCESS_KEY_ID", "testkey")
+                .env("AWS_SECRET_ACCESS_KEY", "hunter2")
+                .env("AWS_REGION", "us-east-1");
+            let (code, stdout, stderr) = run(&mut command);
+            assert_eq!((code, stdout.as_str()), (2, ""), "{url}: {stderr}");
+            assert!(!stderr.contains("hunter2"), "{url}: {stderr}");
+            if log == "warn" {
+                assert!(stderr.contains("error: "), "{url}: {stderr}");
+                assert!(stderr.contains("\nhint: "), "{url}: {stderr}");
+            }
+        }
+    }
+}
+
+#[cfg(feature = "object")]
+#[test]
+fn a_server_that_ignores_conditions_is_found_out() {
+    let Some(url) = server("TENURE_TEST_S3_RCLONE") else {
+        return;
+    };
+    let (code, stdout, stderr) = run(&mut tenure(&["store", "check", &url, "--quick"]));
+    assert_eq!(code, 1, "{stdout}{stderr}");
+    assert!(
+        stdout.contains(
+            "\nfailed       replacing with an old version is a conflict and changes nothing (If-Match)\n\
+             \x20            replace-stale-version: the write was accepted: the condition is ignored\n\
+             \x20            this means: a leader that was replaced could overwrite its successor: two leaders\n"
+        ),
+        "{stdout}"
+    );
+    assert!(
+        stdout.contains("\nverdict: a guarantee is broken ("),
+        "{stdout}"
+    );
+    assert!(stderr.contains("hint: do not use this store"), "{stderr}");
+}
