@@ -269,6 +269,12 @@ impl Suite {
         }
     }
 
+    /// Where the objects of this run are.
+    #[must_use]
+    pub fn prefix(&self) -> &Prefix {
+        &self.scratch
+    }
+
     /// Runs every check, calls `on_check` after each, and cleans up.
     pub async fn run(&self, mut on_check: impl FnMut(&Check)) -> Report {
         let mut checks = Vec::new();

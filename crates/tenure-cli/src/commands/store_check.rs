@@ -13,7 +13,7 @@ use tenure_store::conformance::{self, Check as Checked, Options, Report, Suite};
 
 use crate::args::Check;
 use crate::output::{self, Data, Paint};
-use crate::signals::{Signals, Stop};
+use crate::signals::Signals;
 
 mod finishing;
 mod report;
@@ -27,30 +27,37 @@ pub(crate) async fn run(arguments: Check) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let store = tokio::select! {
         store = tenure_store::open(&url) => Arc::new(Finishing::new(store?)),
-        stop = signals.next() => return Ok(stop.exit_code()),
+        stop = signals.next() => {
+            output::note("interrupted before anything was written, nothing was decided");
+            return Ok(stop.exit_code());
+        }
     };
     let suite = Suite::new(store.clone(), options.clone());
     let mut view = View::new(arguments.json);
     view.start(&store, &options);
-    let stopped = tokio::select! {
-        report = suite.run(|check| view.checked(check)) => Err(report),
-        stop = signals.next() => Ok(stop),
-    };
-    view.clear_progress();
-    match stopped {
-        Ok(stop) => Ok(stop_early(stop, &mut signals, &store, &suite).await),
-        Err(mut report) => {
-            if !report.passed() {
-                // A check that gave up half way may have left writes under way, which land after the
-                // suite has cleaned up.
-                store.finish().await;
-                report.left_behind = left_behind(&suite).await;
-            }
+    let stop = tokio::select! {
+        report = check(&suite, &store, &mut view) => {
             view.end(&report, &options)?;
             hints(&report, arguments.quick);
-            Ok(Answer::of(&report).exit_code())
+            return Ok(Answer::of(&report).exit_code());
         }
+        stop = signals.next() => stop,
+    };
+    view.clear_progress();
+    stop_early(&mut signals, &store, &suite).await;
+    Ok(stop.exit_code())
+}
+
+async fn check(suite: &Suite, store: &Finishing, view: &mut View) -> Report {
+    let mut report = suite.run(|check| view.checked(check)).await;
+    if !report.passed() {
+        // A check that gave up half way may have left writes under way, which land after the suite has
+        // cleaned up.
+        store.finish().await;
+        report.left_behind = left_behind(suite).await;
     }
+    view.clear_progress();
+    report
 }
 
 fn options(arguments: &Check) -> Options {
@@ -67,12 +74,7 @@ fn options(arguments: &Check) -> Options {
     options
 }
 
-async fn stop_early(
-    stop: Stop,
-    signals: &mut Signals,
-    store: &Finishing,
-    suite: &Suite,
-) -> ExitCode {
+async fn stop_early(signals: &mut Signals, store: &Finishing, suite: &Suite) {
     output::note("interrupted, removing what this run has written (interrupt again to leave it)");
     let clean_up = async {
         store.finish().await;
@@ -80,19 +82,19 @@ async fn stop_early(
     };
     let left_behind = tokio::select! {
         left_behind = clean_up => left_behind,
-        _ = signals.next() => Some("objects under tenure-check/ were not removed".to_owned()),
+        _ = signals.next() => Some(format!("objects under {} were not removed", suite.prefix())),
     };
     match left_behind {
         None => output::note("everything this run had written is removed, nothing was decided"),
         Some(left_behind) => output::warning(&left_behind),
     }
-    stop.exit_code()
 }
 
 async fn left_behind(suite: &Suite) -> Option<String> {
     let error = anyhow::Error::from(suite.clean_up().await.err()?);
+    let prefix = suite.prefix();
     Some(format!(
-        "objects under tenure-check/ could not be removed: {error:#}"
+        "objects under {prefix} could not be removed: {error:#}"
     ))
 }
 

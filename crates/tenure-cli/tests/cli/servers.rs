@@ -1,5 +1,7 @@
 //! Servers that are not there, that keep their promises, and that do not.
 
+#[cfg(feature = "postgres")]
+use crate::support::ended;
 #[cfg(feature = "object")]
 use crate::support::server;
 use crate::support::{run, tenure};
@@ -54,4 +56,27 @@ fn a_server_that_ignores_conditions_is_found_out() {
         "{stdout}"
     );
     assert!(stderr.contains("hint: do not use this store"), "{stderr}");
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn a_server_that_never_answers_can_be_interrupted() {
+    use std::process::Stdio;
+
+    use rustix::process::{Pid, Signal, kill_process};
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("postgres://user@{}/tenure", listener.local_addr().unwrap());
+    let child = tenure(&["store", "check", &url])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _connection = listener.accept().unwrap();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let told = "note: interrupted before anything was written, nothing was decided\n";
+    assert_eq!(
+        ended(child.wait_with_output().unwrap()),
+        (130, String::new(), told.to_owned())
+    );
 }
