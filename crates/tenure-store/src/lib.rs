@@ -251,8 +251,3 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).watch(prefix)
     }
 }
-
-/// Keeps the code in README.md compiling and true.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

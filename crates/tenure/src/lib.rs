@@ -47,3 +47,8 @@ pub use one_shot::{OneShot, Outcome};
 
 pub use tenure_core as core;
 pub use tenure_store as store;
+
+/// Keeps the code in README.md compiling and true.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
