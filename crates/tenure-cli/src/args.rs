@@ -51,7 +51,7 @@ Examples:
 
 const CHECK_AFTER: &str = "\
 Runs the conformance suite on a bucket, database or directory of yours, races of many writers
-included, and names every guarantee that does not hold. A full run makes about 4,000 requests.
+included, and names every guarantee that does not hold. A full run makes about 3,500 requests.
 All objects are made under one fresh prefix, tenure-check/UUID/, and are removed at the end, also
 after Ctrl-C.
 
@@ -113,7 +113,7 @@ pub(crate) struct Check {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Make about 600 requests only: fewer races, no listing of many pages
+    /// Make about 500 requests only: fewer races, no listing of many pages
     #[arg(long)]
     pub(crate) quick: bool,
 

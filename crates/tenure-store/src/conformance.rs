@@ -18,7 +18,7 @@
 //! ```
 //!
 //! All objects are made under one fresh prefix, `tenure-check/<uuid>/`, and removed at the end, also
-//! after a failure. A full run makes about 4,000 requests.
+//! after a failure. A full run makes about 3,500 requests.
 
 use std::fmt;
 use std::future::Future;
@@ -67,7 +67,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Fewer requests, for a metered store: about 600. Paging is not reached.
+    /// Fewer requests, for a metered store: about 500. Paging is not reached.
     #[must_use]
     pub fn quick() -> Self {
         Self {
