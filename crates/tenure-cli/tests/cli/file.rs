@@ -32,7 +32,7 @@ fn a_directory_passes_and_is_left_as_it_was() {
     let (code, stdout, stderr) = run(&mut tenure(&["store", "check", path, "--quick"]));
     assert_eq!(code, 0, "{stdout}{stderr}");
     assert!(
-        stdout.ends_with("\nverdict: every guarantee holds (16 passed)\n"),
+        stdout.contains("\nverdict: every guarantee holds ("),
         "{stdout}"
     );
     assert_eq!(

@@ -36,11 +36,11 @@ fn on_terminal(environment: &[(&str, &str)]) -> String {
 fn a_terminal_gets_colours_and_progress() {
     let seen = on_terminal(&[]);
     assert!(
-        seen.contains("\x1b[32mpassed\x1b[0m       a read after"),
+        seen.contains("\x1b[32mpassed\x1b[0m       replacing the current"),
         "{seen}"
     );
     assert!(
-        seen.contains("checking 1 of 16: read-your-write\r\x1b[2K\x1b[32mpassed"),
+        seen.contains("checking 1 of 17: replace-current\r\x1b[2K\x1b[32mpassed"),
         "{seen}"
     );
     assert!(
@@ -54,7 +54,10 @@ fn a_terminal_gets_colours_and_progress() {
 fn a_terminal_that_wants_no_colours_gets_none() {
     for environment in [("NO_COLOR", "1"), ("TERM", "dumb")] {
         let seen = on_terminal(&[environment]);
-        assert!(seen.contains("\x1b[2Kpassed       a read after"), "{seen}");
+        assert!(
+            seen.contains("\x1b[2Kpassed       replacing the current"),
+            "{seen}"
+        );
         assert!(!seen.replace("\x1b[2K", "").contains('\x1b'), "{seen}");
     }
 }
