@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub struct Version {
     tag: Arc<str>,
     /// What the engine needs besides the tag to write conditionally. Google Cloud Storage compares
-    /// generations on a write but reports only ETags in a listing, so a version from there has none.
+    /// generations on a write but reports only an `ETag` in a listing, so a version from there has none.
     guard: Option<Arc<str>>,
 }
 

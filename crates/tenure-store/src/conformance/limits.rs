@@ -11,7 +11,7 @@ pub(super) async fn values(suite: &Suite) -> Outcome {
     let blanks = Bytes::from(format!("\n{}", " \t".repeat(32)));
     // Not compressible and not periodic, so that a store that drops a block is seen.
     let large: Bytes = (0..VALUE_BYTES_MAX as u64)
-        .map(|at| (at * at / 251 % 256) as u8)
+        .map(|at| (at * at / 251).to_le_bytes()[0])
         .collect();
     let samples = [
         Bytes::new(),
