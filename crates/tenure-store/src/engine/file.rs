@@ -1,1 +1,376 @@
-//! Being built.
+//! Objects as files below one local folder, shared by the processes of one host.
+//!
+//! The object `a/b/c` is the file `DIR/a/b/c`: its value, and behind it the [stamp](crate::stamp) that
+//! is its version. Keys never start with a dot, so `DIR/.tenure` holds what is not an object: temporary
+//! files in `tmp`, lock files in `lock`.
+//!
+//! # How a write is done
+//!
+//! 1. The value is written to a temporary file and synced. Up to here nothing has happened.
+//! 2. The file gets its name. To create, by a rename that fails if the name is taken. To replace, by a
+//!    rename under a `flock`, after the stamp of the present file was compared under the same lock.
+//!    This is the moment the write takes place: the kernel shows every process the old file or the new.
+//! 3. The folder is synced, and once per folder also those above it. Then the write is done.
+//!
+//! An error before step 2 is refused or unavailable, and the old object is untouched; after it, every
+//! error is unknown. A sync that failed is never tried again: Linux reports a lost page once, and a
+//! second sync that succeeds says nothing about it.
+//!
+//! Why `flock`: the kernel releases it when its holder is killed, so nothing has to expire. A holder that
+//! is only stopped keeps it, and others get [`Error::Unavailable`] after five seconds. When it wakes it
+//! still holds the lock, so nobody has changed the object between its compare and its rename.
+//!
+//! # What is not guaranteed
+//!
+//! - A reader may see a write a moment before it is durable, so after a loss of power it may have seen
+//!   something that is gone. The writer was not told that it was done.
+//! - Who changes files by hand is outside the locks. A file that was moved in by hand is read whole and
+//!   can be replaced; one that is edited in place may be read half.
+//! - Folders that have become empty stay. Removing them would race with writers that are about to use
+//!   them, and gain nothing.
+//! - Symbolic links below `DIR` are no objects. `DIR` itself may be one.
+//!
+//! # What is assumed
+//!
+//! A file system of this host. On NFS and SMB a lock or a rename may hold on one client and not on
+//! another, and an answer may be lost, so they are refused when the store is opened. `.tenure` is left
+//! alone while a process uses the store: two writers with two different lock files exclude nobody.
+//!
+//! Files get the rights that the process's umask leaves of `rw-rw-rw-`. Several users can share a store if
+//! they may all write to all of its folders.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use self::clock::Clock;
+use self::folders::Folders;
+use self::lock::Lock;
+use self::object::ObjectFile;
+use self::scratch::Scratch;
+use crate::stamp::Stamp;
+use crate::{
+    Capabilities, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
+    Watch, check_value,
+};
+
+mod clock;
+mod fault;
+mod filesystem;
+mod folders;
+#[cfg(target_os = "linux")]
+mod hints;
+mod lock;
+mod object;
+mod scratch;
+mod walk;
+
+/// Holds what is not an object. No key can name it.
+const CONTROL: &str = ".tenure";
+
+/// How often a create makes missing folders. Once is enough unless someone removes them by hand.
+const FOLDER_ATTEMPTS_MAX: usize = 3;
+
+/// A store in a folder. See the module's documentation for how it works.
+#[derive(Debug)]
+pub struct File {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    folders: Folders,
+    scratch: Scratch,
+    locks: PathBuf,
+    /// Absent where the times of files may come from another host.
+    clock: Option<Clock>,
+}
+
+impl File {
+    /// Opens the store in `folder`, which is made if it is missing. Removes what writers that were killed
+    /// have left in `.tenure/tmp`.
+    ///
+    /// Refused on a network file system, without the right to write, and inside another store's folder.
+    pub async fn open(folder: &Path) -> Result<Self, Error> {
+        let folder = folder.to_owned();
+        let inner = blocking(move || Inner::open(&folder)).await?;
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// Each operation is one piece of blocking work. It runs to its end even if the future is dropped.
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let inner = self.inner.clone();
+        blocking(move || work(&inner)).await
+    }
+}
+
+#[async_trait]
+impl Store for File {
+    fn describe(&self) -> Description {
+        Description {
+            engine: "file",
+            location: format!("file:{}", self.inner.folders.root().display()),
+            capabilities: Capabilities {
+                age: self.inner.clock.is_some(),
+                hints: cfg!(target_os = "linux"),
+                durable: true,
+            },
+        }
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
+        let key = key.clone();
+        self.run(move |inner| {
+            let Some(file) = inner.open_object(&key)? else {
+                return Ok(None);
+            };
+            inner.read(&key, &file).map(Some)
+        })
+        .await
+    }
+
+    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
+        let (key, version) = (key.clone(), version.clone());
+        self.run(move |inner| {
+            // The file that is open never changes, whatever its name stands for by now, so its stamp and
+            // its value belong together.
+            let Some(file) = inner.open_object(&key)? else {
+                return Ok(Change::Missing);
+            };
+            if inner.version_of(&key, &file)? == version {
+                return Ok(Change::Unchanged);
+            }
+            inner.read(&key, &file).map(Change::Changed)
+        })
+        .await
+    }
+
+    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
+        check_value(key, &value)?;
+        let (key, expect) = (key.clone(), expect.clone());
+        self.run(move |inner| match expect {
+            Expect::Absent => inner.create(&key, &value),
+            Expect::Version(version) => inner.replace(&key, &value, &version),
+        })
+        .await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), Error> {
+        let key = key.clone();
+        self.run(move |inner| inner.delete(&key)).await
+    }
+
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        let (prefix, after) = (prefix.clone(), after.cloned());
+        self.run(move |inner| walk::page(inner.folders.root(), &prefix, after.as_ref()))
+            .await
+    }
+
+    #[cfg(target_os = "linux")]
+    fn watch(&self, prefix: &Prefix) -> Option<Watch> {
+        hints::watch(self.inner.folders.root(), prefix)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn watch(&self, _prefix: &Prefix) -> Option<Watch> {
+        None
+    }
+}
+
+impl Inner {
+    fn open(folder: &Path) -> Result<Self, Error> {
+        let doing = format!("opening the store in {}", folder.display());
+        let broken = |error| fault::not_applied(&doing, error);
+        let folders = Folders::open(folder).map_err(broken)?;
+        refuse_inside_another_store(&doing, folders.root())?;
+        let kind = filesystem::kind_of(folders.root()).map_err(broken)?;
+        if let filesystem::Kind::Network(name) = kind {
+            return Err(Error::refused(
+                doing,
+                "use a folder on a disk of this host, or PostgreSQL, MySQL or an object store",
+                format!("{name} does not keep locks and renames exact between its clients"),
+            ));
+        }
+        let control = folders.root().join(CONTROL);
+        let locks = control.join("lock");
+        fs::create_dir_all(&locks).map_err(broken)?;
+        Ok(Self {
+            scratch: Scratch::open(&control.join("tmp")).map_err(broken)?,
+            clock: Clock::start().filter(|_| kind == filesystem::Kind::Local),
+            folders,
+            locks,
+        })
+    }
+
+    fn create(&self, key: &Key, value: &[u8]) -> Result<Version, Error> {
+        let doing = format!("creating {key}");
+        let path = self.folders.path(key);
+        // Who has lost already need not wait for a disk.
+        match fs::symlink_metadata(&path) {
+            Ok(present) => return Err(occupied(key, &doing, &present)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(fault::not_applied(&doing, error)),
+        }
+        let stamp = Stamp::new();
+        let mut temporary = self
+            .scratch
+            .write(value, stamp)
+            .map_err(|error| fault::not_applied(&doing, error))?;
+        // The folder is nearly always there, so it is made only when it proves to be missing.
+        for attempt in 0.. {
+            match temporary.create(&path) {
+                Ok(()) => break,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    return Err(match fs::symlink_metadata(&path) {
+                        Ok(present) => occupied(key, &doing, &present),
+                        Err(_) => Error::conflict(key),
+                    });
+                }
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound && attempt < FOLDER_ATTEMPTS_MAX =>
+                {
+                    self.folders
+                        .make(folder_of(&path))
+                        .map_err(|error| fault::not_applied(&doing, error))?;
+                }
+                Err(error) => return Err(fault::maybe_applied(key, &doing, error)),
+            }
+        }
+        self.sync(key, &path)?;
+        Ok(Version::new(stamp.to_hex()))
+    }
+
+    fn replace(&self, key: &Key, value: &[u8], expected: &Version) -> Result<Version, Error> {
+        let doing = format!("replacing {key}");
+        // A version that is gone never comes back, so this is final without a lock, and saves the loser
+        // of a race the wait for the disk.
+        self.expect_version(key, expected)?;
+        let stamp = Stamp::new();
+        let path = self.folders.path(key);
+        let mut temporary = self
+            .scratch
+            .write(value, stamp)
+            .map_err(|error| fault::not_applied(&doing, error))?;
+        let lock = Lock::acquire(&self.locks, key, &doing)?;
+        self.expect_version(key, expected)?;
+        temporary
+            .replace(&path)
+            .map_err(|error| fault::maybe_applied(key, &doing, error))?;
+        // The folder is synced without the lock. Another writer may build on a rename that is not durable
+        // yet, but it syncs the same folder before it is done, and that makes both durable.
+        drop(lock);
+        self.sync(key, &path)?;
+        Ok(Version::new(stamp.to_hex()))
+    }
+
+    fn delete(&self, key: &Key) -> Result<(), Error> {
+        let doing = format!("deleting {key}");
+        let path = self.folders.path(key);
+        {
+            // A replace that has compared must still find the file that it compared.
+            let _lock = Lock::acquire(&self.locks, key, &doing)?;
+            use io::ErrorKind::{IsADirectory, NotADirectory, NotFound};
+            match fs::remove_file(&path).map_err(|error| (error.kind(), error)) {
+                Ok(()) => {}
+                // Someone else may have removed it and not synced the folder yet.
+                Err((NotFound, _)) if folder_of(&path).is_dir() => {}
+                Err((NotFound | NotADirectory | IsADirectory, _)) => return Ok(()),
+                Err((_, error)) => return Err(fault::maybe_applied(key, &doing, error)),
+            }
+        }
+        self.sync(key, &path)
+    }
+
+    /// Makes the last change to the folder of `path` durable. It has happened: an error is unknown.
+    fn sync(&self, key: &Key, path: &Path) -> Result<(), Error> {
+        self.folders
+            .sync(folder_of(path))
+            .map_err(|error| Error::unknown(key, error))
+    }
+
+    fn expect_version(&self, key: &Key, expected: &Version) -> Result<(), Error> {
+        match self.open_object(key)? {
+            Some(file) if self.version_of(key, &file)? == *expected => Ok(()),
+            _ => Err(Error::conflict(key)),
+        }
+    }
+
+    fn open_object(&self, key: &Key) -> Result<Option<ObjectFile>, Error> {
+        ObjectFile::open(&self.folders.path(key)).map_err(|error| reading(key, error))
+    }
+
+    fn version_of(&self, key: &Key, file: &ObjectFile) -> Result<Version, Error> {
+        file.version().map_err(|error| reading(key, error))
+    }
+
+    fn read(&self, key: &Key, file: &ObjectFile) -> Result<Object, Error> {
+        let (value, version) = file.read().map_err(|error| reading(key, error))?;
+        let age = self
+            .clock
+            .as_ref()
+            .and_then(|clock| clock.since(file.changed()));
+        Ok(Object {
+            value,
+            version,
+            age,
+        })
+    }
+}
+
+/// What a create that finds its name taken ends as. A folder is not an object: the caller would read
+/// nothing, create again and never get anywhere, so it is told.
+fn occupied(key: &Key, doing: &str, present: &fs::Metadata) -> Error {
+    if present.is_file() {
+        return Error::conflict(key);
+    }
+    fault::not_applied(doing, io::ErrorKind::IsADirectory.into())
+}
+
+fn reading(key: &Key, error: io::Error) -> Error {
+    if error.kind() == io::ErrorKind::InvalidData {
+        return Error::Corrupt {
+            location: key.to_string(),
+            what: error.to_string(),
+        };
+    }
+    fault::not_applied(&format!("reading {key}"), error)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().expect("an object lies below the root")
+}
+
+/// The same file would have one lock file in either store, and writers of the two would not exclude
+/// each other.
+fn refuse_inside_another_store(doing: &str, root: &Path) -> Result<(), Error> {
+    for outer in root.ancestors().skip(1) {
+        if outer.join(CONTROL).join("lock").is_dir() {
+            return Err(Error::refused(
+                doing,
+                "open the outer folder and use a prefix, or choose another folder",
+                format!("it lies inside the store in {}", outer.display()),
+            ));
+        }
+    }
+    Ok(())
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // Blocking work that has started is never cancelled, so this has not.
+        Err(error) => Err(Error::unavailable("using the file store", error)),
+    }
+}

@@ -1,0 +1,185 @@
+//! Temporary files, and what becomes of those whose writer was killed.
+//!
+//! Every open store has a folder of its own in `.tenure/tmp` and holds a `flock` on it for as long as it
+//! lives. A folder whose lock can be had belongs to nobody any more, whatever its age, and a folder whose
+//! owner is merely stopped is never touched.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::stamp::Stamp;
+
+/// How often to try for a folder of one's own. Only a clean-up in the few microseconds before the new
+/// folder is locked takes it away.
+const CLAIM_ATTEMPTS_MAX: usize = 100;
+
+/// The temporary files of one open store.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    folder: PathBuf,
+    /// Holds the lock that says that the owner lives. It also keeps the file system from being unmounted
+    /// under the store.
+    _alive: fs::File,
+    next: AtomicU64,
+}
+
+/// A file that is complete and durable but has no place yet. Removed when dropped, unless it got one.
+#[derive(Debug)]
+pub(super) struct Temporary {
+    path: PathBuf,
+    moved: bool,
+}
+
+impl Scratch {
+    /// Removes the leftovers of the dead and makes a folder for the living.
+    pub(super) fn open(all: &Path) -> io::Result<Self> {
+        fs::create_dir_all(all)?;
+        for entry in fs::read_dir(all)? {
+            // What cannot be removed, for lack of rights or because another process is about it, is in
+            // nobody's way.
+            let _ = remove_if_dead(&entry?.path());
+        }
+        for _ in 0..CLAIM_ATTEMPTS_MAX {
+            let folder = all.join(uuid::Uuid::new_v4().to_string());
+            if let Some(alive) = claim(&folder)? {
+                return Ok(Self {
+                    folder,
+                    _alive: alive,
+                    next: AtomicU64::new(0),
+                });
+            }
+        }
+        Err(io::Error::other(
+            "every folder for temporary files was removed as soon as it was made",
+        ))
+    }
+
+    /// Writes a value with its stamp and waits until it is on the disk.
+    pub(super) fn write(&self, value: &[u8], stamp: Stamp) -> io::Result<Temporary> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let path = self.folder.join(number.to_string());
+        let mut file = fs::File::create_new(&path)?;
+        // From here on an error drops this, and with it the file.
+        let temporary = Temporary { path, moved: false };
+        file.write_all(value)?;
+        file.write_all(&stamp.to_bytes())?;
+        file.sync_all()?;
+        Ok(temporary)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Fails if a file is left in it; the next to open the store removes it then.
+        let _ = fs::remove_dir(&self.folder);
+    }
+}
+
+impl Temporary {
+    /// Puts the file at `path` unless there is something already.
+    pub(super) fn create(&mut self, path: &Path) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        {
+            use rustix::fs::{CWD, RenameFlags, renameat_with};
+            use rustix::io::Errno;
+            match renameat_with(CWD, &self.path, CWD, path, RenameFlags::NOREPLACE) {
+                Ok(()) => {
+                    self.moved = true;
+                    return Ok(());
+                }
+                // This file system has no such rename.
+                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        // A second name instead. The first goes when this is dropped.
+        fs::hard_link(&self.path, path)
+    }
+
+    /// Puts the file at `path` in place of what is there.
+    pub(super) fn replace(&mut self, path: &Path) -> io::Result<()> {
+        fs::rename(&self.path, path)?;
+        self.moved = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.moved {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Makes the folder and takes its lock; `None` if a clean-up came between the two.
+fn claim(folder: &Path) -> io::Result<Option<fs::File>> {
+    fs::create_dir(folder)?;
+    let alive = match fs::File::open(folder) {
+        Ok(alive) => alive,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    if flock(&alive, FlockOperation::NonBlockingLockExclusive).is_err() {
+        return Ok(None);
+    }
+    // A clean-up holds the lock until the folder is gone, so one that came first shows now.
+    Ok(folder.exists().then_some(alive))
+}
+
+fn remove_if_dead(folder: &Path) -> io::Result<()> {
+    let held = fs::File::open(folder)?;
+    flock(&held, FlockOperation::NonBlockingLockExclusive)?;
+    fs::remove_dir_all(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<PathBuf> {
+        fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect()
+    }
+
+    #[test]
+    fn the_dead_are_removed_and_the_living_are_not() {
+        let all = tempfile::tempdir().unwrap();
+        let dead = all.path().join("dead");
+        fs::create_dir(&dead).unwrap();
+        fs::write(dead.join("0"), "half a val").unwrap();
+
+        let living = Scratch::open(all.path()).unwrap();
+        let temporary = living.write(b"value", Stamp::new()).unwrap();
+        assert_eq!(names(all.path()), std::slice::from_ref(&living.folder));
+
+        let second = Scratch::open(all.path()).unwrap();
+        assert!(temporary.path.exists(), "taken from a writer that lives");
+        drop(temporary);
+        drop((living, second));
+        assert!(names(all.path()).is_empty(), "left behind by a clean end");
+    }
+
+    #[test]
+    fn a_file_appears_only_where_there_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let scratch = Scratch::open(&folder.path().join("tmp")).unwrap();
+        let path = folder.path().join("object");
+        let stamp = Stamp::new();
+        scratch
+            .write(b"first", stamp)
+            .unwrap()
+            .create(&path)
+            .unwrap();
+        let late = scratch.write(b"late", stamp).unwrap().create(&path);
+        assert_eq!(late.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert!(fs::read(&path).unwrap().starts_with(b"first"));
+        assert!(names(&scratch.folder).is_empty(), "a temporary file stayed");
+    }
+}

@@ -1,0 +1,213 @@
+//! Listing folders in the byte order of keys.
+//!
+//! A folder `n` stands for keys that start with `n/`, and `/` sorts between `.` and `0`: `a-b`, `a/b` and
+//! `a0` come in this order. So folders are sorted by their names with the slash.
+//!
+//! A page costs one look at every name in the folders that it touches, in memory a line for each name behind
+//! the place where it starts, and one open file per entry for its version. Names before that place cost no
+//! sorting, and folders that lie wholly before it are not opened. A folder of 100,000 objects therefore takes
+//! 100 passes over its names, which beats keeping cursors for readers that may never come back.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::fault;
+use super::object::ObjectFile;
+use crate::{Entry, Error, Key, PAGE_ENTRIES_MAX, Page, Prefix};
+
+/// How often to look at a folder that keeps changing.
+const SCANS_MAX: usize = 3;
+
+/// Changes closer together than this may carry the same time.
+const TICK: Duration = Duration::from_millis(20);
+
+/// The objects under `prefix` behind `after`.
+pub(super) fn page(root: &Path, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+    let mut walk = Walk {
+        root,
+        after: after.map_or("", Key::as_str),
+        entries: Vec::new(),
+    };
+    walk.visit(prefix.as_str())
+        .map_err(|error| fault::not_applied(&format!("listing {prefix:?}"), error))?;
+    let more = walk.entries.len() > PAGE_ENTRIES_MAX;
+    walk.entries.truncate(PAGE_ENTRIES_MAX);
+    Ok(Page {
+        entries: walk.entries,
+        more,
+    })
+}
+
+struct Walk<'a> {
+    root: &'a Path,
+    after: &'a str,
+    entries: Vec<Entry>,
+}
+
+impl Walk<'_> {
+    /// Appends what is behind `after` in one folder, until one more than a page is there. As deep as the
+    /// folders are, which is as many levels as a key has room for.
+    fn visit(&mut self, folder: &str) -> io::Result<()> {
+        for path in self.paths(folder)? {
+            if self.entries.len() > PAGE_ENTRIES_MAX {
+                break;
+            }
+            if path.ends_with('/') {
+                self.visit(&path)?;
+            } else if let Ok(key) = Key::new(&path) {
+                self.entries.extend(self.entry(key)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&self, key: Key) -> io::Result<Option<Entry>> {
+        let version = match ObjectFile::open(&self.root.join(key.as_str())) {
+            Ok(Some(file)) => file.version(),
+            // It has vanished since.
+            Ok(None) => return Ok(None),
+            Err(error) => Err(error),
+        };
+        match version {
+            Ok(version) => Ok(Some(Entry { key, version })),
+            // Larger than any object, or cut short while it was read: not one of ours.
+            Err(error)
+                if [io::ErrorKind::InvalidData, io::ErrorKind::UnexpectedEof]
+                    .contains(&error.kind()) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What is in a folder and may lead behind `after`, in order, folders with their slash.
+    ///
+    /// Some file systems (btrfs) move a name to the end of the folder when its file is replaced, and a scan
+    /// that is under way can miss it altogether. An object that is renewed all the time must not vanish from
+    /// listings, so a folder that has changed is scanned again and the names are put together.
+    fn paths(&self, folder: &str) -> io::Result<Vec<String>> {
+        let mut paths = Vec::new();
+        for _ in 0..SCANS_MAX {
+            match self.scan(folder, &mut paths) {
+                Ok(Scan::Exact) => break,
+                Ok(Scan::Disturbed) => {}
+                // The folder has vanished, or never was one.
+                Err(error) if is_missing(&error) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        paths.sort_unstable();
+        paths.dedup();
+        Ok(paths)
+    }
+
+    fn scan(&self, folder: &str, paths: &mut Vec<String>) -> io::Result<Scan> {
+        let place = self.root.join(folder);
+        let before = changed(&place)?;
+        for entry in fs::read_dir(&place)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            // A name that is not text is no part of a key.
+            let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else {
+                continue;
+            };
+            let path = match entry.file_type() {
+                Ok(kind) if kind.is_dir() => format!("{folder}{name}/"),
+                Ok(kind) if kind.is_file() => format!("{folder}{name}"),
+                Ok(_) => continue,
+                Err(error) if is_missing(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            // A folder that sorts before `after` may still hold it.
+            if path.as_str() > self.after || (path.ends_with('/') && self.after.starts_with(&path))
+            {
+                paths.push(path);
+            }
+        }
+        if is_settled(before) && changed(&place)? == before {
+            Ok(Scan::Exact)
+        } else {
+            Ok(Scan::Disturbed)
+        }
+    }
+}
+
+enum Scan {
+    /// Nothing changed meanwhile.
+    Exact,
+    /// Something changed, or may have.
+    Disturbed,
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    matches!(error.kind(), NotFound | NotADirectory)
+}
+
+fn changed(folder: &Path) -> io::Result<Duration> {
+    let metadata = fs::metadata(folder)?;
+    let seconds = u64::try_from(metadata.ctime()).unwrap_or(0);
+    let nanoseconds = u32::try_from(metadata.ctime_nsec()).unwrap_or(0);
+    Ok(Duration::new(seconds, nanoseconds))
+}
+
+/// Whether a change from now on would carry another time.
+fn is_settled(changed: Duration) -> bool {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH + changed)
+        .is_ok_and(|since| since > TICK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_place_in_the_order_of_keys_is_continued_from() {
+        let root = tempfile::tempdir().unwrap();
+        let mut keys = [
+            "a-b", "a.c", "a/b", "a/c/d", "a/c/e", "a0", "ab/c", "b", "c/a", "c/b-c", "c/b/x",
+            "c/b0",
+        ];
+        keys.sort_unstable();
+        for key in keys {
+            let path = root.path().join(key);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "by hand").unwrap();
+        }
+        // None of these is an object.
+        fs::create_dir(root.path().join("empty")).unwrap();
+        fs::create_dir(root.path().join(".tenure")).unwrap();
+        fs::write(root.path().join(".tenure/x"), "").unwrap();
+        fs::write(root.path().join("a b"), "").unwrap();
+        std::os::unix::fs::symlink("a", root.path().join("link")).unwrap();
+
+        let list = |prefix: &str, after: Option<&str>| -> Vec<String> {
+            let prefix = Prefix::new(prefix).unwrap();
+            let after = after.map(|after| Key::new(after).unwrap());
+            let page = page(root.path(), &prefix, after.as_ref()).unwrap();
+            page.entries
+                .iter()
+                .map(|entry| entry.key.to_string())
+                .collect()
+        };
+        for prefix in ["", "a", "a/c", "c", "c/b", "none"] {
+            let under = |key: &&&str| prefix.is_empty() || key.starts_with(&format!("{prefix}/"));
+            let all: Vec<&str> = keys.iter().filter(under).copied().collect();
+            assert_eq!(list(prefix, None), all, "under {prefix:?}");
+            // Also behind keys that do not exist, and that lie before or behind the prefix.
+            for after in keys.iter().chain(&["0", "a", "a/c", "a/c/d0", "c/b", "zz"]) {
+                let rest: Vec<&str> = all.iter().filter(|key| *key > after).copied().collect();
+                assert_eq!(
+                    list(prefix, Some(after)),
+                    rest,
+                    "{prefix:?} after {after:?}"
+                );
+            }
+        }
+    }
+}
