@@ -1,19 +1,396 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
+use tempfile::TempDir;
 use tenure_store::conformance::{Options, Suite};
 use tenure_store::engine::file::File;
+use tenure_store::{Change, Error, Expect, Hint, Key, Prefix, Store, Watch, list_all};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+mod disk;
+mod processes;
+
+async fn open(folder: &Path) -> File {
+    File::open(folder).await.unwrap()
+}
+
+async fn fresh() -> (TempDir, File) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    (folder, store)
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).unwrap()
+}
+
+/// The temporary files of every open store, and of those that were killed.
+fn temporary_files(root: &Path) -> usize {
+    fs::read_dir(root.join(".tenure/tmp"))
+        .unwrap()
+        .map(|folder| fs::read_dir(folder.unwrap().path()).unwrap().count())
+        .sum()
+}
 
 #[tokio::test]
 async fn keeps_the_contract() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = File::open(folder.path()).await.unwrap();
+    let (folder, store) = fresh().await;
     Suite::new(Arc::new(store), Options::default())
-        .run(|check| {
-            println!(
-                "{:?} {} {} {:?}",
-                check.verdict, check.name, check.seen, check.took
-            )
-        })
+        .run(|_| {})
         .await
         .assert_passed();
+    assert_eq!(temporary_files(folder.path()), 0);
+}
+
+#[tokio::test]
+async fn is_chosen_by_url_and_by_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().canonicalize().unwrap().join("a/b");
+    let path = path.to_str().unwrap();
+    for url in [
+        path.to_owned(),
+        format!("file:{path}"),
+        format!("file://{path}"),
+    ] {
+        let description = tenure_store::open(&url).await.unwrap().describe();
+        assert_eq!(description.engine, "file");
+        assert_eq!(description.location, format!("file:{path}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_increments_from_sixteen_tasks_are_exact() {
+    let (_folder, store) = fresh().await;
+    let (store, left) = (Arc::new(store), Arc::new(AtomicUsize::new(1000)));
+    let key = key("counter");
+    store.put(&key, "0".into(), &Expect::Absent).await.unwrap();
+    let mut tasks = JoinSet::new();
+    for _ in 0..16 {
+        let (store, left, key) = (store.clone(), left.clone(), key.clone());
+        tasks.spawn(async move {
+            let take = |left: usize| left.checked_sub(1);
+            while left
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+                .is_ok()
+            {
+                while !increment(&*store, &key).await {}
+            }
+        });
+    }
+    tasks.join_all().await;
+    let object = store.get(&key).await.unwrap().unwrap();
+    assert_eq!(object.value, "1000");
+}
+
+/// One try; whether it was done.
+async fn increment(store: &dyn Store, key: &Key) -> bool {
+    let object = store.get(key).await.unwrap().unwrap();
+    let count: u64 = std::str::from_utf8(&object.value).unwrap().parse().unwrap();
+    let value = (count + 1).to_string().into();
+    match store
+        .put(key, value, &Expect::Version(object.version))
+        .await
+    {
+        Ok(_) => true,
+        Err(Error::Conflict { .. }) => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn create_replace_and_delete_race_without_a_lost_object() {
+    let (folder, store) = fresh().await;
+    let store = Arc::new(store);
+    let key = key("contended");
+    // Every writer that is done knows the version that it made. A version can be replaced or deleted, but
+    // never twice replaced, so no two may be done on one version.
+    let mut tasks = JoinSet::new();
+    for writer in 0..8 {
+        let (store, key) = (store.clone(), key.clone());
+        tasks.spawn(async move {
+            let mut replaced = Vec::new();
+            for round in 0..100 {
+                let value = format!("{writer} {round}");
+                let Some(object) = store.get(&key).await.unwrap() else {
+                    let created = store.put(&key, value.into(), &Expect::Absent).await;
+                    assert!(matches!(created, Ok(_) | Err(Error::Conflict { .. })));
+                    continue;
+                };
+                if writer == 0 {
+                    store.delete(&key).await.unwrap();
+                    continue;
+                }
+                let tag = object.version.tag().to_owned();
+                let expect = Expect::Version(object.version);
+                match store.put(&key, value.into(), &expect).await {
+                    Ok(_) => replaced.push(tag),
+                    Err(Error::Conflict { .. }) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            replaced
+        });
+    }
+    let replaced: Vec<String> = tasks.join_all().await.concat();
+    let distinct: BTreeSet<&String> = replaced.iter().collect();
+    assert!(!replaced.is_empty(), "nothing was ever replaced");
+    assert_eq!(replaced.len(), distinct.len(), "one version, two winners");
+    assert_eq!(temporary_files(folder.path()), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_misses_nothing_that_is_being_replaced() {
+    let (_folder, store) = fresh().await;
+    let store = Arc::new(store);
+    let prefix = Prefix::new("renewed").unwrap();
+    let mut tasks = JoinSet::new();
+    let mut keys = Vec::new();
+    for index in 0..20 {
+        let key = prefix.key(index.to_string()).unwrap();
+        let mut version = store.put(&key, "".into(), &Expect::Absent).await.unwrap();
+        keys.push(key.clone());
+        let store = store.clone();
+        tasks.spawn(async move {
+            loop {
+                let expect = Expect::Version(version);
+                version = store.put(&key, "again".into(), &expect).await.unwrap();
+                // Comes and goes, and must not disturb.
+                let other = Key::new(format!("{key}-other")).unwrap();
+                store.put(&other, "".into(), &Expect::Absent).await.unwrap();
+                store.delete(&other).await.unwrap();
+            }
+        });
+    }
+    for _ in 0..100 {
+        let listed: BTreeSet<Key> = list_all(&*store, &prefix)
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|entry| entry.key)
+            .collect();
+        for key in &keys {
+            assert!(listed.contains(key), "{key} is not listed");
+        }
+    }
+    tasks.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_file_put_there_by_hand_is_an_object() {
+    let (folder, store) = fresh().await;
+    let (path, key) = (folder.path().join("by/hand"), key("by/hand"));
+    fs::create_dir(folder.path().join("by")).unwrap();
+    let mut seen = Vec::new();
+    // The content comes back, and is still another version.
+    for content in ["x", "y", "x", ""] {
+        fs::write(&path, content).unwrap();
+        let object = store.get(&key).await.unwrap().unwrap();
+        assert_eq!(object.value, content);
+        assert!(!seen.contains(&object.version), "{:?}", object.version);
+        let again = store.get_if_changed(&key, &object.version);
+        assert_eq!(again.await.unwrap(), Change::Unchanged);
+        let listed = list_all(&store, &Prefix::root()).await.unwrap();
+        assert_eq!(listed[0].version, object.version);
+        seen.push(object.version);
+    }
+    let changed = store.get_if_changed(&key, &seen[0]).await;
+    assert!(matches!(changed, Ok(Change::Changed(object)) if object.value == ""));
+
+    let stale = Expect::Version(seen[2].clone());
+    let late = store.put(&key, "late".into(), &stale).await;
+    assert!(matches!(late, Err(Error::Conflict { .. })));
+    let expect = Expect::Version(seen[3].clone());
+    store.put(&key, "{}".into(), &expect).await.unwrap();
+    // Whoever looks with an editor sees the value and white space.
+    assert_eq!(fs::read_to_string(path).unwrap().trim_end(), "{}");
+}
+
+#[tokio::test]
+async fn what_is_no_object_is_left_alone() {
+    let (folder, store) = fresh().await;
+    let root = folder.path();
+    fs::write(root.join("real"), "real").unwrap();
+    std::os::unix::fs::symlink("real", root.join("link")).unwrap();
+    fs::create_dir(root.join("folder")).unwrap();
+    fs::File::create(root.join("huge"))
+        .unwrap()
+        .set_len(1 << 40)
+        .unwrap();
+    let status = std::process::Command::new("mkfifo")
+        .arg(root.join("pipe"))
+        .status();
+    assert!(status.unwrap().success());
+
+    for name in ["link", "folder", "pipe"] {
+        assert_eq!(store.get(&key(name)).await.unwrap(), None, "{name}");
+        let error = store.put(&key(name), "".into(), &Expect::Absent).await;
+        assert!(matches!(error, Err(Error::Refused { .. })), "{error:?}");
+    }
+    let huge = store.get(&key("huge")).await;
+    assert!(matches!(huge, Err(Error::Corrupt { .. })), "{huge:?}");
+    let listed = list_all(&store, &Prefix::root()).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].key, key("real"));
+}
+
+#[tokio::test]
+async fn a_name_cannot_be_both_object_and_folder() {
+    let (_folder, store) = fresh().await;
+    let version = store
+        .put(&key("a/b"), "value".into(), &Expect::Absent)
+        .await
+        .unwrap();
+    for name in ["a", "a/b/c", "a/b/c/d"] {
+        let name = key(name);
+        assert_eq!(store.get(&name).await.unwrap(), None);
+        store.delete(&name).await.unwrap();
+        let error = store.put(&name, "".into(), &Expect::Absent).await;
+        let error = error.expect_err("both object and folder");
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+        assert!(error.hint().contains("both an object and the folder"));
+        let expect = Expect::Version(version.clone());
+        let error = store.put(&name, "".into(), &expect).await;
+        assert!(matches!(error, Err(Error::Conflict { .. })), "{error:?}");
+    }
+    let object = store.get(&key("a/b")).await.unwrap().unwrap();
+    assert_eq!((object.value, object.version), ("value".into(), version));
+}
+
+#[tokio::test]
+async fn a_store_inside_a_store_is_refused() {
+    let (folder, _store) = fresh().await;
+    let inner = folder.path().join("some/where");
+    let error = File::open(&inner)
+        .await
+        .expect_err("two locks for one file");
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    assert!(error.hint().contains("outer folder"), "{}", error.hint());
+}
+
+#[tokio::test]
+async fn a_store_that_is_gone_is_not_made_anew() {
+    let (folder, store) = fresh().await;
+    fs::remove_dir_all(folder.path()).unwrap();
+    let error = store.put(&key("a/b"), "".into(), &Expect::Absent).await;
+    let error = error.expect_err("a new history in an empty place");
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    assert!(!folder.path().exists());
+}
+
+#[tokio::test]
+async fn an_old_time_of_a_file_makes_nothing_look_older() {
+    let (folder, store) = fresh().await;
+    let started = Instant::now();
+    store
+        .put(&key("lease"), "".into(), &Expect::Absent)
+        .await
+        .unwrap();
+    // As a restore from a backup does.
+    let file = fs::File::options()
+        .write(true)
+        .open(folder.path().join("lease"))
+        .unwrap();
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH)
+        .unwrap();
+    let age = store.get(&key("lease")).await.unwrap().unwrap().age;
+    assert!(age.unwrap() <= started.elapsed(), "{age:?}");
+}
+
+#[tokio::test]
+async fn a_lock_that_is_never_released_keeps_nobody_for_ever() {
+    let (folder, store) = fresh().await;
+    let version = store
+        .put(&key("a"), "old".into(), &Expect::Absent)
+        .await
+        .unwrap();
+    let locks: Vec<fs::File> = (0..64)
+        .map(|number| {
+            let path = folder.path().join(format!(".tenure/lock/{number:02x}"));
+            let file = fs::File::create(path).unwrap();
+            flock(&file, FlockOperation::LockExclusive).unwrap();
+            file
+        })
+        .collect();
+
+    let expect = Expect::Version(version.clone());
+    let answer = timeout(
+        Duration::from_secs(30),
+        store.put(&key("a"), "new".into(), &expect),
+    )
+    .await
+    .unwrap();
+    assert!(matches!(answer, Err(Error::Unavailable { .. })));
+    let object = store.get(&key("a")).await.unwrap().unwrap();
+    assert_eq!((object.value, &object.version), ("old".into(), &version));
+    store
+        .put(&key("b"), "".into(), &Expect::Absent)
+        .await
+        .expect("a create needs no lock");
+    assert_eq!(temporary_files(folder.path()), 0);
+
+    drop(locks);
+    store.put(&key("a"), "new".into(), &expect).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_openers_leave_each_other_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("made/by/the/first");
+    let mut tasks = JoinSet::new();
+    for opener in 0..16 {
+        let root = root.clone();
+        tasks.spawn(async move {
+            for round in 0..10 {
+                let store = open(&root).await;
+                let key = key(&format!("made/{opener}/{round}"));
+                let put = store.put(&key, "value".into(), &Expect::Absent).await;
+                put.expect("another opener took the temporary file away");
+            }
+        });
+    }
+    tasks.join_all().await;
+    let store = open(&root).await;
+    let listed = list_all(&store, &Prefix::root()).await.unwrap();
+    assert_eq!(listed.len(), 160);
+    assert_eq!(fs::read_dir(root.join(".tenure/tmp")).unwrap().count(), 1);
+}
+
+/// The next hint, within the second that the contract gives it.
+async fn hinted(watch: &mut Watch) -> Hint {
+    timeout(Duration::from_secs(1), watch.next())
+        .await
+        .expect("no hint within a second")
+        .expect("the watch ended")
+}
+
+#[tokio::test]
+async fn hints_reach_into_folders_that_did_not_exist() {
+    let (_folder, store) = fresh().await;
+    let prefix = Prefix::new("not/yet").unwrap();
+    let mut watch = store.watch(&prefix).unwrap();
+    assert_eq!(hinted(&mut watch).await, Hint::Anything, "in place");
+    for index in 0..50 {
+        // The new folders may be filled before anyone can watch them.
+        let key = prefix.key(format!("{index}/new/folders")).unwrap();
+        store.put(&key, "".into(), &Expect::Absent).await.unwrap();
+        while hinted(&mut watch).await != Hint::Changed(key.clone()) {}
+        store
+            .put(
+                &Key::new("elsewhere/x").unwrap(),
+                "".into(),
+                &Expect::Absent,
+            )
+            .await
+            .ok();
+        store.delete(&key).await.unwrap();
+        while hinted(&mut watch).await != Hint::Changed(key.clone()) {}
+    }
+    let quiet = timeout(Duration::from_millis(100), watch.next()).await;
+    assert!(quiet.is_err(), "a hint for nothing: {quiet:?}");
 }
