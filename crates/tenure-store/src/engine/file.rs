@@ -65,6 +65,7 @@ mod folders;
 #[cfg(target_os = "linux")]
 mod hints;
 mod lock;
+mod names;
 mod object;
 mod scratch;
 mod walk;

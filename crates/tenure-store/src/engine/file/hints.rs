@@ -77,7 +77,7 @@ async fn follow(inotify: AsyncFd<Arc<OwnedFd>>, mut tree: Tree) -> io::Result<()
     tree = tree.cover(vec![String::new()]).await?;
     // Whatever happened before the folders were watched is covered by this.
     tree.sender.anything();
-    let mut buffer = vec![MaybeUninit::uninit(); BUFFER_BYTES];
+    let mut buffer = Box::new_uninit_slice(BUFFER_BYTES);
     loop {
         let mut ready = inotify.readable().await?;
         let news = tree.read(&mut buffer)?;

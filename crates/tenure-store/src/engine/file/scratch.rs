@@ -167,6 +167,22 @@ mod tests {
     }
 
     #[test]
+    fn nobody_works_in_a_folder_that_another_has_cleaned_up() {
+        let all = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let scratch = Scratch::open(all.path()).unwrap();
+                        fs::write(scratch.folder.join("0"), "").unwrap();
+                        fs::remove_file(scratch.folder.join("0")).unwrap();
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
     fn a_file_appears_only_where_there_is_none() {
         let folder = tempfile::tempdir().unwrap();
         let scratch = Scratch::open(&folder.path().join("tmp")).unwrap();

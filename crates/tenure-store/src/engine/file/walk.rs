@@ -15,6 +15,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::fault;
+use super::names::Names;
 use super::object::ObjectFile;
 use crate::{Entry, Error, Key, PAGE_ENTRIES_MAX, Page, Prefix};
 
@@ -29,6 +30,7 @@ pub(super) fn page(root: &Path, prefix: &Prefix, after: Option<&Key>) -> Result<
     let mut walk = Walk {
         root,
         after: after.map_or("", Key::as_str),
+        names: Names::new(),
         entries: Vec::new(),
     };
     walk.visit(prefix.as_str())
@@ -44,6 +46,7 @@ pub(super) fn page(root: &Path, prefix: &Prefix, after: Option<&Key>) -> Result<
 struct Walk<'a> {
     root: &'a Path,
     after: &'a str,
+    names: Names,
     entries: Vec<Entry>,
 }
 
@@ -86,10 +89,11 @@ impl Walk<'_> {
 
     /// What is in a folder and may lead behind `after`, in order, folders with their slash.
     ///
-    /// Some file systems (btrfs) move a name to the end of the folder when its file is replaced, and a scan
-    /// that is under way can miss it altogether. An object that is renewed all the time must not vanish from
-    /// listings, so a folder that has changed is scanned again and the names are put together.
-    fn paths(&self, folder: &str) -> io::Result<Vec<String>> {
+    /// An object that is renewed all the time must not vanish from listings, and a single scan can miss it:
+    /// see [`Names`]. On btrfs it can even in a small folder, for the end of a scan is fixed when the folder
+    /// is opened, and the name of a file that is replaced moves behind it. So a folder that has changed is
+    /// scanned again, and the names are put together.
+    fn paths(&mut self, folder: &str) -> io::Result<Vec<String>> {
         let mut paths = Vec::new();
         for _ in 0..SCANS_MAX {
             match self.scan(folder, &mut paths) {
@@ -105,29 +109,17 @@ impl Walk<'_> {
         Ok(paths)
     }
 
-    fn scan(&self, folder: &str, paths: &mut Vec<String>) -> io::Result<Scan> {
+    fn scan(&mut self, folder: &str, paths: &mut Vec<String>) -> io::Result<Scan> {
         let place = self.root.join(folder);
         let before = changed(&place)?;
-        for entry in fs::read_dir(&place)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            // A name that is not text is no part of a key.
-            let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else {
-                continue;
-            };
-            let path = match entry.file_type() {
-                Ok(kind) if kind.is_dir() => format!("{folder}{name}/"),
-                Ok(kind) if kind.is_file() => format!("{folder}{name}"),
-                Ok(_) => continue,
-                Err(error) if is_missing(&error) => continue,
-                Err(error) => return Err(error),
-            };
+        self.names.read(&place, |name| {
+            let path = format!("{folder}{name}");
             // A folder that sorts before `after` may still hold it.
             if path.as_str() > self.after || (path.ends_with('/') && self.after.starts_with(&path))
             {
                 paths.push(path);
             }
-        }
+        })?;
         if is_settled(before) && changed(&place)? == before {
             Ok(Scan::Exact)
         } else {

@@ -30,7 +30,7 @@ impl Tally {
         let sum: u64 = counts.iter().sum();
         let word = sum.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // Mostly small, now and then up to a megabyte.
-        let words = if sum % 8 == 0 {
+        let words = if sum.is_multiple_of(8) {
             word % 131_072
         } else {
             word % 512
