@@ -199,7 +199,7 @@ async fn a_file_put_there_by_hand_is_an_object() {
         seen.push(object.version);
     }
     let changed = store.get_if_changed(&key, &seen[0]).await;
-    assert!(matches!(changed, Ok(Change::Changed(object)) if object.value == ""));
+    assert!(matches!(changed, Ok(Change::Changed(object)) if object.value.is_empty()));
 
     let stale = Expect::Version(seen[2].clone());
     let late = store.put(&key, "late".into(), &stale).await;
