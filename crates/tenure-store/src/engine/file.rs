@@ -1,6 +1,6 @@
 //! Objects as files below one local folder, shared by the processes of one host.
 //!
-//! The object `a/b/c` is the file `DIR/a/b/c`: its value, and behind it the [stamp](crate::stamp) that
+//! The object `a/b/c` is the file `DIR/a/b/c`: its value, and behind it a stamp of white space that
 //! is its version. Keys never start with a dot, so `DIR/.tenure` holds what is not an object: temporary
 //! files in `tmp`, lock files in `lock`.
 //!

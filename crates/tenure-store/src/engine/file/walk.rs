@@ -3,11 +3,13 @@
 //! A folder `n` stands for keys that start with `n/`, and `/` sorts between `.` and `0`: `a-b`, `a/b` and
 //! `a0` come in this order. So folders are sorted by their names with the slash.
 //!
-//! A page costs one look at every name in the folders that it touches, in memory a line for each name behind
-//! the place where it starts, and one open file per entry for its version. Names before that place cost no
-//! sorting, and folders that lie wholly before it are not opened. A folder of 100,000 objects therefore takes
-//! 100 passes over its names, which beats keeping cursors for readers that may never come back.
+//! A page costs one look at every name in the folders that it touches, memory for the names behind the place
+//! where it starts, and one open file per entry for its version. Folders that lie wholly before that place are
+//! not opened. A folder of 100,000 objects takes 100 passes over its names, some 30 ms each; to keep cursors for
+//! readers that may never come back would cost more than it saves.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -54,15 +56,22 @@ impl Walk<'_> {
     /// Appends what is behind `after` in one folder, until one more than a page is there. As deep as the
     /// folders are, which is as many levels as a key has room for.
     fn visit(&mut self, folder: &str) -> io::Result<()> {
-        for path in self.paths(folder)? {
+        let mut paths = self.paths(folder)?;
+        let mut last = String::new();
+        while let Some(Reverse(path)) = paths.pop() {
             if self.entries.len() > PAGE_ENTRIES_MAX {
                 break;
+            }
+            // Two scans have found it.
+            if path == last {
+                continue;
             }
             if path.ends_with('/') {
                 self.visit(&path)?;
             } else if let Ok(key) = Key::new(&path) {
                 self.entries.extend(self.entry(key)?);
             }
+            last = path;
         }
         Ok(())
     }
@@ -87,13 +96,14 @@ impl Walk<'_> {
         }
     }
 
-    /// What is in a folder and may lead behind `after`, in order, folders with their slash.
+    /// What is in a folder and may lead behind `after`, the first on top, folders with their slash. A heap,
+    /// because a page takes few of many and need not sort the rest.
     ///
     /// An object that is renewed all the time must not vanish from listings, and a single scan can miss it:
     /// see [`Names`]. On btrfs it can even in a small folder, for the end of a scan is fixed when the folder
     /// is opened, and the name of a file that is replaced moves behind it. So a folder that has changed is
     /// scanned again, and the names are put together.
-    fn paths(&mut self, folder: &str) -> io::Result<Vec<String>> {
+    fn paths(&mut self, folder: &str) -> io::Result<BinaryHeap<Reverse<String>>> {
         let mut paths = Vec::new();
         for _ in 0..SCANS_MAX {
             match self.scan(folder, &mut paths) {
@@ -104,20 +114,20 @@ impl Walk<'_> {
                 Err(error) => return Err(error),
             }
         }
-        paths.sort_unstable();
-        paths.dedup();
-        Ok(paths)
+        Ok(paths.into())
     }
 
-    fn scan(&mut self, folder: &str, paths: &mut Vec<String>) -> io::Result<Scan> {
+    fn scan(&mut self, folder: &str, paths: &mut Vec<Reverse<String>>) -> io::Result<Scan> {
         let place = self.root.join(folder);
         let before = changed(&place)?;
+        let mut path = folder.to_owned();
         self.names.read(&place, |name| {
-            let path = format!("{folder}{name}");
+            path.truncate(folder.len());
+            path.push_str(name);
             // A folder that sorts before `after` may still hold it.
             if path.as_str() > self.after || (path.ends_with('/') && self.after.starts_with(&path))
             {
-                paths.push(path);
+                paths.push(Reverse(path.clone()));
             }
         })?;
         if is_settled(before) && changed(&place)? == before {
