@@ -16,9 +16,10 @@
 //! error is unknown. A sync that failed is never tried again: Linux reports a lost page once, and a
 //! second sync that succeeds says nothing about it.
 //!
-//! Why `flock`: the kernel releases it when its holder is killed, so nothing has to expire. A holder that
-//! is only stopped keeps it, and others get [`Error::Unavailable`] after five seconds. When it wakes it
-//! still holds the lock, so nobody has changed the object between its compare and its rename.
+//! Why `flock`: the kernel releases it when its holder is killed, so nothing has to expire. A
+//! holder that is only stopped keeps it, and others get [`Error::Unavailable`] after five seconds.
+//! When it wakes it still holds the lock, so nobody has changed the object between its compare and
+//! its rename.
 //!
 //! # What is not guaranteed
 //!
@@ -36,8 +37,8 @@
 //! another, and an answer may be lost, so they are refused when the store is opened. `.tenure` is left
 //! alone while a process uses the store: two writers with two different lock files exclude nobody.
 //!
-//! Files get the rights that the process's umask leaves of `rw-rw-rw-`. Several users can share a store if
-//! they may all write to all of its folders.
+//! Files get the rights that the process's umask leaves of `rw-rw-rw-`. Several users can share a
+//! store if they may all write to all of its folders.
 
 use std::fs;
 use std::io;
@@ -92,8 +93,8 @@ struct Inner {
 }
 
 impl File {
-    /// Opens the store in `folder`, which is made if it is missing. Removes what writers that were killed
-    /// have left in `.tenure/tmp`.
+    /// Opens the store in `folder`, which is made if it is missing. Removes what writers that were
+    /// killed have left in `.tenure/tmp`.
     ///
     /// Refused on a network file system, without the right to write, and inside another store's folder.
     pub async fn open(folder: &Path) -> Result<Self, Error> {
@@ -142,8 +143,8 @@ impl Store for File {
     async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
         let (key, version) = (key.clone(), version.clone());
         self.run(move |inner| {
-            // The file that is open never changes, whatever its name stands for by now, so its stamp and
-            // its value belong together.
+            // The file that is open never changes, whatever its name stands for by now, so its
+            // stamp and its value belong together.
             let Some(file) = inner.open_object(&key)? else {
                 return Ok(Change::Missing);
             };
@@ -266,8 +267,8 @@ impl Inner {
         temporary
             .replace(&path)
             .map_err(|error| fault::maybe_applied(key, &doing, error))?;
-        // The folder is synced without the lock. Another writer may build on a rename that is not durable
-        // yet, but it syncs the same folder before it is done, and that makes both durable.
+        // The folder is synced without the lock. Another writer may build on a rename that is not
+        // durable yet, but it syncs the same folder before it is done, and that makes both durable.
         drop(lock);
         self.sync(key, &path)?;
         Ok(Version::new(stamp.to_hex()))

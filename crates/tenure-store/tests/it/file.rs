@@ -1,5 +1,5 @@
-// Clippy takes only the test functions themselves for tests. What is printed says why a test was skipped, or
-// is what one process tells the other.
+// Clippy takes only the test functions themselves for tests. What is printed says why a test was
+// skipped, or is what one process tells the other.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::collections::BTreeSet;
@@ -112,8 +112,8 @@ async fn create_replace_and_delete_race_without_a_lost_object() {
     let (folder, store) = fresh().await;
     let store = Arc::new(store);
     let key = key("contended");
-    // Every writer that is done knows the version that it made. A version can be replaced or deleted, but
-    // never twice replaced, so no two may be done on one version.
+    // Every writer that is done knows the version that it made. A version can be replaced or
+    // deleted, but never twice replaced, so no two may be done on one version.
     let mut tasks = JoinSet::new();
     for writer in 0..8 {
         let (store, key) = (store.clone(), key.clone());

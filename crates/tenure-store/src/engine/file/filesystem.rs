@@ -28,8 +28,9 @@ pub(super) fn kind_of(_folder: &Path) -> io::Result<Kind> {
     Ok(Kind::Other)
 }
 
-/// By the numbers of `linux/magic.h` and of file systems outside the kernel. FUSE, 9p, Ceph and what is not
-/// listed are `Other`: some are as good as local, others are not, and the number does not tell.
+/// By the numbers of `linux/magic.h` and of file systems outside the kernel. FUSE, 9p, Ceph and
+/// what is not listed are `Other`: some are as good as local, others are not, and the number does
+/// not tell.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 fn classify(magic: u32) -> Kind {
     match magic {

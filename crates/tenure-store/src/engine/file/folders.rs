@@ -1,8 +1,8 @@
 //! The folders that objects lie in, and what it takes for them to survive a loss of power.
 //!
-//! A file is durable only when every folder above it is, and the process that made a folder may have been
-//! killed before it synced the one above. So it is not enough to sync what one has made oneself: the
-//! first write to a folder syncs all folders above it, whoever made them.
+//! A file is durable only when every folder above it is, and the process that made a folder may
+//! have been killed before it synced the one above. So it is not enough to sync what one has made
+//! oneself: the first write to a folder syncs all folders above it, whoever made them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -30,8 +30,8 @@ impl Folders {
         // A later change of the working folder or of a link must not lead elsewhere.
         let root = root.canonicalize()?;
         if let Some(above) = root.parent() {
-            // Another process may have made the root just now. Without the right to read the folder above,
-            // this one has not made anything there, and has nothing to answer for.
+            // Another process may have made the root just now. Without the right to read the folder
+            // above, this one has not made anything there, and has nothing to answer for.
             let _ = sync(above);
         }
         Ok(Self {
@@ -70,8 +70,8 @@ impl Folders {
         }
     }
 
-    /// Makes every change to the folder that has happened so far durable. One sync, and one more for each
-    /// folder above it the first time.
+    /// Makes every change to the folder that has happened so far durable. One sync, and one more
+    /// for each folder above it the first time.
     pub(super) fn sync(&self, folder: &Path) -> io::Result<()> {
         sync(folder)?;
         let mut synced = Vec::new();

@@ -1,8 +1,9 @@
 //! Hints from inotify.
 //!
-//! The kernel watches single folders, not trees. So every folder from the root down to the prefix and all
-//! those below it are watched, each as soon as it appears, and what is found in a new folder counts as
-//! changed: it may have been there before the watch was. The prefix's own folder need not exist yet.
+//! The kernel watches single folders, not trees. So every folder from the root down to the prefix
+//! and all those below it are watched, each as soon as it appears, and what is found in a new
+//! folder counts as changed: it may have been there before the watch was. The prefix's own folder
+//! need not exist yet.
 //!
 //! Each watch is one inotify instance, of which Linux allows a user 128 unless told otherwise
 //! (`fs.inotify.max_user_instances`). Without one there are no hints, and callers poll.
@@ -55,8 +56,8 @@ pub(super) fn watch(root: &Path, prefix: &Prefix) -> Option<Watch> {
     Some(watch)
 }
 
-// The successor of this function is unsafe, for the sake of types that change their descriptor while it is
-// registered. This one cannot.
+// The successor of this function is unsafe, for the sake of types that change their descriptor
+// while it is registered. This one cannot.
 #[allow(deprecated)]
 fn start() -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;

@@ -29,8 +29,8 @@ pub(super) struct ObjectFile {
 }
 
 impl ObjectFile {
-    /// `None` if there is nothing, or something that is no object: a folder, a link, a pipe. `InvalidData`
-    /// if it is larger than any object.
+    /// `None` if there is nothing, or something that is no object: a folder, a link, a pipe.
+    /// `InvalidData` if it is larger than any object.
     pub(super) fn open(path: &Path) -> io::Result<Option<Self>> {
         // Without NONBLOCK a pipe that someone put there would hold the reader for ever.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
@@ -62,9 +62,9 @@ impl ObjectFile {
 
     /// When the file got its name, on the host's clock, in nanoseconds since 1970.
     ///
-    /// This is the time of the last change of the file's own record, not of its content: the rename that
-    /// makes a write take place sets it, and nobody can set it back. A copy from a backup that keeps the
-    /// old time of the content would make a lease look older than it is.
+    /// This is the time of the last change of the file's own record, not of its content: the rename
+    /// that makes a write take place sets it, and nobody can set it back. A copy from a backup that
+    /// keeps the old time of the content would make a lease look older than it is.
     pub(super) fn changed(&self) -> i64 {
         self.changed_nanoseconds
     }

@@ -1,8 +1,8 @@
 //! Temporary files, and what becomes of those whose writer was killed.
 //!
-//! Every open store has a folder of its own in `.tenure/tmp` and holds a `flock` on it for as long as it
-//! lives. A folder whose lock can be had belongs to nobody any more, whatever its age, and a folder whose
-//! owner is merely stopped is never touched.
+//! Every open store has a folder of its own in `.tenure/tmp` and holds a `flock` on it for as long
+//! as it lives. A folder whose lock can be had belongs to nobody any more, whatever its age, and a
+//! folder whose owner is merely stopped is never touched.
 
 use std::fs;
 use std::io::{self, Write};
@@ -21,8 +21,8 @@ const CLAIM_ATTEMPTS_MAX: usize = 100;
 #[derive(Debug)]
 pub(super) struct Scratch {
     folder: PathBuf,
-    /// Holds the lock that says that the owner lives. It also keeps the file system from being unmounted
-    /// under the store.
+    /// Holds the lock that says that the owner lives. It also keeps the file system from being
+    /// unmounted under the store.
     _alive: fs::File,
     next: AtomicU64,
 }

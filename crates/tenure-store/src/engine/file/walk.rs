@@ -1,12 +1,13 @@
 //! Listing folders in the byte order of keys.
 //!
-//! A folder `n` stands for keys that start with `n/`, and `/` sorts between `.` and `0`: `a-b`, `a/b` and
-//! `a0` come in this order. So folders are sorted by their names with the slash.
+//! A folder `n` stands for keys that start with `n/`, and `/` sorts between `.` and `0`: `a-b`,
+//! `a/b` and `a0` come in this order. So folders are sorted by their names with the slash.
 //!
-//! A page costs one look at every name in the folders that it touches, memory for the names behind the place
-//! where it starts, and one open file per entry for its version. Folders that lie wholly before that place are
-//! not opened. A folder of 100,000 objects takes 100 passes over its names, some 30 ms each; to keep cursors for
-//! readers that may never come back would cost more than it saves.
+//! A page costs one look at every name in the folders that it touches, memory for the names behind
+//! the place where it starts, and one open file per entry for its version. Folders that lie wholly
+//! before that place are not opened. A folder of 100,000 objects takes 100 passes over its names,
+//! some 30 ms each; to keep cursors for readers that may never come back would cost more than it
+//! saves.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -36,7 +37,7 @@ pub(super) fn page(root: &Path, prefix: &Prefix, after: Option<&Key>) -> Result<
         entries: Vec::new(),
     };
     walk.visit(prefix.as_str())
-        .map_err(|error| fault::not_applied(&format!("listing {prefix:?}"), error))?;
+        .map_err(|error| fault::not_applied(&format!("listing {prefix}*"), error))?;
     let more = walk.entries.len() > PAGE_ENTRIES_MAX;
     walk.entries.truncate(PAGE_ENTRIES_MAX);
     Ok(Page {
@@ -53,8 +54,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Appends what is behind `after` in one folder, until one more than a page is there. As deep as the
-    /// folders are, which is as many levels as a key has room for.
+    /// Appends what is behind `after` in one folder, until one more than a page is there. As deep
+    /// as the folders are, which is as many levels as a key has room for.
     fn visit(&mut self, folder: &str) -> io::Result<()> {
         let mut paths = self.paths(folder)?;
         let mut last = String::new();
@@ -67,7 +68,10 @@ impl Walk<'_> {
                 continue;
             }
             if path.ends_with('/') {
-                self.visit(&path)?;
+                // Also a bound on the depth: no key is longer, and no prefix.
+                if Prefix::new(&path).is_ok() {
+                    self.visit(&path)?;
+                }
             } else if let Ok(key) = Key::new(&path) {
                 self.entries.extend(self.entry(key)?);
             }
@@ -96,13 +100,13 @@ impl Walk<'_> {
         }
     }
 
-    /// What is in a folder and may lead behind `after`, the first on top, folders with their slash. A heap,
-    /// because a page takes few of many and need not sort the rest.
+    /// What is in a folder and may lead behind `after`, the first on top, folders with their slash.
+    /// A heap, because a page takes few of many and need not sort the rest.
     ///
-    /// An object that is renewed all the time must not vanish from listings, and a single scan can miss it:
-    /// see [`Names`]. On btrfs it can even in a small folder, for the end of a scan is fixed when the folder
-    /// is opened, and the name of a file that is replaced moves behind it. So a folder that has changed is
-    /// scanned again, and the names are put together.
+    /// An object that is renewed all the time must not vanish from listings, and a single scan can
+    /// miss it: see [`Names`]. On btrfs it can even in a small folder, for the end of a scan is
+    /// fixed when the folder is opened, and the name of a file that is replaced moves behind it. So
+    /// a folder that has changed is scanned again, and the names are put together.
     fn paths(&mut self, folder: &str) -> io::Result<BinaryHeap<Reverse<String>>> {
         let mut paths = Vec::new();
         for _ in 0..SCANS_MAX {
@@ -111,6 +115,13 @@ impl Walk<'_> {
                 Ok(Scan::Disturbed) => {}
                 // The folder has vanished, or never was one.
                 Err(error) if is_missing(&error) => break,
+                // Not ours: the top of many file systems has one that only root may read.
+                Err(error)
+                    if folder == "lost+found/"
+                        && error.kind() == io::ErrorKind::PermissionDenied =>
+                {
+                    break;
+                }
                 Err(error) => return Err(error),
             }
         }
