@@ -1,1 +1,378 @@
-//! Being built.
+//! Objects as rows of a MySQL or MariaDB table.
+//!
+//! # What is guaranteed
+//!
+//! The whole contract, on one server with `InnoDB`, or on the primary of a replicated one. A server that is
+//! read-only is refused: it is a replica, and its reads are behind. A proxy that sends reads to replicas
+//! breaks the contract and cannot be recognised from here.
+//!
+//! A change is one statement in its own transaction, and the server's answer to it decides: a row was
+//! counted, or none was, which is a conflict. The count is the same whether the server counts rows
+//! that match or rows that change, since every write changes the version. If the answer does not come,
+//! or comes from a server that is being stopped, the write is unknown.
+//!
+//! How durable a write is that is done depends on `innodb_flush_log_at_trx_commit`, which belongs to the
+//! server and is 1 unless someone changed it; if it is not, opening the store logs a warning.
+//!
+//! There are no hints: callers poll.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlDatabaseError, MySqlRow};
+use sqlx::{ConnectOptions, Row};
+use url::Url;
+
+use super::sql::{self, Dial, Fate, Found, LISTED_MAX, Pool, Range, answered};
+use crate::{
+    Capabilities, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
+    Watch, check_value,
+};
+
+/// Enough to keep a node busy; a server allows 151 by default, for all nodes together.
+const CONNECTIONS_MAX: usize = 8;
+
+/// What a write takes on the wire besides its value, at most.
+const PACKET_BYTES_BESIDES: u64 = 2048;
+
+/// sqlx's own, without those that would change how the statements below are read.
+const PARAMETERS: &[&str] = &[
+    "sslmode", "ssl-mode", "sslca", "ssl-ca", "sslcert", "ssl-cert", "sslkey", "ssl-key", "socket",
+];
+
+/// A row that does not fit must be an error, not be cut. Lock waits end before the client gives up, so
+/// that a statement is not applied long after its writer left. A server may be set to show readers
+/// what is not committed.
+const SESSION: &str = "SET NAMES utf8mb4, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
+     innodb_lock_wait_timeout = 8, lock_wait_timeout = 8, autocommit = 1; \
+     SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ";
+
+/// Cast, since servers differ in the types.
+const LOOK: &str = "SELECT CAST(@@max_allowed_packet AS CHAR), CAST(@@global.read_only AS CHAR), \
+     CAST(@@innodb_flush_log_at_trx_commit AS CHAR), \
+     (SELECT CAST(COUNT(*) AS CHAR) FROM information_schema.tables \
+      WHERE table_schema = DATABASE() AND table_name = 'tenure_objects')";
+
+/// `ascii_bin` is byte order. The key has 700 bytes, which every `InnoDB` row format can index.
+const CREATE: &str = "CREATE TABLE IF NOT EXISTS tenure_objects (\
+     `key` VARCHAR(700) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY, \
+     version BIGINT NOT NULL, modified_at DATETIME(6) NOT NULL, value LONGBLOB NOT NULL\
+     ) ENGINE = InnoDB";
+
+/// Both readings are of the server's clock, in a zone that has no summer.
+const GET: &str = "SELECT version, TIMESTAMPDIFF(MICROSECOND, modified_at, UTC_TIMESTAMP(6)), value \
+     FROM tenure_objects WHERE `key` = ?";
+
+const GET_IF_CHANGED: &str = "SELECT version, \
+     TIMESTAMPDIFF(MICROSECOND, modified_at, UTC_TIMESTAMP(6)), \
+     CASE WHEN version <> ? THEN value END FROM tenure_objects WHERE `key` = ?";
+
+const INSERT: &str = "INSERT INTO tenure_objects (value, version, `key`, modified_at) \
+     VALUES (?, ?, ?, UTC_TIMESTAMP(6))";
+
+const UPDATE: &str = "UPDATE tenure_objects SET value = ?, version = ?, \
+     modified_at = UTC_TIMESTAMP(6) WHERE `key` = ? AND version = ?";
+
+const DELETE: &str = "DELETE FROM tenure_objects WHERE `key` = ?";
+
+const LIST: &str = "SELECT `key`, version FROM tenure_objects WHERE `key` > ? AND `key` < ? \
+     ORDER BY `key` LIMIT ?";
+
+/// A store in a MySQL or MariaDB database.
+#[derive(Debug)]
+pub struct MySql {
+    pool: Pool<Session>,
+    location: String,
+    packet_bytes_max: u64,
+}
+
+/// What every connection begins with.
+struct Session(MySqlConnectOptions);
+
+impl Dial for Session {
+    type Connection = MySqlConnection;
+
+    async fn dial(&self) -> Result<MySqlConnection, sqlx::Error> {
+        let mut connection = self.0.connect().await?;
+        sqlx::raw_sql(SESSION).execute(&mut connection).await?;
+        Ok(connection)
+    }
+}
+
+type Query = sqlx::query::Query<'static, sqlx::MySql, sqlx::mysql::MySqlArguments>;
+
+impl MySql {
+    /// Connects, and makes the table if there is none. `?ssl-mode=`, `?ssl-ca=` and so on are as in
+    /// MySQL's own programs.
+    pub async fn open(url: &Url) -> Result<Self, Error> {
+        let options = parse(url)?;
+        let location = location(&options);
+        let doing = format!("opening {location}");
+        let pool = Pool::new(Session(options), CONNECTIONS_MAX);
+        let packet_bytes_max = prepare_table(&pool, &doing)
+            .await
+            .map_err(|error| read_error(&doing, error))??;
+        Ok(Self {
+            pool,
+            location,
+            packet_bytes_max,
+        })
+    }
+
+    async fn read_object(&self, query: Query) -> Result<Option<Found>, sqlx::Error> {
+        let mut connection = self.pool.acquire().await?;
+        // All rows, though there is at most one: fetching only the first leaves the end of the answer
+        // to the next user of the connection.
+        let rows = answered(query.fetch_all(&mut *connection)).await?;
+        let found = rows.first().map(decode_object).transpose()?;
+        connection.finish(match &found {
+            Some(Found(Some(object))) => object.value.len(),
+            _ => 0,
+        });
+        Ok(found)
+    }
+
+    async fn read_entries(&self, query: Query) -> Result<Vec<(String, i64)>, sqlx::Error> {
+        let mut connection = self.pool.acquire().await?;
+        let rows = answered(query.fetch_all(&mut *connection)).await?;
+        connection.finish(0);
+        rows.iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+            .collect()
+    }
+
+    /// How many objects were changed. From the moment that the statement is sent until its answer, every
+    /// failure leaves it open whether it was applied, unless the server says so.
+    async fn change(&self, key: &Key, query: Query, value_bytes: usize) -> Result<u64, Error> {
+        let doing = format!("writing {key}");
+        if value_bytes as u64 + PACKET_BYTES_BESIDES > self.packet_bytes_max {
+            // Told here, because the server would hang up half way, which looks like a lost answer.
+            return Err(Error::refused(
+                doing,
+                "raise max_allowed_packet on the server to at least 16 MiB",
+                format!("max_allowed_packet is {}", self.packet_bytes_max),
+            ));
+        }
+        let acquired = self.pool.acquire().await;
+        let mut connection = acquired.map_err(|error| read_error(&doing, error))?;
+        let changed = match answered(query.execute(&mut *connection)).await {
+            Ok(done) => done.rows_affected(),
+            Err(error) if number(&error) == Some(DUPLICATE) => 0,
+            Err(error) => return Err(sql::write_error(key, fate(&error), error)),
+        };
+        connection.finish(value_bytes);
+        Ok(changed)
+    }
+}
+
+#[async_trait]
+impl Store for MySql {
+    fn describe(&self) -> Description {
+        Description {
+            engine: "mysql",
+            location: self.location.clone(),
+            capabilities: Capabilities {
+                age: true,
+                hints: false,
+                durable: true,
+            },
+        }
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
+        let query = sqlx::query(GET).bind(key.to_string());
+        match self.read_object(query).await {
+            Ok(found) => Ok(found.and_then(|Found(object)| object)),
+            Err(error) => Err(read_error(&format!("reading {key}"), error)),
+        }
+    }
+
+    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
+        // No row has the version of another engine, nor a negative one.
+        let number = sql::version_number(version).unwrap_or(-1);
+        let query = sqlx::query(GET_IF_CHANGED)
+            .bind(number)
+            .bind(key.to_string());
+        match self.read_object(query).await {
+            Ok(found) => Ok(sql::to_change(found)),
+            Err(error) => Err(read_error(&format!("reading {key}"), error)),
+        }
+    }
+
+    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
+        check_value(key, &value)?;
+        let version = sql::new_version();
+        let statement = match expect {
+            Expect::Absent => INSERT,
+            Expect::Version(_) => UPDATE,
+        };
+        let bytes = value.len();
+        let mut query = sqlx::query(statement)
+            .bind(Vec::from(value))
+            .bind(version)
+            .bind(key.to_string());
+        if let Expect::Version(expected) = expect {
+            let expected = sql::version_number(expected).ok_or_else(|| Error::conflict(key))?;
+            query = query.bind(expected);
+        }
+        match self.change(key, query, bytes).await? {
+            0 => Err(Error::conflict(key)),
+            _ => Ok(sql::to_version(version)),
+        }
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), Error> {
+        let query = sqlx::query(DELETE).bind(key.to_string());
+        self.change(key, query, 0).await.map(drop)
+    }
+
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        let range = Range::new(prefix, after);
+        let query = sqlx::query(LIST)
+            .bind(range.above.to_owned())
+            .bind(range.below)
+            .bind(LISTED_MAX as u64);
+        match self.read_entries(query).await {
+            Ok(rows) => sql::to_page(rows),
+            Err(error) => Err(read_error(&format!("listing {prefix}"), error)),
+        }
+    }
+
+    fn watch(&self, _prefix: &Prefix) -> Option<Watch> {
+        None
+    }
+}
+
+fn decode_object(row: &MySqlRow) -> Result<Found, sqlx::Error> {
+    let value: Option<Vec<u8>> = row.try_get(2)?;
+    let (version, age) = (row.try_get(0)?, row.try_get(1)?);
+    Ok(Found(
+        value.map(|value| sql::to_object(value, version, age)),
+    ))
+}
+
+/// Makes the table if there is none, and returns the largest packet that the server takes. Looks first,
+/// since `CREATE TABLE IF NOT EXISTS` needs the right to create, also where the table exists.
+async fn prepare_table(
+    pool: &Pool<Session>,
+    doing: &str,
+) -> Result<Result<u64, Error>, sqlx::Error> {
+    let mut connection = pool.acquire().await?;
+    let row = answered(sqlx::raw_sql(LOOK).fetch_one(&mut *connection)).await?;
+    let text = |index: usize| row.try_get::<String, _>(index);
+    if !["0", "OFF"].contains(&&*text(1)?) {
+        return Ok(Err(Error::refused(
+            doing,
+            "connect to the primary",
+            "the server is read-only, so it is a replica, and its reads are behind",
+        )));
+    }
+    if text(2)? != "1" {
+        tracing::warn!("innodb_flush_log_at_trx_commit is not 1: a crash can lose writes");
+    }
+    if text(3)? == "0" {
+        answered(sqlx::raw_sql(CREATE).execute(&mut *connection)).await?;
+    }
+    // One that is no number is larger than any.
+    let packet_bytes_max = text(0)?.parse().unwrap_or(u64::MAX);
+    connection.finish(0);
+    Ok(Ok(packet_bytes_max))
+}
+
+fn parse(url: &Url) -> Result<MySqlConnectOptions, Error> {
+    sql::check_parameters(url, PARAMETERS)?;
+    let options = MySqlConnectOptions::from_url(url).map_err(|_error| {
+        // The error may quote a part of the URL.
+        Error::invalid(
+            "a parameter of the store URL has a value that MySQL does not know",
+            "check ssl-mode",
+        )
+    })?;
+    if options.get_database().is_none() {
+        return Err(Error::invalid(
+            "the store URL names no database",
+            "use mysql://USER@HOST/DATABASE",
+        ));
+    }
+    // What a session needs is set by SESSION, in one round trip.
+    Ok(options
+        .disable_statement_logging()
+        .pipes_as_concat(false)
+        .no_engine_substitution(false)
+        .timezone(None)
+        .set_names(false))
+}
+
+fn location(options: &MySqlConnectOptions) -> String {
+    let database = options.get_database().unwrap_or_default();
+    match options.get_socket() {
+        Some(socket) => format!("mysql://{}/{database}", socket.display()),
+        None => format!(
+            "mysql://{}:{}/{database}",
+            options.get_host(),
+            options.get_port()
+        ),
+    }
+}
+
+fn read_error(doing: &str, error: sqlx::Error) -> Error {
+    sql::read_error(doing, fate(&error), error)
+}
+
+/// The row is already there.
+const DUPLICATE: u16 = 1062;
+
+fn number(error: &sqlx::Error) -> Option<u16> {
+    let answer = error.as_database_error()?;
+    Some(answer.try_downcast_ref::<MySqlDatabaseError>()?.number())
+}
+
+fn fate(error: &sqlx::Error) -> Fate {
+    let state = error.as_database_error().and_then(|answer| answer.code());
+    match number(error) {
+        Some(number) => fate_of_answer(number, &state.unwrap_or_default()),
+        None => sql::fate_without_answer(error),
+    }
+}
+
+/// What the server's answer says about a statement, by the numbers of MySQL's error reference; MariaDB
+/// shares them.
+fn fate_of_answer(number: u16, state: &str) -> Fate {
+    match number {
+        1045 | 1698 => Fate::Refused("check the user and password in the URL"),
+        1049 => Fate::Refused("create the database, or name another one in the URL"),
+        1044 | 1142 | 1143 | 1227 | 1370 => Fate::Refused(
+            "grant the user SELECT, INSERT, UPDATE, DELETE on the table tenure_objects; to make the \
+             table, CREATE on the database",
+        ),
+        1021 | 1114 => Fate::Refused("free some space on the server's disk"),
+        1290 | 1792 | 1836 => Fate::Refused("connect to the primary, with a user who may write"),
+        1153 => Fate::Refused("raise max_allowed_packet on the server to at least 16 MiB"),
+        // Lock wait timeout, deadlock, too many connections, a limit of the user, statement timeout, and
+        // a prepared statement that a proxy or a change of the table made void.
+        1205 | 1213 | 1040 | 1203 | 1226 | 1969 | 3024 | 1243 | 1615 => Fate::Busy,
+        // Syntax and rights: found before anything is done.
+        _ if state.starts_with("42") => Fate::Refused("see the server's own words, and its log"),
+        // A server that stops, a connection that was killed, a commit that failed in the log.
+        _ => Fate::Lost,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_answers_that_rule_the_write_out_say_so() {
+        // Shutdown, killed, interrupted, error during commit, gone away, lost during query.
+        for number in [1053, 1927, 1317, 1180, 2006, 2013, 1026] {
+            assert_eq!(fate_of_answer(number, "HY000"), Fate::Lost, "{number}");
+        }
+        for number in [1205, 1213] {
+            assert_eq!(fate_of_answer(number, "40001"), Fate::Busy, "{number}");
+        }
+        for number in [1044, 1045, 1049, 1142, 1114, 1153, 1290, 1146] {
+            let fate = fate_of_answer(number, "42S02");
+            assert!(matches!(fate, Fate::Refused(_)), "{number}");
+        }
+    }
+}

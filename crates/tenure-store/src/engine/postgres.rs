@@ -1,1 +1,485 @@
-//! Being built.
+//! Objects as rows of a PostgreSQL table.
+//!
+//! # What is guaranteed
+//!
+//! The whole contract, on the primary of PostgreSQL 13 or later. A standby is refused: its reads are
+//! behind. A write that is done has been flushed to the write-ahead log, also in a database where
+//! `synchronous_commit` is off.
+//!
+//! A change is one statement, and the server's answer to it decides: a row was counted, or none was,
+//! which is a conflict. If the answer does not come, the write is unknown: a server that is restarted
+//! while it commits has often committed (36 of 97 times when it was tried). Lock waits end on the
+//! server before they end here, so that a statement is not applied long after its writer left.
+//!
+//! # Poolers
+//!
+//! The engine works behind a pooler that lends out its server connections per transaction, such as
+//! PgBouncer, without being told. There, two statements of one client may be carried out by two servers
+//! processes, and in between other clients use them. What a session remembers is therefore of no use,
+//! and prepared statements are dangerous: sqlx names them `sqlx_s_1`, `sqlx_s_2` and so on for every
+//! client, and even for unnamed ones it sends the statement and its values in two steps, so that the
+//! values of one client could be bound to the statement of another. So every operation is one message of
+//! the simple query protocol, with its values in the text ([`statement`] keeps that safe), and there is
+//! no session setting, advisory lock or temporary table.
+//!
+//! # Hints
+//!
+//! A change announces itself with `pg_notify` in the same statement; the store listens on one more
+//! connection, opened by the first [`Store::watch`]. A watch needs a prefix of two segments. Behind a
+//! transaction pooler `LISTEN` cannot work, and the store recognises that when it is opened, by the
+//! processes that serve it. Then there are no hints, callers poll, and changes are still announced to those who are connected
+//! directly. PostgreSQL commits announced changes one after the other, which limits many busy writers to
+//! about a third of their speed; `?hints=off` in the URL does without.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError, PgRow, PgSeverity};
+use sqlx::{AssertSqlSafe, ConnectOptions, Row};
+use url::Url;
+
+use self::hints::Hints;
+use self::statement::Table;
+use super::sql::{self, Dial, Fate, Found, Pool, Range, answered};
+use crate::{
+    Capabilities, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
+    Watch, check_value,
+};
+
+mod hints;
+mod statement;
+
+/// Enough to keep a node busy; a server allows 100 by default, for all nodes together.
+const CONNECTIONS_MAX: usize = 8;
+
+/// How often to look for the table while others make it too.
+const LOOKS_MAX: usize = 10;
+
+/// sqlx's own, and `hints`.
+const PARAMETERS: &[&str] = &[
+    "hints",
+    "sslmode",
+    "ssl-mode",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+];
+
+/// A store in a PostgreSQL database.
+#[derive(Debug)]
+pub struct Postgres {
+    pool: Pool<PgConnectOptions>,
+    table: Table,
+    hints: Hints,
+    location: String,
+}
+
+impl Dial for PgConnectOptions {
+    type Connection = PgConnection;
+
+    fn dial(&self) -> impl Future<Output = Result<PgConnection, sqlx::Error>> + Send {
+        self.connect()
+    }
+}
+
+impl Postgres {
+    /// Connects, and makes the table if there is none.
+    ///
+    /// What the URL leaves out is taken from the `PG*` variables and the password file, as by all
+    /// PostgreSQL programs. `?sslmode=`, `?sslrootcert=` and so on are as in libpq; `?hints=off` neither
+    /// announces changes nor listens for them.
+    pub async fn open(url: &Url) -> Result<Self, Error> {
+        let (options, hints_wanted) = parse(url)?;
+        let mut location = location(&options);
+        let doing = format!("opening {location}");
+        let pool = Pool::new(options.clone(), CONNECTIONS_MAX);
+        let database = prepare_table(&pool, &doing).await?;
+        if options.get_database().is_none() {
+            location.push_str(&database.name);
+        }
+        let hints = hints_wanted && !is_pooled(&pool, &doing).await?;
+        Ok(Self {
+            table: Table::new(&database.schema, &database.synchronous_commit, hints_wanted),
+            hints: Hints::new(options, hints),
+            pool,
+            location,
+        })
+    }
+
+    async fn read(&self, doing: String, statement: String) -> Result<Vec<PgRow>, Error> {
+        read(&self.pool, &doing, statement).await
+    }
+
+    async fn read_object(&self, key: &Key, statement: String) -> Result<Option<Found>, Error> {
+        let doing = format!("reading {key}");
+        let rows = self.read(doing.clone(), statement).await?;
+        rows.first()
+            .map(|row| decode_object(row).map_err(|error| read_error(&doing, error)))
+            .transpose()
+    }
+
+    /// How many objects were changed. From the moment that the statement is sent until its answer, every
+    /// failure leaves it open whether it was applied, unless the server says so.
+    async fn change(&self, key: &Key, statement: String) -> Result<u64, Error> {
+        let acquired = self.pool.acquire().await;
+        let mut connection =
+            acquired.map_err(|error| read_error(&format!("writing {key}"), error))?;
+        let bytes = statement.len();
+        let done = answered(sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut *connection))
+            .await
+            .map_err(|error| sql::write_error(key, fate(&error), error))?;
+        connection.finish(bytes);
+        Ok(done.rows_affected())
+    }
+}
+
+#[async_trait]
+impl Store for Postgres {
+    fn describe(&self) -> Description {
+        Description {
+            engine: "postgres",
+            location: self.location.clone(),
+            capabilities: Capabilities {
+                age: true,
+                hints: self.hints.are_offered(),
+                durable: true,
+            },
+        }
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
+        let found = self.read_object(key, self.table.get(key)).await?;
+        Ok(found.and_then(|Found(object)| object))
+    }
+
+    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
+        let statement = match sql::version_number(version) {
+            Some(number) => self.table.get_if_changed(key, number),
+            None => self.table.get(key),
+        };
+        Ok(sql::to_change(self.read_object(key, statement).await?))
+    }
+
+    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
+        check_value(key, &value)?;
+        let version = sql::new_version();
+        let statement = match expect {
+            Expect::Absent => self.table.insert(key, &value, version),
+            Expect::Version(expected) => {
+                let expected = sql::version_number(expected).ok_or_else(|| Error::conflict(key))?;
+                self.table.update(key, &value, expected, version)
+            }
+        };
+        match self.change(key, statement).await? {
+            0 => Err(Error::conflict(key)),
+            _ => Ok(sql::to_version(version)),
+        }
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), Error> {
+        self.change(key, self.table.delete(key)).await.map(drop)
+    }
+
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        let doing = format!("listing {prefix}");
+        let statement = self.table.list(&Range::new(prefix, after));
+        let rows = self.read(doing.clone(), statement).await?;
+        let rows: Result<Vec<(String, i64)>, sqlx::Error> = rows
+            .iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+            .collect();
+        sql::to_page(rows.map_err(|error| read_error(&doing, error))?)
+    }
+
+    fn watch(&self, prefix: &Prefix) -> Option<Watch> {
+        self.hints.watch(self.table.channel(prefix)?, prefix)
+    }
+}
+
+fn decode_object(row: &PgRow) -> Result<Found, sqlx::Error> {
+    let digits: Option<&str> = row.try_get(2)?;
+    let Some(digits) = digits else {
+        return Ok(Found(None));
+    };
+    let value = statement::read_bytes(digits)
+        .ok_or_else(|| sqlx::Error::Decode("the value is not in hexadecimal".into()))?;
+    let object = sql::to_object(value, row.try_get(0)?, row.try_get(1)?);
+    Ok(Found(Some(object)))
+}
+
+async fn read(
+    pool: &Pool<PgConnectOptions>,
+    doing: &str,
+    statement: String,
+) -> Result<Vec<PgRow>, Error> {
+    let result = async {
+        let mut connection = pool.acquire().await?;
+        let statement = sqlx::raw_sql(AssertSqlSafe(statement));
+        let rows = answered(statement.fetch_all(&mut *connection)).await?;
+        // The only column that can be large is the last of a single row.
+        let bytes = match &*rows {
+            [row] => row
+                .try_get_raw(row.len() - 1)?
+                .as_bytes()
+                .map_or(0, <[u8]>::len),
+            _ => 0,
+        };
+        connection.finish(bytes);
+        Ok(rows)
+    };
+    result.await.map_err(|error| read_error(doing, error))
+}
+
+fn read_error(doing: &str, error: sqlx::Error) -> Error {
+    sql::read_error(doing, fate(&error), error)
+}
+
+/// What the database said about itself.
+struct Database {
+    name: String,
+    schema: String,
+    synchronous_commit: String,
+}
+
+/// Finds the table, or makes it. Of many who make it at once, PostgreSQL refuses some although they
+/// said `IF NOT EXISTS`; whatever the reason was, the table being there is what counts.
+async fn prepare_table(pool: &Pool<PgConnectOptions>, doing: &str) -> Result<Database, Error> {
+    let mut refused = None;
+    for _ in 0..LOOKS_MAX {
+        if let Some(database) = look(pool, doing).await? {
+            return Ok(database);
+        }
+        match read(pool, doing, statement::CREATE.to_owned()).await {
+            Ok(_) => {}
+            Err(error @ Error::Unavailable { .. }) => return Err(error),
+            Err(error) if refused.is_none() => refused = Some(error),
+            // Refused twice and still not there: nobody else is making it.
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refused
+        .unwrap_or_else(|| Error::unavailable(doing, "the table vanishes as often as it is made")))
+}
+
+async fn look(pool: &Pool<PgConnectOptions>, doing: &str) -> Result<Option<Database>, Error> {
+    let rows = read(pool, doing, statement::LOOK.to_owned()).await?;
+    let row = rows
+        .first()
+        .ok_or_else(|| read_error(doing, sqlx::Error::RowNotFound))?;
+    let decoded = || -> Result<_, sqlx::Error> {
+        Ok((
+            row.try_get::<String, _>(0)?,
+            row.try_get::<Option<String>, _>(1)?,
+            row.try_get::<bool, _>(2)?,
+            row.try_get::<String, _>(3)?,
+            row.try_get::<String, _>(4)?,
+        ))
+    };
+    let (name, schema, standby, synchronous_commit, fsync) =
+        decoded().map_err(|error| read_error(doing, error))?;
+    if standby {
+        return Err(Error::refused(
+            doing,
+            "connect to the primary",
+            "the server is a standby, its reads are behind",
+        ));
+    }
+    if fsync == "off" {
+        tracing::warn!(
+            database = name,
+            "fsync is off: a crash of the host can lose writes"
+        );
+    }
+    Ok(schema.map(|schema| Database {
+        name,
+        schema,
+        synchronous_commit,
+    }))
+}
+
+/// Whether something between here and the server lends out its connections per transaction.
+///
+/// A direct connection is served by one process from its beginning to its end, and by one that began
+/// with it. A pooler serves a new connection with a process that it has, or one that it starts when the
+/// first statement comes. To be fooled, it must start one for somebody else just while we connect, lend
+/// us that one, and the same ones over and over. The listener looks again now and then.
+async fn is_pooled(pool: &Pool<PgConnectOptions>, doing: &str) -> Result<bool, Error> {
+    let asked = async {
+        let mut old = pool.acquire().await?;
+        let before = Backend::of(&mut *old).await?;
+        // The pool has no other idle connection: only one statement at a time was sent so far.
+        let mut new = pool.acquire().await?;
+        let after = Backend::of(&mut *old).await?;
+        let served = Backend::of(&mut *new).await?;
+        let mut direct = before.process == after.process
+            && before.process != served.process
+            && (before.now..=after.now).contains(&served.began);
+        for _ in 0..3 {
+            direct &= Backend::of(&mut *old).await?.process == before.process
+                && Backend::of(&mut *new).await?.process == served.process;
+        }
+        old.finish(0);
+        new.finish(0);
+        Ok(!direct)
+    };
+    asked.await.map_err(|error| read_error(doing, error))
+}
+
+/// The process that served a statement. Times are microseconds of the server's clock.
+struct Backend {
+    process: i32,
+    now: i64,
+    began: i64,
+}
+
+impl Backend {
+    async fn of<'c>(
+        connection: impl sqlx::Executor<'c, Database = sqlx::Postgres>,
+    ) -> Result<Self, sqlx::Error> {
+        let row = answered(sqlx::raw_sql(statement::BACKEND).fetch_one(connection)).await?;
+        Ok(Self {
+            process: row.try_get(0)?,
+            now: row.try_get(1)?,
+            began: row.try_get(2)?,
+        })
+    }
+}
+
+/// The options, and whether hints are wanted.
+fn parse(url: &Url) -> Result<(PgConnectOptions, bool), Error> {
+    sql::check_parameters(url, PARAMETERS)?;
+    let mut rest = url.clone();
+    let mut hints_wanted = true;
+    rest.query_pairs_mut().clear();
+    for (name, value) in url.query_pairs() {
+        match (&*name, &*value) {
+            ("hints", "on") => hints_wanted = true,
+            ("hints", "off") => hints_wanted = false,
+            ("hints", _) => {
+                let what = "the parameter hints of the store URL is neither on nor off";
+                return Err(Error::invalid(what, "use hints=on or hints=off"));
+            }
+            (name, value) => drop(rest.query_pairs_mut().append_pair(name, value)),
+        }
+    }
+    let options = PgConnectOptions::from_url(&rest).map_err(|_error| {
+        // The error may quote a part of the URL.
+        Error::invalid(
+            "a parameter of the store URL has a value that PostgreSQL does not know",
+            "check sslmode and port",
+        )
+    })?;
+    // Statements carry the values of objects, which are nobody's business in a log. PgBouncer refuses a
+    // connection that asks for extra_float_digits, and there are no floats here.
+    let options = options.disable_statement_logging().extra_float_digits(None);
+    let options = match options.get_application_name() {
+        Some(_) => options,
+        None => options.application_name("tenure"),
+    };
+    Ok((options, hints_wanted))
+}
+
+fn location(options: &PgConnectOptions) -> String {
+    let database = options.get_database().unwrap_or_default();
+    let port = options.get_port();
+    match options.get_socket() {
+        Some(socket) => format!("postgres://{}:{port}/{database}", socket.display()),
+        None => format!("postgres://{}:{port}/{database}", options.get_host()),
+    }
+}
+
+fn fate(error: &sqlx::Error) -> Fate {
+    let answer = error
+        .as_database_error()
+        .and_then(|answer| answer.try_downcast_ref::<PgDatabaseError>());
+    match answer {
+        Some(answer) => fate_of_answer(answer.code(), answer.severity()),
+        None => sql::fate_without_answer(error),
+    }
+}
+
+/// What PostgreSQL's answer says about a statement, by the codes of its manual's appendix A.
+fn fate_of_answer(code: &str, severity: PgSeverity) -> Fate {
+    match code {
+        "28000" | "28P01" => {
+            Fate::Refused("check the user and password in the URL or the PG* variables")
+        }
+        "3D000" => Fate::Refused("create the database, or name another one in the URL"),
+        "3F000" => Fate::Refused("create the schema that the user's search_path names"),
+        "42501" => Fate::Refused(
+            "grant the user CONNECT on the database and SELECT, INSERT, UPDATE, DELETE on the table \
+             tenure_objects; to make the table, CREATE on its schema",
+        ),
+        "53100" => Fate::Refused("free some space on the server's disk"),
+        "25006" => {
+            Fate::Refused("connect to the primary, with a user whose transactions may write")
+        }
+        // Serialization, deadlock, lock not available, statement timeout, out of memory.
+        "40001" | "40P01" | "55P03" | "57014" | "53200" => Fate::Busy,
+        // Says of itself that it does not know.
+        "40003" => Fate::Lost,
+        // The connection broke, the server stops, or something inside it or the pooler did: such an
+        // answer can come after the commit.
+        code if ["08", "57P", "58", "XX"]
+            .iter()
+            .any(|class| code.starts_with(class)) =>
+        {
+            Fate::Lost
+        }
+        _ => match severity {
+            // The session ends, which rolls back what was not committed, but says no more.
+            PgSeverity::Fatal | PgSeverity::Panic => Fate::Lost,
+            // An error ends the transaction.
+            _ => Fate::Refused("see PostgreSQL's own words, and its log"),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_answers_that_rule_the_write_out_say_so() {
+        let error = |code| fate_of_answer(code, PgSeverity::Error);
+        // 08P01 is also what PgBouncer says when its connection to the server breaks.
+        for code in [
+            "57P01", "57P02", "57P03", "40003", "08006", "08P01", "XX000", "58030",
+        ] {
+            assert_eq!(error(code), Fate::Lost, "{code}");
+        }
+        assert_eq!(fate_of_answer("25P02", PgSeverity::Fatal), Fate::Lost);
+        assert_eq!(fate_of_answer("25P02", PgSeverity::Panic), Fate::Lost);
+        for code in ["40001", "40P01", "55P03", "57014"] {
+            assert_eq!(error(code), Fate::Busy, "{code}");
+        }
+        for code in ["42501", "53100", "25006", "42P01", "22001", "54000"] {
+            assert!(matches!(error(code), Fate::Refused(_)), "{code}");
+        }
+        // Refused connections end their session, and are no less refused for it.
+        for code in ["28P01", "28000", "3D000"] {
+            let fate = fate_of_answer(code, PgSeverity::Fatal);
+            assert!(matches!(fate, Fate::Refused(_)), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_location_has_neither_user_nor_password() {
+        let url = "postgres://user:secret@db.example:5433/data?sslmode=require&user=other";
+        let (options, hints_wanted) = parse(&url.parse().unwrap()).unwrap();
+        assert_eq!(location(&options), "postgres://db.example:5433/data");
+        assert_eq!(options.get_application_name(), Some("tenure"));
+        assert!(hints_wanted);
+    }
+}
