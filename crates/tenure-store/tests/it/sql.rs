@@ -1,0 +1,173 @@
+//! Claims that hold on every SQL engine.
+
+use std::sync::Arc;
+
+use tenure_store::conformance::{Options, Suite};
+use tenure_store::{Error, Expect, Key, Store};
+use tokio::task::JoinSet;
+
+/// A password that no error may show.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) const PASSWORD: &str = "hunter2-is-secret";
+
+pub(crate) async fn keeps_the_contract(url: &str) {
+    let store = tenure_store::open(url).await.unwrap();
+    Suite::new(store, Options::default())
+        .run(|_| {})
+        .await
+        .assert_passed();
+}
+
+/// A key that no other test or run uses.
+pub(crate) fn fresh_key() -> Key {
+    Key::new(format!("it/{}/object", uuid::Uuid::new_v4())).unwrap()
+}
+
+/// 16 tasks, each with a store of its own half of the time, add to one counter 1,000 times in all.
+pub(crate) async fn thousand_increments_are_exact(url: &str) {
+    let key = fresh_key();
+    let first = tenure_store::open(url).await.unwrap();
+    let second = tenure_store::open(url).await.unwrap();
+    first.put(&key, "0".into(), &Expect::Absent).await.unwrap();
+    let mut tasks = JoinSet::new();
+    for task in 0..16 {
+        let store = [&first, &second][task % 2].clone();
+        let key = key.clone();
+        let share = 1000 / 16 + usize::from(task < 1000 % 16);
+        tasks.spawn(async move { add(&*store, &key, share).await });
+    }
+    tasks.join_all().await;
+    assert_eq!(count(&*first, &key).await.0, 1000);
+    first.delete(&key).await.unwrap();
+}
+
+/// Adds to the counter, one at a time, so often.
+pub(crate) async fn add(store: &dyn Store, key: &Key, times: usize) {
+    for _ in 0..times {
+        loop {
+            let (count, expect) = count(store, key).await;
+            let value = (count + 1).to_string();
+            match store.put(key, value.into(), &expect).await {
+                Ok(_) => break,
+                Err(Error::Conflict { .. } | Error::Unavailable { .. }) => {}
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+    }
+}
+
+pub(crate) async fn count(store: &dyn Store, key: &Key) -> (u64, Expect) {
+    let object = store.get(key).await.unwrap().expect("the counter is there");
+    let text = std::str::from_utf8(&object.value).unwrap();
+    (text.parse().unwrap(), Expect::Version(object.version))
+}
+
+/// 16 nodes open the same empty database at once, and all can use it.
+pub(crate) async fn open_at_once(url: &str) {
+    let barrier = Arc::new(tokio::sync::Barrier::new(16));
+    let mut tasks = JoinSet::new();
+    for node in 0..16 {
+        let (url, barrier) = (url.to_owned(), barrier.clone());
+        tasks.spawn(async move {
+            barrier.wait().await;
+            let store = tenure_store::open(&url).await.unwrap();
+            let key = Key::new(format!("it/nodes/{node}")).unwrap();
+            store.put(&key, "here".into(), &Expect::Absent).await
+        });
+    }
+    for put in tasks.join_all().await {
+        put.unwrap();
+    }
+}
+
+/// An error as a log would show it in full.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) fn everything(error: &Error) -> String {
+    let mut text = format!("{error} {error:?} {}", error.hint());
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text} {error} {error:?}");
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) use lost_answers::*;
+
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod lost_answers {
+    use super::*;
+    use crate::proxy::Proxy;
+
+    /// A proxy before the server that a URL names, and the URL that leads through it.
+    pub(crate) async fn through_a_proxy(url: &str) -> (Proxy, String) {
+        let mut url: url::Url = url.parse().unwrap();
+        let server = url.socket_addrs(|| None).unwrap()[0];
+        let proxy = Proxy::start(server).await;
+        url.set_host(Some("127.0.0.1")).unwrap();
+        url.set_port(Some(proxy.address().port())).unwrap();
+        (proxy, url.to_string())
+    }
+
+    /// Writes whose answer is lost after they were applied are unknown, are there, and once only.
+    pub(crate) async fn a_lost_answer_is_unknown(url: &str) {
+        let (proxy, proxied) = through_a_proxy(url).await;
+        let store = tenure_store::open(&proxied).await.unwrap();
+        let direct = tenure_store::open(url).await.unwrap();
+        let key = fresh_key();
+        let mut expect = Expect::Absent;
+        for round in 0..5 {
+            let value = format!("round {round}");
+            proxy.lose_answer_to(key.as_str());
+            let put = store.put(&key, value.clone().into(), &expect).await;
+            assert!(matches!(put, Err(Error::Unknown { .. })), "{put:?}");
+            proxy.lost().await;
+            let object = direct.get(&key).await.unwrap().unwrap();
+            assert_eq!(object.value, value);
+            // The writer finds it through the same store, which has recovered.
+            assert_eq!(
+                store.get(&key).await.unwrap().unwrap().version,
+                object.version
+            );
+            // A write that was repeated behind our back would have made a newer version.
+            let again = direct.get(&key).await.unwrap().unwrap();
+            assert_eq!(again.version, object.version);
+            expect = Expect::Version(object.version);
+        }
+        proxy.lose_answer_to(key.as_str());
+        let deleted = store.delete(&key).await;
+        assert!(matches!(deleted, Err(Error::Unknown { .. })), "{deleted:?}");
+        assert_eq!(direct.get(&key).await.unwrap(), None);
+        // A lost answer to a read changes nothing, and says so.
+        proxy.lose_answer_to(key.as_str());
+        let read = store.get(&key).await;
+        assert!(matches!(read, Err(Error::Unavailable { .. })), "{read:?}");
+    }
+
+    /// When all connections have died while idle, one call may notice; the next is done, not unknown.
+    pub(crate) async fn dead_connections_are_replaced(url: &str) {
+        let (proxy, proxied) = through_a_proxy(url).await;
+        let store = tenure_store::open(&proxied).await.unwrap();
+        let key = fresh_key();
+        let mut expect = Expect::Absent;
+        for round in 0..5 {
+            // Several connections, all of them idle.
+            let mut tasks = JoinSet::new();
+            for _ in 0..8 {
+                let (store, key) = (store.clone(), key.clone());
+                tasks.spawn(async move { store.get(&key).await.unwrap() });
+            }
+            tasks.join_all().await;
+            proxy.cut();
+            match store.get(&key).await {
+                Ok(_) | Err(Error::Unavailable { .. }) => {}
+                Err(error) => panic!("{error:?}"),
+            }
+            let value = format!("round {round}");
+            let version = store.put(&key, value.into(), &expect).await.unwrap();
+            expect = Expect::Version(version);
+        }
+        store.delete(&key).await.unwrap();
+    }
+}
