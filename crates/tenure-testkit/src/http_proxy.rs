@@ -1,0 +1,167 @@
+//! A proxy that loses answers, the way networks and gateways do: after the server has acted.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::io::BufReader;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::http1::{Message, Server};
+
+/// What happens to a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// The server gets it and answers, and the connection to the client is closed instead.
+    LoseAnswer,
+    /// The server gets it and answers, and the client is told this status instead.
+    AnswerInstead(&'static str),
+    /// The connection is closed before the server has seen anything.
+    LoseRequest,
+    /// Nothing, but the connection is closed right after the answer, without a word.
+    CloseAfterwards,
+}
+
+/// Stands before a server and counts what passes.
+#[derive(Debug)]
+pub struct HttpProxy {
+    server: Server,
+    shared: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    faults: VecDeque<Fault>,
+    /// What happens to a write when no single fault is left.
+    always: Option<Fault>,
+    /// How long a connection may be idle.
+    idle: Option<Duration>,
+    puts: usize,
+}
+
+impl HttpProxy {
+    /// Starts a proxy before `upstream`. Must be called within a tokio runtime.
+    pub async fn start(upstream: SocketAddr) -> Self {
+        let shared = Arc::new(Mutex::new(State::default()));
+        let state = shared.clone();
+        Self {
+            server: Server::start(move |stream| serve(stream, upstream, state.clone())).await,
+            shared,
+        }
+    }
+
+    /// Where the proxy is: the server's address for the client.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.server.address
+    }
+
+    /// Lets this happen to the next write that has no fault yet.
+    pub fn fail_next(&self, fault: Fault) {
+        lock(&self.shared).faults.push_back(fault);
+    }
+
+    /// Lets this happen to every write from now on.
+    pub fn fail_always(&self, fault: Fault) {
+        lock(&self.shared).always = Some(fault);
+    }
+
+    /// Closes connections, without a word, that were idle this long: also those on which a request is
+    /// just arriving.
+    pub fn close_idle_after(&self, idle: Duration) {
+        lock(&self.shared).idle = Some(idle);
+    }
+
+    /// How many PUTs the server was given.
+    #[must_use]
+    pub fn puts(&self) -> usize {
+        lock(&self.shared).puts
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn serve(
+    mut client: BufReader<TcpStream>,
+    upstream: SocketAddr,
+    state: Arc<Mutex<State>>,
+) -> io::Result<()> {
+    // A connection is idle between two requests, not before the first.
+    let mut idle = Duration::MAX;
+    loop {
+        let request = timeout(idle, Message::read(&mut client, false)).await;
+        let Ok(Some(request)) = request.unwrap_or(Ok(None)) else {
+            return Ok(());
+        };
+        idle = lock(&state).idle.unwrap_or(Duration::MAX);
+        let mut fault = None;
+        if request.method() == "PUT" {
+            let mut state = lock(&state);
+            fault = state.faults.pop_front().or(state.always);
+            state.puts += usize::from(fault != Some(Fault::LoseRequest));
+        }
+        if fault == Some(Fault::LoseRequest) {
+            return Ok(());
+        }
+        let answer = forward(&request, upstream).await?;
+        match fault {
+            Some(Fault::LoseAnswer | Fault::LoseRequest) => return Ok(()),
+            Some(Fault::AnswerInstead(status)) => {
+                let instead = Message::answer(status).with_header("content-length", "0");
+                instead.write(&mut client).await?;
+            }
+            Some(Fault::CloseAfterwards) => return answer.write(&mut client).await,
+            None => answer.write(&mut client).await?,
+        }
+    }
+}
+
+/// Asks the server on a connection of its own, and waits for the whole answer.
+async fn forward(request: &Message, upstream: SocketAddr) -> io::Result<Message> {
+    let mut server = BufReader::new(TcpStream::connect(upstream).await?);
+    let mut request = request.clone();
+    request.headers.retain(|(name, _)| name != "connection");
+    let request = request.with_header("connection", "close");
+    request.write(&mut server).await?;
+    let answer = Message::read(&mut server, true).await?;
+    let mut answer = answer.ok_or(io::ErrorKind::UnexpectedEof)?;
+    if answer.header("transfer-encoding").is_some() {
+        answer.body = without_chunks(&answer.body)?;
+    }
+    // An answer to HEAD, and a 304, has a length but no body.
+    let length = answer.header("content-length").map(str::to_owned);
+    let length = length.unwrap_or_else(|| answer.body.len().to_string());
+    let connection = [
+        "connection",
+        "keep-alive",
+        "transfer-encoding",
+        "content-length",
+    ];
+    answer
+        .headers
+        .retain(|(name, _)| !connection.contains(&name.as_str()));
+    Ok(answer.with_header("content-length", length))
+}
+
+/// The body inside a chunked one.
+fn without_chunks(mut chunked: &[u8]) -> io::Result<Vec<u8>> {
+    let invalid = || io::Error::from(io::ErrorKind::InvalidData);
+    let mut body = Vec::new();
+    loop {
+        let end = chunked.windows(2).position(|pair| pair == b"\r\n");
+        let end = end.ok_or_else(invalid)?;
+        let length = std::str::from_utf8(&chunked[..end]).map_err(|_| invalid())?;
+        let length = usize::from_str_radix(length.trim(), 16).map_err(|_| invalid())?;
+        chunked = &chunked[end + 2..];
+        if length == 0 {
+            return Ok(body);
+        }
+        body.extend_from_slice(chunked.get(..length).ok_or_else(invalid)?);
+        chunked = chunked.get(length + 2..).ok_or_else(invalid)?;
+    }
+}

@@ -1,0 +1,16 @@
+//! Servers for Tenure's own tests, on 127.0.0.1 and a free port, each gone when it is dropped.
+//!
+//! - [`gcs`]: a double of Google Cloud Storage. No emulator at hand keeps generations right, so Tenure's
+//!   engine is tested against this one, which says nothing about the real service's own quirks.
+//! - [`careless_s3`]: speaks like S3 and ignores every condition, as some look-alikes do.
+//! - [`http_proxy`]: stands before a real server and loses its answers.
+//!
+//! They speak HTTP by hand (`http1`): a test that is about closed connections has to know exactly when
+//! one is closed.
+
+mod bucket;
+pub mod careless_s3;
+mod date;
+pub mod gcs;
+mod http1;
+pub mod http_proxy;
