@@ -24,6 +24,10 @@ const SCHEMES: &str = "use memory:, file:DIR or a plain path, s3://BUCKET/PREFIX
 /// | `mysql://USER@HOST/DATABASE` | MySQL, MariaDB | in the URL |
 /// | `sqlite:PATH` | SQLite | |
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
+    #[cfg_attr(
+        not(any(feature = "file", feature = "sqlite")),
+        expect(unused_variables, reason = "no engine of this build has a path")
+    )]
     let (scheme, rest) = match url.split_once(':') {
         Some((scheme, rest)) if !scheme.contains('/') => (scheme, rest),
         _ => ("file", url),

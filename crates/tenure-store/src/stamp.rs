@@ -25,6 +25,7 @@ impl Stamp {
     }
 
     /// As text, for a version.
+    #[cfg(feature = "file")]
     pub(crate) fn to_hex(self) -> String {
         format!("{:016x}", self.0)
     }

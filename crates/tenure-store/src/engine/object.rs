@@ -1,1 +1,374 @@
-//! Being built.
+//! Objects in a bucket of S3 or something that speaks like it, of Google Cloud Storage, or in a
+//! container of Azure Blob Storage.
+//!
+//! | | S3 | Google Cloud Storage | Azure |
+//! | --- | --- | --- | --- |
+//! | a write is conditional on | `ETag` | generation | `ETag` |
+//! | tried on | Ceph 16, SeaweedFS 4 | a double of our own | Azurite 3 |
+//!
+//! **Versions** are ETags. On S3 and Google Cloud Storage an ETag is a hash of the content, so every
+//! value carries a stamp that no other write has, and no ETag ever comes back. Google Cloud Storage
+//! writes on a generation, which a listing does not show: a write on a version from a listing reads the
+//! generation first, one request more.
+//!
+//! **Writes** are sent once, by every layer, and end as the answer says; without an answer they are
+//! unknown (`object/http.rs`, `object/outcome.rs`). This holds only as far as the wire is honest: a
+//! proxy that repeats requests by itself breaks it, and none may stand before the bucket.
+//!
+//! **Time.** An age is the server's `Date` less its `Last-Modified` less a second of rounding. There
+//! are no hints, callers poll.
+//!
+//! **Assumed** is what the services promise: atomic conditional writes, and reads and listings that see
+//! every write that is done. Not every look-alike keeps that: `tenure store check URL` finds out.
+//! Lifecycle rules must leave the prefix alone.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
+use object_store::path::Path;
+use object_store::{
+    Attribute, Attributes, GetOptions, ObjectMeta, PutMode, PutOptions, PutPayload, UpdateVersion,
+};
+use tokio::time::timeout;
+use url::Url;
+
+use self::config::{Client, Clients, Settings};
+use self::http::{Ending, Seen, witness};
+use self::service::Service;
+use crate::stamp::{STAMP_BYTES, Stamp};
+use crate::{
+    Capabilities, Cause, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store,
+    VALUE_BYTES_MAX, Version, Watch, check_value,
+};
+
+mod answer;
+mod config;
+mod date;
+mod http;
+mod list;
+mod outcome;
+mod service;
+
+/// A store in a bucket.
+pub struct Objects {
+    service: Service,
+    prefix: Prefix,
+    is_quoted: bool,
+    location: String,
+    reader: Arc<dyn Client>,
+    writer: Arc<dyn Client>,
+    /// Whether the service was seen to list in another order than that of the keys' bytes.
+    has_other_order: AtomicBool,
+}
+
+impl Objects {
+    /// Opens `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`, and checks with one
+    /// small listing that the bucket is there and may be read. Credentials and endpoints come from the
+    /// environment variables that the services' own tools use.
+    ///
+    /// | parameter | |
+    /// | --- | --- |
+    /// | `endpoint=URL` | another address than the service's own; `http://` only if it is named here or in a variable |
+    /// | `region=NAME` | S3 only, instead of `AWS_REGION` |
+    /// | `if_match=unquoted` | S3 only: ETags without quotes in conditions, as Ceph 16 wants them |
+    pub async fn open(url: &Url) -> Result<Self, Error> {
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        Self::open_with(url, variables).await
+    }
+
+    /// As [`Objects::open`], with these instead of the process's environment variables.
+    pub async fn open_with(
+        url: &Url,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, Error> {
+        let store = Self::new(Settings::parse(url)?, variables)?;
+        store.try_list().await?;
+        Ok(store)
+    }
+
+    /// Makes the clients; nothing is sent yet.
+    fn new(
+        mut settings: Settings,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, Error> {
+        let Clients { reader, writer } = settings.connect(variables)?;
+        Ok(Self {
+            service: settings.service,
+            location: settings.location(),
+            is_quoted: settings.is_quoted,
+            // The mark of a directory bucket of S3 Express.
+            has_other_order: AtomicBool::new(settings.bucket.ends_with("--x-s3")),
+            prefix: settings.prefix,
+            reader,
+            writer,
+        })
+    }
+
+    /// Where a key's object is. Keys are made of characters that need no escaping.
+    fn path(&self, key: &Key) -> Path {
+        Path::parse(format!("{}{key}", self.prefix)).expect("every key is a path")
+    }
+
+    /// The ETag of a version as it goes into a condition.
+    fn condition(&self, version: &Version) -> String {
+        match self.is_quoted {
+            true => format!("\"{}\"", version.tag()),
+            false => version.tag().to_owned(),
+        }
+    }
+
+    /// Reads an object unless its version is still `known`.
+    async fn read(&self, key: &Key, known: Option<&Version>) -> Result<Change, Error> {
+        let options = GetOptions {
+            if_none_match: known.map(|version| self.condition(version)),
+            ..GetOptions::default()
+        };
+        match witness(self.fetch(&self.path(key), options)).await {
+            (Ok((meta, Some(stored))), seen) => Ok(Change::Changed(Object {
+                value: Stamp::split(stored).0,
+                version: self.version(key, meta.e_tag.as_deref(), meta.version.as_deref())?,
+                age: age(&seen),
+            })),
+            (Ok((meta, None)), _) => Err(Error::Corrupt {
+                location: format!("{key} in {}", self.location),
+                what: format!("it has {} bytes", meta.size),
+            }),
+            (Err(_), seen) if outcome::says_unchanged(&seen) => Ok(Change::Unchanged),
+            (Err(_), seen) if outcome::says_missing(&seen) => Ok(Change::Missing),
+            (Err(_), seen) => {
+                let doing = format!("reading {key}");
+                Err(outcome::of_read(self.service, doing, &seen))
+            }
+        }
+    }
+
+    /// The head of an object and, unless it is too large to be ours, its bytes. What went wrong is seen
+    /// on the wire.
+    async fn fetch(
+        &self,
+        path: &Path,
+        options: GetOptions,
+    ) -> Result<(ObjectMeta, Option<Bytes>), Cause> {
+        let result = self.reader.get_opts(path, options).await?;
+        let meta = result.meta.clone();
+        if meta.size > (VALUE_BYTES_MAX + STAMP_BYTES) as u64 {
+            return Ok((meta, None));
+        }
+        let stored = timeout(http::patience(meta.size), result.bytes()).await??;
+        Ok((meta, Some(stored)))
+    }
+
+    /// The version that an answer names. Listings of Azure have bare ETags, everything else has them
+    /// in quotes; versions have them bare.
+    fn version(
+        &self,
+        key: &Key,
+        etag: Option<&str>,
+        generation: Option<&str>,
+    ) -> Result<Version, Error> {
+        let tag = etag.unwrap_or_default().trim_matches('"');
+        if tag.is_empty() {
+            return Err(Error::refused(
+                format!("reading {key}"),
+                "use a service that sends an ETag with every object",
+                "the answer has no ETag",
+            ));
+        }
+        Ok(match generation {
+            Some(generation) if self.service == Service::Gcs => {
+                Version::with_guard(tag, generation)
+            }
+            _ => Version::new(tag),
+        })
+    }
+
+    /// What a PUT has to expect on the wire; a conflict if that is clear before it is sent.
+    async fn mode(&self, key: &Key, expect: &Expect) -> Result<PutMode, Error> {
+        let Expect::Version(version) = expect else {
+            return Ok(PutMode::Create);
+        };
+        if self.service != Service::Gcs {
+            return Ok(PutMode::Update(UpdateVersion {
+                e_tag: Some(self.condition(version)),
+                version: None,
+            }));
+        }
+        let generation = match version.guard() {
+            Some(generation) => generation.to_owned(),
+            None => self.generation(key, version).await?,
+        };
+        Ok(PutMode::Update(UpdateVersion {
+            e_tag: None,
+            version: Some(generation),
+        }))
+    }
+
+    /// The generation of a version that comes from a listing, which shows ETags only.
+    async fn generation(&self, key: &Key, version: &Version) -> Result<String, Error> {
+        let options = GetOptions {
+            head: true,
+            ..GetOptions::default()
+        };
+        let path = self.path(key);
+        let (meta, seen) = witness(self.reader.get_opts(&path, options)).await;
+        let Ok(ObjectMeta {
+            e_tag,
+            version: generation,
+            ..
+        }) = meta.map(|result| result.meta)
+        else {
+            return Err(match outcome::says_not_found(&seen) {
+                true => Error::conflict(key),
+                false => outcome::of_read(self.service, format!("writing {key}"), &seen),
+            });
+        };
+        let current = self.version(key, e_tag.as_deref(), generation.as_deref())?;
+        match current.guard() {
+            Some(generation) if current == *version => Ok(generation.to_owned()),
+            Some(_) => Err(Error::conflict(key)),
+            None => Err(Error::refused(
+                format!("writing {key}"),
+                "use the endpoint of Google Cloud Storage itself",
+                "the answer has no generation",
+            )),
+        }
+    }
+}
+
+/// The age that the answer to a read gives.
+fn age(seen: &Seen) -> Option<Duration> {
+    match &seen.last {
+        Some(Ending::Answered(answer)) => answer.age,
+        _ => None,
+    }
+}
+
+#[async_trait]
+impl Store for Objects {
+    fn describe(&self) -> Description {
+        Description {
+            engine: self.service.engine(),
+            location: self.location.clone(),
+            capabilities: Capabilities {
+                age: true,
+                hints: false,
+                durable: true,
+            },
+        }
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
+        match self.read(key, None).await? {
+            Change::Changed(object) => Ok(Some(object)),
+            Change::Missing => Ok(None),
+            Change::Unchanged => Err(Error::unavailable(
+                format!("reading {key}"),
+                "the service answered 304 to a read without a condition",
+            )),
+        }
+    }
+
+    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
+        let change = self.read(key, Some(version)).await?;
+        // A service that ignores the condition costs a transfer, not the truth.
+        Ok(match change {
+            Change::Changed(object) if object.version == *version => Change::Unchanged,
+            change => change,
+        })
+    }
+
+    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
+        check_value(key, &value)?;
+        let mut options = PutOptions::from(self.mode(key, expect).await?);
+        if self.service == Service::Gcs {
+            // What everyone may read is served from caches for an hour unless it says otherwise.
+            options.attributes = Attributes::from_iter([(Attribute::CacheControl, "no-store")]);
+        }
+        let stamp = Bytes::copy_from_slice(&Stamp::new().to_bytes());
+        let payload = PutPayload::from_iter([value, stamp]);
+        let path = self.path(key);
+        match witness(self.writer.put_opts(&path, payload, options)).await {
+            (Ok(done), seen) => self
+                .version(key, done.e_tag.as_deref(), done.version.as_deref())
+                .map_err(|_| outcome::of_put(self.service, key, expect, &seen)),
+            (Err(_), seen) => Err(outcome::of_put(self.service, key, expect, &seen)),
+        }
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), Error> {
+        let path = self.path(key);
+        let paths = stream::once(async { Ok(path) }).boxed();
+        let (done, seen) = witness(self.writer.delete_stream(paths).collect::<Vec<_>>()).await;
+        let is_done = done.iter().all(Result::is_ok);
+        match outcome::of_delete(self.service, key, is_done, &seen) {
+            None => Ok(()),
+            Some(error) => Err(error),
+        }
+    }
+
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        self.list_page(prefix, after).await
+    }
+
+    fn watch(&self, _prefix: &Prefix) -> Option<Watch> {
+        None
+    }
+}
+
+impl fmt::Debug for Objects {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The clients hold credentials.
+        write!(formatter, "Objects({})", self.location)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A shared access signature is part of every URL, so every error about a request could hold it.
+    #[tokio::test]
+    async fn no_operation_repeats_a_signature_in_its_error() {
+        // Nothing listens on port 1.
+        let url = Url::parse("az://container?endpoint=http://127.0.0.1:1/account").unwrap();
+        let signature = "?sv=2022-11-02&sp=rwdl&se=2099-01-01T00:00:00Z&sig=hunter2%3D";
+        let variables = [
+            ("AZURE_STORAGE_ACCOUNT_NAME", "account"),
+            ("AZURE_STORAGE_SAS_TOKEN", signature),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let store = Objects::new(Settings::parse(&url).unwrap(), variables).unwrap();
+        let key = Key::new("a/b").unwrap();
+        let version = Version::new("x");
+        let replace = Expect::Version(version.clone());
+        let errors = [
+            store.try_list().await.unwrap_err(),
+            store.get(&key).await.unwrap_err(),
+            store.get_if_changed(&key, &version).await.unwrap_err(),
+            store.put(&key, Bytes::new(), &replace).await.unwrap_err(),
+            store.delete(&key).await.unwrap_err(),
+            store.list(&Prefix::root(), None).await.unwrap_err(),
+        ];
+        for error in errors {
+            assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+            let cause = std::error::Error::source(&error).unwrap();
+            for text in [format!("{error} {error:?}"), format!("{cause} {cause:?}")] {
+                assert!(
+                    !text.contains("hunter2") && !text.contains("sig="),
+                    "{text}"
+                );
+            }
+        }
+        assert_eq!(
+            format!("{store:?}"),
+            "Objects(az://container at 127.0.0.1:1)"
+        );
+    }
+}
