@@ -1,8 +1,12 @@
 //! Every engine keeps the whole contract, on the real server.
 
+#[cfg(feature = "object")]
+mod azure;
 mod conformance;
 #[cfg(feature = "file")]
 mod file;
+#[cfg(feature = "object")]
+mod gcs;
 mod memory;
 #[cfg(feature = "mysql")]
 mod mysql;
@@ -10,6 +14,8 @@ mod mysql;
 mod postgres;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod proxy;
+#[cfg(feature = "object")]
+mod s3;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod sql;
 #[cfg(feature = "sqlite")]
@@ -17,4 +23,5 @@ mod sqlite;
 mod support;
 mod wrap;
 
+#![allow(clippy::unwrap_used, reason = "also what tests share is test code")]
 #![allow(clippy::unwrap_used, reason = "also what tests share is test code")]

@@ -1,0 +1,354 @@
+//! S3: Ceph and SeaweedFS keep the contract, known-bad look-alikes are found out, and no lost answer is
+//! ever taken for a conflict.
+
+use std::error::Error as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_store::conformance::{Options, Report, Suite, Verdict};
+use tenure_store::engine::object::Objects;
+use tenure_store::{Error, Expect, Key, Store, list_all};
+use tenure_testkit::careless_s3::CarelessS3;
+use tenure_testkit::gcs::Gcs;
+use tenure_testkit::http_proxy::{Fault, HttpProxy};
+use url::Url;
+
+use crate::support;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ceph_keeps_the_contract() {
+    if let Some(url) = support::url("TENURE_TEST_S3_CEPH") {
+        check(&url, Options::default()).await.assert_passed();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn seaweedfs_keeps_the_contract() {
+    if let Some(url) = support::url("TENURE_TEST_S3_SEAWEED") {
+        // It takes about a second to settle a contended key.
+        let options = Options {
+            writers: 4,
+            rounds: 5,
+            ..Options::default()
+        };
+        check(&url, options).await.assert_passed();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rclone_is_found_out() {
+    if let Some(url) = support::url("TENURE_TEST_S3_RCLONE") {
+        assert_found_out(&check(&url, Options::quick()).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_alike_without_conditions_is_found_out() {
+    let server = CarelessS3::start("bucket").await;
+    let store = Objects::open_with(&parse(&server.url()), CarelessS3::variables()).await;
+    let suite = Suite::new(Arc::new(store.unwrap()), Options::quick());
+    let report = suite.run(|_| {}).await;
+    assert_found_out(&report);
+    assert_eq!(report.left_behind, None);
+    assert_eq!(server.names(), [""; 0], "the check leaves nothing behind");
+}
+
+async fn check(url: &str, options: Options) -> Report {
+    let store = tenure_store::open(url).await.unwrap();
+    Suite::new(store, options).run(|_| {}).await
+}
+
+fn assert_found_out(report: &Report) {
+    for name in [
+        "create-on-existing",
+        "replace-stale-version",
+        "replace-identical-content",
+        "create-race",
+        "replace-race",
+    ] {
+        let check = report.checks.iter().find(|check| check.name == name);
+        assert_eq!(check.unwrap().verdict, Verdict::Failed, "{name}\n{report}");
+    }
+}
+
+#[tokio::test]
+async fn a_prefix_is_a_store_of_its_own() {
+    let Some(url) = support::url("TENURE_TEST_S3_CEPH") else {
+        return;
+    };
+    let folder = format!("test/{}", uuid::Uuid::new_v4());
+    let [inside, beside, above] = ["/inside", "/beside", ""].map(|name| {
+        let mut url = parse(&url);
+        url.set_path(&format!("{folder}{name}"));
+        url
+    });
+    let inside = Objects::open(&inside).await.unwrap();
+    let beside = Objects::open(&beside).await.unwrap();
+    let above = Objects::open(&above).await.unwrap();
+    assert!(
+        inside.describe().location.contains("/inside at 127.0.0.1:"),
+        "{:?}",
+        inside.describe()
+    );
+
+    let key = Key::new("a/b").unwrap();
+    let written = inside.put(&key, "value".into(), &Expect::Absent).await;
+    let written = written.unwrap();
+    assert_eq!(beside.get(&key).await.unwrap(), None);
+    let all = tenure_store::Prefix::root();
+    assert_eq!(list_all(&beside, &all).await.unwrap(), []);
+    let seen = list_all(&above, &all).await.unwrap();
+    assert_eq!(seen.len(), 1);
+    assert_eq!(seen[0].key.as_str(), "inside/a/b");
+    assert_eq!(seen[0].version, written);
+    inside.delete(&key).await.unwrap();
+}
+
+/// The server acts and its answer is lost, in every way that a network or a gateway loses one.
+#[tokio::test]
+async fn a_lost_answer_is_unknown_and_the_write_is_there_once() {
+    for fault in [
+        Fault::LoseAnswer,
+        Fault::AnswerInstead("500 Internal Server Error"),
+        Fault::AnswerInstead("503 Service Unavailable"),
+        Fault::AnswerInstead("504 Gateway Timeout"),
+    ] {
+        let Some((store, proxy, key)) = behind_proxy().await else {
+            return;
+        };
+        proxy.fail_next(fault);
+        let create = store.put(&key, "first".into(), &Expect::Absent).await;
+        assert!(
+            matches!(create, Err(Error::Unknown { .. })),
+            "{fault:?}: {create:?}"
+        );
+        assert_eq!(proxy.puts(), 1, "{fault:?}");
+        let first = store.get(&key).await.unwrap().unwrap();
+        assert_eq!(first.value, "first", "{fault:?}");
+
+        proxy.fail_next(fault);
+        let expect = Expect::Version(first.version);
+        let replace = store.put(&key, "second".into(), &expect).await;
+        assert!(
+            matches!(replace, Err(Error::Unknown { .. })),
+            "{fault:?}: {replace:?}"
+        );
+        assert_eq!(proxy.puts(), 2, "{fault:?}");
+        let second = store.get(&key).await.unwrap().unwrap();
+        assert_eq!(second.value, "second", "{fault:?}");
+
+        // Only now, and only because the caller itself tries again, it is a conflict.
+        let again = store.put(&key, "third".into(), &expect).await;
+        assert!(
+            matches!(again, Err(Error::Conflict { .. })),
+            "{fault:?}: {again:?}"
+        );
+        store.delete(&key).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_lost_request_is_unknown_and_nothing_is_there() {
+    let Some((store, proxy, key)) = behind_proxy().await else {
+        return;
+    };
+    proxy.fail_next(Fault::LoseRequest);
+    let create = store.put(&key, "first".into(), &Expect::Absent).await;
+    assert!(matches!(create, Err(Error::Unknown { .. })), "{create:?}");
+    assert_eq!(proxy.puts(), 0, "nobody tried again");
+    assert_eq!(store.get(&key).await.unwrap(), None);
+}
+
+/// A server that closes every connection after one answer, and does not say so.
+#[tokio::test(flavor = "multi_thread")]
+async fn closed_connections_never_double_a_write() {
+    let Some((store, proxy, key)) = behind_proxy().await else {
+        return;
+    };
+    proxy.fail_always(Fault::CloseAfterwards);
+    let writes = 100;
+    write_in_a_row(&store, &key, writes, Duration::ZERO).await;
+    assert!(
+        proxy.puts() <= writes,
+        "{} PUTs for {writes} writes",
+        proxy.puts()
+    );
+    store.delete(&key).await.unwrap();
+}
+
+/// Servers close idle connections when they like, also just when the next write is on its way.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_close_during_a_write_never_double_it() {
+    let server = Gcs::start("bucket").await;
+    let proxy = HttpProxy::start(server.address()).await;
+    proxy.close_idle_after(Duration::from_millis(2));
+    let url = format!("gs://bucket?endpoint=http://{}", proxy.address());
+    let store = Objects::open_with(&parse(&url), Gcs::variables()).await;
+    let (store, key) = (store.unwrap(), Key::new("a").unwrap());
+    let writes = 300;
+    // The timer's steps are of a millisecond: about every second write meets the close.
+    write_in_a_row(&store, &key, writes, Duration::from_millis(1)).await;
+    assert!(
+        proxy.puts() <= writes,
+        "{} PUTs for {writes} writes",
+        proxy.puts()
+    );
+}
+
+/// Writes again and again, each on the version of the last, and settles what is unknown by reading
+/// back. Nobody else writes, so a conflict would be with a repeat of an own write.
+async fn write_in_a_row(store: &Objects, key: &Key, writes: usize, pause: Duration) {
+    let mut expect = Expect::Absent;
+    for count in 0..writes {
+        tokio::time::sleep(pause).await;
+        let value = format!("write {count}");
+        match store.put(key, value.clone().into(), &expect).await {
+            Ok(version) => expect = Expect::Version(version),
+            Err(Error::Unknown { .. }) => {
+                let object = store.get(key).await.unwrap();
+                if let Some(object) = object.filter(|object| object.value == value) {
+                    expect = Expect::Version(object.version);
+                }
+            }
+            Err(error) => panic!("write {count}: {error:?}"),
+        }
+    }
+}
+
+/// Ceph behind a proxy, and a key of this test's own.
+async fn behind_proxy() -> Option<(Objects, HttpProxy, Key)> {
+    let url = support::url("TENURE_TEST_S3_CEPH")?;
+    let endpoint = parameter(&url, "endpoint");
+    let address: SocketAddr = endpoint.trim_start_matches("http://").parse().unwrap();
+    let proxy = HttpProxy::start(address).await;
+    let url = url.replace(&address.to_string(), &proxy.address().to_string());
+    let store = Objects::open(&parse(&url)).await.unwrap();
+    let key = Key::new(format!("test/{}", uuid::Uuid::new_v4())).unwrap();
+    Some((store, proxy, key))
+}
+
+fn parse(url: &str) -> Url {
+    url.parse().unwrap()
+}
+
+fn parameter(url: &str, name: &str) -> String {
+    let url = parse(url);
+    let (_, value) = url.query_pairs().find(|(other, _)| other == name).unwrap();
+    value.into_owned()
+}
+
+#[tokio::test]
+async fn a_missing_bucket_is_refused_with_a_hint() {
+    let Some(url) = support::url("TENURE_TEST_S3_CEPH") else {
+        return;
+    };
+    let url = url.replace("tenure-test", "tenure-test-missing");
+    let error = Objects::open(&parse(&url)).await.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    assert!(
+        error
+            .to_string()
+            .contains("opening s3://tenure-test-missing"),
+        "{error}"
+    );
+    assert!(cause(&error).contains("NoSuchBucket"), "{error:?}");
+    assert!(
+        error.hint().contains("create the bucket"),
+        "{}",
+        error.hint()
+    );
+}
+
+#[tokio::test]
+async fn wrong_credentials_are_refused_and_not_repeated() {
+    for variable in ["TENURE_TEST_S3_CEPH", "TENURE_TEST_S3_SEAWEED"] {
+        let Some(url) = support::url(variable) else {
+            continue;
+        };
+        let variables = [
+            ("AWS_ACCESS_KEY_ID", "testkey"),
+            ("AWS_SECRET_ACCESS_KEY", "hunter2"),
+            ("AWS_REGION", "us-east-1"),
+        ];
+        let error = Objects::open_with(&parse(&url), own(&variables)).await;
+        let error = error.unwrap_err();
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+        assert!(cause(&error).contains("403"), "{error:?}");
+        assert!(
+            error.hint().contains("AWS_SECRET_ACCESS_KEY"),
+            "{}",
+            error.hint()
+        );
+        assert!(!format!("{error} {error:?} {}", cause(&error)).contains("hunter2"));
+    }
+}
+
+#[tokio::test]
+async fn an_unreachable_endpoint_is_unavailable() {
+    // Nothing listens on port 1, and no name ends in `.invalid`.
+    for endpoint in [
+        "http://127.0.0.1:1",
+        "https://127.0.0.1:1",
+        "https://s3.invalid",
+    ] {
+        let url = format!("s3://bucket?endpoint={endpoint}");
+        let error = Objects::open_with(&parse(&url), CarelessS3::variables()).await;
+        let error = error.unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
+        assert!(cause(&error).contains("cannot be reached"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_write_to_a_server_that_is_gone_is_unavailable() {
+    let server = CarelessS3::start("bucket").await;
+    let store = Objects::open_with(&parse(&server.url()), CarelessS3::variables()).await;
+    let store = store.unwrap();
+    let key = Key::new("a").unwrap();
+    let version = store.put(&key, "x".into(), &Expect::Absent).await.unwrap();
+    server.stop().await;
+    let put = store.put(&key, "y".into(), &Expect::Version(version)).await;
+    assert!(matches!(put, Err(Error::Unavailable { .. })), "{put:?}");
+    let delete = store.delete(&key).await;
+    assert!(
+        matches!(delete, Err(Error::Unavailable { .. })),
+        "{delete:?}"
+    );
+    let get = store.get(&key).await;
+    assert!(matches!(get, Err(Error::Unavailable { .. })), "{get:?}");
+}
+
+#[tokio::test]
+async fn a_wrong_url_is_invalid_before_anything_is_sent() {
+    let server = CarelessS3::start("bucket").await;
+    let url = server.url();
+    for wrong in [
+        url.replace("s3://bucket", "s3://bucket/a//b"),
+        url.replace("s3://bucket", "s3://me:hunter2@bucket"),
+        format!("{url}&regoin=eu"),
+        format!("{url}&if_match=never"),
+        "s3://bucket?endpoint=ftp://host".to_owned(),
+        "s3://?endpoint=http://127.0.0.1".to_owned(),
+    ] {
+        let error = tenure_store::open(&wrong).await.unwrap_err();
+        assert!(matches!(error, Error::Invalid { .. }), "{wrong}: {error:?}");
+        assert!(!error.hint().is_empty(), "{wrong}");
+        assert!(
+            !format!("{error} {error:?}").contains("hunter2"),
+            "{error:?}"
+        );
+    }
+    assert_eq!(server.requests(), 0);
+}
+
+fn own(variables: &[(&str, &str)]) -> Vec<(String, String)> {
+    variables
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+fn cause(error: &Error) -> String {
+    error.source().map(ToString::to_string).unwrap_or_default()
+}
