@@ -67,7 +67,7 @@ struct Run {
 }
 
 enum Wake {
-    Input(Input, Option<ElectionName>),
+    Input(Box<Input>, Option<ElectionName>),
     Command(Command),
     Time,
 }
@@ -92,7 +92,7 @@ impl Driver {
             incarnation,
             ttl: self.config.ttl,
         };
-        let seed = incarnation.0 as u64;
+        let seed = uuid::Uuid::from_u128(incarnation.0).as_u64_pair().0;
         let about = self.about.clone();
         tracing::info!(node = %me.node, %incarnation, "joining");
         let mut run = Run {
@@ -113,7 +113,7 @@ impl Driver {
         }
         while !run.left {
             match self.next(&mut run, hints).await {
-                Wake::Input(input, election) => self.step(&mut run, input, election.as_ref()),
+                Wake::Input(input, election) => self.step(&mut run, *input, election.as_ref()),
                 Wake::Command(command) => self.on_command(&mut run, command),
                 Wake::Time => {
                     self.check_watchdogs(&mut run);
@@ -133,19 +133,19 @@ impl Driver {
             () = clock::sleep_towards(deadline), if deadline <= clock::moment() => Wake::Time,
             Some(answer) = run.requests.join_next(), if !run.requests.is_empty() => {
                 let (ticket, election, answer) = answer.expect("requests neither panic nor are aborted");
-                Wake::Input(Input::Answer(ticket, answer), election)
+                Wake::Input(Box::new(Input::Answer(ticket, answer)), election)
             }
             command = self.commands.recv() => {
                 Wake::Command(command.expect("the driver itself holds a sender"))
             }
             hint = next_hint(hints) => match hint {
-                Hint::Anything => Wake::Input(Input::HintAll, None),
+                Hint::Anything => Wake::Input(Box::new(Input::HintAll), None),
                 Hint::Changed(key) => match ElectionName::new(key.name()) {
-                    Ok(election) => Wake::Input(Input::Hint(election), None),
+                    Ok(election) => Wake::Input(Box::new(Input::Hint(election)), None),
                     Err(_) => Wake::Time,
                 },
             },
-            election = next_nudge(self.nudger.as_mut()) => Wake::Input(Input::Hint(election), None),
+            election = next_nudge(self.nudger.as_mut()) => Wake::Input(Box::new(Input::Hint(election)), None),
             () = clock::sleep_towards(deadline) => Wake::Time,
         }
     }

@@ -356,7 +356,7 @@ impl<'a> Call<'a> {
             (From::Fence, Answer::Fence(read)) => self.step(Input::FenceRead(read)),
             (From::Fence, Answer::Written(written)) => self.step(Input::FenceWritten(written)),
             (From::Session(who), Answer::Session(read)) => {
-                self.observe(observer::Input::Read(who, read))
+                self.observe(observer::Input::Read(who, read));
             }
             (From::Session(who), Answer::Written(written)) => {
                 self.observe(observer::Input::Evicted(who, written));

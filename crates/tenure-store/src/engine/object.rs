@@ -77,9 +77,10 @@ impl Objects {
     /// | `region=NAME` | S3 only, instead of `AWS_REGION` |
     /// | `if_match=unquoted` | S3 only: ETags without quotes in conditions, as Ceph 16 wants them |
     pub async fn open(url: &Url) -> Result<Self, Error> {
-        let variables = std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.into_string().ok()?))
-        });
+        // The iterator over the environment cannot move between threads, and this future must.
+        let variables: Vec<(String, String)> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
         Self::open_with(url, variables).await
     }
 

@@ -1,5 +1,7 @@
 //! Every engine keeps the whole contract, on the real server.
 
+#![allow(clippy::unwrap_used, reason = "also what tests share is test code")]
+
 #[cfg(feature = "object")]
 mod azure;
 mod conformance;
@@ -22,6 +24,3 @@ mod sql;
 mod sqlite;
 mod support;
 mod wrap;
-
-#![allow(clippy::unwrap_used, reason = "also what tests share is test code")]
-#![allow(clippy::unwrap_used, reason = "also what tests share is test code")]

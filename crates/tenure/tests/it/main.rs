@@ -1,4 +1,6 @@
 //! The driver on real stores.
 
+#![allow(clippy::unwrap_used, reason = "also what tests share is test code")]
+
 mod elections;
 mod one_shot;
