@@ -289,7 +289,9 @@ impl Driver {
             return;
         };
         tracing::info!(%election, %term, "elected");
-        let state = TermState::new(election.clone(), term, lineage, until, self.reports.clone());
+        let fence_key = self.keys.fence(&election);
+        let reports = self.reports.clone();
+        let state = TermState::new(election.clone(), term, lineage, fence_key, until, reports);
         run.leading.insert(election, state.clone());
         seat.elected(Leadership::new(state), term, lineage);
     }

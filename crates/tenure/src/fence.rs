@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use tenure_core::Lineage;
 use tenure_core::election::Term;
 
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub(crate) mod transaction;
+
 /// A fencing token: travels with every request of a leader, as text `LINEAGE:TERM` or as JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Token {

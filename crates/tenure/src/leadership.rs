@@ -8,6 +8,7 @@ use std::time::Duration;
 use tenure_core::election::Term;
 use tenure_core::election::machine::EndReason;
 use tenure_core::{ElectionName, Lineage, Moment};
+use tenure_store::Key;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +32,7 @@ pub(crate) struct TermState {
     pub(crate) election: ElectionName,
     pub(crate) term: Term,
     lineage: Lineage,
+    fence_key: Key,
     /// The end of trust, in nanoseconds since the clock's origin: read at every check, without a lock.
     trusted_until: AtomicU64,
     /// Cancelled when the work is to stop in its own time.
@@ -87,6 +89,12 @@ impl Leadership {
             lineage: self.term.lineage,
             term: self.term.term,
         }
+    }
+
+    /// Where the store keeps the fence of the election, for receivers that can read it there.
+    #[must_use]
+    pub fn fence_key(&self) -> &Key {
+        &self.term.fence_key
     }
 
     /// How long this process may still act as the leader, at least; an error if it may not. Reads two
@@ -184,6 +192,7 @@ impl TermState {
         election: ElectionName,
         term: Term,
         lineage: Lineage,
+        fence_key: Key,
         trusted_until: Moment,
         commands: mpsc::UnboundedSender<Command>,
     ) -> Arc<Self> {
@@ -191,6 +200,7 @@ impl TermState {
             election,
             term,
             lineage,
+            fence_key,
             trusted_until: AtomicU64::new(nanoseconds(trusted_until)),
             stop: CancellationToken::new(),
             over: CancellationToken::new(),

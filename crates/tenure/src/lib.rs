@@ -39,7 +39,9 @@ mod requests;
 
 pub use election::{Election, Transition, Transitions};
 pub use error::Error;
-pub use fence::{Receiver, Stale, Token};
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub use fence::transaction::{FenceError, Fenceable};
+pub use fence::{Receiver, Stale, Token, TokenError};
 pub use inspect::{Candidate, Namespaced, Status};
 pub use leadership::{Leadership, Stopped, Watchdog};
 pub use node::{Node, NodeOptions};

@@ -8,24 +8,16 @@ use tenure::core::election::Term;
 use tenure::core::election::machine::EndReason;
 use tenure::core::session::Config;
 use tenure::store::engine::memory::Memory;
-use tenure::{Election, Error, Node, NodeOptions, Transition};
+use tenure::{Error, Node, NodeOptions, Transition};
 use tokio::time::timeout;
 
-/// Long enough for a slow machine; nothing is measured against it.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::support::{PATIENCE, elected};
 
 async fn node(store: &Arc<Memory>, name: &str, ttl: Duration) -> Node {
     let mut options = NodeOptions::new("memory:", "test");
     options.node = Some(name.to_owned());
     options.session = Config::for_ttl(ttl);
     Node::start_with(store.clone(), options).await.unwrap()
-}
-
-async fn elected(election: &Election) -> tenure::Leadership {
-    timeout(PATIENCE, election.elected())
-        .await
-        .expect("nobody is elected")
-        .unwrap()
 }
 
 #[tokio::test]

@@ -3,4 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "also what tests share is test code")]
 
 mod elections;
+mod fences;
 mod one_shot;
+mod support;
