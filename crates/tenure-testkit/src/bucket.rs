@@ -147,9 +147,10 @@ impl Bucket {
     fn delete(&self, name: &str) -> Message {
         let removed = self.with_state(|state| state.objects.remove(name));
         // S3 answers so in any case, Google Cloud Storage only if there was something.
-        match removed.is_some() || self.conditions == Conditions::Ignored {
-            true => Message::answer("204 No Content"),
-            false => error("404 Not Found", "NoSuchKey"),
+        if removed.is_some() || self.conditions == Conditions::Ignored {
+            Message::answer("204 No Content")
+        } else {
+            error("404 Not Found", "NoSuchKey")
         }
     }
 

@@ -1,12 +1,14 @@
 //! As much of HTTP/1.1 as the clients under test speak: one request after the other on a connection,
 //! bodies with a length.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// The largest body that is taken: more than the largest value of a store.
@@ -115,7 +117,9 @@ async fn read_line(reader: &mut BufReader<TcpStream>, line: &mut String) -> io::
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    accepting: JoinHandle<()>,
+    /// The server lives as long as this does.
+    alive: oneshot::Sender<Infallible>,
+    serving: JoinHandle<()>,
 }
 
 impl Server {
@@ -127,27 +131,33 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await;
         let listener = listener.expect("a local port is free");
         let address = listener.local_addr().expect("the listener is bound");
-        let accepting = tokio::spawn(async move {
-            // Its tasks end with it.
+        let (alive, mut dropped) = oneshot::channel();
+        let serving = tokio::spawn(async move {
             let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                let _ = stream.set_nodelay(true);
+            loop {
+                let accepted = tokio::select! {
+                    accepted = listener.accept() => accepted,
+                    _ = &mut dropped => break,
+                };
                 // A client that breaks off is its own business.
-                connections.spawn(serve(BufReader::new(stream)));
+                if let Ok((stream, _)) = accepted {
+                    let _ = stream.set_nodelay(true);
+                    connections.spawn(serve(BufReader::new(stream)));
+                }
             }
+            drop(listener);
+            connections.shutdown().await;
         });
-        Self { address, accepting }
+        Self {
+            address,
+            alive,
+            serving,
+        }
     }
 
     /// Closes everything, and returns when it is closed.
-    pub(crate) async fn stop(mut self) {
-        self.accepting.abort();
-        let _ = (&mut self.accepting).await;
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.accepting.abort();
+    pub(crate) async fn stop(self) {
+        drop(self.alive);
+        let _ = self.serving.await;
     }
 }

@@ -54,6 +54,9 @@ mod list;
 mod outcome;
 mod service;
 
+/// The services' ETags have at most 40 characters or so.
+const ETAG_BYTES_MAX: usize = 256;
+
 /// A store in a bucket.
 pub struct Objects {
     service: Service,
@@ -76,6 +79,8 @@ impl Objects {
     /// | `endpoint=URL` | another address than the service's own; `http://` only if it is named here or in a variable |
     /// | `region=NAME` | S3 only, instead of `AWS_REGION` |
     /// | `if_match=unquoted` | S3 only: ETags without quotes in conditions, as Ceph 16 wants them |
+    ///
+    /// `SSL_CERT_FILE` names the certificates of a private authority.
     pub async fn open(url: &Url) -> Result<Self, Error> {
         // The iterator over the environment cannot move between threads, and this future must.
         let variables: Vec<(String, String)> = std::env::vars_os()
@@ -117,18 +122,24 @@ impl Objects {
         Path::parse(format!("{}{key}", self.prefix)).expect("every key is a path")
     }
 
-    /// The ETag of a version as it goes into a condition.
-    fn condition(&self, version: &Version) -> String {
-        match self.is_quoted {
-            true => format!("\"{}\"", version.tag()),
-            false => version.tag().to_owned(),
+    /// A version as it goes into a condition; `None` if no service could have named it, and so no
+    /// object can have it.
+    fn condition(&self, version: &Version) -> Option<String> {
+        let tag = version.tag();
+        if !is_plain_tag(tag) {
+            return None;
         }
+        Some(if self.is_quoted {
+            format!("\"{tag}\"")
+        } else {
+            tag.to_owned()
+        })
     }
 
     /// Reads an object unless its version is still `known`.
     async fn read(&self, key: &Key, known: Option<&Version>) -> Result<Change, Error> {
         let options = GetOptions {
-            if_none_match: known.map(|version| self.condition(version)),
+            if_none_match: known.and_then(|version| self.condition(version)),
             ..GetOptions::default()
         };
         match witness(self.fetch(&self.path(key), options)).await {
@@ -167,15 +178,16 @@ impl Objects {
     }
 
     /// The version that an answer names. Listings of Azure have bare ETags, everything else has them
-    /// in quotes; versions have them bare.
+    /// in quotes, and a gateway that compresses marks them as weak; versions have them bare.
     fn version(
         &self,
         key: &Key,
         etag: Option<&str>,
         generation: Option<&str>,
     ) -> Result<Version, Error> {
-        let tag = etag.unwrap_or_default().trim_matches('"');
-        if tag.is_empty() {
+        let tag = etag.unwrap_or_default();
+        let tag = tag.strip_prefix("W/").unwrap_or(tag).trim_matches('"');
+        if !is_plain_tag(tag) {
             return Err(Error::refused(
                 format!("reading {key}"),
                 "use a service that sends an ETag with every object",
@@ -195,14 +207,17 @@ impl Objects {
         let Expect::Version(version) = expect else {
             return Ok(PutMode::Create);
         };
+        let condition = self.condition(version);
+        let condition = condition.ok_or_else(|| Error::conflict(key))?;
         if self.service != Service::Gcs {
             return Ok(PutMode::Update(UpdateVersion {
-                e_tag: Some(self.condition(version)),
+                e_tag: Some(condition),
                 version: None,
             }));
         }
         let generation = match version.guard() {
-            Some(generation) => generation.to_owned(),
+            Some(guard) if guard.parse::<u64>().is_ok() => guard.to_owned(),
+            Some(_) => return Err(Error::conflict(key)),
             None => self.generation(key, version).await?,
         };
         Ok(PutMode::Update(UpdateVersion {
@@ -219,18 +234,15 @@ impl Objects {
         };
         let path = self.path(key);
         let (meta, seen) = witness(self.reader.get_opts(&path, options)).await;
-        let Ok(ObjectMeta {
-            e_tag,
-            version: generation,
-            ..
-        }) = meta.map(|result| result.meta)
-        else {
-            return Err(match outcome::says_not_found(&seen) {
-                true => Error::conflict(key),
-                false => outcome::of_read(self.service, format!("writing {key}"), &seen),
-            });
+        let meta = match meta {
+            Ok(result) => result.meta,
+            Err(_) if outcome::says_not_found(&seen) => return Err(Error::conflict(key)),
+            Err(_) => {
+                let doing = format!("writing {key}");
+                return Err(outcome::of_read(self.service, doing, &seen));
+            }
         };
-        let current = self.version(key, e_tag.as_deref(), generation.as_deref())?;
+        let current = self.version(key, meta.e_tag.as_deref(), meta.version.as_deref())?;
         match current.guard() {
             Some(generation) if current == *version => Ok(generation.to_owned()),
             Some(_) => Err(Error::conflict(key)),
@@ -241,6 +253,12 @@ impl Objects {
             )),
         }
     }
+}
+
+/// Whether this can be an ETag: it goes into a header, where it must be one and mean only itself.
+fn is_plain_tag(tag: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"\"*,".contains(&byte);
+    (1..=ETAG_BYTES_MAX).contains(&tag.len()) && tag.bytes().all(is_plain)
 }
 
 /// The age that the answer to a read gives.
@@ -333,6 +351,29 @@ impl fmt::Debug for Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_plain_word_is_taken_for_an_etag() {
+        for tag in [
+            "9b2cf535f27731c974343645a3985328-2",
+            "0x8DCE0B4F",
+            "CJ+/=_.",
+        ] {
+            assert!(is_plain_tag(tag), "{tag}");
+        }
+        for tag in [
+            "",
+            "*",
+            "a\"b",
+            "a, b",
+            "a b",
+            "a\r\nX: y",
+            "ü",
+            &"x".repeat(257),
+        ] {
+            assert!(!is_plain_tag(tag), "{tag:?}");
+        }
+    }
 
     /// A shared access signature is part of every URL, so every error about a request could hold it.
     #[tokio::test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tenure_store::conformance::{Options, Suite};
 use tenure_store::engine::object::Objects;
-use tenure_store::{Error, Expect, Key, Prefix, Store, list_all};
+use tenure_store::{Change, Error, Expect, Key, Prefix, Store, Version, list_all};
 use tenure_testkit::gcs::Gcs;
 
 async fn open(gcs: &Gcs) -> Objects {
@@ -53,6 +53,31 @@ async fn a_version_from_a_listing_is_as_good_as_one_from_a_read() {
     let gone = store.put(&key, "late".into(), &expect).await;
     assert!(matches!(gone, Err(Error::Conflict { .. })), "{gone:?}");
     assert_eq!(gcs.names(), [""; 0]);
+}
+
+/// Versions can be made by anyone, and what is in one goes into a header.
+#[tokio::test]
+async fn a_version_that_no_service_can_have_named_is_a_conflict() {
+    let gcs = Gcs::start("bucket").await;
+    let store = open(&gcs).await;
+    let key = Key::new("a").unwrap();
+    let first = store.put(&key, "1".into(), &Expect::Absent).await.unwrap();
+    for tag in ["", "*", "a\r\nx-goog-if-generation-match: 1", "ü"] {
+        let expect = Expect::Version(Version::new(tag));
+        let put = store.put(&key, "late".into(), &expect).await;
+        assert!(
+            matches!(put, Err(Error::Conflict { .. })),
+            "{tag:?}: {put:?}"
+        );
+        let expect = Expect::Version(Version::with_guard(first.tag(), tag));
+        let put = store.put(&key, "late".into(), &expect).await;
+        assert!(
+            matches!(put, Err(Error::Conflict { .. })),
+            "{tag:?}: {put:?}"
+        );
+        let read = store.get_if_changed(&key, &Version::new(tag)).await;
+        assert!(matches!(read, Ok(Change::Changed(_))), "{tag:?}: {read:?}");
+    }
 }
 
 /// Consoles make folder markers, and people put files anywhere.

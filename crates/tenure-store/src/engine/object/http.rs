@@ -174,9 +174,10 @@ impl HttpService for Wire {
         }
         let host = request.uri().host().unwrap_or_default();
         let for_credentials = CREDENTIAL_HOSTS.contains(&host);
-        let patience = match for_credentials {
-            true => CREDENTIAL_TIMEOUT,
-            false => patience(request.body().content_length() as u64),
+        let patience = if for_credentials {
+            CREDENTIAL_TIMEOUT
+        } else {
+            patience(request.body().content_length() as u64)
         };
         let exchange = async { answer::read(self.client.call(request).await?, kind).await };
         let result = timeout(patience, exchange).await.unwrap_or_else(|_| {
