@@ -8,8 +8,8 @@
 //! refused.
 //!
 //! A change is one statement in its own transaction. Within a process writers take turns; between
-//! processes they wait for each other as long as [`BUSY_WITHIN`], after which the store is unavailable
-//! and nothing was written. An input/output error leaves it open whether a write was applied: its frames
+//! processes they wait for each other for 8 seconds, after which the store is unavailable and nothing was
+//! written. An input/output error leaves it open whether a write was applied: its frames
 //! may be in the log although they were not flushed.
 //!
 //! # Clock
