@@ -10,12 +10,17 @@
 //! began.
 
 use std::future::Future;
+use std::time::Duration;
 
 use sqlx::Row;
 use tenure_core::election::Fence;
 
 use super::{Stale, Token};
 use crate::Leadership;
+
+/// What an idle transaction gets at least: one of a term that is over is to hear so, and not to find its
+/// connection closed.
+const IDLE_MIN: Duration = Duration::from_secs(1);
 
 /// Why a transaction may not go on. Roll it back.
 #[derive(Debug, thiserror::Error)]
@@ -69,9 +74,8 @@ impl Leadership {
     /// ```
     pub async fn fence(&self, connection: &mut impl Fenceable) -> Result<(), FenceError> {
         let key = self.fence_key().as_str();
-        let idle_max = self
-            .check()
-            .map_or(1, |remaining| remaining.as_millis().max(1));
+        let remaining = self.check().unwrap_or_default();
+        let idle_max = remaining.max(IDLE_MIN).as_millis();
         let Some(row) = connection.lock_fence(key, idle_max).await? else {
             return Err(FenceError::Missing {
                 key: key.to_owned(),
