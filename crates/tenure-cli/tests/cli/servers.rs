@@ -58,6 +58,44 @@ fn a_server_that_ignores_conditions_is_found_out() {
     assert!(stderr.contains("hint: do not use this store"), "{stderr}");
 }
 
+#[cfg(feature = "object")]
+#[test]
+fn a_store_that_ignores_if_match_is_named_and_left_clean() {
+    use tenure_testkit::careless_s3::CarelessS3;
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(CarelessS3::start("bucket"));
+    let mut command = tenure(&["store", "check", &server.url(), "--quick", "--json"]);
+    let (code, stdout, stderr) = run(command.envs(CarelessS3::variables()));
+    assert_eq!(code, 1, "{stdout}{stderr}");
+    let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    let checks = report["checks"].as_array().unwrap();
+    let named = |verdict: &str| -> Vec<&str> {
+        let of_verdict = checks.iter().filter(|check| check["verdict"] == verdict);
+        of_verdict
+            .map(|check| check["name"].as_str().unwrap())
+            .collect()
+    };
+    let failed = named("failed");
+    for guarantee in [
+        "create-on-existing",
+        "replace-on-missing",
+        "replace-stale-version",
+        "create-race",
+        "replace-race",
+        "increments",
+    ] {
+        assert!(
+            failed.contains(&guarantee),
+            "{guarantee} is not named: {stdout}"
+        );
+    }
+    // What has nothing to do with conditions is not blamed.
+    assert!(named("passed").contains(&"read-your-write"), "{stdout}");
+    assert!(named("passed").contains(&"values"), "{stdout}");
+    assert_eq!(server.names(), Vec::<String>::new(), "left behind");
+}
+
 #[cfg(feature = "postgres")]
 #[test]
 fn a_server_that_never_answers_can_be_interrupted() {
