@@ -112,26 +112,28 @@ fn blocking(work: impl FnOnce() -> Result<()> + Send + 'static) -> BoxFuture<'st
     Box::pin(async { tokio::task::spawn_blocking(work).await? })
 }
 
-/// One row, changed and committed, with a prepared statement on a connection of its own.
+/// One row of the same bytes, changed and committed, on a connection of its own: one statement, one
+/// message.
 async fn bare_update<D: sqlx::Database>(mut connection: D::Connection) -> Result<Floor>
 where
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
-    for<'q> D::Arguments: sqlx::IntoArguments<D>,
 {
     for statement in [
         "DROP TABLE IF EXISTS tenure_bench",
-        "CREATE TABLE tenure_bench (id INTEGER PRIMARY KEY, n INTEGER NOT NULL)",
-        "INSERT INTO tenure_bench VALUES (1, 0)",
+        "CREATE TABLE tenure_bench (id INTEGER PRIMARY KEY, value TEXT NOT NULL)",
+        "INSERT INTO tenure_bench VALUES (1, '')",
     ] {
         connection.execute(statement).await?;
     }
     let connection = std::sync::Arc::new(tokio::sync::Mutex::new(connection));
-    Ok(Floor::new("one-row UPDATE", move |_, _| {
+    Ok(Floor::new("one-row UPDATE", move |_, value| {
         let connection = connection.clone();
         Box::pin(async move {
+            let digits = std::str::from_utf8(&value)?;
+            let update = format!("UPDATE tenure_bench SET value = '{digits}' WHERE id = 1");
             let mut connection = connection.lock().await;
-            sqlx::query::<D>("UPDATE tenure_bench SET n = n + 1 WHERE id = 1")
-                .execute(&mut *connection)
+            connection
+                .execute(sqlx::raw_sql(sqlx::AssertSqlSafe(update)))
                 .await?;
             Ok(())
         })
