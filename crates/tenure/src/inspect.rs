@@ -1,6 +1,7 @@
 //! What the store says about a namespace, and what anyone may ask of a leader, without taking part.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_core::election::{Fence, Lease, LeaseState, Request, RequestKind, Writer};
@@ -9,8 +10,8 @@ use tenure_core::session::{Holder, Record, State};
 use tenure_core::{ElectionName, Incarnation, Namespace, NodeId, RecordError};
 use tenure_store::{Expect, Key, Object, Store, Version, list_all};
 
-use crate::Error;
 use crate::keys::Keys;
+use crate::{Error, Follower};
 
 /// How often a request is written again because the lease has changed meanwhile.
 const ATTEMPTS_MAX: usize = 10;
@@ -76,6 +77,14 @@ impl Namespaced {
             fence,
             candidates,
         })
+    }
+
+    /// Follows an election as a reader: writes nothing, and is no candidate. Where the store has no hints
+    /// it looks every `poll`.
+    #[must_use]
+    pub fn follow(&self, election: &ElectionName, poll: Duration) -> Follower {
+        let hints = self.store.watch(&self.keys.elections());
+        Follower::new(self.store.clone(), self.keys.lease(election), hints, poll)
     }
 
     /// All sessions, also those that have ended and were not cleaned up yet.

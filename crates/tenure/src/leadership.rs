@@ -9,7 +9,7 @@ use tenure_core::election::Term;
 use tenure_core::election::machine::EndReason;
 use tenure_core::{ElectionName, Lineage, Moment};
 use tenure_store::Key;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
@@ -35,6 +35,8 @@ pub(crate) struct TermState {
     fence_key: Key,
     /// The end of trust, in nanoseconds since the clock's origin: read at every check, without a lock.
     trusted_until: AtomicU64,
+    /// Told whenever the end of trust has moved.
+    moved: Notify,
     /// Cancelled when the work is to stop in its own time.
     stop: CancellationToken,
     /// Cancelled when the term is over and the work is aborted.
@@ -107,6 +109,34 @@ impl Leadership {
         Ok(remaining)
     }
 
+    /// When trust ends, unless a heartbeat is confirmed before: on this host's clock that counts suspend
+    /// (`CLOCK_BOOTTIME`), so that another process of the host can hold to it. Right only until
+    /// [`ended`](Leadership::ended).
+    #[must_use]
+    pub fn deadline(&self) -> Moment {
+        self.term.trusted_until()
+    }
+
+    /// Waits until the deadline is another than `known`, and returns it. A cancelled wait loses nothing.
+    pub async fn deadline_after(&self, known: Moment) -> Moment {
+        loop {
+            let mut moved = std::pin::pin!(self.term.moved.notified());
+            // Registered before the look, so that no move falls in between.
+            moved.as_mut().enable();
+            let deadline = self.deadline();
+            if deadline != known {
+                return deadline;
+            }
+            moved.await;
+        }
+    }
+
+    /// Cancelled when the term is over: whatever still works is to be aborted at once.
+    #[must_use]
+    pub fn ended(&self) -> CancellationToken {
+        self.term.over.clone()
+    }
+
     /// Cancelled when the work is to stop: leadership is being given up, or trust is running out. The
     /// term goes on until the work has stopped or trust ends.
     #[must_use]
@@ -128,6 +158,13 @@ impl Leadership {
             () = self.term.over.cancelled() => Err(self.term.stopped()),
             value = work => Ok(value),
         }
+    }
+
+    /// Says that work has begun which is no future, such as another process: leadership is not released
+    /// before the answer is dropped. The caller ends the work itself when
+    /// [`stopping`](Leadership::stopping) says so, and before the [`deadline`](Leadership::deadline).
+    pub fn begin_work(&self) -> Result<Working, Stopped> {
+        self.term.begin_work()
     }
 
     /// Gives leadership up: the work is told to stop, and the lease is vacated when it has.
@@ -202,6 +239,7 @@ impl TermState {
             lineage,
             fence_key,
             trusted_until: AtomicU64::new(nanoseconds(trusted_until)),
+            moved: Notify::new(),
             stop: CancellationToken::new(),
             over: CancellationToken::new(),
             work: Mutex::default(),
@@ -213,6 +251,7 @@ impl TermState {
     pub(crate) fn trust_until(&self, until: Moment) {
         self.trusted_until
             .store(nanoseconds(until), Ordering::Release);
+        self.moved.notify_waiters();
     }
 
     fn trusted_until(&self) -> Moment {
@@ -256,14 +295,14 @@ impl TermState {
         *lock(&self.watchdog) = None;
     }
 
-    fn begin_work(self: &Arc<Self>) -> Result<Running, Stopped> {
+    fn begin_work(self: &Arc<Self>) -> Result<Working, Stopped> {
         let mut work = lock(&self.work);
         if work.told_to_stop || !self.is_trusted() {
             drop(work);
             return Err(self.stopped());
         }
         work.running += 1;
-        Ok(Running { term: self.clone() })
+        Ok(Working { term: self.clone() })
     }
 
     fn report_if_idle(&self) {
@@ -290,11 +329,13 @@ impl TermState {
 }
 
 /// Counts a piece of work for as long as it lives, also if it panics or its future is dropped.
-struct Running {
+#[derive(Debug)]
+#[must_use = "the work counts as ended as soon as this is dropped"]
+pub struct Working {
     term: Arc<TermState>,
 }
 
-impl Drop for Running {
+impl Drop for Working {
     fn drop(&mut self) {
         lock(&self.term.work).running -= 1;
         self.term.report_if_idle();

@@ -29,6 +29,7 @@ mod driver;
 mod election;
 mod error;
 mod fence;
+mod follow;
 mod inspect;
 mod keys;
 mod leadership;
@@ -42,9 +43,10 @@ pub use error::Error;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub use fence::transaction::{FenceError, Fenceable};
 pub use fence::{Receiver, Stale, Token, TokenError};
+pub use follow::{Follower, Seen};
 pub use inspect::{Candidate, Namespaced, Status};
-pub use leadership::{Leadership, Stopped, Watchdog};
-pub use node::{Node, NodeOptions};
+pub use leadership::{Leadership, Stopped, Watchdog, Working};
+pub use node::{Node, NodeOptions, host_name};
 pub use one_shot::{OneShot, Outcome};
 
 pub use tenure_core as core;

@@ -318,7 +318,8 @@ impl Thread {
 }
 
 /// The host's name as a node id, with what a name may not contain replaced.
-fn host_name() -> NodeId {
+#[must_use]
+pub fn host_name() -> NodeId {
     let name = rustix::system::uname()
         .nodename()
         .to_string_lossy()

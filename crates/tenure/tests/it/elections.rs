@@ -8,7 +8,8 @@ use tenure::core::election::Term;
 use tenure::core::election::machine::EndReason;
 use tenure::core::session::Config;
 use tenure::store::engine::memory::Memory;
-use tenure::{Error, Node, NodeOptions, Transition};
+use tenure::store::{Expect, Store};
+use tenure::{Error, Node, NodeOptions, Seen, Transition};
 use tokio::time::timeout;
 
 use crate::support::{PATIENCE, elected};
@@ -166,4 +167,63 @@ async fn a_blocked_application_keeps_leadership_unless_a_watchdog_is_set() {
     drop(watchdog);
     assert_eq!(elected(&other).await.term(), Term(2));
     assert!(leadership.check().is_err());
+}
+
+#[tokio::test]
+async fn the_deadline_moves_with_every_heartbeat_and_work_holds_the_lease() {
+    let store = Arc::new(Memory::new());
+    let ttl = Duration::from_secs(3);
+    let (a, b) = (node(&store, "a", ttl).await, node(&store, "b", ttl).await);
+    let election_a = a.join("e").await.unwrap();
+    let leadership = elected(&election_a).await;
+    let election_b = b.join("e").await.unwrap();
+
+    let first = leadership.deadline();
+    let second = timeout(PATIENCE, leadership.deadline_after(first))
+        .await
+        .expect("no heartbeat moved the deadline");
+    assert!(first < second);
+
+    let working = leadership.begin_work().unwrap();
+    leadership.resign();
+    leadership.stopping().cancelled().await;
+    // Told to stop, but not stopped: heartbeats go on, and nobody else leads.
+    timeout(PATIENCE, leadership.deadline_after(leadership.deadline()))
+        .await
+        .unwrap();
+    assert!(!election_b.is_leader() && !leadership.ended().is_cancelled());
+    assert!(leadership.begin_work().is_err());
+    drop(working);
+    leadership.ended().cancelled().await;
+    assert_eq!(elected(&election_b).await.term(), Term(2));
+}
+
+#[tokio::test]
+async fn a_follower_sees_every_state_and_writes_nothing() {
+    let store = Arc::new(Memory::new());
+    let a = node(&store, "a", PATIENCE).await;
+    let e = tenure::core::ElectionName::new("e").unwrap();
+    let mut follower = a.view().follow(&e, PATIENCE);
+    assert!(matches!(follower.next().await.unwrap(), Seen::Missing));
+    let election = a.join("e").await.unwrap();
+    let Seen::Lease(lease) = follower.next().await.unwrap() else {
+        panic!("no lease");
+    };
+    assert_eq!((lease.term, lease.holder().is_some()), (Term(1), true));
+    elected(&election).await;
+    election.resign();
+    let Seen::Lease(lease) = follower.next().await.unwrap() else {
+        panic!("no lease");
+    };
+    assert_eq!((lease.holder(), lease.history.len()), (None, 1));
+    let key = tenure::store::Key::new("test/elections/e").unwrap();
+    let object = store.get(&key).await.unwrap().unwrap();
+    let expect = Expect::Version(object.version);
+    store.put(&key, "{".into(), &expect).await.unwrap();
+    assert!(matches!(
+        follower.next().await.unwrap(),
+        Seen::Unreadable(_)
+    ));
+    store.delete(&key).await.unwrap();
+    assert!(matches!(follower.next().await.unwrap(), Seen::Missing));
 }
