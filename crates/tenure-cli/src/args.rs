@@ -7,7 +7,13 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{EXIT_BROKEN, output};
 
-/// Where `serve` keeps its state unless told otherwise.
+mod elections;
+
+pub(crate) use elections::{
+    Elect, Exec, Guard, History, InElection, InNamespace, Resign, Run, Status, Transfer, Watch,
+};
+
+/// Where everything is kept unless told otherwise.
 const STORE_DEFAULT: &str = "file:./tenure-data";
 
 const STORES: &str = "\
@@ -23,12 +29,13 @@ Stores:
 
 const TENURE_AFTER: &str = "\
 Examples:
-  tenure store check memory:
+  tenure run --store s3://my-bucket/tenure -- ./reports   run it on one host at a time
+  tenure status
   tenure store check s3://my-bucket/tenure
-  tenure serve --help
 
 Environment:
-  TENURE_STORE    the store, where none is named
+  TENURE_STORE, TENURE_NAMESPACE, TENURE_ELECTION, TENURE_NODE
+                  what is meant where --store, --namespace, --election or --node is not given
   TENURE_LOG      what to log on stderr: error, warn (default), info, debug, trace
   NO_COLOR        if set, no colours
 
@@ -76,6 +83,24 @@ struct Cli {
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a program only while this node leads
+    Run(Run),
+    /// Hold a one-shot election: does this node lead?
+    Elect(Elect),
+    /// Show who leads and who stands
+    Status(Status),
+    /// Print every transition of an election
+    Watch(Watch),
+    /// Ask the leader to let someone else lead
+    Resign(Resign),
+    /// Ask the leader to hand over to a candidate
+    Transfer(Transfer),
+    /// Show the past terms of an election
+    History(History),
+    #[command(name = "__guard", hide = true)]
+    Guard(Guard),
+    #[command(name = "__exec", hide = true)]
+    Exec(Exec),
     /// Try out the store that a node would use (the broker itself is not in this version yet)
     Serve(Serve),
     /// Look at a store

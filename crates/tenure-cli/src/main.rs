@@ -13,8 +13,12 @@ mod args;
 mod commands;
 mod output;
 mod signals;
+mod times;
 
 use args::{Command, StoreCommand};
+
+/// The answer is no.
+const EXIT_NO: u8 = 1;
 
 /// The question could not be answered.
 const EXIT_BROKEN: u8 = 2;
@@ -31,6 +35,12 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
+    // Parts of `run` that are to stay small, and whose stderr belongs to the program.
+    match &command {
+        Command::Guard(arguments) => return commands::guard::run(arguments),
+        Command::Exec(arguments) => return commands::exec::run(arguments),
+        _ => {}
+    }
     start_log()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -38,6 +48,14 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         .context("cannot start the threads that do the work")?;
     let code = runtime.block_on(async {
         match command {
+            Command::Run(options) => commands::run::run(options).await,
+            Command::Elect(options) => commands::elect::run(options).await,
+            Command::Status(options) => commands::status::run(options).await,
+            Command::Watch(options) => commands::watch::run(options).await,
+            Command::Resign(options) => commands::resign::run(options).await,
+            Command::Transfer(options) => commands::transfer::run(options).await,
+            Command::History(options) => commands::history::run(options).await,
+            Command::Guard(_) | Command::Exec(_) => unreachable!("handled above"),
             Command::Serve(options) => commands::serve::run(options).await,
             Command::Store(StoreCommand::Check(options)) => {
                 commands::store_check::run(options).await

@@ -34,6 +34,11 @@ impl Data {
             .err();
     }
 
+    /// Whether there is no use in writing more: the reader has gone, or nothing arrives.
+    pub(crate) fn is_over(&self) -> bool {
+        self.failed.is_some()
+    }
+
     /// Whether all of it arrived, or as much as the reader wanted.
     pub(crate) fn finish(self) -> io::Result<()> {
         match self.failed {
@@ -148,6 +153,22 @@ pub(crate) fn raw_to_stderr(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
+/// Rows as columns, two blanks apart; the last column is as long as it likes.
+pub(crate) fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; COLUMNS] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            line += &format!("{cell:width$}  ");
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
 /// Text from elsewhere on one line, with nothing in it that a terminal would act on.
 pub(crate) fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
@@ -227,6 +248,13 @@ mod tests {
              caused by: no such bucket\n\
              hint: create it\n"
         );
+    }
+
+    #[test]
+    fn columns_line_up_and_lines_end_with_a_word() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned);
+        let rows = [row(["a", "node", "x"]), row(["long", "é", ""])];
+        assert_eq!(table(&rows), "a     node  x\nlong  é\n");
     }
 
     #[test]

@@ -6,11 +6,8 @@ use serde::Serialize;
 use tenure_store::Description;
 use tenure_store::conformance::{Check, Options, Report, Verdict};
 
-use crate::EXIT_BROKEN;
 use crate::output::{Paint, Style, printable};
-
-/// A guarantee is broken.
-const EXIT_NO: u8 = 1;
+use crate::{EXIT_BROKEN, EXIT_NO};
 
 /// As wide as the longest verdict and two blanks.
 const INDENT: usize = 13;

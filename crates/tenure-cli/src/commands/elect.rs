@@ -1,0 +1,98 @@
+//! `tenure elect`: one call, one answer, for scripts and cron jobs that have no process to keep alive.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Serialize;
+use tenure::core::NodeId;
+use tenure::{OneShot, Outcome};
+
+use crate::args::Elect;
+use crate::output::Data;
+use crate::{EXIT_NO, times};
+
+pub(crate) async fn run(arguments: Elect) -> anyhow::Result<ExitCode> {
+    super::interruptible(elect(arguments)).await
+}
+
+async fn elect(arguments: Elect) -> anyhow::Result<ExitCode> {
+    let node = super::node(arguments.node.node)?;
+    // Before the store is opened: what is wrong with the times is told first.
+    tenure::core::session::Config::for_ttl(arguments.ttl).check()?;
+    let opened = super::open(&arguments.place).await?;
+    let elections = OneShot::new(opened.store, &arguments.place.namespace, arguments.ttl)?;
+    let mut data = Data::new();
+    if arguments.release {
+        elections.unregister_candidate(&node).await?;
+        data.write(&match arguments.json {
+            true => json(&Released { released: &node })?,
+            false => format!("{node} is no candidate any more\n"),
+        });
+        data.finish().context("cannot write the answer")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let outcome = elections.elect(&node).await?;
+    data.write(&match arguments.json {
+        true => json(&Document::of(&outcome, &node))?,
+        false => text(&outcome, &node),
+    });
+    data.finish().context("cannot write the answer")?;
+    Ok(match outcome.is_leader() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(EXIT_NO),
+    })
+}
+
+fn text(outcome: &Outcome, node: &NodeId) -> String {
+    match (&outcome.token, &outcome.leader) {
+        (Some(token), _) => format!(
+            "leader     {node}, this node\nterm       {}\ntoken      {token}\nvalid for  {}\n",
+            token.term,
+            times::duration(outcome.valid_for)
+        ),
+        (None, Some(leader)) => format!("leader     {}\nterm       {}\n", leader.node, leader.term),
+        (None, None) => "leader     nobody yet\n".to_owned(),
+    }
+}
+
+fn json(document: &impl Serialize) -> serde_json::Result<String> {
+    Ok(serde_json::to_string_pretty(document)? + "\n")
+}
+
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    node: &'a NodeId,
+    is_leader: bool,
+    leader: Option<&'a NodeId>,
+    term: Option<u64>,
+    token: Option<String>,
+    valid_for_ms: u128,
+}
+
+#[derive(Debug, Serialize)]
+struct Released<'a> {
+    released: &'a NodeId,
+}
+
+impl<'a> Document<'a> {
+    fn of(outcome: &'a Outcome, node: &'a NodeId) -> Self {
+        let term = match (&outcome.token, &outcome.leader) {
+            (Some(token), _) => Some(token.term),
+            (None, leader) => leader.as_ref().map(|leader| leader.term),
+        };
+        let leader = outcome.leader.as_ref().map(|leader| &leader.node);
+        Self {
+            node,
+            is_leader: outcome.is_leader(),
+            leader: if outcome.is_leader() {
+                Some(node)
+            } else {
+                leader
+            },
+            term: term.map(|term| term.0),
+            token: outcome.token.map(|token| token.to_string()),
+            valid_for_ms: outcome.valid_for.max(Duration::ZERO).as_millis(),
+        }
+    }
+}

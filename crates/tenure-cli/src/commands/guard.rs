@@ -1,0 +1,347 @@
+//! `tenure __guard`: stands between `tenure run` and its program, so that the program cannot outlive trust.
+//!
+//! # What is guaranteed
+//!
+//! The program and everything that descends from it are killed at the moment that `tenure run` was last
+//! trusted until, whatever has become of `tenure run` by then: dead, stopped, or too busy. Killed means
+//! the program's whole process group, and then every descendant that has left the group or the session:
+//! the guard is the reaper of orphans below it, so none of them gets away. Only when nothing is left does
+//! it report the end.
+//!
+//! # What is assumed
+//!
+//! - The guard itself runs. If it is killed, the kernel kills the program with it, and `tenure run` the
+//!   rest of the group; if it is stopped, `tenure run` kills it. Only where both are killed or stopped at
+//!   one moment do descendants other than the program itself live on.
+//! - What the program has others start for it (cron, systemd, a container engine, another host) does not
+//!   descend from it.
+//! - A whole machine that is paused pauses the guard too. The fencing token is for that.
+//!
+//! # How
+//!
+//! One thread, no runtime: `poll` on the socket to `tenure run`, on the program's end, and on a timer that
+//! counts suspend. Orders and reports are lines of text, see [`message`].
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, set_child_subreaper};
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+    timerfd_create, timerfd_settime,
+};
+use tenure::core::Moment;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::Guard as Arguments;
+use crate::output::Hinted;
+
+mod family;
+pub(crate) mod message;
+
+use message::{Order, Report, Status, Until, Why};
+
+/// The path of this very program, also after the file was replaced by a newer one.
+pub(crate) const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// How many bytes of orders may wait. They are short; more than this is not from `tenure run`.
+const ORDERS_BYTES_MAX: usize = 64 * 1024;
+
+pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let control = control()?;
+    let _listening = outlive_signals()?;
+    set_child_subreaper(Some(rustix::process::getpid()))
+        .context("cannot become the reaper of orphans")?;
+    let mut guard = Guard::new(control, Duration::from_millis(arguments.kill_after_ms))?;
+    let (status, why) = guard.run(&arguments.command)?;
+    guard.report(&Report::Ended { status, why });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The socket to `tenure run`, which is where the standard input would be.
+fn control() -> Result<UnixStream, Hinted> {
+    let misused = |_| {
+        Hinted::new(
+            "__guard is a part of `tenure run`, which starts it by itself",
+            "see `tenure run --help`",
+        )
+    };
+    let stdin = io::stdin();
+    let kind = rustix::fs::fstat(stdin.as_fd()).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    match kind {
+        Ok(FileType::Socket) => {}
+        _ => return Err(misused(Errno::NOTSOCK)),
+    }
+    let control = stdin.as_fd().try_clone_to_owned();
+    Ok(UnixStream::from(control.map_err(|_| misused(Errno::BADF))?))
+}
+
+/// Signals to everything of a service, as when a service manager stops it, are for `tenure run` to act on:
+/// a guard that they end could guard no longer. Handlers, unlike ignored signals, are not handed down to
+/// the program. SIGCHLD is in the list so that it interrupts `poll`.
+fn outlive_signals() -> anyhow::Result<tokio::runtime::Runtime> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot listen for signals")?;
+    let _entered = runtime.enter();
+    for kind in [
+        SignalKind::terminate(),
+        SignalKind::interrupt(),
+        SignalKind::hangup(),
+        SignalKind::quit(),
+        SignalKind::user_defined1(),
+        SignalKind::user_defined2(),
+        SignalKind::child(),
+    ] {
+        // The handler stays when the listener goes.
+        drop(signal(kind).context("cannot listen for signals")?);
+    }
+    drop(_entered);
+    Ok(runtime)
+}
+
+struct Guard {
+    control: UnixStream,
+    /// Bytes of an order that has not arrived in full.
+    partial: Vec<u8>,
+    timer: OwnedFd,
+    /// How long a program that was told to stop gets, if trust lasts.
+    kill_after: Duration,
+    until: Until,
+    /// When the program was told to stop.
+    told_at: Option<Moment>,
+    why: Why,
+}
+
+/// What `tenure run` wants, all together.
+#[derive(Default)]
+struct Orders {
+    given: Vec<Order>,
+    /// There is nobody left to give any.
+    closed: bool,
+}
+
+impl Guard {
+    fn new(control: UnixStream, kill_after: Duration) -> anyhow::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer =
+            timerfd_create(TimerfdClockId::Boottime, flags).context("cannot make a timer")?;
+        control
+            .set_nonblocking(true)
+            .context("cannot use the socket to `tenure run`")?;
+        Ok(Self {
+            control,
+            partial: Vec::new(),
+            timer,
+            kill_after,
+            until: Until::default(),
+            told_at: None,
+            why: Why::Itself,
+        })
+    }
+
+    /// Runs the program and guards it to its end.
+    fn run(&mut self, command: &[OsString]) -> anyhow::Result<(Status, Why)> {
+        if !self.may_start()? {
+            return Ok((Status::Killed(Signal::KILL.as_raw()), Why::Late));
+        }
+        let program = start(command)?;
+        self.report(&Report::Started(program.as_raw_nonzero().get()));
+        let watched = self.watch(program);
+        // Whatever happened, and if this very program has a mistake in it: nothing is left running.
+        let status = family::end_all(program)?;
+        watched?;
+        Ok((status, self.why))
+    }
+
+    /// Waits for the first order, which says until when.
+    fn may_start(&mut self) -> anyhow::Result<bool> {
+        loop {
+            poll(&mut [PollFd::new(&self.control, PollFlags::IN)], None)
+                .or_else(interrupted)
+                .context("cannot wait for orders")?;
+            let orders = self.orders()?;
+            if orders.closed {
+                return Ok(false);
+            }
+            for order in orders.given {
+                match order {
+                    Order::Until(until) => return Ok(now() < until.tell_at && self.extend(until)),
+                    Order::Stop(_) | Order::Pass(_) | Order::Kill => return Ok(false),
+                }
+            }
+        }
+    }
+
+    fn extend(&mut self, until: Until) -> bool {
+        self.until = until;
+        true
+    }
+
+    /// Returns when the program has ended or is to be killed.
+    fn watch(&mut self, program: Pid) -> anyhow::Result<()> {
+        let ended = pidfd_open(program, PidfdFlags::empty()).context("cannot watch the program")?;
+        loop {
+            self.set_timer()?;
+            let mut files = [
+                PollFd::new(&self.control, PollFlags::IN),
+                PollFd::new(&ended, PollFlags::IN),
+                PollFd::new(&self.timer, PollFlags::IN),
+            ];
+            poll(&mut files, None)
+                .or_else(interrupted)
+                .context("cannot wait for the program")?;
+            let has_ended = !files[1].revents().is_empty();
+            if has_ended {
+                return Ok(());
+            }
+            family::reap_orphans(program);
+            // Orders before the clock: the one that extends trust may have waited while this process was
+            // stopped.
+            let orders = self.orders()?;
+            for order in orders.given {
+                if !self.obey(order, program) {
+                    return Ok(());
+                }
+            }
+            if orders.closed {
+                self.why = Why::Late;
+                return Ok(());
+            }
+            let now = now();
+            if now >= self.kill_at() {
+                if self.told_at.is_none() {
+                    self.why = Why::Late;
+                }
+                return Ok(());
+            }
+            if now >= self.until.tell_at && self.told_at.is_none() {
+                self.why = Why::Late;
+                self.tell(program, Signal::TERM);
+            }
+        }
+    }
+
+    /// Whether the program goes on.
+    fn obey(&mut self, order: Order, program: Pid) -> bool {
+        match order {
+            Order::Until(until) => self.extend(until),
+            Order::Stop(signal) => {
+                if self.told_at.is_none() {
+                    self.why = Why::Told;
+                    self.tell(program, signal);
+                }
+                true
+            }
+            Order::Pass(signal) => {
+                // It may have ended just now.
+                let _ = kill_process(program, signal);
+                true
+            }
+            Order::Kill => {
+                self.why = Why::Told;
+                false
+            }
+        }
+    }
+
+    fn tell(&mut self, program: Pid, signal: Signal) {
+        self.told_at = Some(now());
+        family::tell_group(program, signal);
+    }
+
+    fn kill_at(&self) -> Moment {
+        let told = self.told_at.map(|told_at| told_at + self.kill_after);
+        told.map_or(self.until.kill_at, |at| at.min(self.until.kill_at))
+    }
+
+    fn set_timer(&self) -> anyhow::Result<()> {
+        let next = match self.told_at {
+            None => self.kill_at().min(self.until.tell_at),
+            Some(_) => self.kill_at(),
+        };
+        let next = next.since_origin();
+        let once = Itimerspec {
+            it_interval: Timespec::default(),
+            it_value: Timespec {
+                tv_sec: i64::try_from(next.as_secs()).unwrap_or(i64::MAX),
+                // A time of zero would turn the timer off.
+                tv_nsec: i64::from(next.subsec_nanos()).max(1),
+            },
+        };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once)
+            .context("cannot set the timer")?;
+        Ok(())
+    }
+
+    /// All orders that have arrived. Never waits.
+    fn orders(&mut self) -> anyhow::Result<Orders> {
+        let mut orders = Orders::default();
+        let mut bytes = [0; 1024];
+        while !orders.closed && self.partial.len() < ORDERS_BYTES_MAX {
+            match self.control.read(&mut bytes) {
+                Ok(0) => orders.closed = true,
+                Ok(count) => self.partial.extend_from_slice(&bytes[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // A socket that was reset: the other end is gone.
+                Err(_) => orders.closed = true,
+            }
+        }
+        while let Some(end) = self.partial.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = self.partial.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line[..end]).into_owned();
+            let order = Order::parse(&line)
+                .with_context(|| format!("{line:?} is no order that this guard knows"))?;
+            orders.given.push(order);
+        }
+        Ok(orders)
+    }
+
+    /// Nobody may be left to hear it.
+    fn report(&self, report: &Report) {
+        let _ = (&self.control).write_all(format!("{report}\n").as_bytes());
+    }
+}
+
+/// Starts the program in a process group of its own. It goes through this binary once more, which asks the
+/// kernel to kill it if the guard dies; only the process itself can ask for that.
+fn start(command: &[OsString]) -> anyhow::Result<Pid> {
+    let child = Command::new(THIS_PROGRAM)
+        .arg0("tenure")
+        .arg("__exec")
+        .arg(rustix::process::getpid().to_string())
+        .arg("--")
+        .args(command)
+        .stdin(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .context("cannot start the program")?;
+    Ok(Pid::from_child(&child))
+}
+
+/// The clock that deadlines are told in: monotonic, and counting suspend.
+fn now() -> Moment {
+    let time = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or_default();
+    Moment::from_origin(Duration::new(seconds, nanoseconds))
+}
+
+/// A signal is a reason to look around, no failure.
+fn interrupted(error: Errno) -> Result<usize, Errno> {
+    match error {
+        Errno::INTR => Ok(0),
+        error => Err(error),
+    }
+}

@@ -1,0 +1,158 @@
+//! What `resign` and `transfer` have in common: a request in the lease, and the wait for its effect.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Serialize;
+use tenure::core::NodeId;
+use tenure::core::election::{Lease, Term};
+use tenure::{Error, Follower, Namespaced, Seen};
+use tokio::time::timeout;
+
+use super::Place;
+use crate::output::{self, Data};
+use crate::{EXIT_NO, times};
+
+/// How often to look at the lease on stores without hints.
+const POLL: Duration = Duration::from_millis(500);
+
+pub(super) struct Request {
+    pub(super) place: Place,
+    /// Who asks.
+    pub(super) by: NodeId,
+    /// Who is to lead; anybody else, if nobody is named.
+    pub(super) to: Option<NodeId>,
+    /// How long to wait for it.
+    pub(super) wait: Duration,
+    pub(super) json: bool,
+}
+
+/// The lease after the request.
+#[derive(Debug, Serialize)]
+struct Now<'a> {
+    election: &'a str,
+    /// `done`, `asked` (nobody waited for it) or `not_yet`.
+    outcome: &'a str,
+    leader: Option<NodeId>,
+    term: u64,
+}
+
+impl Request {
+    /// Asks, and waits until it has happened. An answer of no has been told when this returns.
+    pub(super) async fn make(self) -> anyhow::Result<ExitCode> {
+        let store = tenure_store::open(&self.place.store).await?;
+        let view = Namespaced::new(store, self.place.namespace.clone());
+        let mut follower = view.follow(&self.place.election, POLL);
+        let before = match follower.next().await? {
+            Seen::Lease(lease) => lease,
+            Seen::Missing => return self.refuse(&self.nobody_leads()),
+            Seen::Unreadable(error) => return Err(error).context("the lease cannot be read"),
+        };
+        if self.is_done(&before, None) {
+            return self.tell("done", &before);
+        }
+        let asked = match &self.to {
+            None => view.request_resign(&self.place.election, &self.by).await,
+            Some(to) => {
+                view.request_transfer(&self.place.election, to, &self.by)
+                    .await
+            }
+        };
+        match asked {
+            Ok(()) => {}
+            Err(error @ (Error::NoLeader { .. } | Error::NotACandidate { .. })) => {
+                return self.refuse(&error);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if self.wait.is_zero() {
+            return self.tell("asked", &before);
+        }
+        let mut last = before.clone();
+        let waited = self.until_done(&mut follower, &before, &mut last);
+        match timeout(self.wait, waited).await {
+            Ok(done) => {
+                done?;
+                self.tell("done", &last)
+            }
+            // It has resigned; nobody has come forward.
+            Err(_) if self.to.is_none() && last.holder().is_none() => self.tell("done", &last),
+            Err(_) => self.tell("not_yet", &last),
+        }
+    }
+
+    async fn until_done(
+        &self,
+        follower: &mut Follower,
+        before: &Lease,
+        last: &mut Lease,
+    ) -> anyhow::Result<()> {
+        loop {
+            if let Seen::Lease(lease) = follower.next().await? {
+                *last = *lease;
+                if self.is_done(last, Some(before.term)) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Whether the lease is as it was asked for: led by the one who was named, or in another term.
+    fn is_done(&self, lease: &Lease, asked_in: Option<Term>) -> bool {
+        match (&self.to, lease.holder()) {
+            (_, None) => false,
+            (Some(to), Some(holder)) => holder.node == *to,
+            (None, Some(_)) => asked_in.is_some_and(|term| lease.term > term),
+        }
+    }
+
+    fn nobody_leads(&self) -> Error {
+        Error::NoLeader {
+            election: self.place.election.clone(),
+        }
+    }
+
+    /// A clear no, unlike an error that leaves it open.
+    fn refuse(&self, error: &Error) -> anyhow::Result<ExitCode> {
+        output::error(&anyhow::anyhow!("{error}"));
+        if let Error::NoLeader { .. } = error {
+            output::hint("`tenure status` shows who stands in the election");
+        }
+        Ok(ExitCode::from(EXIT_NO))
+    }
+
+    fn tell(&self, outcome: &str, lease: &Lease) -> anyhow::Result<ExitCode> {
+        let (election, term) = (&self.place.election, lease.term);
+        let leader = lease.holder().map(|holder| &holder.node);
+        let text = match (leader, outcome) {
+            (Some(leader), "asked") => match &self.to {
+                None => format!("{leader} was asked to resign\n"),
+                Some(to) => format!("{leader} was asked to hand over to {to}\n"),
+            },
+            (Some(leader), _) => format!("{leader} leads {election}, term {term}\n"),
+            (None, _) => format!("nobody leads {election}, term {term} has ended\n"),
+        };
+        let mut data = Data::new();
+        data.write(&match self.json {
+            false => text,
+            true => {
+                let now = Now {
+                    election: election.as_str(),
+                    outcome,
+                    leader: leader.cloned(),
+                    term: term.0,
+                };
+                serde_json::to_string_pretty(&now)? + "\n"
+            }
+        });
+        data.finish().context("cannot write the answer")?;
+        if outcome != "not_yet" {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let waited = times::duration(self.wait);
+        output::warning(&format!("it has not happened within {waited}"));
+        output::hint("the request stays in the lease: the leader may still be stopping its work");
+        Ok(ExitCode::from(EXIT_NO))
+    }
+}

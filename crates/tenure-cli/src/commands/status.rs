@@ -1,0 +1,322 @@
+//! `tenure status`: who leads, who would like to, and what was before. Reads only.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde::Serialize;
+use tenure::core::ElectionName;
+use tenure::core::election::{Lease, LeaseState, RequestKind};
+use tenure::{Candidate, Status};
+
+use super::history::{Line, lines};
+use crate::args::Status as Arguments;
+use crate::output::{self, Data, printable, table};
+use crate::{EXIT_NO, times};
+
+/// How many terms to show; `tenure history` has the rest.
+const TERMS_SHOWN_MAX: usize = 3;
+
+pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    super::interruptible(status(arguments)).await
+}
+
+async fn status(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let named = arguments.election.map(ElectionName::new).transpose()?;
+    let opened = super::open(&arguments.place).await?;
+    let names = match named {
+        Some(name) => vec![name],
+        None => opened.view.elections().await?,
+    };
+    let mut elections = Vec::new();
+    for name in names {
+        let status = opened.view.status(&name).await?;
+        elections.push((name, status));
+    }
+    let namespace = &arguments.place.namespace;
+    if elections.is_empty() {
+        output::note(&format!(
+            "there is no election in the namespace {namespace}"
+        ));
+    }
+    let mut data = Data::new();
+    data.write(&match arguments.json {
+        true => json(namespace, &elections)?,
+        false => texts(&elections),
+    });
+    data.finish().context("cannot write the status")?;
+    let all_led = elections.iter().all(|(_, status)| live_leader(status));
+    Ok(match all_led && !elections.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(EXIT_NO),
+    })
+}
+
+/// Whether somebody leads who has been heard of in time.
+fn live_leader(status: &Status) -> bool {
+    let holder = status.leader().map(|holder| holder.incarnation);
+    let mut candidates = status.candidates.iter();
+    holder.is_some() && candidates.any(|candidate| Some(candidate.holder.incarnation) == holder)
+}
+
+fn texts(elections: &[(ElectionName, Status)]) -> String {
+    let texts: Vec<String> = elections
+        .iter()
+        .map(|(name, status)| text(name, status))
+        .collect();
+    texts.join("\n")
+}
+
+fn text(name: &ElectionName, status: &Status) -> String {
+    let mut rows = vec![["election".to_owned(), name.to_string()]];
+    let mut row = |name: &str, value: String| rows.push([name.to_owned(), value]);
+    row("leader", leader(status));
+    if let Some(lease) = &status.lease {
+        if let LeaseState::Held { since, .. } = lease.state {
+            row(
+                "since",
+                format!("{}, {}", times::rfc3339(since), times::age(since)),
+            );
+        }
+        if let Some(request) = request(lease) {
+            row("request", request);
+        }
+    }
+    let mut heading = "candidates";
+    if status.candidates.is_empty() {
+        row(heading, "none".to_owned());
+    }
+    for line in candidates(status).lines() {
+        row(std::mem::take(&mut heading), line.to_owned());
+    }
+    let mut heading = "before";
+    for line in past(status.lease.as_ref()).lines() {
+        row(std::mem::take(&mut heading), line.to_owned());
+    }
+    table(&rows)
+}
+
+fn leader(status: &Status) -> String {
+    let Some(lease) = &status.lease else {
+        return match &status.fence {
+            Some(fence) => format!(
+                "nobody: the lease of term {} was deleted, candidates wait before they go on",
+                fence.term
+            ),
+            None => "nobody was ever elected".to_owned(),
+        };
+    };
+    match &lease.state {
+        LeaseState::Held { holder, .. } if live_leader(status) => {
+            format!("{}, term {}", holder.node, lease.term)
+        }
+        LeaseState::Held { holder, .. } => format!(
+            "{}, term {}, not heard of for its ttl of {}: whoever stands next replaces it",
+            holder.node,
+            lease.term,
+            times::duration(holder.ttl)
+        ),
+        LeaseState::Vacant => format!("nobody since term {}", lease.term),
+        LeaseState::Reserved { candidate } => {
+            format!(
+                "nobody since term {}, reserved for {}",
+                lease.term, candidate.node
+            )
+        }
+    }
+}
+
+fn request(lease: &Lease) -> Option<String> {
+    let request = lease.request.as_ref()?;
+    Some(match &request.kind {
+        RequestKind::Resign => format!("{} asks it to resign", request.by),
+        RequestKind::Transfer { to } => {
+            format!("{} asks it to hand over to {}", request.by, to.node)
+        }
+    })
+}
+
+fn candidates(status: &Status) -> String {
+    let rows: Vec<[String; 3]> = status
+        .candidates
+        .iter()
+        .map(|candidate| {
+            let leads = status.leader() == Some(&candidate.holder);
+            [
+                candidate.holder.node.to_string(),
+                format!("priority {}", candidate.priority),
+                if leads { "leads" } else { "" }.to_owned(),
+            ]
+        })
+        .collect();
+    table(&rows)
+}
+
+fn past(lease: Option<&Lease>) -> String {
+    let all = lease.map(lines).unwrap_or_default();
+    let ended: Vec<&Line> = all.iter().filter(|line| line.why.is_some()).collect();
+    let rows: Vec<[String; 3]> = ended
+        .iter()
+        .rev()
+        .take(TERMS_SHOWN_MAX)
+        .filter_map(|line| {
+            let ((term, node), to) = (line.term.as_ref()?, line.to?);
+            Some([
+                format!("term {term}"),
+                node.clone(),
+                format!(
+                    "for {} until {}: {}",
+                    times::duration(times::between(line.from, to)),
+                    times::rfc3339(to),
+                    printable(line.why.as_deref().unwrap_or_default())
+                ),
+            ])
+        })
+        .collect();
+    table(&rows)
+}
+
+fn json(namespace: &str, elections: &[(ElectionName, Status)]) -> serde_json::Result<String> {
+    let document = Document {
+        namespace,
+        elections: elections
+            .iter()
+            .map(|(name, status)| ElectionDocument::of(name, status))
+            .collect(),
+    };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    namespace: &'a str,
+    elections: Vec<ElectionDocument<'a>>,
+}
+
+/// Fields are only ever added.
+#[derive(Debug, Serialize)]
+struct ElectionDocument<'a> {
+    election: &'a str,
+    /// `held`, `vacant`, `reserved`, or `missing` if there is no lease.
+    state: &'static str,
+    leader: Option<LeaderDocument<'a>>,
+    /// The current term, or the last one.
+    term: Option<u64>,
+    lineage: Option<String>,
+    reserved_for: Option<&'a str>,
+    request: Option<RequestDocument<'a>>,
+    candidates: Vec<CandidateDocument<'a>>,
+    history: Vec<PastDocument<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct LeaderDocument<'a> {
+    node: &'a str,
+    incarnation: String,
+    since: String,
+    /// Whether it was heard of within its ttl.
+    live: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct RequestDocument<'a> {
+    kind: &'static str,
+    by: &'a str,
+    to: Option<&'a str>,
+}
+
+#[derive(Debug, Serialize)]
+struct CandidateDocument<'a> {
+    node: &'a str,
+    incarnation: String,
+    priority: u8,
+    ttl_ms: u128,
+}
+
+#[derive(Debug, Serialize)]
+struct PastDocument<'a> {
+    term: u64,
+    node: &'a str,
+    since: String,
+    until: String,
+    reason: &'a str,
+}
+
+impl<'a> ElectionDocument<'a> {
+    fn of(name: &'a ElectionName, status: &'a Status) -> Self {
+        let lease = status.lease.as_ref();
+        let (state, leader, reserved_for) = match lease.map(|lease| &lease.state) {
+            None => ("missing", None, None),
+            Some(LeaseState::Vacant) => ("vacant", None, None),
+            Some(LeaseState::Reserved { candidate }) => {
+                ("reserved", None, Some(candidate.node.as_str()))
+            }
+            Some(LeaseState::Held { holder, since }) => {
+                let leader = LeaderDocument {
+                    node: holder.node.as_str(),
+                    incarnation: holder.incarnation.to_string(),
+                    since: times::rfc3339(*since),
+                    live: live_leader(status),
+                };
+                ("held", Some(leader), None)
+            }
+        };
+        let fence = status.fence.as_ref();
+        let term = lease
+            .map(|lease| lease.term)
+            .or(fence.map(|fence| fence.term));
+        let lineage = lease
+            .map(|lease| lease.lineage)
+            .or(fence.map(|fence| fence.lineage));
+        Self {
+            election: name.as_str(),
+            state,
+            leader,
+            term: term.map(|term| term.0),
+            lineage: lineage.map(|lineage| lineage.to_string()),
+            reserved_for,
+            request: lease.and_then(RequestDocument::of),
+            candidates: status
+                .candidates
+                .iter()
+                .map(CandidateDocument::of)
+                .collect(),
+            history: lease.map(PastDocument::all).unwrap_or_default(),
+        }
+    }
+}
+
+impl<'a> RequestDocument<'a> {
+    fn of(lease: &'a Lease) -> Option<Self> {
+        let request = lease.request.as_ref()?;
+        let (kind, to) = match &request.kind {
+            RequestKind::Resign => ("resign", None),
+            RequestKind::Transfer { to } => ("transfer", Some(to.node.as_str())),
+        };
+        let by = request.by.as_str();
+        Some(Self { kind, by, to })
+    }
+}
+
+impl<'a> CandidateDocument<'a> {
+    fn of(candidate: &'a Candidate) -> Self {
+        Self {
+            node: candidate.holder.node.as_str(),
+            incarnation: candidate.holder.incarnation.to_string(),
+            priority: candidate.priority,
+            ttl_ms: candidate.holder.ttl.as_millis(),
+        }
+    }
+}
+
+impl<'a> PastDocument<'a> {
+    fn all(lease: &'a Lease) -> Vec<Self> {
+        let past = lease.history.iter().map(|past| Self {
+            term: past.term.0,
+            node: past.node.as_str(),
+            since: times::rfc3339(past.since),
+            until: times::rfc3339(past.until),
+            reason: &past.reason,
+        });
+        past.collect()
+    }
+}

@@ -1,0 +1,254 @@
+//! `tenure watch`: every transition of an election, as somebody sees it who only reads. It writes nothing
+//! and is no candidate.
+//!
+//! A transition that came and went between two looks is told from the lease's history. A leader that died
+//! leaves its lease as it is: its end is seen when a successor is elected.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Serialize;
+use tenure::Seen;
+use tenure::core::Lineage;
+use tenure::core::election::{Lease, LeaseState, RequestKind, Term};
+
+use crate::args::Watch;
+use crate::output::{self, Data, printable};
+use crate::signals::Signals;
+use crate::times;
+
+/// How long to wait after the store failed.
+const RETRY: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(arguments: Watch) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::new()?;
+    tokio::select! {
+        result = watch(arguments) => result,
+        // The one way to end a watch that never ends by itself.
+        _ = signals.next() => Ok(ExitCode::SUCCESS),
+    }
+}
+
+async fn watch(arguments: Watch) -> anyhow::Result<ExitCode> {
+    let place = super::election(&arguments.election)?;
+    let opened = super::open(&arguments.election.place).await?;
+    let mut follower = opened.view.follow(&place.election, arguments.poll);
+    let mut observer = Observer::default();
+    let mut data = Data::new();
+    let mut is_troubled = false;
+    loop {
+        let seen = match follower.next().await {
+            Ok(seen) => seen,
+            Err(error) if !is_troubled && observer.is_new() => return Err(error.into()),
+            Err(error) => {
+                if !std::mem::replace(&mut is_troubled, true) {
+                    output::warning(&format!("{:#}, trying again", anyhow::Error::from(error)));
+                }
+                tokio::time::sleep(RETRY).await;
+                continue;
+            }
+        };
+        is_troubled = false;
+        for transition in observer.see(&seen) {
+            data.write(&match arguments.json {
+                true => transition.json(place.election.as_str())?,
+                false => format!("{}  {}\n", times::rfc3339(times::now()), transition.text()),
+            });
+        }
+        if data.is_over() {
+            // Nobody reads any more.
+            data.finish().context("cannot write what happened")?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+}
+
+/// What happened in an election.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+enum Transition {
+    Elected {
+        node: String,
+        term: u64,
+    },
+    Ended {
+        node: String,
+        term: u64,
+        reason: String,
+    },
+    Vacant {
+        term: u64,
+    },
+    Reserved {
+        node: String,
+        term: u64,
+    },
+    ResignRequested {
+        by: String,
+        term: u64,
+    },
+    TransferRequested {
+        by: String,
+        to: String,
+        term: u64,
+    },
+    NeverHeld,
+    Anomaly {
+        what: String,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    at: String,
+    election: &'a str,
+    #[serde(flatten)]
+    transition: &'a Transition,
+}
+
+impl Transition {
+    fn text(&self) -> String {
+        match self {
+            Transition::Elected { node, term } => format!("elected {node} term {term}"),
+            Transition::Ended { node, term, reason } => {
+                format!("ended {node} term {term}: {}", printable(reason))
+            }
+            Transition::Vacant { term } => format!("vacant since term {term}"),
+            Transition::Reserved { node, term } => {
+                format!("reserved for {node} since term {term}")
+            }
+            Transition::ResignRequested { by, term } => {
+                format!("request to resign term {term} by {by}")
+            }
+            Transition::TransferRequested { by, to, term } => {
+                format!("request to hand term {term} over to {to} by {by}")
+            }
+            Transition::NeverHeld => "nobody was ever elected".to_owned(),
+            Transition::Anomaly { what } => format!("anomaly: {}", printable(what)),
+        }
+    }
+
+    /// One line.
+    fn json(&self, election: &str) -> serde_json::Result<String> {
+        let document = Document {
+            at: times::rfc3339(times::now()),
+            election,
+            transition: self,
+        };
+        Ok(serde_json::to_string(&document)? + "\n")
+    }
+}
+
+/// Turns one lease after the other into what happened in between.
+#[derive(Debug, Default)]
+struct Observer {
+    looked: bool,
+    last: Option<Lease>,
+    /// The highest term so far, also of a lease that is gone.
+    highest: Option<(Lineage, Term)>,
+}
+
+impl Observer {
+    fn is_new(&self) -> bool {
+        !self.looked
+    }
+
+    fn see(&mut self, seen: &Seen) -> Vec<Transition> {
+        let is_first = !std::mem::replace(&mut self.looked, true);
+        let anomaly = |what: String| vec![Transition::Anomaly { what }];
+        match seen {
+            Seen::Missing if is_first => vec![Transition::NeverHeld],
+            Seen::Missing => {
+                self.last = None;
+                anomaly(
+                    "the lease was deleted; candidates wait a whole ttl before they go on".into(),
+                )
+            }
+            Seen::Unreadable(error) => anomaly(format!("the lease cannot be read: {error}")),
+            Seen::Lease(lease) => self.see_lease(lease),
+        }
+    }
+
+    fn see_lease(&mut self, lease: &Lease) -> Vec<Transition> {
+        let mut transitions = Vec::new();
+        if let Some((lineage, term)) = self.highest {
+            if lineage != lease.lineage {
+                let what = format!("the election was started over, after term {term}");
+                transitions.push(Transition::Anomaly { what });
+            } else if lease.term < term {
+                let (now, what) = (lease.term, "the lease went back from term");
+                let what = format!("{what} {term} to {now}: restored from an older copy");
+                transitions.push(Transition::Anomaly { what });
+            }
+        }
+        self.tell_of_past(lease, &mut transitions);
+        self.tell_of_present(lease, &mut transitions);
+        self.highest = Some((lease.lineage, lease.term));
+        self.last = Some(lease.clone());
+        transitions
+    }
+
+    /// Terms that have ended since the last look, also those that began since. At the first look there is
+    /// no since.
+    fn tell_of_past(&self, lease: &Lease, transitions: &mut Vec<Transition>) {
+        let Some(last) = &self.last else {
+            return;
+        };
+        let was_held = last.holder().is_some();
+        for past in &lease.history {
+            let is_the_last = past.term == last.term;
+            if past.term < last.term || (is_the_last && !was_held) {
+                continue;
+            }
+            let (node, term) = (past.node.to_string(), past.term.0);
+            if !is_the_last {
+                transitions.push(Transition::Elected {
+                    node: node.clone(),
+                    term,
+                });
+            }
+            transitions.push(Transition::Ended {
+                node,
+                term,
+                reason: past.reason.clone(),
+            });
+        }
+    }
+
+    fn tell_of_present(&self, lease: &Lease, transitions: &mut Vec<Transition>) {
+        let term = lease.term.0;
+        let is_new = self
+            .last
+            .as_ref()
+            .is_none_or(|last| (last.term, &last.state) != (lease.term, &lease.state));
+        if is_new {
+            transitions.push(match &lease.state {
+                LeaseState::Held { holder, .. } => Transition::Elected {
+                    node: holder.node.to_string(),
+                    term,
+                },
+                LeaseState::Vacant => Transition::Vacant { term },
+                LeaseState::Reserved { candidate } => Transition::Reserved {
+                    node: candidate.node.to_string(),
+                    term,
+                },
+            });
+        }
+        let before = self.last.as_ref().and_then(|last| last.request.as_ref());
+        if let Some(request) = lease.request.as_ref().filter(|&now| Some(now) != before) {
+            let by = request.by.to_string();
+            transitions.push(match &request.kind {
+                RequestKind::Resign => Transition::ResignRequested { by, term },
+                RequestKind::Transfer { to } => Transition::TransferRequested {
+                    by,
+                    to: to.node.to_string(),
+                    term,
+                },
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
