@@ -58,7 +58,7 @@ const ORDERS_BYTES_MAX: usize = 64 * 1024;
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let control = control()?;
-    let _listening = outlive_signals()?;
+    outlive_signals()?;
     set_child_subreaper(Some(rustix::process::getpid()))
         .context("cannot become the reaper of orphans")?;
     let mut guard = Guard::new(control, Duration::from_millis(arguments.kill_after_ms))?;
@@ -88,11 +88,12 @@ fn control() -> Result<UnixStream, Hinted> {
 /// Signals to everything of a service, as when a service manager stops it, are for `tenure run` to act on:
 /// a guard that they end could guard no longer. Handlers, unlike ignored signals, are not handed down to
 /// the program. SIGCHLD is in the list so that it interrupts `poll`.
-fn outlive_signals() -> anyhow::Result<tokio::runtime::Runtime> {
+fn outlive_signals() -> anyhow::Result<()> {
+    const FAILED: &str = "cannot listen for signals";
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("cannot listen for signals")?;
+        .context(FAILED)?;
     let _entered = runtime.enter();
     for kind in [
         SignalKind::terminate(),
@@ -103,11 +104,10 @@ fn outlive_signals() -> anyhow::Result<tokio::runtime::Runtime> {
         SignalKind::user_defined2(),
         SignalKind::child(),
     ] {
-        // The handler stays when the listener goes.
-        drop(signal(kind).context("cannot listen for signals")?);
+        // The handler stays when listener and runtime go; that is all that is wanted of it.
+        drop(signal(kind).context(FAILED)?);
     }
-    drop(_entered);
-    Ok(runtime)
+    Ok(())
 }
 
 struct Guard {

@@ -71,6 +71,8 @@ fn a_misplaced_url_is_not_repeated() {
         vec!["store", "check", "memory:", url],
         vec!["store", "check", "memory:", "--writers", url],
         vec!["serve", url],
+        vec!["status", url],
+        vec!["run", url],
     ] {
         let (code, stdout, stderr) = run(&mut tenure(&arguments));
         assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}");
@@ -86,6 +88,8 @@ fn a_misplaced_url_is_not_repeated() {
 fn help_does_not_show_the_store_of_the_environment() {
     for arguments in [
         &["--help"][..],
+        &["run", "--help"],
+        &["status", "--help"],
         &["serve", "--help"],
         &["store", "--help"],
         &["store", "check", "--help"],

@@ -7,7 +7,18 @@ use crate::support::check;
 fn every_verb_explains_itself() {
     for flag in ["-h", "--help"] {
         check(&[flag], 0, include_str!("snapshots/tenure.txt"), "");
-        check(&["serve", flag], 0, include_str!("snapshots/serve.txt"), "");
+        for (verb, help) in [
+            ("run", include_str!("snapshots/run.txt")),
+            ("elect", include_str!("snapshots/elect.txt")),
+            ("status", include_str!("snapshots/status.txt")),
+            ("watch", include_str!("snapshots/watch.txt")),
+            ("resign", include_str!("snapshots/resign.txt")),
+            ("transfer", include_str!("snapshots/transfer.txt")),
+            ("history", include_str!("snapshots/history.txt")),
+            ("serve", include_str!("snapshots/serve.txt")),
+        ] {
+            check(&[verb, flag], 0, help, "");
+        }
         check(&["store", flag], 0, include_str!("snapshots/store.txt"), "");
         let store_check = include_str!("snapshots/store-check.txt");
         check(&["store", "check", flag], 0, store_check, "");

@@ -6,9 +6,13 @@
 mod check;
 mod command_line;
 #[cfg(feature = "file")]
+mod elections;
+#[cfg(feature = "file")]
 mod file;
 mod help;
 mod interrupt;
+#[cfg(feature = "file")]
+mod run;
 mod serve;
 #[cfg(any(feature = "object", feature = "postgres", feature = "mysql"))]
 mod servers;

@@ -8,6 +8,9 @@ pub(crate) fn tenure(arguments: &[&str]) -> Command {
     command.args(arguments);
     for variable in [
         "TENURE_STORE",
+        "TENURE_NAMESPACE",
+        "TENURE_ELECTION",
+        "TENURE_NODE",
         "TENURE_LOG",
         "NO_COLOR",
         "CLICOLOR_FORCE",

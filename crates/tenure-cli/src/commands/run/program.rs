@@ -27,6 +27,9 @@ pub(super) struct Program {
     reports: Lines<BufReader<OwnedReadHalf>>,
     /// The program's process group; `None` until the guard has started it.
     group: Option<Pid>,
+    /// What the guard has said of the end: kept here, since waiting for the guard's own end may be
+    /// cancelled.
+    reported: Option<Ended>,
 }
 
 /// A program whose end is certain: nothing of it is left.
@@ -65,6 +68,7 @@ impl Program {
             orders,
             reports: BufReader::new(reports).lines(),
             group: None,
+            reported: None,
         };
         program.order(Order::Until(until));
         Ok(program)
@@ -76,9 +80,16 @@ impl Program {
         let _ = self.orders.try_write(format!("{order}\n").as_bytes());
     }
 
-    /// Waits for the end of the program, and of its guard. Can be cancelled and asked again.
+    /// Waits for the end of the program, and of its guard. A cancelled wait loses nothing.
     pub(super) async fn ended(&mut self) -> anyhow::Result<Ended> {
         loop {
+            if let Some(ended) = self.reported {
+                self.guard
+                    .wait()
+                    .await
+                    .context("cannot wait for the guard")?;
+                return Ok(ended);
+            }
             let line = match self.reports.next_line().await {
                 Ok(Some(line)) => line,
                 // The guard is gone, and has not said how the program ended.
@@ -86,13 +97,7 @@ impl Program {
             };
             match Report::parse(&line) {
                 Some(Report::Started(pid)) => self.group = Pid::from_raw(pid),
-                Some(Report::Ended { status, why }) => {
-                    self.guard
-                        .wait()
-                        .await
-                        .context("cannot wait for the guard")?;
-                    return Ok(Ended { status, why });
-                }
+                Some(Report::Ended { status, why }) => self.reported = Some(Ended { status, why }),
                 None => return self.end_without_guard().await,
             }
         }

@@ -1,0 +1,415 @@
+//! What can be asked about an election, and of whoever leads it: whole outputs, with the times left out.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::run::{PROGRAM, Running, Scene, until};
+use crate::support::{Ended, run};
+
+/// A program that does nothing, for as long as it may.
+const IDLE: &str = "exec sleep 1000";
+
+/// Puts `TIME` for every moment and `LONG` for every duration, and closes the gaps between columns.
+fn without_times(text: &str) -> String {
+    let word = |word: &str| {
+        let digits = word.trim_end_matches(|character: char| character.is_ascii_lowercase());
+        let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        let unit = &word[digits.len()..];
+        let end = if word.ends_with(':') || word.ends_with(',') {
+            &word[word.len() - 1..]
+        } else {
+            ""
+        };
+        if word.len() >= 20 && word.as_bytes()[10] == b'T' && word.as_bytes()[19] == b'Z' {
+            format!("TIME{end}")
+        } else if is_number && ["ms", "s", "m"].contains(&unit) {
+            "LONG".to_owned()
+        } else {
+            word.to_owned()
+        }
+    };
+    let line = |line: &str| {
+        let words: Vec<String> = line.split_whitespace().map(word).collect();
+        words.join(" ") + "\n"
+    };
+    text.lines().map(line).collect()
+}
+
+fn asked(scene: &Scene, arguments: &[&str]) -> Ended {
+    let (code, stdout, stderr) = run(&mut scene.tenure(arguments));
+    (code, without_times(&stdout), without_times(&stderr))
+}
+
+fn check(scene: &Scene, arguments: &[&str], code: i32, stdout: &str, stderr: &str) {
+    let ended = asked(scene, arguments);
+    assert_eq!(
+        ended,
+        (code, stdout.to_owned(), stderr.to_owned()),
+        "tenure {arguments:?}"
+    );
+}
+
+fn document(scene: &Scene, arguments: &[&str]) -> serde_json::Value {
+    let (_, stdout, stderr) = run(&mut scene.tenure(arguments));
+    serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"))
+}
+
+/// Two nodes that both stand, a leads. The ttl is long: nothing here waits for one to end.
+fn two_nodes(scene: &Scene) -> [Running; 2] {
+    let start = |node, priority| {
+        let mut command = scene.tenure(&["run", "--ttl", "60s", "--node", node]);
+        command.args(["--priority", priority, "--", "sh", "-c", IDLE]);
+        Running::start(&mut command)
+    };
+    let mut a = start("a", "100");
+    a.wait_for_note("a leads default in term 1");
+    let b = start("b", "90");
+    until("two candidates", || {
+        let status = document(scene, &["status", "--json"]);
+        status["elections"][0]["candidates"]
+            .as_array()
+            .unwrap()
+            .len()
+            == 2
+    });
+    [a, b]
+}
+
+#[test]
+fn a_namespace_without_elections_says_so() {
+    let scene = Scene::new();
+    let none = "note: there is no election in the namespace default\n";
+    check(&scene, &["status"], 1, "", none);
+    let status = document(&scene, &["status", "--json"]);
+    assert_eq!(status, json!({"namespace": "default", "elections": []}));
+    check(
+        &scene,
+        &["status", "--election", "x"],
+        1,
+        "election x\nleader nobody was ever elected\ncandidates none\n",
+        "",
+    );
+    check(
+        &scene,
+        &["history"],
+        1,
+        "",
+        "note: nobody was ever elected in default\n",
+    );
+    let nobody = "error: nobody leads the election default\n\
+                  hint: `tenure status` shows who stands in the election\n";
+    check(&scene, &["resign"], 1, "", nobody);
+    check(&scene, &["transfer", "a"], 1, "", nobody);
+}
+
+#[test]
+fn status_shows_who_leads_and_who_stands() {
+    let scene = Scene::new();
+    let mut nodes = two_nodes(&scene);
+    check(
+        &scene,
+        &["status"],
+        0,
+        "election default\n\
+         leader a, term 1\n\
+         since TIME, LONG ago\n\
+         candidates a priority 100 leads\n\
+         b priority 90\n",
+        "",
+    );
+    let mut status = document(&scene, &["status", "--json"]);
+    let election = &mut status["elections"][0];
+    for text in ["/leader/incarnation", "/leader/since", "/lineage"] {
+        assert!(election.pointer_mut(text).unwrap().take().is_string());
+    }
+    for index in 0..2 {
+        assert!(
+            election["candidates"][index]["incarnation"]
+                .take()
+                .is_string()
+        );
+    }
+    assert_eq!(
+        status,
+        json!({"namespace": "default", "elections": [{
+            "election": "default",
+            "state": "held",
+            "leader": {"node": "a", "incarnation": null, "since": null, "live": true},
+            "term": 1,
+            "lineage": null,
+            "reserved_for": null,
+            "request": null,
+            "candidates": [
+                {"node": "a", "incarnation": null, "priority": 100, "ttl_ms": 60_000},
+                {"node": "b", "incarnation": null, "priority": 90, "ttl_ms": 60_000},
+            ],
+            "history": [],
+        }]})
+    );
+    for node in &mut nodes {
+        node.signal(Signal::TERM);
+        assert_eq!(node.ended(), 0);
+    }
+    let (code, text, _) = asked(&scene, &["status"]);
+    assert_eq!(code, 1);
+    assert!(
+        text.contains("leader nobody since term")
+            && text.contains("candidates none\n")
+            && text.contains("term 1 a for LONG until TIME: resigned\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_transfer_and_a_resignation_happen_and_are_remembered() {
+    let scene = Scene::new();
+    let _nodes = two_nodes(&scene);
+    check(
+        &scene,
+        &["transfer", "nobody"],
+        1,
+        "",
+        "error: nobody is not a live candidate of the election default; its candidates are a, b\n",
+    );
+    check(
+        &scene,
+        &["transfer", "a"],
+        0,
+        "a leads default, term 1\n",
+        "",
+    );
+    // Whoever gave leadership up stands back for a while, so a resigns once only.
+    check(
+        &scene,
+        &["resign", "--node", "me", "--wait", "60s"],
+        0,
+        "b leads default, term 2\n",
+        "",
+    );
+    let back = document(&scene, &["transfer", "a", "--wait", "60s", "--json"]);
+    assert_eq!(
+        back,
+        json!({"election": "default", "outcome": "done", "leader": "a", "term": 3})
+    );
+    let (code, history, _) = asked(&scene, &["history"]);
+    // On a busy machine a hand-over may take so long that it shows.
+    assert_eq!(
+        (
+            code,
+            history.replace("- nobody TIME TIME LONG\n", "").as_str()
+        ),
+        (
+            0,
+            "TERM NODE FROM TO LASTED ENDED BECAUSE\n\
+             1 a TIME TIME LONG resigned, asked by me\n\
+             2 b TIME TIME LONG transferred to a\n\
+             3 a TIME now LONG\n"
+        )
+    );
+    let history = document(&scene, &["history", "--json"]);
+    assert_eq!(history["election"], "default");
+    let mut terms = history["terms"].as_array().unwrap().clone();
+    terms.retain(|term| !term["term"].is_null());
+    assert_eq!(terms.len(), 3);
+    assert_eq!(terms[0]["reason"], "resigned, asked by me");
+    assert_eq!(terms[2]["to"], json!(null));
+}
+
+#[test]
+fn what_does_not_happen_in_time_is_a_no() {
+    let scene = Scene::new();
+    // A program that takes its time to stop.
+    let slow = PROGRAM.replace("say stop; exit 0", "say told");
+    let mut a = scene.run("a", &slow, &["--kill-after", "1h"]);
+    scene.wait_for("1 a tick");
+    check(
+        &scene,
+        &["resign", "--node", "me", "--wait", "0s"],
+        0,
+        "a was asked to resign\n",
+        "",
+    );
+    scene.wait_for("told");
+    let (_, text, _) = asked(&scene, &["status"]);
+    assert!(text.contains("request me asks it to resign\n"), "{text}");
+    check(
+        &scene,
+        &["resign", "--node", "me", "--wait", "100ms"],
+        1,
+        "a leads default, term 1\n",
+        "warning: it has not happened within LONG\n\
+         hint: the request stays in the lease: the leader may still be stopping its work\n",
+    );
+    until("the effect of a second signal", || {
+        // Two signals of one kind may arrive as one.
+        a.signal_if_running(Signal::TERM);
+        a.has_ended()
+    });
+    assert_eq!(a.ended(), 0);
+}
+
+#[test]
+fn watch_tells_every_transition_and_stands_for_nothing() {
+    let scene = Scene::new();
+    let _nodes = two_nodes(&scene);
+    let mut watch = scene
+        .tenure(&["watch"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut next = || without_times(&lines.next().unwrap().unwrap());
+    assert_eq!(next(), "TIME elected a term 1\n");
+    check(
+        &scene,
+        &["transfer", "b", "--node", "me", "--wait", "60s"],
+        0,
+        "b leads default, term 2\n",
+        "",
+    );
+    let mut seen = vec![next()];
+    while seen.last().unwrap() != "TIME elected b term 2\n" {
+        seen.push(next());
+    }
+    // The request and the reservation may have come and gone between two looks.
+    seen.retain(|line| !line.contains("request") && !line.contains("reserved"));
+    assert_eq!(
+        seen,
+        [
+            "TIME ended a term 1: transferred to b\n",
+            "TIME elected b term 2\n"
+        ]
+    );
+    std::fs::remove_file(scene.path("store/default/elections/default")).unwrap();
+    assert_eq!(
+        next(),
+        "TIME anomaly: the lease was deleted; candidates wait a whole ttl before they go on\n"
+    );
+    let status = document(&scene, &["status", "--election", "default", "--json"]);
+    let candidates = status["elections"][0]["candidates"].as_array().unwrap();
+    assert_eq!(candidates.len(), 2, "{status}");
+    assert_eq!(status["elections"][0]["state"], "missing");
+    kill_process(Pid::from_child(&watch), Signal::INT).unwrap();
+    assert_eq!(watch.wait_with_output().unwrap().status.code(), Some(0));
+}
+
+#[test]
+fn watch_prints_a_document_per_line_until_nobody_reads() {
+    let scene = Scene::new();
+    let mut watch = scene
+        .tenure(&["watch", "--json", "--election", "x"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut reader = BufReader::new(watch.stdout.take().unwrap());
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    let mut told: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert!(told["at"].take().is_string());
+    assert_eq!(
+        told,
+        json!({"at": null, "election": "x", "event": "never_held"})
+    );
+    drop(reader);
+    let mut once = scene.run("a", "exit 0", &["--election", "x", "--once"]);
+    assert_eq!(once.ended(), 0);
+    assert_eq!(watch.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_one_shot_election_has_one_winner_until_it_is_released() {
+    let scene = Scene::new();
+    let elect = |arguments: &[&str]| {
+        let (code, stdout, stderr) = asked(&scene, &[&["elect"], arguments].concat());
+        assert_eq!(stderr, "");
+        (code, stdout)
+    };
+    let (code, text) = elect(&["--node", "a"]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        (code, lines[0], lines[1]),
+        (0, "leader a, this node", "term 1")
+    );
+    assert!(
+        lines[2].starts_with("token ") && lines[2].ends_with(":1"),
+        "{text}"
+    );
+    assert_eq!(lines[3], "valid for LONG");
+
+    assert_eq!(
+        elect(&["--node", "b"]),
+        (1, "leader a\nterm 1\n".to_owned())
+    );
+    let other = document(&scene, &["elect", "--node", "b", "--json"]);
+    assert_eq!(
+        other,
+        json!({
+            "node": "b",
+            "is_leader": false,
+            "leader": "a",
+            "term": 1,
+            "token": null,
+            "valid_for_ms": 0,
+        })
+    );
+    assert_eq!(
+        elect(&["--node", "a", "--release"]),
+        (0, "a is no candidate any more\n".to_owned())
+    );
+    let next = document(&scene, &["elect", "--node", "b", "--json"]);
+    assert_eq!((&next["leader"], &next["term"]), (&json!("b"), &json!(2)));
+    let released = document(&scene, &["elect", "--node", "b", "--release", "--json"]);
+    assert_eq!(released, json!({"released": "b"}));
+}
+
+#[test]
+fn bad_names_and_times_are_told() {
+    let scene = Scene::new();
+    for (arguments, told) in [
+        (&["elect", "--ttl", "0s"][..], "ttl 0ns is not between"),
+        (
+            &["elect", "--node", "a/b"],
+            "the node id \"a/b\" contains '/'",
+        ),
+        (
+            &["status", "--namespace", "a\nb"],
+            "the namespace \"a\\nb\" contains '\\n'",
+        ),
+        (
+            &["status", "--election", "a b"],
+            "the election name \"a b\" contains ' '",
+        ),
+        (
+            &["watch", "--election", ""],
+            "the election name \"\" is empty",
+        ),
+        (&["transfer", ".x"], "the node id \".x\" starts with a dot"),
+        (&["resign", "--wait", "soon"], "use a number and a unit"),
+        (
+            &["history", "--namespace", "é"],
+            "the namespace \"é\" contains 'é'",
+        ),
+        (&["status", "--store", ""], "no store was named"),
+    ] {
+        let (code, stdout, stderr) = run(&mut scene.tenure(arguments));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(told), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_damaged_lease_is_named() {
+    let scene = Scene::new();
+    let mut once = scene.run("a", "exit 0", &["--once"]);
+    assert_eq!(once.ended(), 0);
+    std::fs::write(scene.path("store/default/elections/default"), "{").unwrap();
+    for verb in ["status", "history", "resign"] {
+        let (code, stdout, stderr) = run(&mut scene.tenure(&[verb]));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{verb}: {stderr}");
+        assert!(stderr.starts_with("error: "), "{verb}: {stderr}");
+    }
+}

@@ -1,0 +1,185 @@
+//! A store in a directory, and programs that write what they do into one log.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tempfile::TempDir;
+
+use super::TTL;
+use crate::support::tenure;
+
+/// Long enough for a slow machine; nothing is measured against it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for something that another process does.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_so() {
+        assert!(started.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether a process has ended; one that nobody has reaped yet does nothing any more.
+pub(crate) fn is_gone(pid: &Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = status.rsplit(')').next().unwrap_or_default().trim_start();
+    test_kill_process(*pid).is_err() || state.starts_with('Z')
+}
+
+pub(crate) struct Scene {
+    folder: TempDir,
+}
+
+impl Scene {
+    pub(crate) fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The binary, on the store of this scene.
+    pub(crate) fn tenure(&self, arguments: &[&str]) -> Command {
+        let mut command = tenure(arguments);
+        command.env("TENURE_STORE", self.path("store"));
+        command.env("LOG", self.path("log"));
+        command
+    }
+
+    /// A node that runs a shell script while it leads.
+    pub(crate) fn run(&self, node: &str, script: &str, options: &[&str]) -> Running {
+        let mut command = self.tenure(&["run", "--ttl", TTL, "--node", node]);
+        command.args(options).args(["--", "sh", "-c", script]);
+        Running::start(&mut command)
+    }
+
+    /// What all programs have written, in the order in which they did.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.log().lines().map(str::to_owned).collect()
+    }
+
+    pub(crate) fn has(&self, words: &str) -> bool {
+        self.lines().iter().any(|line| line.contains(words))
+    }
+
+    pub(crate) fn wait_for(&self, words: &str) {
+        until(&format!("{words:?} in the log"), || self.has(words));
+    }
+
+    /// The processes that a node's programs said they had started.
+    pub(crate) fn pids(&self, node: &str) -> Vec<Pid> {
+        let lines = self.lines();
+        let words = lines.iter().map(|line| line.split(' ').collect::<Vec<_>>());
+        words
+            .filter(|words| words[1] == node && words[2] == "start")
+            .map(|words| Pid::from_raw(words[3].parse().unwrap()).unwrap())
+            .collect()
+    }
+
+    /// Every start of a program: its process and that of its guard.
+    pub(crate) fn starts(&self) -> Vec<(Pid, Pid)> {
+        let lines = self.lines();
+        let words = lines.iter().map(|line| line.split(' ').collect::<Vec<_>>());
+        let pid = |word: &str| Pid::from_raw(word.parse().unwrap()).unwrap();
+        words
+            .filter(|words| words[2] == "start")
+            .map(|words| (pid(words[3]), pid(words[4])))
+            .collect()
+    }
+
+    /// No program has done anything after one of a later term had begun, and no term has two nodes.
+    pub(crate) fn check_order(&self) {
+        let mut last = (0, String::new());
+        for line in self.lines() {
+            let mut words = line.split(' ');
+            let term: u64 = words.next().unwrap().parse().unwrap();
+            let node = words.next().unwrap().to_owned();
+            assert!(
+                term > last.0 || (term, &node) == (last.0, &last.1),
+                "{line:?} after term {} of {}:\n{}",
+                last.0,
+                last.1,
+                self.log()
+            );
+            last = (term, node);
+        }
+    }
+}
+
+/// A process of the test, killed at its end.
+pub(crate) struct Running {
+    child: Child,
+    told: Arc<Mutex<String>>,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let told = Arc::new(Mutex::new(String::new()));
+        let (stderr, heard) = (child.stderr.take().unwrap(), told.clone());
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines() {
+                *heard.lock().unwrap() += &(line.unwrap() + "\n");
+            }
+        });
+        Self { child, told }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// The same for a process that may have ended: until it is waited for, its number is its own.
+    pub(crate) fn signal_if_running(&mut self, signal: Signal) {
+        if !self.has_ended() {
+            self.signal(signal);
+        }
+    }
+
+    pub(crate) fn wait_for_note(&mut self, words: &str) {
+        until(&format!("{words:?} on stderr"), || {
+            self.told.lock().unwrap().contains(words)
+        });
+    }
+
+    /// Waits for its exit code.
+    pub(crate) fn ended(&mut self) -> i32 {
+        let mut code = None;
+        until("the end of a process", || {
+            code = self.child.try_wait().unwrap();
+            code.is_some()
+        });
+        code.unwrap().code().expect("it ended by itself")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::KILL);
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- stderr of a process\n{}", self.told.lock().unwrap());
+        }
+    }
+}
