@@ -9,13 +9,13 @@ use super::{STORE_DEFAULT, STORES};
 use crate::times::parse_duration;
 
 const RUN_AFTER: &str = "\
-Start it on as many hosts as you like: CMD runs on the one that leads. Its environment has TENURE_TERM,
-TENURE_TOKEN (pass it on to whatever can refuse an older leader), TENURE_NODE, TENURE_NAMESPACE and
-TENURE_ELECTION; its standard input is empty.
+Start it on as many hosts as you like: CMD runs on the one that leads. Its environment has
+TENURE_TERM, TENURE_TOKEN (pass it on to whatever can refuse an older leader), TENURE_NODE,
+TENURE_NAMESPACE and TENURE_ELECTION; its standard input is empty.
 
-When leadership is to end, CMD and its process group get SIGTERM, and SIGKILL before trust ends; so
-does whatever CMD has started. This holds as well if the tenure process is killed or stopped. It does
-not cover what CMD lets others start for it, such as cron, systemd or a container engine.
+When leadership is to end, CMD and its process group get SIGTERM, and SIGKILL before trust ends;
+so does whatever CMD has started. This holds as well if the tenure process is killed or stopped.
+It does not cover what CMD lets others start for it: cron, systemd, a container engine.
 
 When CMD ends by itself it is started again, later each time; after 5 failures in a row another
 node gets its turn. SIGTERM and SIGINT are passed on to CMD and its group, and tenure ends when
