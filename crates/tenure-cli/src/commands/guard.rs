@@ -53,8 +53,9 @@ use message::{Order, Report, Status, Until, Why};
 /// The path of this very program, also after the file was replaced by a newer one.
 pub(crate) const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// How many bytes of orders may wait. They are short; more than this is not from `tenure run`.
-const ORDERS_BYTES_MAX: usize = 64 * 1024;
+/// How many bytes of orders may wait: more than a socket holds, so that one look sees all of them, the
+/// latest too, also after this process was stopped for long.
+const ORDERS_BYTES_MAX: usize = 1024 * 1024;
 
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     let control = control()?;
@@ -112,8 +113,10 @@ fn outlive_signals() -> anyhow::Result<()> {
 
 struct Guard {
     control: UnixStream,
-    /// Bytes of an order that has not arrived in full.
-    partial: Vec<u8>,
+    /// What has arrived and was not looked at yet, also a part of an order.
+    received: Vec<u8>,
+    /// There is nobody left to give orders.
+    closed: bool,
     timer: OwnedFd,
     /// How long a program that was told to stop gets, if trust lasts.
     kill_after: Duration,
@@ -121,14 +124,6 @@ struct Guard {
     /// When the program was told to stop.
     told_at: Option<Moment>,
     why: Why,
-}
-
-/// What `tenure run` wants, all together.
-#[derive(Default)]
-struct Orders {
-    given: Vec<Order>,
-    /// There is nobody left to give any.
-    closed: bool,
 }
 
 impl Guard {
@@ -141,7 +136,8 @@ impl Guard {
             .context("cannot use the socket to `tenure run`")?;
         Ok(Self {
             control,
-            partial: Vec::new(),
+            received: Vec::new(),
+            closed: false,
             timer,
             kill_after,
             until: Until::default(),
@@ -167,31 +163,26 @@ impl Guard {
     /// Waits for the first order, which says until when.
     fn may_start(&mut self) -> anyhow::Result<bool> {
         loop {
+            match self.next_order()? {
+                Some(Order::Until(until)) => {
+                    self.until = until;
+                    return Ok(now() < until.tell_at);
+                }
+                Some(Order::Stop(_) | Order::Pass(_) | Order::Kill) => return Ok(false),
+                None if self.closed => return Ok(false),
+                None => {}
+            }
             poll(&mut [PollFd::new(&self.control, PollFlags::IN)], None)
                 .or_else(interrupted)
                 .context("cannot wait for orders")?;
-            let orders = self.orders()?;
-            if orders.closed {
-                return Ok(false);
-            }
-            for order in orders.given {
-                match order {
-                    Order::Until(until) => return Ok(now() < until.tell_at && self.extend(until)),
-                    Order::Stop(_) | Order::Pass(_) | Order::Kill => return Ok(false),
-                }
-            }
+            self.receive();
         }
-    }
-
-    fn extend(&mut self, until: Until) -> bool {
-        self.until = until;
-        true
     }
 
     /// Returns when the program has ended or is to be killed.
     fn watch(&mut self, program: Pid) -> anyhow::Result<()> {
         let ended = pidfd_open(program, PidfdFlags::empty()).context("cannot watch the program")?;
-        loop {
+        while self.goes_on(program)? {
             self.set_timer()?;
             let mut files = [
                 PollFd::new(&self.control, PollFlags::IN),
@@ -203,39 +194,43 @@ impl Guard {
                 .context("cannot wait for the program")?;
             let has_ended = !files[1].revents().is_empty();
             if has_ended {
-                return Ok(());
+                break;
             }
             family::reap_orphans(program);
-            // Orders before the clock: the one that extends trust may have waited while this process was
-            // stopped.
-            let orders = self.orders()?;
-            for order in orders.given {
-                if !self.obey(order, program) {
-                    return Ok(());
-                }
-            }
-            if orders.closed {
-                self.why = Why::Late;
-                return Ok(());
-            }
-            let now = now();
-            if now >= self.kill_at() {
-                if self.told_at.is_none() {
-                    self.why = Why::Late;
-                }
-                return Ok(());
-            }
-            if now >= self.until.tell_at && self.told_at.is_none() {
-                self.why = Why::Late;
-                self.tell(program, Signal::TERM);
+            self.receive();
+        }
+        Ok(())
+    }
+
+    /// Obeys every order, then the clock: the order that extends trust may have waited while this process
+    /// was stopped. Whether the program goes on.
+    fn goes_on(&mut self, program: Pid) -> anyhow::Result<bool> {
+        while let Some(order) = self.next_order()? {
+            if !self.obey(order, program) {
+                return Ok(false);
             }
         }
+        let now = now();
+        if self.closed || (now >= self.kill_at() && self.told_at.is_none()) {
+            self.why = Why::Late;
+        }
+        if self.closed || now >= self.kill_at() {
+            return Ok(false);
+        }
+        if now >= self.until.tell_at && self.told_at.is_none() {
+            self.why = Why::Late;
+            self.tell(program, Signal::TERM);
+        }
+        Ok(true)
     }
 
     /// Whether the program goes on.
     fn obey(&mut self, order: Order, program: Pid) -> bool {
         match order {
-            Order::Until(until) => self.extend(until),
+            Order::Until(until) => {
+                self.until = until;
+                true
+            }
             Order::Stop(signal) => {
                 if self.told_at.is_none() {
                     self.why = Why::Told;
@@ -284,28 +279,34 @@ impl Guard {
         Ok(())
     }
 
-    /// All orders that have arrived. Never waits.
-    fn orders(&mut self) -> anyhow::Result<Orders> {
-        let mut orders = Orders::default();
+    /// Takes in what has arrived. Never waits.
+    fn receive(&mut self) {
         let mut bytes = [0; 1024];
-        while !orders.closed && self.partial.len() < ORDERS_BYTES_MAX {
+        while !self.closed && self.received.len() < ORDERS_BYTES_MAX {
             match self.control.read(&mut bytes) {
-                Ok(0) => orders.closed = true,
-                Ok(count) => self.partial.extend_from_slice(&bytes[..count]),
+                Ok(0) => self.closed = true,
+                Ok(count) => self.received.extend_from_slice(&bytes[..count]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // A socket that was reset: the other end is gone.
-                Err(_) => orders.closed = true,
+                Err(_) => self.closed = true,
             }
         }
-        while let Some(end) = self.partial.iter().position(|&byte| byte == b'\n') {
-            let line: Vec<u8> = self.partial.drain(..=end).collect();
-            let line = String::from_utf8_lossy(&line[..end]).into_owned();
-            let order = Order::parse(&line)
-                .with_context(|| format!("{line:?} is no order that this guard knows"))?;
-            orders.given.push(order);
-        }
-        Ok(orders)
+        // So much without an end is no order: whoever sends it is not `tenure run`.
+        self.closed |= self.received.len() >= ORDERS_BYTES_MAX && !self.received.contains(&b'\n');
+    }
+
+    /// The next order that has arrived in full.
+    fn next_order(&mut self) -> anyhow::Result<Option<Order>> {
+        let Some(end) = self.received.iter().position(|&byte| byte == b'\n') else {
+            return Ok(None);
+        };
+        let line: Vec<u8> = self.received.drain(..=end).collect();
+        let line = String::from_utf8_lossy(&line[..end]);
+        let order = Order::parse(&line);
+        order
+            .with_context(|| format!("{line:?} is no order that this guard knows"))
+            .map(Some)
     }
 
     /// Nobody may be left to hear it.
