@@ -1,0 +1,250 @@
+//! Everything that can go wrong, by name, and how often it did.
+//!
+//! Every seed draws its own [`Plan`]: some faults often, some never. Runs in which everything fails at
+//! once explore less than runs in which a few things do.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::random::Random;
+
+/// A fault. Counted where it takes effect, not where it is planned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "each name says it, and the world says how")]
+pub enum Fault {
+    // Requests.
+    Refused,
+    ReadFailed,
+    RequestLost,
+    AnswerLost,
+    AnswerLostAtOnce,
+    LateWrite,
+    LateWriteApplied,
+    Duplicated,
+    SlowTail,
+    // The store.
+    Outage,
+    AgeAbsent,
+    StoreClockBack,
+    StoreClockForward,
+    HintLost,
+    // Processes.
+    Pause,
+    PauseBeyondTrust,
+    CutOff,
+    Crash,
+    CrashWhileLeading,
+    Restart,
+    Twin,
+    // What people and programs do.
+    Leave,
+    Resign,
+    Transfer,
+    RequestToResign,
+    RequestToTransfer,
+    StandDown,
+    JoinAfterOver,
+    WorkEndedByItself,
+    WorkOutlivedStop,
+    WorkOutlivedTrust,
+    // Damage by hand.
+    LeaseDeleted,
+    LeaseRestored,
+    LeaseDamaged,
+    FenceDeleted,
+    SessionDeleted,
+    SessionDamaged,
+    Wiped,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Fault; 38] = [
+        Fault::Refused,
+        Fault::ReadFailed,
+        Fault::RequestLost,
+        Fault::AnswerLost,
+        Fault::AnswerLostAtOnce,
+        Fault::LateWrite,
+        Fault::LateWriteApplied,
+        Fault::Duplicated,
+        Fault::SlowTail,
+        Fault::Outage,
+        Fault::AgeAbsent,
+        Fault::StoreClockBack,
+        Fault::StoreClockForward,
+        Fault::HintLost,
+        Fault::Pause,
+        Fault::PauseBeyondTrust,
+        Fault::CutOff,
+        Fault::Crash,
+        Fault::CrashWhileLeading,
+        Fault::Restart,
+        Fault::Twin,
+        Fault::Leave,
+        Fault::Resign,
+        Fault::Transfer,
+        Fault::RequestToResign,
+        Fault::RequestToTransfer,
+        Fault::StandDown,
+        Fault::JoinAfterOver,
+        Fault::WorkEndedByItself,
+        Fault::WorkOutlivedStop,
+        Fault::WorkOutlivedTrust,
+        Fault::LeaseDeleted,
+        Fault::LeaseRestored,
+        Fault::LeaseDamaged,
+        Fault::FenceDeleted,
+        Fault::SessionDeleted,
+        Fault::SessionDamaged,
+        Fault::Wiped,
+    ];
+}
+
+/// How often each fault happened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts(BTreeMap<Fault, u64>);
+
+impl Counts {
+    /// One more.
+    pub fn count(&mut self, fault: Fault) {
+        *self.0.entry(fault).or_default() += 1;
+    }
+
+    /// How often.
+    #[must_use]
+    pub fn of(&self, fault: Fault) -> u64 {
+        self.0.get(&fault).copied().unwrap_or_default()
+    }
+
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Counts) {
+        for (fault, count) in &other.0 {
+            *self.0.entry(*fault).or_default() += count;
+        }
+    }
+}
+
+/// What goes wrong in a run, and how often. Chances are per mille.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub(crate) refused: u64,
+    pub(crate) request_lost: u64,
+    pub(crate) answer_lost: u64,
+    pub(crate) late: u64,
+    pub(crate) duplicated: u64,
+    pub(crate) slow: u64,
+    /// Of the requests.
+    pub(crate) age_absent: u64,
+    /// Of the changes of a lease, per process.
+    pub(crate) hinted: u64,
+    /// What latency is usually below.
+    pub(crate) latency: Duration,
+    /// What work usually needs to stop, and how often it needs far longer.
+    pub(crate) work_stops_in: Duration,
+    pub(crate) work_hangs: u64,
+    pub(crate) work_fails: u64,
+    /// How often something happens to a process, a store or an object: the mean time between two.
+    pub(crate) chaos_every: Duration,
+    /// Weights of what happens then; see `world::chaos`.
+    pub(crate) weights: Vec<(Action, u64)>,
+}
+
+/// What chaos does to the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    Outage,
+    StoreClock,
+    Pause,
+    CutOff,
+    Crash,
+    Start,
+    Twin,
+    Leave,
+    Resign,
+    Transfer,
+    Request,
+    Stand,
+    DeleteLease,
+    RestoreLease,
+    DamageLease,
+    DeleteFence,
+    DeleteSession,
+    DamageSession,
+    Wipe,
+}
+
+impl Plan {
+    /// The plan of a seed, for sessions with about this ttl.
+    pub fn draw(random: &mut Random, ttl: Duration) -> Self {
+        let mut sometimes = |max: u64| {
+            if random.chance(600) {
+                random.below(max)
+            } else {
+                0
+            }
+        };
+        let mut plan = Self {
+            refused: sometimes(100),
+            request_lost: sometimes(80),
+            answer_lost: sometimes(80),
+            late: sometimes(60),
+            duplicated: sometimes(60),
+            slow: sometimes(60),
+            age_absent: sometimes(1000),
+            hinted: sometimes(1000),
+            work_hangs: sometimes(300),
+            work_fails: sometimes(200),
+            latency: Duration::ZERO,
+            work_stops_in: Duration::ZERO,
+            chaos_every: Duration::ZERO,
+            weights: Vec::new(),
+        };
+        plan.weights = WEIGHTS
+            .iter()
+            .map(|&(action, weight)| (action, sometimes(weight * 10)))
+            .collect();
+        plan.latency = random.between(ttl / 5000, ttl / 50);
+        plan.work_stops_in = random.between(ttl / 1000, ttl / 6);
+        plan.chaos_every = random.between(ttl / 4, ttl * 3);
+        plan
+    }
+
+    /// Nothing goes wrong any more.
+    pub fn calm(&mut self) {
+        *self = Self {
+            refused: 0,
+            request_lost: 0,
+            answer_lost: 0,
+            late: 0,
+            duplicated: 0,
+            slow: 0,
+            work_hangs: 0,
+            work_fails: 0,
+            weights: Vec::new(),
+            ..self.clone()
+        };
+    }
+}
+
+const WEIGHTS: [(Action, u64); 19] = [
+    (Action::Outage, 6),
+    (Action::StoreClock, 4),
+    (Action::Pause, 10),
+    (Action::CutOff, 8),
+    (Action::Crash, 10),
+    (Action::Start, 25),
+    (Action::Twin, 4),
+    (Action::Leave, 6),
+    (Action::Resign, 8),
+    (Action::Transfer, 8),
+    (Action::Request, 8),
+    (Action::Stand, 8),
+    (Action::DeleteLease, 4),
+    (Action::RestoreLease, 6),
+    (Action::DamageLease, 2),
+    (Action::DeleteFence, 4),
+    (Action::DeleteSession, 4),
+    (Action::DamageSession, 2),
+    (Action::Wipe, 1),
+];

@@ -1,0 +1,39 @@
+//! What must hold after every event, one file per property.
+
+use std::fmt;
+
+pub mod evicted_after_ttl;
+pub mod fence_only_grows;
+pub mod gone_after_work;
+pub mod no_hot_loop;
+pub mod one_leader;
+pub mod paired_events;
+pub mod taken_from_ended;
+pub mod terms_only_grow;
+pub mod trust_is_backed;
+pub mod vacated_after_work;
+
+/// Something that must never happen did.
+#[derive(Debug, Clone)]
+pub struct Violation {
+    /// The property, as a claim.
+    pub property: &'static str,
+    /// How it was broken.
+    pub message: String,
+}
+
+impl Violation {
+    /// A property and how it was broken.
+    pub fn new(property: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            property,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "broken: {}: {}", self.property, self.message)
+    }
+}

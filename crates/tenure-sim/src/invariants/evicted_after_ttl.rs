@@ -1,0 +1,40 @@
+//! A session is evicted only after its last version stood for the record's whole ttl, in real time.
+
+use std::time::Duration;
+
+use tenure_core::session::{Record, State};
+
+use super::Violation;
+use crate::oracle::Oracle;
+use crate::store::Applied;
+
+/// A session was written by a process.
+pub fn check(now: Duration, applied: &Applied, oracle: &Oracle) -> Result<(), Violation> {
+    let Ok(after) = Record::decode(&applied.after.bytes) else {
+        return Ok(());
+    };
+    let (State::Evicted { by }, Some(before)) = (&after.state, &applied.before) else {
+        return Ok(());
+    };
+    // The ttl that the process really has: it is what its own trust is made of.
+    let Some(config) = oracle.configs.get(&after.incarnation) else {
+        return Ok(());
+    };
+    let stood = now.saturating_sub(before.written_at);
+    if stood >= at_least(config.ttl) {
+        return Ok(());
+    }
+    Err(Violation::new(
+        "evicted after a whole ttl",
+        format!(
+            "{by} evicted {:?} after {stood:?} of {:?}",
+            after.incarnation, config.ttl
+        ),
+    ))
+}
+
+/// The real time that a host with the fastest allowed clock takes for a whole ttl.
+#[must_use]
+pub fn at_least(ttl: Duration) -> Duration {
+    ttl - ttl / 100
+}

@@ -1,0 +1,56 @@
+//! Elected and ended alternate, per process and election, with equal terms; and nothing is led while the
+//! work of an earlier term goes on.
+
+use tenure_core::ElectionName;
+use tenure_core::election::Term;
+
+use super::Violation;
+use crate::oracle::Oracle;
+use crate::process::Process;
+
+const PROPERTY: &str = "every elected has one ended";
+
+/// A process was elected.
+pub fn elected(
+    oracle: &Oracle,
+    process: &Process,
+    election: &ElectionName,
+    term: Term,
+) -> Result<(), Violation> {
+    let key = (process.incarnation, election.clone());
+    if let Some((other, _)) = oracle.leading.get(&key) {
+        let message = format!(
+            "{} is elected for {election} in term {term}, term {other} has not ended",
+            process.label
+        );
+        return Err(Violation::new(PROPERTY, message));
+    }
+    if let Some(working) = process.work.get(election) {
+        let message = format!(
+            "{} is elected for {election} in term {term} while it still works for term {working}",
+            process.label
+        );
+        return Err(Violation::new(PROPERTY, message));
+    }
+    Ok(())
+}
+
+/// A term has ended, or is to stop.
+pub fn ended(
+    oracle: &Oracle,
+    process: &Process,
+    election: &ElectionName,
+    term: Term,
+) -> Result<(), Violation> {
+    let key = (process.incarnation, election.clone());
+    match oracle.leading.get(&key) {
+        Some((led, _)) if *led == term => Ok(()),
+        led => Err(Violation::new(
+            PROPERTY,
+            format!(
+                "{} ends or stops {election} in term {term}, it leads {led:?}",
+                process.label
+            ),
+        )),
+    }
+}

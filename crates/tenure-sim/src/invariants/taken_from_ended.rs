@@ -1,0 +1,46 @@
+//! A lease is taken over only from a session that has ended: gone, evicted, or missing for its whole ttl.
+
+use std::time::Duration;
+
+use tenure_core::ElectionName;
+use tenure_core::election::Lease;
+use tenure_core::session::State;
+
+use super::Violation;
+use super::evicted_after_ttl::at_least;
+use crate::store::{Key, Store};
+
+/// A lease was written by a process.
+pub fn check(
+    now: Duration,
+    election: &ElectionName,
+    before: &Lease,
+    after: &Lease,
+    store: &Store,
+) -> Result<(), Violation> {
+    let (Some(old), Some(new)) = (before.holder(), after.holder()) else {
+        return Ok(());
+    };
+    if old.incarnation == new.incarnation {
+        return Ok(());
+    }
+    let key = Key::Session(old.incarnation);
+    let free = match store.session(old.incarnation) {
+        Some(record) => record.state != State::Alive,
+        None if store.get(&key).is_some() => false,
+        None => {
+            let missing = store.missing_since(&key);
+            missing.is_none_or(|since| now.saturating_sub(since) >= at_least(old.ttl))
+        }
+    };
+    if free {
+        return Ok(());
+    }
+    Err(Violation::new(
+        "a lease is taken from ended sessions only",
+        format!(
+            "{election}: {:?} took it from {:?}",
+            new.incarnation, old.incarnation
+        ),
+    ))
+}

@@ -1,0 +1,38 @@
+//! Only the holder vacates a lease, and not before its work has ended.
+
+use tenure_core::ElectionName;
+use tenure_core::election::Lease;
+
+use super::Violation;
+use crate::process::Process;
+
+const PROPERTY: &str = "a lease is vacated by its holder after its work";
+
+/// A lease was written by a process.
+pub fn check<'a>(
+    election: &ElectionName,
+    before: &Lease,
+    after: &Lease,
+    mut processes: impl Iterator<Item = &'a Process>,
+) -> Result<(), Violation> {
+    let Some(holder) = before.holder() else {
+        return Ok(());
+    };
+    if after.holder().is_some() {
+        return Ok(());
+    }
+    let writer = after.writer.incarnation;
+    if writer != holder.incarnation {
+        let message = format!("{election}: {writer:?} vacated what {holder:?} held");
+        return Err(Violation::new(PROPERTY, message));
+    }
+    let process = processes.find(|process| process.incarnation == writer);
+    let working = process.and_then(|process| process.work.get(election));
+    match working {
+        Some(term) => Err(Violation::new(
+            PROPERTY,
+            format!("{election}: {writer:?} still works for term {term}"),
+        )),
+        None => Ok(()),
+    }
+}

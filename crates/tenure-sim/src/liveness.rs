@@ -1,0 +1,239 @@
+//! What must happen when nothing goes wrong any more.
+//!
+//! A leader within a ttl and a poll, the same one from then on; a resignation, a transfer and a leave that
+//! take effect soon; and a dead leader replaced in time.
+
+use std::time::Duration;
+
+use tenure_core::ElectionName;
+use tenure_core::election::RequestKind;
+use tenure_core::node::Input;
+
+use crate::invariants::Violation;
+use crate::world::World;
+
+/// Judges a world whose faults are over.
+pub fn check(world: &mut World) -> Result<(), Violation> {
+    converges(world)?;
+    stays(world)?;
+    for election in world.elections.clone() {
+        resigns(world, &election)?;
+        transfers(world, &election, false)?;
+        transfers(world, &election, true)?;
+        survives_a_crash(world, &election)?;
+    }
+    everyone_leaves(world)
+}
+
+/// The longest time between two looks of anyone, and the requests that follow.
+fn poll(world: &World) -> Duration {
+    let heartbeats = world.slots.iter().map(|slot| slot.config.heartbeat);
+    let hesitation = Duration::from_secs(1);
+    heartbeats.max().unwrap_or_default() + hesitation + round_trips(world, 6)
+}
+
+fn round_trips(world: &World, count: u32) -> Duration {
+    world.plan.latency * 2 * count
+}
+
+fn leaders(world: &World, election: &ElectionName) -> Vec<u64> {
+    let all = world.processes.iter();
+    all.filter(|(_, process)| process.leads(election, world.now).is_some())
+        .map(|(&id, _)| id)
+        .collect()
+}
+
+fn candidates(world: &World, election: &ElectionName) -> Vec<u64> {
+    let all = world.processes.iter();
+    all.filter(|(_, process)| process.is_candidate(election))
+        .map(|(&id, _)| id)
+        .collect()
+}
+
+/// Waits until a condition holds; how long it took.
+fn within(
+    world: &mut World,
+    bound: Duration,
+    what: &str,
+    holds: impl Fn(&World) -> bool,
+) -> Result<Duration, Violation> {
+    let from = world.now;
+    while !holds(world) {
+        if !world.happen(from + bound)? {
+            let message = format!("{what}: not within {bound:?}");
+            return Err(Violation::new("what should happen does", message));
+        }
+    }
+    Ok(world.now - from)
+}
+
+fn converges(world: &mut World) -> Result<(), Violation> {
+    let ttl = world.ttl_max();
+    // Eviction of whoever is dead, and the stand-back or reservation that the last faults left behind.
+    let mut bound = ttl + ttl + poll(world) * 2;
+    let recently = |at: Duration| world.now.saturating_sub(at) < ttl * 3;
+    if world.damaged_at.is_some_and(recently) {
+        // A lease that was deleted or restored is waited for once more.
+        bound += ttl * 2;
+    }
+    let elections = world.elections.clone();
+    let took = within(world, bound, "one leader of each election", |world| {
+        elections
+            .iter()
+            .all(|election| leaders(world, election).len() == 1)
+    })?;
+    let percent = took.as_millis() * 100 / bound.as_millis().max(1);
+    world.convergence_percent = u64::try_from(percent).unwrap_or(u64::MAX);
+    Ok(())
+}
+
+fn stays(world: &mut World) -> Result<(), Violation> {
+    // Sessions that expired in the last outage may still be replaced, and leave their leases.
+    let settled = world.now + world.ttl_max();
+    world.run_until(settled)?;
+    let elections = world.elections.clone();
+    let led: Vec<_> = elections
+        .iter()
+        .map(|election| leaders(world, election))
+        .collect();
+    let elected = world.oracle.elected_count;
+    let until = world.now + world.ttl_max() * 10;
+    loop {
+        let now: Vec<_> = elections
+            .iter()
+            .map(|election| leaders(world, election))
+            .collect();
+        if now != led
+            || now.iter().any(|leaders| leaders.len() != 1)
+            || world.oracle.elected_count != elected
+        {
+            let message =
+                format!("leaders changed from {led:?} to {now:?} though nothing was wrong");
+            return Err(Violation::new("a leader stays", message));
+        }
+        if !world.happen(until)? {
+            return Ok(());
+        }
+    }
+}
+
+fn the_leader(world: &World, election: &ElectionName) -> Result<u64, Violation> {
+    match leaders(world, election)[..] {
+        [leader] => Ok(leader),
+        ref leaders => Err(Violation::new(
+            "a leader stays",
+            format!("{election} has the leaders {leaders:?}"),
+        )),
+    }
+}
+
+fn resigns(world: &mut World, election: &ElectionName) -> Result<(), Violation> {
+    let leader = the_leader(world, election)?;
+    let others = candidates(world, election).len() > 1;
+    let stop = world.plan.work_stops_in;
+    let mut bound = stop + poll(world);
+    world.deliver(leader, Input::Resign(election.clone()))?;
+    within(
+        world,
+        bound,
+        "the leader that resigned stops to lead",
+        |world| !leaders(world, election).contains(&leader),
+    )?;
+    if !others {
+        // Nobody else is there: it stands back, and comes again.
+        bound += world.processes[&leader].config.stand_back;
+    }
+    within(
+        world,
+        bound,
+        "someone follows the leader that resigned",
+        |world| {
+            leaders(world, election)
+                .iter()
+                .any(|&id| id != leader || !others)
+        },
+    )?;
+    Ok(())
+}
+
+fn transfers(
+    world: &mut World,
+    election: &ElectionName,
+    by_request: bool,
+) -> Result<(), Violation> {
+    let leader = the_leader(world, election)?;
+    let candidates = candidates(world, election);
+    let others: Vec<u64> = candidates.into_iter().filter(|&id| id != leader).collect();
+    let Some(&target) = world.random.pick(&others) else {
+        return Ok(());
+    };
+    let to = world.holder(target);
+    let mut bound = world.plan.work_stops_in + poll(world);
+    if by_request {
+        // The holder has to see it first.
+        bound += poll(world);
+        world.request(election, RequestKind::Transfer { to });
+    } else {
+        world.deliver(leader, Input::Transfer(election.clone(), to))?;
+    }
+    within(world, bound, "a transfer reaches its target", |world| {
+        leaders(world, election) == [target]
+    })?;
+    Ok(())
+}
+
+fn survives_a_crash(world: &mut World, election: &ElectionName) -> Result<(), Violation> {
+    let leader = the_leader(world, election)?;
+    if candidates(world, election).len() < 2 {
+        return Ok(());
+    }
+    let ttl = world.processes[&leader].config.ttl;
+    // Its observers count from their last look, with clocks that may be slow.
+    let bound = ttl + ttl / 50 + poll(world);
+    world.crash(leader);
+    // It may have led the other elections too.
+    let elections = world.elections.clone();
+    within(world, bound, "a dead leader is replaced", |world| {
+        elections
+            .iter()
+            .all(|election| leaders(world, election).len() == 1)
+    })?;
+    Ok(())
+}
+
+fn everyone_leaves(world: &mut World) -> Result<(), Violation> {
+    let ids: Vec<u64> = world.processes.keys().copied().collect();
+    let incarnations: Vec<_> = world
+        .processes
+        .values()
+        .map(|process| process.incarnation)
+        .collect();
+    for id in ids {
+        world.leave(id)?;
+    }
+    let bound = world.plan.work_stops_in + poll(world);
+    within(world, bound, "everyone leaves", |world| {
+        world.processes.is_empty()
+    })?;
+    if let Some(left) = incarnations
+        .iter()
+        .find(|&&incarnation| world.is_alive(incarnation))
+    {
+        let message = format!("session {left:?} still says that it is alive");
+        return Err(Violation::new("whoever leaves says so", message));
+    }
+    for election in world.elections.clone() {
+        let holder = world
+            .store
+            .lease(&election)
+            .and_then(|lease| lease.holder().cloned());
+        if let Some(holder) = holder.filter(|holder| incarnations.contains(&holder.incarnation)) {
+            let message = format!("{election} is still held by {holder:?}");
+            return Err(Violation::new(
+                "whoever leaves gives its lease back",
+                message,
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,62 @@
+//! What really happened, as no process can know it: the ground on which the invariants judge.
+
+use std::collections::BTreeMap;
+
+use tenure_core::election::Term;
+use tenure_core::session::Config;
+use tenure_core::{ElectionName, Incarnation, Lineage, Moment};
+
+/// The facts.
+#[derive(Debug, Default)]
+pub struct Oracle {
+    /// The times of every process that ever ran.
+    pub configs: BTreeMap<Incarnation, Config>,
+    /// Until when a session's applied writes allow it to be trusted, on its own clock.
+    pub session_backing: BTreeMap<Incarnation, Moment>,
+    /// Until when the looks at a lease, as the store answered them, allow a term to be trusted.
+    pub lease_backing: BTreeMap<(Incarnation, ElectionName, Term), Moment>,
+    /// The terms that are being led, as the processes were told.
+    pub leading: BTreeMap<(Incarnation, ElectionName), (Term, Lineage)>,
+    /// The last term that was led in each row of terms, and by whom.
+    pub elected: BTreeMap<(ElectionName, Lineage), (Term, Incarnation)>,
+    /// The highest term led since the election's objects were last wiped.
+    pub highest: BTreeMap<ElectionName, Term>,
+    /// Elections whose lease and fence were wiped: only there may two rows of terms overlap.
+    pub wiped: BTreeMap<ElectionName, u64>,
+    /// How many terms were led.
+    pub elected_count: u64,
+}
+
+impl Oracle {
+    /// A session's write was applied that was started then.
+    pub fn back_session(&mut self, incarnation: Incarnation, started: Moment) {
+        if let Some(config) = self.configs.get(&incarnation) {
+            let until = started + (config.ttl - config.margin);
+            let backing = self.session_backing.entry(incarnation).or_default();
+            *backing = until.max(*backing);
+        }
+    }
+
+    /// The store showed a lease to its holder, who had asked then.
+    pub fn back_lease(
+        &mut self,
+        incarnation: Incarnation,
+        election: &ElectionName,
+        term: Term,
+        started: Moment,
+    ) {
+        if let Some(config) = self.configs.get(&incarnation) {
+            let until = started + (config.ttl - config.margin);
+            let key = (incarnation, election.clone(), term);
+            let backing = self.lease_backing.entry(key).or_default();
+            *backing = until.max(*backing);
+        }
+    }
+
+    /// A process is no more.
+    pub fn forget(&mut self, incarnation: Incarnation) {
+        self.leading.retain(|(leader, _), _| *leader != incarnation);
+        self.lease_backing
+            .retain(|(leader, _, _), _| *leader != incarnation);
+    }
+}

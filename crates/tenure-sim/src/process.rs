@@ -1,0 +1,90 @@
+//! One process: a machine, the clock of its host, and the work that it does while it leads.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tenure_core::election::Term;
+use tenure_core::node::{Input, Node};
+use tenure_core::session::Config;
+use tenure_core::{ElectionName, Incarnation, Moment, NodeId};
+
+use crate::clock::Clock;
+
+/// A process.
+#[derive(Debug)]
+pub struct Process {
+    /// Its name in the trace.
+    pub label: String,
+    /// Where it runs.
+    pub slot: usize,
+    /// Who it is.
+    pub node_id: NodeId,
+    /// Which start of it.
+    pub incarnation: Incarnation,
+    /// Its times.
+    pub config: Config,
+    /// The machine.
+    pub node: Node,
+    /// Its host's clock.
+    pub clock: Clock,
+    /// What waits for it while it is paused; `None` while it runs.
+    pub paused: Option<Vec<Input>>,
+    /// Until when it cannot reach the store.
+    pub cut_off_until: Duration,
+    /// The work of the terms it leads or has led, while it goes on.
+    pub work: BTreeMap<ElectionName, Term>,
+    /// In which elections it stands.
+    pub stands: BTreeMap<ElectionName, bool>,
+    /// It was told to leave, or its session is over: someone else takes its place, or nobody.
+    pub replaced: bool,
+    /// Its session is over.
+    pub over: bool,
+    /// Names the wake that is awaited; older ones are stale.
+    pub wake_token: u64,
+    /// How often it woke for nothing at this very moment.
+    pub idle_wakes: u64,
+    /// How busy it is.
+    pub meter: Meter,
+}
+
+/// Requests in the current second.
+#[derive(Debug, Default)]
+pub struct Meter {
+    second: u64,
+    requests: u64,
+}
+
+impl Process {
+    /// The term that it trusts itself to lead at a real time, by its own clock, paused or not.
+    #[must_use]
+    pub fn leads(&self, election: &ElectionName, real: Duration) -> Option<Term> {
+        let (term, until) = self.node.leads_until(election)?;
+        (self.clock.moment(real) < until).then_some(term)
+    }
+
+    /// Whether it takes part in an election as a candidate.
+    #[must_use]
+    pub fn is_candidate(&self, election: &ElectionName) -> bool {
+        let stands = self.stands.get(election).copied().unwrap_or_default();
+        stands && !self.over && !self.replaced
+    }
+
+    /// When the machine wants to wake, in real time.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<Duration> {
+        let moment: Moment = self.node.wake_at();
+        self.clock.real(moment)
+    }
+}
+
+impl Meter {
+    /// One more request; how many there were in this second.
+    pub fn count(&mut self, now: Duration) -> u64 {
+        if now.as_secs() != self.second {
+            self.second = now.as_secs();
+            self.requests = 0;
+        }
+        self.requests += 1;
+        self.requests
+    }
+}

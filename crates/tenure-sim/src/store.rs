@@ -1,0 +1,247 @@
+//! The virtual store: linearizable compare-and-swap objects with versions, bytes inside, and a clock of
+//! its own.
+//!
+//! Records pass through their stored form in both directions, so what is simulated is what is stored.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use tenure_core::election::{Fence, Lease};
+use tenure_core::node::{Answer, Request};
+use tenure_core::session::Record;
+use tenure_core::{ElectionName, Expect, Incarnation, Read, RecordError, Version, Written};
+
+use crate::clock::Clock;
+use crate::random::Random;
+
+/// The name of an object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// A session.
+    Session(Incarnation),
+    /// A lease.
+    Lease(ElectionName),
+    /// A fence.
+    Fence(ElectionName),
+}
+
+/// One version of an object.
+#[derive(Debug, Clone)]
+pub struct Object {
+    /// The stored form.
+    pub bytes: Vec<u8>,
+    /// Its version.
+    pub version: Version,
+    /// When it was written, really.
+    pub written_at: Duration,
+    /// When it was written, on the store's clock.
+    stamp: Duration,
+}
+
+/// A write that was applied.
+#[derive(Debug, Clone)]
+pub struct Applied {
+    /// What was written.
+    pub key: Key,
+    /// What was there before.
+    pub before: Option<Object>,
+    /// What is there now.
+    pub after: Object,
+}
+
+/// The store.
+#[derive(Debug)]
+pub struct Store {
+    objects: BTreeMap<Key, Object>,
+    /// When an object that once was there was deleted.
+    deleted: BTreeMap<Key, Duration>,
+    versions: u64,
+    clock: Clock,
+    /// How far the clock was set forward and back.
+    stepped_forward: Duration,
+    stepped_back: Duration,
+}
+
+impl Store {
+    /// An empty store.
+    pub fn new(random: &mut Random) -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            deleted: BTreeMap::new(),
+            versions: 0,
+            clock: Clock::draw(random),
+            // Far enough from the origin that it can be set back.
+            stepped_forward: Duration::from_secs(1_000_000),
+            stepped_back: Duration::ZERO,
+        }
+    }
+
+    /// The object, now.
+    #[must_use]
+    pub fn get(&self, key: &Key) -> Option<&Object> {
+        self.objects.get(key)
+    }
+
+    /// The lease, if it is there and can be read.
+    #[must_use]
+    pub fn lease(&self, election: &ElectionName) -> Option<Lease> {
+        let object = self.objects.get(&Key::Lease(election.clone()))?;
+        Lease::decode(&object.bytes).ok()
+    }
+
+    /// The fence, if it is there.
+    #[must_use]
+    pub fn fence(&self, election: &ElectionName) -> Option<Fence> {
+        let object = self.objects.get(&Key::Fence(election.clone()))?;
+        Fence::decode(&object.bytes).ok()
+    }
+
+    /// The session, if it is there and can be read.
+    #[must_use]
+    pub fn session(&self, incarnation: Incarnation) -> Option<Record> {
+        let object = self.objects.get(&Key::Session(incarnation))?;
+        Record::decode(&object.bytes).ok()
+    }
+
+    /// Since when an object that once was there is missing.
+    #[must_use]
+    pub fn missing_since(&self, key: &Key) -> Option<Duration> {
+        self.deleted.get(key).copied()
+    }
+
+    /// Carries out a request at a real time.
+    pub fn execute(
+        &mut self,
+        now: Duration,
+        request: &Request,
+        tell_age: bool,
+    ) -> (Answer, Option<Applied>) {
+        let written = |(written, applied)| (Answer::Written(written), applied);
+        match request {
+            Request::ReadSession { holder, known } => {
+                let key = Key::Session(holder.incarnation);
+                let read = self.read(now, &key, known.as_ref(), tell_age, Record::decode);
+                (Answer::Session(read), None)
+            }
+            Request::ReadLease { election, known } => {
+                let key = Key::Lease(election.clone());
+                let read = self.read(now, &key, known.as_ref(), tell_age, Lease::decode);
+                (Answer::Lease(read), None)
+            }
+            Request::ReadFence { election } => {
+                let key = Key::Fence(election.clone());
+                let read = self.read(now, &key, None, tell_age, Fence::decode);
+                (Answer::Fence(read), None)
+            }
+            Request::WriteSession { record, expect } => {
+                let key = Key::Session(record.incarnation);
+                written(self.write(now, key, record.encode(), expect))
+            }
+            Request::WriteLease {
+                election,
+                lease,
+                expect,
+            } => written(self.write(now, Key::Lease(election.clone()), lease.encode(), expect)),
+            Request::WriteFence {
+                election,
+                fence,
+                expect,
+            } => written(self.write(now, Key::Fence(election.clone()), fence.encode(), expect)),
+        }
+    }
+
+    /// Writes whatever is there, as people do by hand.
+    pub fn overwrite(&mut self, now: Duration, key: Key, bytes: Vec<u8>) -> Applied {
+        self.versions += 1;
+        let after = Object {
+            bytes,
+            version: Version::new(format!("v{}", self.versions)),
+            written_at: now,
+            stamp: self.clock_shows(now),
+        };
+        self.deleted.remove(&key);
+        let before = self.objects.insert(key.clone(), after.clone());
+        Applied { key, before, after }
+    }
+
+    /// Deletes, as people do by hand. Says whether there was something.
+    pub fn delete(&mut self, now: Duration, key: &Key) -> bool {
+        let there = self.objects.remove(key).is_some();
+        if there {
+            self.deleted.insert(key.clone(), now);
+        }
+        there
+    }
+
+    /// Sets the store's clock.
+    pub fn step_clock(&mut self, by: Duration, forward: bool) {
+        if forward {
+            self.stepped_forward += by;
+        } else {
+            self.stepped_back += by;
+        }
+    }
+
+    fn clock_shows(&self, now: Duration) -> Duration {
+        let shown = self.clock.moment(now).since_origin() + self.stepped_forward;
+        shown.saturating_sub(self.stepped_back)
+    }
+
+    fn write(
+        &mut self,
+        now: Duration,
+        key: Key,
+        bytes: Vec<u8>,
+        expect: &Expect,
+    ) -> (Written, Option<Applied>) {
+        let as_expected = match (expect, self.objects.get(&key)) {
+            (Expect::Absent, None) => true,
+            (Expect::Version(version), Some(object)) => object.version == *version,
+            _ => false,
+        };
+        if !as_expected {
+            return (Written::Conflict, None);
+        }
+        let applied = self.overwrite(now, key, bytes);
+        (Written::Done(applied.after.version.clone()), Some(applied))
+    }
+
+    fn read<T>(
+        &self,
+        now: Duration,
+        key: &Key,
+        known: Option<&Version>,
+        tell_age: bool,
+        decode: fn(&[u8]) -> Result<T, RecordError>,
+    ) -> Read<T> {
+        let Some(object) = self.objects.get(key) else {
+            return Read::Missing;
+        };
+        // A clock that was set back makes the difference negative: then it is not known.
+        let age = self.clock_shows(now).checked_sub(object.stamp);
+        let age = age.filter(|_| tell_age);
+        let version = object.version.clone();
+        if known == Some(&version) {
+            return Read::Unchanged { age };
+        }
+        match decode(&object.bytes) {
+            Ok(record) => Read::Found {
+                record,
+                version,
+                age,
+            },
+            Err(_) => Read::Unreadable { version },
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Key::Session(incarnation) => write!(formatter, "session {incarnation:?}"),
+            Key::Lease(election) => write!(formatter, "lease {election}"),
+            Key::Fence(election) => write!(formatter, "fence {election}"),
+        }
+    }
+}

@@ -1,0 +1,658 @@
+//! The world: virtual time, processes that come and go, and what happens next.
+
+mod chaos;
+mod requests;
+mod words;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tenure_core::election::{Lease, Term};
+use tenure_core::node::{Event, Input, Node, Output};
+use tenure_core::session::{Config, Holder, record::About};
+use tenure_core::{ElectionName, Incarnation, Lineage, NodeId};
+
+use crate::Summary;
+use crate::clock::Clock;
+use crate::faults::{Counts, Fault, Plan};
+use crate::invariants::{
+    Violation, evicted_after_ttl, fence_only_grows, gone_after_work, no_hot_loop, one_leader,
+    paired_events, taken_from_ended, terms_only_grow, trust_is_backed, vacated_after_work,
+};
+use crate::liveness;
+use crate::oracle::Oracle;
+use crate::process::{Meter, Process};
+use crate::random::Random;
+use crate::store::{Applied, Key, Store};
+use crate::trace::Trace;
+use requests::Flight;
+
+/// What a run is made of, beside its seed.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How many nodes; `None` to draw from one to five.
+    pub nodes: Option<usize>,
+    /// How long chaos lasts, in ttls.
+    pub chaos_ttls: u32,
+    /// How many lines of a failing trace are shown.
+    pub trace_lines: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            nodes: None,
+            chaos_ttls: 40,
+            trace_lines: 120,
+        }
+    }
+}
+
+/// The world.
+#[derive(Debug)]
+pub struct World {
+    pub(crate) now: Duration,
+    pub(crate) random: Random,
+    pub(crate) plan: Plan,
+    pub(crate) store: Store,
+    pub(crate) oracle: Oracle,
+    pub(crate) trace: Trace,
+    pub(crate) faults: Counts,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) processes: BTreeMap<u64, Process>,
+    pub(crate) elections: Vec<ElectionName>,
+    /// Whether the faults are over.
+    pub(crate) is_calm: bool,
+    /// When an object was last damaged by hand.
+    pub(crate) damaged_at: Option<Duration>,
+    chaos_ends_at: Duration,
+    /// What will happen, in order.
+    agenda: BTreeMap<(Duration, u64), Happening>,
+    sequence: u64,
+    flights: BTreeMap<u64, Flight>,
+    /// Until when the store answers nobody, and whether it is silent about it.
+    down_until: Duration,
+    down_silently: bool,
+    /// Earlier versions of each lease, for people to restore.
+    copies: BTreeMap<ElectionName, Vec<Vec<u8>>>,
+    started: u64,
+    steps: u64,
+    requests: u64,
+    requests_per_second_max: u64,
+    /// How much of the time allowed for convergence was needed.
+    pub(crate) convergence_percent: u64,
+}
+
+/// Where processes run: a node id, its times, and a host with a clock.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) node_id: NodeId,
+    pub(crate) config: Config,
+    clock: Clock,
+    priority: u8,
+}
+
+#[derive(Debug)]
+pub(crate) enum Happening {
+    Wake {
+        process: u64,
+        token: u64,
+    },
+    Deliver {
+        process: u64,
+        input: Input,
+    },
+    Arrive {
+        flight: u64,
+        answers: bool,
+    },
+    Reply {
+        flight: u64,
+        answer: requests::Reply,
+    },
+    Deadline {
+        flight: u64,
+    },
+    Resume {
+        process: u64,
+    },
+    Start {
+        slot: usize,
+    },
+    Chaos,
+    RepairLease {
+        election: ElectionName,
+    },
+}
+
+impl World {
+    /// The world of a seed.
+    #[must_use]
+    pub fn new(seed: u64, options: &Options) -> Self {
+        let mut random = Random::from_seed(seed);
+        let count = options
+            .nodes
+            .unwrap_or_else(|| usize::try_from(1 + random.below(5)).unwrap_or(1));
+        let ttl = *random
+            .pick(&[2, 5, 10, 10, 20])
+            .expect("the list is not empty");
+        let ttl = Duration::from_secs(ttl);
+        let plan = Plan::draw(&mut random, ttl);
+        let same_ttl = random.chance(600);
+        let strict = random.chance(300);
+        let slots = (1..=count)
+            .map(|number| Slot::draw(&mut random, number, ttl, same_ttl, strict))
+            .collect();
+        let names: &[&str] = if random.chance(250) {
+            &["default", "reports"]
+        } else {
+            &["default"]
+        };
+        let elections = names
+            .iter()
+            .map(|name| ElectionName::new(name).expect("these names are valid"))
+            .collect();
+        Self {
+            now: Duration::ZERO,
+            store: Store::new(&mut random),
+            random,
+            plan,
+            oracle: Oracle::default(),
+            trace: Trace::default(),
+            faults: Counts::default(),
+            slots,
+            processes: BTreeMap::new(),
+            elections,
+            is_calm: false,
+            damaged_at: None,
+            chaos_ends_at: ttl * options.chaos_ttls,
+            agenda: BTreeMap::new(),
+            sequence: 0,
+            flights: BTreeMap::new(),
+            down_until: Duration::ZERO,
+            down_silently: false,
+            copies: BTreeMap::new(),
+            started: 0,
+            steps: 0,
+            requests: 0,
+            requests_per_second_max: 0,
+            convergence_percent: 0,
+        }
+    }
+
+    /// Chaos, then calm.
+    ///
+    /// # Errors
+    ///
+    /// The first violation.
+    pub fn run(&mut self) -> Result<(), Violation> {
+        for slot in 0..self.slots.len() {
+            let at = self.random.up_to(self.ttl_max());
+            self.plan_at(at, Happening::Start { slot });
+        }
+        self.plan_in(Duration::ZERO, Happening::Chaos);
+        self.run_until(self.chaos_ends_at)?;
+        self.calm_down();
+        liveness::check(self)
+    }
+
+    /// What the run was like.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        Summary {
+            simulated: self.now,
+            steps: self.steps,
+            requests: self.requests,
+            requests_per_second_max: self.requests_per_second_max,
+            elected: self.oracle.elected_count,
+            convergence_percent: self.convergence_percent,
+            faults: self.faults.clone(),
+            digest: self.trace.digest(),
+        }
+    }
+
+    /// Lets everything happen that is to happen until then.
+    pub(crate) fn run_until(&mut self, until: Duration) -> Result<(), Violation> {
+        while self.happen(until)? {}
+        self.now = until;
+        Ok(())
+    }
+
+    /// Lets the next thing happen; false if there is none until then.
+    pub(crate) fn happen(&mut self, until: Duration) -> Result<bool, Violation> {
+        let Some(entry) = self.agenda.first_entry() else {
+            return Ok(false);
+        };
+        if entry.key().0 > until {
+            return Ok(false);
+        }
+        let ((at, _), happening) = entry.remove_entry();
+        self.now = at;
+        self.carry_out(happening)?;
+        self.check()?;
+        Ok(true)
+    }
+
+    pub(crate) fn plan_in(&mut self, after: Duration, happening: Happening) {
+        self.plan_at(self.now + after, happening);
+    }
+
+    fn plan_at(&mut self, at: Duration, happening: Happening) {
+        self.sequence += 1;
+        self.agenda
+            .insert((at.max(self.now), self.sequence), happening);
+    }
+
+    fn carry_out(&mut self, happening: Happening) -> Result<(), Violation> {
+        match happening {
+            Happening::Wake { process, token } => {
+                let running = self.processes.get(&process);
+                if running.is_some_and(|process| process.wake_token == token) {
+                    self.deliver(process, Input::Wake)?;
+                }
+            }
+            Happening::Deliver { process, input } => self.deliver(process, input)?,
+            Happening::Arrive { flight, answers } => self.arrive(flight, answers)?,
+            Happening::Reply { flight, answer } => self.reply(flight, answer)?,
+            Happening::Deadline { flight } => self.reply(flight, requests::Reply::Lost)?,
+            Happening::Resume { process } => self.resume(process)?,
+            Happening::Start { slot } => self.start(slot)?,
+            Happening::Chaos => self.chaos()?,
+            Happening::RepairLease { election } => self.repair_lease(&election),
+        }
+        Ok(())
+    }
+
+    /// The invariants that hold between events.
+    fn check(&self) -> Result<(), Violation> {
+        for election in &self.elections {
+            one_leader::check(self.now, election, self.processes.values(), &self.oracle)?;
+        }
+        for process in self.processes.values() {
+            trust_is_backed::check(process, &self.elections, &self.oracle)?;
+        }
+        Ok(())
+    }
+
+    // ---- processes ----------------------------------------------------------------------------------
+
+    pub(crate) fn ttl_max(&self) -> Duration {
+        let ttls = self.slots.iter().map(|slot| slot.config.ttl);
+        ttls.max().unwrap_or_default()
+    }
+
+    /// Starts a process in a slot, whoever else runs there.
+    fn start(&mut self, slot: usize) -> Result<(), Violation> {
+        self.started += 1;
+        let id = self.started;
+        let incarnation = Incarnation(u128::from(id));
+        let host = &self.slots[slot];
+        let me = Holder {
+            node: host.node_id.clone(),
+            incarnation,
+            ttl: host.config.ttl,
+        };
+        let (config, priority) = (host.config.clone(), host.priority);
+        self.oracle.configs.insert(incarnation, config.clone());
+        let now = host.clock.now(self.now);
+        let seed = self.random.bits();
+        let process = Process {
+            label: format!("{}/{id:x}", host.node_id),
+            slot,
+            node_id: host.node_id.clone(),
+            incarnation,
+            node: Node::new(config.clone(), me, About::default(), now, seed),
+            config,
+            clock: host.clock.clone(),
+            paused: None,
+            cut_off_until: Duration::ZERO,
+            work: BTreeMap::new(),
+            stands: BTreeMap::new(),
+            replaced: false,
+            over: false,
+            wake_token: 0,
+            idle_wakes: 0,
+            meter: Meter::default(),
+        };
+        self.trace.say(self.now, &process.label, "starts");
+        self.processes.insert(id, process);
+        self.deliver(id, Input::Wake)?;
+        for election in self.elections.clone() {
+            self.join(id, &election, Some(priority))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn join(
+        &mut self,
+        id: u64,
+        election: &ElectionName,
+        priority: Option<u8>,
+    ) -> Result<(), Violation> {
+        let Some(process) = self.processes.get_mut(&id) else {
+            return Ok(());
+        };
+        process.stands.insert(election.clone(), priority.is_some());
+        let input = Input::Join {
+            election: election.clone(),
+            priority,
+            new_lineage: Lineage(u128::from(self.random.bits())),
+        };
+        self.deliver(id, input)
+    }
+
+    /// Gives an input to a process, or keeps it until the process goes on.
+    pub(crate) fn deliver(&mut self, id: u64, input: Input) -> Result<(), Violation> {
+        let Some(process) = self.processes.get_mut(&id) else {
+            return Ok(());
+        };
+        if let Some(waiting) = &mut process.paused {
+            waiting.push(input);
+            return Ok(());
+        }
+        self.step(id, input)
+    }
+
+    fn resume(&mut self, id: u64) -> Result<(), Violation> {
+        let Some(process) = self.processes.get_mut(&id) else {
+            return Ok(());
+        };
+        let Some(mut waiting) = process.paused.take() else {
+            return Ok(());
+        };
+        self.trace.say(self.now, &process.label, "goes on");
+        if self.random.chance(500) {
+            waiting.insert(0, Input::Wake);
+        }
+        waiting.push(Input::Wake);
+        for input in waiting {
+            self.deliver(id, input)?;
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, id: u64, input: Input) -> Result<(), Violation> {
+        let Some(process) = self.processes.get_mut(&id) else {
+            return Ok(());
+        };
+        if let Input::WorkEnded(election, term) = &input {
+            if process.work.get(election) != Some(term) {
+                return Ok(());
+            }
+            process.work.remove(election);
+        }
+        let woken = matches!(input, Input::Wake);
+        self.steps += 1;
+        if let Some(words) = words::input(&input) {
+            self.trace.say(self.now, &process.label, &words);
+        }
+        let now = process.clock.now(self.now);
+        let outputs = process.node.step(now, input);
+        let wants_more = process.node.wake_at() <= now.moment;
+        if woken && outputs.is_empty() && wants_more {
+            process.idle_wakes += 1;
+            no_hot_loop::woken(process)?;
+        } else {
+            process.idle_wakes = 0;
+        }
+        for output in outputs {
+            match output {
+                Output::Request {
+                    ticket,
+                    request,
+                    within,
+                } => {
+                    self.requests += 1;
+                    self.send(id, ticket, request, within)?;
+                }
+                Output::Event(event) => self.on_event(id, event)?,
+            }
+        }
+        self.plan_wake(id);
+        Ok(())
+    }
+
+    fn plan_wake(&mut self, id: u64) {
+        let Some(process) = self.processes.get_mut(&id) else {
+            return;
+        };
+        process.wake_token += 1;
+        let token = process.wake_token;
+        let Some(at) = process.wake_at() else {
+            return;
+        };
+        // Timers are late: a little always, more on a busy host.
+        let late = if !self.is_calm && self.random.chance(50) {
+            self.random.up_to(self.plan.latency * 10)
+        } else {
+            self.random.up_to(Duration::from_millis(2))
+        };
+        self.plan_at(
+            at.max(self.now) + late,
+            Happening::Wake { process: id, token },
+        );
+    }
+
+    // ---- events -------------------------------------------------------------------------------------
+
+    fn on_event(&mut self, id: u64, event: Event) -> Result<(), Violation> {
+        let Some(process) = self.processes.get_mut(&id) else {
+            return Ok(());
+        };
+        if let Some(words) = words::event(&event) {
+            self.trace.say(self.now, &process.label, &words);
+        }
+        match event {
+            Event::Elected {
+                election,
+                term,
+                lineage,
+            } => self.on_elected(id, election, term, lineage),
+            Event::Stop { election, term } => {
+                paired_events::ended(&self.oracle, process, &election, term)?;
+                let hangs = self.random.chance(self.plan.work_hangs);
+                let usual = self.random.up_to(self.plan.work_stops_in);
+                let ttl = process.config.ttl;
+                let after = if hangs {
+                    self.random.up_to(ttl * 4)
+                } else {
+                    usual
+                };
+                if hangs {
+                    self.faults.count(Fault::WorkOutlivedStop);
+                }
+                let input = Input::WorkEnded(election, term);
+                self.plan_in(after, Happening::Deliver { process: id, input });
+                Ok(())
+            }
+            Event::Ended { election, term, .. } => {
+                paired_events::ended(&self.oracle, process, &election, term)?;
+                self.oracle
+                    .leading
+                    .remove(&(process.incarnation, election.clone()));
+                if process.work.contains_key(&election) {
+                    self.faults.count(Fault::WorkOutlivedTrust);
+                    let after = self.random.up_to(self.plan.work_stops_in);
+                    let input = Input::WorkEnded(election, term);
+                    self.plan_in(after, Happening::Deliver { process: id, input });
+                }
+                Ok(())
+            }
+            Event::Over { .. } => {
+                self.on_over(id);
+                Ok(())
+            }
+            Event::Left => self.on_left(id),
+            Event::Trusted { .. }
+            | Event::SessionEnded { .. }
+            | Event::Leader { .. }
+            | Event::Anomaly { .. } => Ok(()),
+        }
+    }
+
+    fn on_elected(
+        &mut self,
+        id: u64,
+        election: ElectionName,
+        term: Term,
+        lineage: Lineage,
+    ) -> Result<(), Violation> {
+        let Some(process) = self.processes.get_mut(&id) else {
+            return Ok(());
+        };
+        let incarnation = process.incarnation;
+        paired_events::elected(&self.oracle, process, &election, term)?;
+        terms_only_grow::check(&self.oracle, &election, lineage, term, incarnation)?;
+        process.work.insert(election.clone(), term);
+        let oracle = &mut self.oracle;
+        oracle
+            .leading
+            .insert((incarnation, election.clone()), (term, lineage));
+        oracle
+            .elected
+            .insert((election.clone(), lineage), (term, incarnation));
+        oracle.highest.insert(election.clone(), term);
+        oracle.elected_count += 1;
+        if self.random.chance(self.plan.work_fails) {
+            self.faults.count(Fault::WorkEndedByItself);
+            let after = self.random.up_to(process.config.ttl * 2);
+            let input = Input::WorkEnded(election, term);
+            self.plan_in(after, Happening::Deliver { process: id, input });
+        }
+        Ok(())
+    }
+
+    /// The next incarnation starts at once, or when this one has left.
+    fn on_over(&mut self, id: u64) {
+        let at_once = self.random.chance(500);
+        let joins_late = !self.is_calm && self.random.chance(100);
+        let Some(process) = self.processes.get_mut(&id) else {
+            return;
+        };
+        process.over = true;
+        if at_once && !process.replaced {
+            process.replaced = true;
+            let slot = process.slot;
+            self.plan_in(Duration::ZERO, Happening::Start { slot });
+        }
+        if joins_late {
+            self.faults.count(Fault::JoinAfterOver);
+            let election = self.elections[0].clone();
+            let new_lineage = Lineage(u128::from(self.random.bits()));
+            let input = Input::Join {
+                election,
+                priority: Some(100),
+                new_lineage,
+            };
+            let after = self.random.up_to(self.plan.latency);
+            self.plan_in(after, Happening::Deliver { process: id, input });
+        }
+    }
+
+    fn on_left(&mut self, id: u64) -> Result<(), Violation> {
+        let Some(process) = self.processes.remove(&id) else {
+            return Ok(());
+        };
+        if let Some((election, term)) = process.work.first_key_value() {
+            let message = format!(
+                "{} left while working for term {term} of {election}",
+                process.label
+            );
+            return Err(Violation::new("a process leaves after its work", message));
+        }
+        self.oracle.forget(process.incarnation);
+        if !process.replaced {
+            self.plan_in(self.plan.latency, Happening::Start { slot: process.slot });
+        }
+        Ok(())
+    }
+
+    // ---- writes -------------------------------------------------------------------------------------
+
+    /// A write by a process was applied.
+    pub(crate) fn on_applied(&mut self, applied: &Applied) -> Result<(), Violation> {
+        match &applied.key {
+            Key::Session(_) => {
+                evicted_after_ttl::check(self.now, applied, &self.oracle)?;
+                let after = tenure_core::session::Record::decode(&applied.after.bytes);
+                let after = after.expect("processes write what they can read");
+                gone_after_work::check(&after, self.processes.values())
+            }
+            Key::Lease(election) => {
+                let after = Lease::decode(&applied.after.bytes);
+                let after = after.expect("processes write what they can read");
+                let before = applied.before.as_ref();
+                if let Some(Ok(before)) = before.map(|object| Lease::decode(&object.bytes)) {
+                    vacated_after_work::check(election, &before, &after, self.processes.values())?;
+                    taken_from_ended::check(self.now, election, &before, &after, &self.store)?;
+                }
+                self.on_lease_changed(election, applied.after.bytes.clone());
+                Ok(())
+            }
+            Key::Fence(election) => {
+                let decode = |bytes: &[u8]| tenure_core::election::Fence::decode(bytes).ok();
+                let before = applied
+                    .before
+                    .as_ref()
+                    .and_then(|object| decode(&object.bytes));
+                match (before, decode(&applied.after.bytes)) {
+                    (Some(before), Some(after)) => {
+                        fence_only_grows::check(election, &before, &after)
+                    }
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// People keep copies, and the store gives hints.
+    pub(crate) fn on_lease_changed(&mut self, election: &ElectionName, bytes: Vec<u8>) {
+        self.copies.entry(election.clone()).or_default().push(bytes);
+        let ids: Vec<u64> = self.processes.keys().copied().collect();
+        for id in ids {
+            if !self.random.chance(self.plan.hinted) {
+                self.faults.count(Fault::HintLost);
+                continue;
+            }
+            let after = self.random.up_to(self.plan.latency);
+            let input = Input::Hint(election.clone());
+            self.plan_in(after, Happening::Deliver { process: id, input });
+        }
+    }
+}
+
+impl Slot {
+    fn draw(
+        random: &mut Random,
+        number: usize,
+        ttl: Duration,
+        same_ttl: bool,
+        strict: bool,
+    ) -> Self {
+        let factor = if same_ttl {
+            1
+        } else {
+            1 + u32::try_from(random.below(3)).unwrap_or(0)
+        };
+        let mut config = Config {
+            strict_age: strict,
+            ..Config::for_ttl(ttl * factor)
+        };
+        if random.chance(300) {
+            // The least margin that is accepted.
+            config.margin = config.ttl / 100;
+        }
+        config.check().expect("these proportions are safe");
+        Self {
+            node_id: NodeId::new(format!("n{number}")).expect("these names are valid"),
+            config,
+            clock: Clock::draw(random),
+            priority: if random.chance(700) {
+                100
+            } else {
+                u8::try_from(random.below(200)).unwrap_or(100)
+            },
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Requests on their way: lost, late, twice, or answered.
+
+use std::time::Duration;
+
+use tenure_core::election::Lease;
+use tenure_core::node::{Answer, Input, Request, Ticket};
+use tenure_core::session::State;
+use tenure_core::{Moment, Read, Written};
+
+use super::{Happening, World, words};
+use crate::faults::Fault;
+use crate::invariants::{Violation, no_hot_loop};
+
+/// A request, until its answer is given and its last copy has arrived.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    process: u64,
+    ticket: Ticket,
+    request: Request,
+    started: Moment,
+    answered: bool,
+    /// How many copies are still on their way to the store.
+    copies: u64,
+    is_late: bool,
+}
+
+/// What comes back.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    /// What the store said.
+    Answer(Box<Answer>),
+    /// The store could not be reached, for sure.
+    Refused,
+    /// Nothing came back.
+    Lost,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Arrives,
+    Refused,
+    Lost,
+    AnswerLost,
+    Late,
+    Twice,
+}
+
+impl World {
+    /// A process sends a request.
+    pub(crate) fn send(
+        &mut self,
+        id: u64,
+        ticket: Ticket,
+        request: Request,
+        within: Duration,
+    ) -> Result<(), Violation> {
+        let Some(process) = self.processes.get_mut(&id) else {
+            return Ok(());
+        };
+        let in_second = process.meter.count(self.now);
+        self.requests_per_second_max = self.requests_per_second_max.max(in_second);
+        no_hot_loop::sent(process, self.elections.len(), in_second)?;
+        let started = process.clock.moment(self.now);
+        let deadline = process.clock.real(started + within).unwrap_or(self.now);
+        let cut_off = self.now < process.cut_off_until;
+        self.trace
+            .say(self.now, &process.label, &words::request(&request));
+        let fate = self.draw_fate(&request, cut_off);
+        let ttl = self.ttl_max();
+        let flight = self.sequence;
+        let copies = match fate {
+            Fate::Arrives | Fate::AnswerLost | Fate::Late => 1,
+            Fate::Twice => 2,
+            Fate::Refused | Fate::Lost => 0,
+        };
+        self.flights.insert(
+            flight,
+            Flight {
+                process: id,
+                ticket,
+                request,
+                started,
+                answered: false,
+                copies,
+                is_late: fate == Fate::Late,
+            },
+        );
+        let there = self.latency();
+        let at_once = self.random.chance(300);
+        match fate {
+            Fate::Arrives => {
+                self.plan_in(
+                    there,
+                    Happening::Arrive {
+                        flight,
+                        answers: true,
+                    },
+                );
+            }
+            Fate::Refused => {
+                let answer = Reply::Refused;
+                self.plan_in(there, Happening::Reply { flight, answer });
+            }
+            Fate::Lost | Fate::AnswerLost => {
+                if fate == Fate::AnswerLost {
+                    self.plan_in(
+                        there,
+                        Happening::Arrive {
+                            flight,
+                            answers: false,
+                        },
+                    );
+                }
+                if at_once {
+                    // A connection that breaks says so before the deadline.
+                    self.faults.count(Fault::AnswerLostAtOnce);
+                    let after = self.random.up_to(there * 2);
+                    let answer = Reply::Lost;
+                    self.plan_in(after, Happening::Reply { flight, answer });
+                }
+            }
+            Fate::Late => {
+                // Mostly just too late, so that what it expects may still be there.
+                let late = if at_once { ttl * 3 } else { ttl / 4 };
+                let after = deadline.saturating_sub(self.now) + self.random.up_to(late);
+                self.plan_in(
+                    after,
+                    Happening::Arrive {
+                        flight,
+                        answers: false,
+                    },
+                );
+            }
+            Fate::Twice => {
+                let first_answers = self.random.chance(500);
+                let again = there + self.latency() * 3;
+                self.plan_in(
+                    there,
+                    Happening::Arrive {
+                        flight,
+                        answers: first_answers,
+                    },
+                );
+                self.plan_in(
+                    again,
+                    Happening::Arrive {
+                        flight,
+                        answers: !first_answers,
+                    },
+                );
+            }
+        }
+        self.plan_at(deadline, Happening::Deadline { flight });
+        Ok(())
+    }
+
+    fn draw_fate(&mut self, request: &Request, cut_off: bool) -> Fate {
+        let writes = is_write(request);
+        if self.now < self.down_until || cut_off {
+            return if self.down_silently {
+                Fate::Lost
+            } else {
+                Fate::Refused
+            };
+        }
+        let plan = &self.plan;
+        let (refused, lost) = (plan.refused, plan.request_lost);
+        let (answer_lost, late, twice) = (plan.answer_lost, plan.late, plan.duplicated);
+        let fate = if self.random.chance(refused) {
+            Fate::Refused
+        } else if self.random.chance(lost) {
+            Fate::Lost
+        } else if self.random.chance(answer_lost) {
+            Fate::AnswerLost
+        } else if writes && self.random.chance(late) {
+            Fate::Late
+        } else if self.random.chance(twice) {
+            Fate::Twice
+        } else {
+            Fate::Arrives
+        };
+        match fate {
+            Fate::Arrives => {}
+            Fate::Refused if writes => self.faults.count(Fault::Refused),
+            Fate::Refused => self.faults.count(Fault::ReadFailed),
+            Fate::Lost => self.faults.count(Fault::RequestLost),
+            Fate::AnswerLost => self.faults.count(Fault::AnswerLost),
+            Fate::Late => self.faults.count(Fault::LateWrite),
+            Fate::Twice => self.faults.count(Fault::Duplicated),
+        }
+        fate
+    }
+
+    fn latency(&mut self) -> Duration {
+        let usual = self.plan.latency;
+        if self.random.chance(self.plan.slow) {
+            self.faults.count(Fault::SlowTail);
+            let slow = self.ttl_max() / 2;
+            return self.random.between(usual, slow);
+        }
+        self.random.between(usual / 10, usual)
+    }
+
+    /// A copy of a request reaches the store.
+    pub(crate) fn arrive(&mut self, id: u64, answers: bool) -> Result<(), Violation> {
+        let Some(flight) = self.flights.get_mut(&id) else {
+            return Ok(());
+        };
+        flight.copies -= 1;
+        if self.now < self.down_until {
+            if answers && !self.down_silently {
+                let answer = Reply::Refused;
+                self.plan_in(self.plan.latency, Happening::Reply { flight: id, answer });
+            }
+            self.land(id);
+            return Ok(());
+        }
+        let tell_age = !self.random.chance(self.plan.age_absent);
+        if !tell_age && !is_write(&flight.request) {
+            self.faults.count(Fault::AgeAbsent);
+        }
+        let (answer, applied) = self.store.execute(self.now, &flight.request, tell_age);
+        let (started, process) = (flight.started, flight.process);
+        let label = self
+            .processes
+            .get(&process)
+            .map(|process| process.label.as_str());
+        let words = words::outcome(&flight.request, &answer, answers);
+        self.trace.say(self.now, label.unwrap_or("nobody"), &words);
+        if flight.is_late && applied.is_some() {
+            self.faults.count(Fault::LateWriteApplied);
+        }
+        self.note(process, started, id, &answer);
+        if let Some(applied) = &applied {
+            self.on_applied(applied)?;
+        }
+        if answers {
+            let back = self.latency();
+            let answer = Reply::Answer(Box::new(answer));
+            self.plan_in(back, Happening::Reply { flight: id, answer });
+        }
+        self.land(id);
+        Ok(())
+    }
+
+    /// What the store did for a process is what its trust may rest on.
+    fn note(&mut self, process: u64, started: Moment, flight: u64, answer: &Answer) {
+        let Some(process) = self.processes.get(&process) else {
+            return;
+        };
+        let me = process.incarnation;
+        let Some(Flight { request, .. }) = self.flights.get(&flight) else {
+            return;
+        };
+        let shown = |lease: &Lease| {
+            let holder = lease.holder();
+            holder
+                .is_some_and(|holder| holder.incarnation == me)
+                .then_some(lease.term)
+        };
+        match (request, answer) {
+            (Request::WriteSession { record, .. }, Answer::Written(Written::Done(_)))
+                if record.incarnation == me && record.state == State::Alive =>
+            {
+                self.oracle.back_session(me, started);
+            }
+            (
+                Request::WriteLease {
+                    election, lease, ..
+                },
+                Answer::Written(Written::Done(_)),
+            ) => {
+                if let Some(term) = shown(lease) {
+                    self.oracle.back_lease(me, election, term, started);
+                }
+            }
+            (Request::ReadLease { election, .. }, Answer::Lease(read)) => {
+                let lease = match read {
+                    Read::Found { record, .. } => Some(record.clone()),
+                    Read::Unchanged { .. } => self.store.lease(election),
+                    _ => None,
+                };
+                if let Some(term) = lease.as_ref().and_then(shown) {
+                    self.oracle.back_lease(me, election, term, started);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What comes back first is the answer.
+    pub(crate) fn reply(&mut self, id: u64, reply: Reply) -> Result<(), Violation> {
+        let Some(flight) = self.flights.get_mut(&id) else {
+            return Ok(());
+        };
+        if flight.answered {
+            self.land(id);
+            return Ok(());
+        }
+        flight.answered = true;
+        let (process, ticket) = (flight.process, flight.ticket);
+        let answer = match (reply, &flight.request) {
+            (Reply::Answer(answer), _) => *answer,
+            (Reply::Refused, request) if is_write(request) => Answer::Written(Written::NotApplied),
+            (Reply::Lost, request) if is_write(request) => Answer::Written(Written::Unknown),
+            (_, Request::ReadSession { .. }) => Answer::Session(Read::Failed),
+            (_, Request::ReadLease { .. }) => Answer::Lease(Read::Failed),
+            (_, _) => Answer::Fence(Read::Failed),
+        };
+        self.land(id);
+        self.deliver(process, Input::Answer(ticket, answer))
+    }
+
+    /// Whatever is still on its way arrives soon: the faults are over.
+    pub(crate) fn hurry_late_requests(&mut self) {
+        let agenda = std::mem::take(&mut self.agenda);
+        for ((at, _), happening) in agenda {
+            let at = match &happening {
+                Happening::Arrive { .. } => at.min(self.now + self.plan.latency),
+                Happening::Deliver {
+                    input: Input::WorkEnded(..),
+                    ..
+                } => at.min(self.now + self.plan.latency),
+                Happening::Resume { .. } => at.min(self.now + self.plan.latency),
+                _ => at,
+            };
+            self.plan_at(at, happening);
+        }
+    }
+
+    fn land(&mut self, id: u64) {
+        let done = self
+            .flights
+            .get(&id)
+            .is_some_and(|flight| flight.answered && flight.copies == 0);
+        if done {
+            self.flights.remove(&id);
+        }
+    }
+}
+
+fn is_write(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::WriteSession { .. } | Request::WriteLease { .. } | Request::WriteFence { .. }
+    )
+}
