@@ -54,6 +54,7 @@ struct Confirmed {
 struct Attempt {
     counter: u64,
     started: Moment,
+    says_gone: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -323,8 +324,8 @@ impl Session {
                     until: self.trusted_until,
                 });
             }
-            // The write that landed may be a heartbeat from before leaving.
-            Phase::Leaving { .. } if attempt.counter == self.record.counter => self.end(outputs),
+            // What landed may be a heartbeat from before leaving.
+            Phase::Leaving { .. } if attempt.says_gone => self.end(outputs),
             Phase::Leaving { .. } | Phase::Over { .. } | Phase::Left => {}
         }
     }
@@ -354,6 +355,7 @@ impl Session {
         let attempt = Attempt {
             counter: self.record.counter,
             started: now,
+            says_gone: self.record.state == State::Gone,
         };
         self.unsettled.push(attempt);
         self.in_flight = Some(Flight::Write(attempt));
