@@ -33,6 +33,7 @@ pub struct Node {
     pending: BTreeMap<Ticket, Route>,
     tickets: u64,
     finishing: Option<Finishing>,
+    has_left: bool,
 }
 
 /// Names a request.
@@ -50,7 +51,8 @@ enum Route {
 #[derive(Debug, Clone, Copy)]
 struct Finishing {
     give_up_at: Moment,
-    left: bool,
+    /// The session was told to leave.
+    leaves: bool,
 }
 
 /// What happens to a node.
@@ -61,7 +63,8 @@ pub enum Input {
     /// The answer to a request.
     Answer(Ticket, Answer),
     /// Take part in an election: as a candidate with a priority, or as an observer. The lineage is a
-    /// random id, for an election that has never been held.
+    /// random id, for an election that has never been held. Ignored once the node leaves or its session
+    /// is over.
     Join {
         /// Which.
         election: ElectionName,
@@ -243,6 +246,7 @@ impl Node {
             pending: BTreeMap::new(),
             tickets: 0,
             finishing: None,
+            has_left: false,
         }
     }
 
@@ -261,9 +265,15 @@ impl Node {
     /// When the machine wants [`Input::Wake`] next.
     #[must_use]
     pub fn wake_at(&self) -> Moment {
+        if self.has_left {
+            return Moment::NEVER;
+        }
         let elections = self.elections.values().map(Election::wake_at);
-        let finishing = self.finishing.filter(|finishing| !finishing.left);
-        let give_up = finishing.map_or(Moment::NEVER, |finishing| finishing.give_up_at);
+        // Work that has not ended is waited for however long it takes.
+        let give_up = match self.finishing {
+            Some(finishing) if !finishing.leaves && !self.is_working() => finishing.give_up_at,
+            _ => Moment::NEVER,
+        };
         let parts = [self.session.wake_at(), self.observer.wake_at(), give_up];
         elections
             .chain(parts)
@@ -275,6 +285,9 @@ impl Node {
     #[must_use]
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Output> {
         let mut outputs = Vec::new();
+        if self.has_left {
+            return outputs;
+        }
         match input {
             Input::Wake => self.wake(now, &mut outputs),
             Input::Answer(ticket, answer) => self.on_answer(now, ticket, answer, &mut outputs),
@@ -342,6 +355,10 @@ impl Node {
         new_lineage: Lineage,
         outputs: &mut Vec<Output>,
     ) {
+        // Whoever goes takes part in nothing new: the next incarnation does.
+        if self.finishing.is_some() {
+            return;
+        }
         let seed = self.seed ^ (self.elections.len() as u64 + 2);
         let trusted_until = self.session.trusted_until();
         let (config, me) = (self.config.clone(), self.me.clone());
@@ -435,7 +452,10 @@ impl Node {
                     self.finish(now.moment);
                     self.step_elections(now, &election::Input::SessionOver, outputs);
                 }
-                session::Output::Left => outputs.push(Output::Event(Event::Left)),
+                session::Output::Left => {
+                    self.has_left = true;
+                    outputs.push(Output::Event(Event::Left));
+                }
             }
         }
     }
@@ -607,8 +627,12 @@ impl Node {
         let give_up_at = now + self.config.ttl;
         self.finishing.get_or_insert(Finishing {
             give_up_at,
-            left: false,
+            leaves: false,
         });
+    }
+
+    fn is_working(&self) -> bool {
+        self.elections.values().any(Election::is_working)
     }
 
     /// The session leaves last, since its going frees everything at once: never before all work has
@@ -617,12 +641,12 @@ impl Node {
         let Some(finishing) = &mut self.finishing else {
             return;
         };
-        if finishing.left || self.elections.values().any(Election::is_working) {
+        if finishing.leaves || self.elections.values().any(Election::is_working) {
             return;
         }
         let free = self.elections.values().all(Election::holds_nothing);
         if free || now.moment >= finishing.give_up_at {
-            finishing.left = true;
+            finishing.leaves = true;
             self.step_session(now, session::Input::Leave, outputs);
         }
     }

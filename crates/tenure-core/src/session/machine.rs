@@ -389,6 +389,7 @@ impl Session {
                 self.phase = Phase::Over {
                     can_leave: reason == Reason::Expired,
                 };
+                self.trusted_until = Moment::default();
                 outputs.push(Output::Over { reason });
             }
             Phase::Leaving { .. } => self.end(outputs),
