@@ -67,54 +67,52 @@ fn within(
     Ok(world.now - from)
 }
 
+/// From the end of the faults, the last change of leaders comes in time.
 fn converges(world: &mut World) -> Result<(), Violation> {
     let ttl = world.ttl_max();
-    // Eviction of whoever is dead, and the stand-back or reservation that the last faults left behind.
-    let mut bound = ttl + ttl + poll(world) * 2;
+    // A dead leader is evicted; whoever was to follow by transfer is dead too, or stands back.
+    let mut bound = ttl * 2 + poll(world);
     let recently = |at: Duration| world.now.saturating_sub(at) < ttl * 3;
     if world.damaged_at.is_some_and(recently) {
-        // A lease that was deleted or restored is waited for once more.
-        bound += ttl * 2;
+        // Whoever goes on where a lease was deleted or restored waits a whole ttl, and may die waiting.
+        bound += ttl;
     }
-    let elections = world.elections.clone();
-    let took = within(world, bound, "one leader of each election", |world| {
-        elections
-            .iter()
-            .all(|election| leaders(world, election).len() == 1)
-    })?;
-    let percent = took.as_millis() * 100 / bound.as_millis().max(1);
+    let from = world.now;
+    let mut led = all_leaders(world);
+    let mut changed_at = from;
+    while world.happen(from + bound)? {
+        let now = all_leaders(world);
+        if now != led {
+            (led, changed_at) = (now, world.now);
+        }
+    }
+    let percent = (changed_at - from).as_millis() * 100 / bound.as_millis().max(1);
     world.convergence_percent = u64::try_from(percent).unwrap_or(u64::MAX);
+    if led.iter().all(|leaders| leaders.len() == 1) {
+        return Ok(());
+    }
+    let message = format!("{led:?} lead {bound:?} after the last fault");
+    Err(Violation::new("one leader when all is well", message))
+}
+
+/// And none comes after it.
+fn stays(world: &mut World) -> Result<(), Violation> {
+    let led = all_leaders(world);
+    let elected = world.oracle.elected_count;
+    let until = world.now + world.ttl_max() * 10;
+    while world.happen(until)? {
+        let now = all_leaders(world);
+        if now != led || world.oracle.elected_count != elected {
+            let message = format!("{led:?} led, now {now:?}, though nothing was wrong");
+            return Err(Violation::new("a leader stays", message));
+        }
+    }
     Ok(())
 }
 
-fn stays(world: &mut World) -> Result<(), Violation> {
-    // Sessions that expired in the last outage may still be replaced, and leave their leases.
-    let settled = world.now + world.ttl_max();
-    world.run_until(settled)?;
-    let elections = world.elections.clone();
-    let led: Vec<_> = elections
-        .iter()
-        .map(|election| leaders(world, election))
-        .collect();
-    let elected = world.oracle.elected_count;
-    let until = world.now + world.ttl_max() * 10;
-    loop {
-        let now: Vec<_> = elections
-            .iter()
-            .map(|election| leaders(world, election))
-            .collect();
-        if now != led
-            || now.iter().any(|leaders| leaders.len() != 1)
-            || world.oracle.elected_count != elected
-        {
-            let message =
-                format!("leaders changed from {led:?} to {now:?} though nothing was wrong");
-            return Err(Violation::new("a leader stays", message));
-        }
-        if !world.happen(until)? {
-            return Ok(());
-        }
-    }
+fn all_leaders(world: &World) -> Vec<Vec<u64>> {
+    let elections = world.elections.iter();
+    elections.map(|election| leaders(world, election)).collect()
 }
 
 fn the_leader(world: &World, election: &ElectionName) -> Result<u64, Violation> {
@@ -129,9 +127,11 @@ fn the_leader(world: &World, election: &ElectionName) -> Result<u64, Violation> 
 
 fn resigns(world: &mut World, election: &ElectionName) -> Result<(), Violation> {
     let leader = the_leader(world, election)?;
-    let others = candidates(world, election).len() > 1;
+    let stand_back = world.processes[&leader].config.stand_back;
     let stop = world.plan.work_stops_in;
     let mut bound = stop + poll(world);
+    // It stands back for a while of its own ttl; nodes with a much longer one may look too late.
+    let others = candidates(world, election).len() > 1 && stand_back > poll(world);
     world.deliver(leader, Input::Resign(election.clone()))?;
     within(
         world,
@@ -140,8 +140,8 @@ fn resigns(world: &mut World, election: &ElectionName) -> Result<(), Violation> 
         |world| !leaders(world, election).contains(&leader),
     )?;
     if !others {
-        // Nobody else is there: it stands back, and comes again.
-        bound += world.processes[&leader].config.stand_back;
+        // Nobody else comes: it stands back, and leads again.
+        bound += stand_back;
     }
     within(
         world,

@@ -1,9 +1,8 @@
 //! One process's part in one election.
 
 use std::fmt;
-use std::time::Duration;
 
-use super::record::{Fence, Lease, LeaseState, RequestKind, Term, Writer};
+use super::record::{Fence, Lease, LeaseState, PastTerm, RequestKind, Term, Writer};
 use crate::random::Random;
 use crate::session::observer::End;
 use crate::session::{Config, Holder};
@@ -11,9 +10,6 @@ use crate::{Expect, Incarnation, Lineage, Moment, NodeId, Now, Read, Version, Wr
 
 /// The priority of a candidate that does not say: it tries at once.
 pub const PRIORITY_DEFAULT: u8 = 100;
-
-/// How much longer a candidate waits for each point of priority below the default.
-const HESITATION: Duration = Duration::from_millis(10);
 
 /// The machine. One request is in flight at most; the driver answers each with one input.
 #[derive(Debug, Clone)]
@@ -27,8 +23,8 @@ pub struct Election {
     new_lineage: Lineage,
     session_trusted_until: Moment,
     seen: Seen,
-    /// The last lease that was seen, to go on from if it gets deleted.
-    last_lease: Option<(Lineage, Term)>,
+    /// Whether there ever was a lease.
+    has_seen_lease: bool,
     /// The holder whose session is known to have ended.
     ended: Option<(Incarnation, End, Moment)>,
     watches: Option<Incarnation>,
@@ -42,17 +38,21 @@ pub struct Election {
     retry_from: Moment,
     /// When to take the lease at the earliest: whoever gave it up leaves it to others for a while.
     take_from: Moment,
-    /// The lease is to be given back for others to take.
+    /// The lease is to be given back for others to take, and left to them for a while.
     stands_back: bool,
+    /// Lease and fence are both missing although this process has seen a lease.
+    was_wiped: bool,
+    /// How many rows of terms this process began, so that each differs.
+    lineages: u128,
     /// The start of the last look, or write, that showed the lease to be ours.
     checked: Moment,
     /// The term whose work has not ended yet.
     working: Option<Term>,
-    /// The highest term this process was elected for: none is ever led twice.
+    /// The highest term that this process has led, or has given up to lead: none is led twice.
     led: Term,
     /// Why the last term led here ended, for the history.
     last_end: Option<EndReason>,
-    /// Who gets the lease when it is released.
+    /// Who gets the lease when it is given back.
     hand_to: Option<Holder>,
     /// How many leases were written, so that each differs.
     writes: u64,
@@ -103,14 +103,20 @@ enum Phase {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Install {
     ReadFence,
-    WriteFence {
-        fence: Fence,
-        expect: Expect,
+    /// The fence is as high as our term, or of another row of terms: go on above it.
+    Climb {
+        lineage: Lineage,
+        term: Term,
     },
-    /// The fence is as high as our term: wait, then go on above it.
+    /// Whoever raised the fence last may still trust itself: leave it time to notice.
     Wait {
         until: Moment,
         fence: Fence,
+        expect: Expect,
+    },
+    WriteFence {
+        fence: Fence,
+        expect: Expect,
     },
     /// The fence stands at our term.
     Raised {
@@ -291,7 +297,7 @@ impl Election {
             new_lineage,
             session_trusted_until: Moment::default(),
             seen: Seen::Nothing,
-            last_lease: None,
+            has_seen_lease: false,
             ended: None,
             watches: None,
             phase: Phase::Following,
@@ -301,6 +307,8 @@ impl Election {
             retry_from: now,
             take_from: now,
             stands_back: false,
+            was_wiped: false,
+            lineages: 0,
             checked: Moment::default(),
             working: None,
             led: Term::default(),
@@ -339,6 +347,7 @@ impl Election {
         self.phase == Phase::Following
             && self.working.is_none()
             && self.in_flight.is_none()
+            && !self.must_read
             && !self.is_mine()
     }
 
@@ -352,9 +361,13 @@ impl Election {
         let change_at = match &self.phase {
             Phase::Following
             | Phase::Installing {
-                step: Install::Wait { .. } | Install::Raised { .. },
+                step: Install::Raised { .. },
                 ..
             } => Moment::NEVER,
+            Phase::Installing {
+                step: Install::Wait { until, .. },
+                ..
+            } => *until,
             Phase::Installing { since, .. } => *since + self.config.ttl,
             Phase::Leading { .. } => self.trusted_until() - self.config.grace,
             Phase::Stopping { .. } => self.trusted_until(),
@@ -384,13 +397,13 @@ impl Election {
             }
             Input::FenceRead(read) => self.on_fence_read(now.moment, read, &mut outputs),
             Input::FenceWritten(written) => self.on_fence_written(now.moment, &written),
-            Input::WorkEnded(term) => self.on_work_ended(now.moment, term, &mut outputs),
+            Input::WorkEnded(term) => self.on_work_ended(term, &mut outputs),
             Input::Stand(priority) => self.stands = Some(priority),
             Input::StandDown => {
                 self.stands = None;
-                self.stop(EndReason::Resigned, &mut outputs);
+                self.resign(&mut outputs);
             }
-            Input::Resign => self.stop(EndReason::Resigned, &mut outputs),
+            Input::Resign => self.resign(&mut outputs),
             Input::Transfer(to) => self.transfer(to, &mut outputs),
         }
         self.on_time(now.moment, &mut outputs);
@@ -427,18 +440,12 @@ impl Election {
             Phase::Following if self.must_release() => Moment::default(),
             Phase::Following => self.may_take_at(),
             Phase::Installing {
-                step: Install::ReadFence | Install::WriteFence { .. },
+                step: Install::Wait { .. } | Install::Raised { .. },
                 ..
-            } => Moment::default(),
-            Phase::Installing {
-                step: Install::Wait { until, .. },
-                ..
-            } => *until,
-            Phase::Installing {
-                step: Install::Raised { .. },
-                ..
-            } => Moment::NEVER,
-            Phase::Leading { .. } | Phase::Stopping { .. } => Moment::NEVER,
+            }
+            | Phase::Leading { .. }
+            | Phase::Stopping { .. } => Moment::NEVER,
+            Phase::Installing { .. } => Moment::default(),
         }
     }
 
@@ -468,7 +475,8 @@ impl Election {
         if self.working.is_some() {
             return Moment::NEVER;
         }
-        let hesitation = HESITATION * u32::from(PRIORITY_DEFAULT.saturating_sub(priority));
+        let below = u32::from(PRIORITY_DEFAULT.saturating_sub(priority));
+        let hesitation = self.config.hesitation() * below / u32::from(PRIORITY_DEFAULT);
         let free_from = match &self.seen {
             Seen::Nothing | Seen::Unreadable { .. } => Moment::NEVER,
             Seen::Lease { lease, since, .. } => match &lease.state {
@@ -492,11 +500,12 @@ impl Election {
                     _ => Moment::NEVER,
                 },
             },
-            Seen::Missing { since, fence } => match (fence, self.last_lease) {
-                (FenceSeen::NotYet, _) => Moment::NEVER,
-                (FenceSeen::Missing, None) => *since,
-                (FenceSeen::Missing, Some(_)) => *since + self.config.ttl,
-                (FenceSeen::Found(fence), _) => *since + self.config.ttl.max(fence.holder.ttl),
+            // Taken, not yet led: what the fence tells decides how long to wait.
+            Seen::Missing { since, fence } => match fence {
+                FenceSeen::NotYet => Moment::NEVER,
+                FenceSeen::Missing | FenceSeen::Found(_) => {
+                    (*since + hesitation).max(self.take_from)
+                }
             },
         };
         // Without a trusted session nothing is taken; the next heartbeat asks again.
@@ -535,6 +544,7 @@ impl Election {
                     self.seen = seen;
                     outputs.push(Output::Anomaly(Anomaly::LeaseUnreadable));
                 }
+                self.no_longer_mine(now);
                 self.lose(EndReason::LeaseDamaged, outputs);
             }
             Read::Missing => {
@@ -545,6 +555,7 @@ impl Election {
                     };
                     outputs.push(Output::Leader(None));
                 }
+                self.no_longer_mine(now);
                 self.lose(EndReason::LeaseDeleted, outputs);
             }
         }
@@ -562,9 +573,14 @@ impl Election {
             }
             Written::NotApplied => self.back_off(now),
             // Someone else's write, or our own that landed: look.
-            Written::Conflict | Written::Unknown => {
+            Written::Conflict => {
                 self.must_read = true;
                 self.due = now;
+            }
+            Written::Unknown => {
+                self.must_read = true;
+                self.due = now;
+                self.back_off(now);
             }
         }
     }
@@ -590,16 +606,24 @@ impl Election {
         if before != Some(after.clone()) {
             outputs.push(Output::Leader(after));
         }
-        self.last_lease = Some((lease.lineage, lease.term));
+        self.has_seen_lease = true;
         self.seen = Seen::Lease {
             lease: Box::new(lease),
             version,
             since: now,
         };
         if !self.is_mine() {
-            self.hand_to = None;
-            self.stands_back = false;
+            self.no_longer_mine(now);
         }
+    }
+
+    /// The lease was given back, or lost: there is nothing more to give back.
+    fn no_longer_mine(&mut self, now: Moment) {
+        if self.stands_back {
+            self.take_from = now + self.config.stand_back;
+        }
+        self.stands_back = false;
+        self.hand_to = None;
     }
 
     /// What the lease, known to have been so at some moment after `started`, means for this process.
@@ -609,20 +633,27 @@ impl Election {
         };
         let (mine, lease_term, request) = (self.is_mine(), lease.term, lease.request.clone());
         match &self.phase {
+            // Also a write of ours whose answer was lost: it is recognised here, however late.
+            Phase::Following if mine && lease_term > self.led && self.stands.is_some() => {
+                self.checked = started;
+                self.phase = Phase::Installing {
+                    term: lease_term,
+                    since: now,
+                    step: Install::ReadFence,
+                };
+            }
+            // A term that is over: what is asked of its leader is still asked.
             Phase::Following => {
-                // Also a write of ours whose answer was lost: it is recognised here, however late.
-                if mine && lease_term > self.led && self.stands.is_some() {
-                    self.checked = started;
-                    self.phase = Phase::Installing {
-                        term: lease_term,
-                        since: now,
-                        step: Install::ReadFence,
-                    };
+                if let Some(request) = request.filter(|_| mine) {
+                    self.stands_back = true;
+                    if let RequestKind::Transfer { to } = request.kind {
+                        self.hand_to = Some(to);
+                    }
                 }
             }
             Phase::Installing { term, .. } if mine && lease_term == *term => self.checked = started,
-            // Waiting above a fence that was too high: our own next lease.
-            Phase::Installing { .. } if mine => {
+            // Our own next lease, above a fence that was too high.
+            Phase::Installing { .. } if mine && lease_term > self.led => {
                 self.checked = started;
                 self.phase = Phase::Installing {
                     term: lease_term,
@@ -676,30 +707,24 @@ impl Election {
                 outputs.push(Output::Anomaly(Anomaly::LeaseMissing { term: record.term }));
                 FenceSeen::Found(record)
             }
-            _ => FenceSeen::Missing,
+            _ => {
+                self.was_wiped = self.has_seen_lease;
+                FenceSeen::Missing
+            }
         };
     }
 
     fn on_fence_to_raise(&mut self, now: Moment, read: Read<Fence>, outputs: &mut Vec<Output>) {
-        let Phase::Installing { term, step, .. } = &mut self.phase else {
+        let (Phase::Installing { term, .. }, Some((lease, _))) = (&self.phase, self.lease()) else {
             return;
         };
         let term = *term;
-        let lineage = self
-            .last_lease
-            .map_or(self.new_lineage, |(lineage, _)| lineage);
         let raised = |lineage| Fence {
             lineage,
             term,
             holder: self.me.clone(),
         };
-        *step = match read {
-            Read::Found {
-                record, version, ..
-            } if record.term < term => Install::WriteFence {
-                fence: raised(record.lineage),
-                expect: Expect::Version(version),
-            },
+        let next = match read {
             Read::Found { record, .. }
                 if record.term == term && record.holder.incarnation == self.me.incarnation =>
             {
@@ -707,89 +732,145 @@ impl Election {
                     lineage: record.lineage,
                 }
             }
-            Read::Found { record, .. } => {
+            Read::Found { record, .. }
+                if record.term >= term || record.lineage != lease.lineage =>
+            {
                 outputs.push(Output::Anomaly(Anomaly::LeaseBehindFence {
                     lease: term,
                     fence: record.term,
                 }));
-                // Perhaps we have only been slow, and the lease is no longer ours.
-                self.due = now;
-                let wait = self.config.ttl.max(record.holder.ttl);
-                Install::Wait {
-                    until: now + wait,
-                    fence: record,
+                Install::Climb {
+                    lineage: record.lineage,
+                    term: record.term.max(term).next(),
+                }
+            }
+            Read::Found {
+                record, version, ..
+            } => {
+                let fence = raised(record.lineage);
+                let expect = Expect::Version(version);
+                if self.has_ended(lease, &record) {
+                    Install::WriteFence { fence, expect }
+                } else {
+                    let until = now + self.config.ttl.max(record.holder.ttl);
+                    Install::Wait {
+                        until,
+                        fence,
+                        expect,
+                    }
                 }
             }
             _ => {
                 if term > Term(1) {
                     outputs.push(Output::Anomaly(Anomaly::FenceMissing { term }));
                 }
-                Install::WriteFence {
-                    fence: raised(lineage),
-                    expect: Expect::Absent,
+                let (fence, expect) = (raised(lease.lineage), Expect::Absent);
+                // With a history the lease itself tells who led last, and that it ended.
+                if lease.history.is_empty() && (self.was_wiped || term > Term(1)) {
+                    let until = now + self.config.ttl;
+                    Install::Wait {
+                        until,
+                        fence,
+                        expect,
+                    }
+                } else {
+                    Install::WriteFence { fence, expect }
                 }
             }
         };
+        if let Phase::Installing { step, .. } = &mut self.phase {
+            *step = next;
+        }
+    }
+
+    /// Whether the leader that raised the fence is known to lead no more: its term is in the history of
+    /// the lease that we hold. It is not if someone deleted the lease or restored an older copy.
+    fn has_ended(&self, lease: &Lease, fence: &Fence) -> bool {
+        let leader = fence.holder.incarnation;
+        let past = |past: &PastTerm| past.term == fence.term && past.incarnation == leader;
+        leader == self.me.incarnation || lease.history.iter().any(past)
     }
 
     fn on_fence_written(&mut self, now: Moment, written: &Written) {
         let Some(Flight::WriteFence { fence }) = self.in_flight.take() else {
             return;
         };
-        if *written == Written::NotApplied {
+        if let Written::NotApplied | Written::Unknown = written {
             self.back_off(now);
         }
         if let Phase::Installing { step, .. } = &mut self.phase {
-            *step = match written {
-                Written::Done(_) => Install::Raised {
-                    lineage: fence.lineage,
-                },
-                _ => Install::ReadFence,
-            };
+            match written {
+                Written::Done(_) => {
+                    *step = Install::Raised {
+                        lineage: fence.lineage,
+                    };
+                }
+                Written::NotApplied => {}
+                Written::Conflict | Written::Unknown => *step = Install::ReadFence,
+            }
         }
     }
 
-    fn on_work_ended(&mut self, now: Moment, term: Term, outputs: &mut Vec<Output>) {
+    fn on_work_ended(&mut self, term: Term, outputs: &mut Vec<Output>) {
         if self.working != Some(term) {
             return;
         }
         self.working = None;
-        let reason = match &self.phase {
-            Phase::Leading { .. } => EndReason::WorkEnded,
-            Phase::Stopping { reason, .. } => reason.clone(),
-            Phase::Following | Phase::Installing { .. } => return,
-        };
-        if reason != EndReason::Expired {
-            self.stand_back(now);
+        match &self.phase {
+            Phase::Leading { .. } => {
+                self.stands_back = true;
+                self.end(EndReason::WorkEnded, outputs);
+            }
+            Phase::Stopping { reason, .. } => self.end(reason.clone(), outputs),
+            Phase::Following | Phase::Installing { .. } => {}
         }
-        self.end(reason, outputs);
     }
 
     // ---- transitions --------------------------------------------------------------------------------
 
-    fn transfer(&mut self, to: Holder, outputs: &mut Vec<Output>) {
-        if to.incarnation == self.me.incarnation || !matches!(self.phase, Phase::Leading { .. }) {
-            return;
+    fn resign(&mut self, outputs: &mut Vec<Output>) {
+        match self.phase {
+            Phase::Installing { term, .. } => self.abandon(term),
+            _ => self.stop(EndReason::Resigned, outputs),
         }
-        let reason = EndReason::Transferred {
-            to: to.node.clone(),
-        };
-        self.hand_to = Some(to);
-        self.stop(reason, outputs);
+    }
+
+    fn transfer(&mut self, to: Holder, outputs: &mut Vec<Output>) {
+        let leads = matches!(self.phase, Phase::Leading { .. } | Phase::Stopping { .. });
+        if leads && to.incarnation != self.me.incarnation {
+            let reason = EndReason::Transferred {
+                to: to.node.clone(),
+            };
+            self.hand_to = Some(to);
+            self.stop(reason, outputs);
+        }
     }
 
     /// Leading goes over into stopping: the work is told, and trust goes on until it has ended.
     fn stop(&mut self, reason: EndReason, outputs: &mut Vec<Output>) {
-        if let Phase::Leading { term } = self.phase {
-            self.phase = Phase::Stopping { term, reason };
-            outputs.push(Output::Stop { term });
+        let expires = reason == EndReason::Expired;
+        match &mut self.phase {
+            Phase::Leading { term } => {
+                let term = *term;
+                self.stands_back |= !expires;
+                self.phase = Phase::Stopping { term, reason };
+                outputs.push(Output::Stop { term });
+            }
+            // It would be taken again when the work has ended, but now it is given up.
+            Phase::Stopping { reason: first, .. } if *first == EndReason::Expired => {
+                self.stands_back |= !expires;
+                *first = reason;
+            }
+            _ => {}
         }
     }
 
-    /// Leaves the lease to others for a while.
-    fn stand_back(&mut self, now: Moment) {
-        self.take_from = now + self.config.stand_back;
+    /// The lease was won, but the term will not be led.
+    fn abandon(&mut self, term: Term) {
+        self.led = term;
+        self.last_end = None;
         self.stands_back = true;
+        self.phase = Phase::Following;
     }
 
     /// The lease is no longer ours.
@@ -835,14 +916,27 @@ impl Election {
                 }
             }
             Phase::Installing {
-                step: Install::Wait { .. },
+                term,
+                step:
+                    Install::Wait {
+                        until,
+                        fence,
+                        expect,
+                    },
                 ..
-            } => {}
-            Phase::Installing { term, since, .. } if now >= *since + self.config.ttl => {
-                // Cannot install: let someone else try. This term is never led.
-                self.led = *term;
-                self.phase = Phase::Following;
-                self.stand_back(now);
+            } => {
+                if now >= *until {
+                    let (fence, expect) = (fence.clone(), expect.clone());
+                    self.phase = Phase::Installing {
+                        term: *term,
+                        since: now,
+                        step: Install::WriteFence { fence, expect },
+                    };
+                }
+            }
+            // Cannot install: let someone else try.
+            &Phase::Installing { term, since, .. } if now >= since + self.config.ttl => {
+                self.abandon(term);
             }
             Phase::Installing { .. } => {}
             Phase::Leading { .. } | Phase::Stopping { .. } if now >= trusted_until => {
@@ -881,7 +975,9 @@ impl Election {
             Phase::Following if self.must_release() => self.release(now, outputs),
             Phase::Following => {
                 let term = self.highest_known_term().next();
-                self.write_lease(now, term, self.held_by_me(now), self.why_ended(), outputs);
+                let (lineage, state, reason) =
+                    (self.lineage(), self.held_by_me(now), self.why_ended());
+                self.write_lease(now, lineage, term, state, reason, outputs);
             }
             Phase::Installing {
                 step: Install::ReadFence,
@@ -897,15 +993,15 @@ impl Election {
                 });
                 outputs.push(Output::WriteFence { fence, expect });
             }
-            Phase::Installing {
-                step: Install::Wait { fence, .. },
+            &Phase::Installing {
+                step: Install::Climb { lineage, term },
                 ..
             } => {
-                let term = fence.term.next();
-                self.write_lease(now, term, self.held_by_me(now), "behind the fence", outputs);
+                let state = self.held_by_me(now);
+                self.write_lease(now, lineage, term, state, "behind the fence", outputs);
             }
             Phase::Installing {
-                step: Install::Raised { .. },
+                step: Install::Wait { .. } | Install::Raised { .. },
                 ..
             }
             | Phase::Leading { .. }
@@ -922,7 +1018,7 @@ impl Election {
         let Some((lease, _)) = self.lease() else {
             return;
         };
-        let term = lease.term;
+        let (lineage, term) = (lease.lineage, lease.term);
         let state = match &self.hand_to {
             Some(candidate) => LeaseState::Reserved {
                 candidate: candidate.clone(),
@@ -933,17 +1029,33 @@ impl Election {
             .last_end
             .as_ref()
             .map_or("not installed".to_owned(), EndReason::to_string);
-        self.write_lease(now, term, state, &reason, outputs);
+        self.write_lease(now, lineage, term, state, &reason, outputs);
     }
 
     fn highest_known_term(&self) -> Term {
-        let last = self.last_lease.map_or(Term::default(), |(_, term)| term);
         match &self.seen {
+            Seen::Lease { lease, .. } => lease.term.max(self.led),
             Seen::Missing {
                 fence: FenceSeen::Found(fence),
                 ..
-            } => last.max(fence.term),
-            _ => last,
+            } => fence.term.max(self.led),
+            _ => self.led,
+        }
+    }
+
+    /// The row of terms that the next one belongs to. Where neither lease nor fence is left, nobody can
+    /// tell which terms were led: a new row begins.
+    fn lineage(&mut self) -> Lineage {
+        match &self.seen {
+            Seen::Lease { lease, .. } => lease.lineage,
+            Seen::Missing {
+                fence: FenceSeen::Found(fence),
+                ..
+            } => fence.lineage,
+            _ => {
+                self.lineages += 1;
+                Lineage(self.new_lineage.0.wrapping_add(self.lineages - 1))
+            }
         }
     }
 
@@ -968,6 +1080,7 @@ impl Election {
     fn write_lease(
         &mut self,
         now: Now,
+        lineage: Lineage,
         term: Term,
         state: LeaseState,
         reason: &str,
@@ -980,19 +1093,10 @@ impl Election {
         };
         let (lease, expect) = match &self.seen {
             Seen::Lease { lease, version, .. } => (
-                lease.next(term, state, reason, now.wall, writer),
+                lease.next(lineage, term, state, reason, now.wall, writer),
                 Expect::Version(version.clone()),
             ),
             _ => {
-                let lineage = match &self.seen {
-                    Seen::Missing {
-                        fence: FenceSeen::Found(fence),
-                        ..
-                    } => fence.lineage,
-                    _ => self
-                        .last_lease
-                        .map_or(self.new_lineage, |(lineage, _)| lineage),
-                };
                 let lease = Lease {
                     lineage,
                     term,

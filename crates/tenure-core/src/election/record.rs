@@ -152,6 +152,7 @@ impl Lease {
     #[must_use]
     pub(crate) fn next(
         &self,
+        lineage: Lineage,
         term: Term,
         state: LeaseState,
         reason: &str,
@@ -172,7 +173,7 @@ impl Lease {
             history.drain(..surplus);
         }
         Self {
-            lineage: self.lineage,
+            lineage,
             term,
             state,
             request: None,
@@ -258,7 +259,14 @@ mod tests {
         let mut lease = lease();
         for _ in 0..30 {
             let state = lease.state.clone();
-            lease = lease.next(lease.term.next(), state, "evicted", Wall(6), lease.writer);
+            lease = lease.next(
+                lease.lineage,
+                lease.term.next(),
+                state,
+                "evicted",
+                Wall(6),
+                lease.writer,
+            );
         }
         assert_eq!(lease.history.len(), HISTORY_MAX);
         assert_eq!(lease.history.last().unwrap().term, Term(32));

@@ -109,6 +109,13 @@ impl Config {
         self.ttl.saturating_sub(self.margin)
     }
 
+    /// How much longer a candidate of the lowest priority waits: less than it takes from one look to the
+    /// next, so that it comes before whoever stands back.
+    #[must_use]
+    pub(crate) fn hesitation(&self) -> Duration {
+        self.heartbeat / 3
+    }
+
     /// How soon a failed request is tried again.
     #[must_use]
     pub(crate) fn retry(&self) -> Duration {

@@ -15,8 +15,8 @@ pub struct Session {
     /// What the next write says; its counter is the last one used.
     record: Record,
     phase: Phase,
-    /// The write that the store is known to hold.
-    confirmed: Option<Confirmed>,
+    /// The version of the write that was last known to be applied.
+    confirmed: Option<Version>,
     /// Writes that may have been applied or may yet be. All expect the confirmed version, so at most one
     /// of them can be.
     unsettled: Vec<Attempt>,
@@ -42,12 +42,6 @@ enum Phase {
         give_up_at: Moment,
     },
     Left,
-}
-
-#[derive(Debug, Clone)]
-struct Confirmed {
-    counter: u64,
-    version: Version,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -247,9 +241,13 @@ impl Session {
                     .retain(|other| other.counter != attempt.counter);
                 self.due = now + self.random.jitter(self.config.retry());
             }
-            Written::Conflict | Written::Unknown => {
+            Written::Conflict => {
                 self.must_read = true;
                 self.due = now;
+            }
+            Written::Unknown => {
+                self.must_read = true;
+                self.due = now + self.random.jitter(self.config.retry());
             }
         }
     }
@@ -285,7 +283,7 @@ impl Session {
         let is_confirmed = self
             .confirmed
             .as_ref()
-            .is_some_and(|confirmed| confirmed.counter == record.counter);
+            .is_some_and(|confirmed| *confirmed == version);
         let landed = self
             .unsettled
             .iter()
@@ -303,10 +301,7 @@ impl Session {
     /// A write is known to have been applied. Whatever else was under way expected an older version and
     /// can no longer be.
     fn confirm(&mut self, attempt: Attempt, version: Version, outputs: &mut Vec<Output>) {
-        self.confirmed = Some(Confirmed {
-            counter: attempt.counter,
-            version,
-        });
+        self.confirmed = Some(version);
         self.unsettled.clear();
         match self.phase {
             Phase::Joining | Phase::Alive => {
@@ -361,7 +356,7 @@ impl Session {
         self.in_flight = Some(Flight::Write(attempt));
         let expect = match &self.confirmed {
             None => Expect::Absent,
-            Some(confirmed) => Expect::Version(confirmed.version.clone()),
+            Some(version) => Expect::Version(version.clone()),
         };
         outputs.push(Output::Write {
             record: self.record.clone(),

@@ -292,10 +292,14 @@ impl Watched {
     ) {
         match written {
             Written::Done(_) => self.ended(End::Evicted, outputs),
-            // Someone was faster, a heartbeat or another observer, or nobody knows: look.
-            Written::Conflict | Written::Unknown => {
+            // Someone was faster, a heartbeat or another observer: look.
+            Written::Conflict => {
                 self.evict_from = Moment::NEVER;
                 self.due = now;
+            }
+            Written::Unknown => {
+                self.evict_from = Moment::NEVER;
+                self.due = now + retry;
             }
             Written::NotApplied => self.evict_from = now + retry,
         }

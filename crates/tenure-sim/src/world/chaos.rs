@@ -389,7 +389,8 @@ impl World {
             self.repair_lease(&election);
         }
         for slot in 0..self.slots.len() {
-            let runs = self.processes.values().any(|process| process.slot == slot);
+            let mut there = self.processes.values();
+            let runs = there.any(|process| process.slot == slot && !process.replaced);
             if !runs && (slot == 0 || self.random.chance(700)) {
                 self.plan_in(self.plan.latency, Happening::Start { slot });
             }
