@@ -100,7 +100,7 @@ pub(crate) enum Happening {
     },
     Deliver {
         process: u64,
-        input: Input,
+        input: Box<Input>,
     },
     Arrive {
         flight: u64,
@@ -237,6 +237,11 @@ impl World {
         self.plan_at(self.now + after, happening);
     }
 
+    pub(crate) fn deliver_in(&mut self, after: Duration, process: u64, input: Input) {
+        let input = Box::new(input);
+        self.plan_in(after, Happening::Deliver { process, input });
+    }
+
     fn plan_at(&mut self, at: Duration, happening: Happening) {
         self.sequence += 1;
         self.agenda
@@ -251,7 +256,7 @@ impl World {
                     self.deliver(process, Input::Wake)?;
                 }
             }
-            Happening::Deliver { process, input } => self.deliver(process, input)?,
+            Happening::Deliver { process, input } => self.deliver(process, *input)?,
             Happening::Arrive { flight, answers } => self.arrive(flight, answers)?,
             Happening::Reply { flight, answer } => self.reply(flight, answer)?,
             Happening::Deadline { flight } => self.reply(flight, requests::Reply::Lost)?,
@@ -463,7 +468,7 @@ impl World {
                     self.faults.count(Fault::WorkOutlivedStop);
                 }
                 let input = Input::WorkEnded(election, term);
-                self.plan_in(after, Happening::Deliver { process: id, input });
+                self.deliver_in(after, id, input);
                 Ok(())
             }
             Event::Ended { election, term, .. } => {
@@ -475,7 +480,7 @@ impl World {
                     self.faults.count(Fault::WorkOutlivedTrust);
                     let after = self.random.up_to(self.plan.work_stops_in);
                     let input = Input::WorkEnded(election, term);
-                    self.plan_in(after, Happening::Deliver { process: id, input });
+                    self.deliver_in(after, id, input);
                 }
                 Ok(())
             }
@@ -518,7 +523,7 @@ impl World {
             self.faults.count(Fault::WorkEndedByItself);
             let after = self.random.up_to(process.config.ttl * 2);
             let input = Input::WorkEnded(election, term);
-            self.plan_in(after, Happening::Deliver { process: id, input });
+            self.deliver_in(after, id, input);
         }
         Ok(())
     }
@@ -546,7 +551,7 @@ impl World {
                 new_lineage,
             };
             let after = self.random.up_to(self.plan.latency);
-            self.plan_in(after, Happening::Deliver { process: id, input });
+            self.deliver_in(after, id, input);
         }
     }
 
@@ -617,7 +622,7 @@ impl World {
             }
             let after = self.random.up_to(self.plan.latency);
             let input = Input::Hint(election.clone());
-            self.plan_in(after, Happening::Deliver { process: id, input });
+            self.deliver_in(after, id, input);
         }
     }
 }

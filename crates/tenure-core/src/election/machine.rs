@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::record::{Fence, Lease, LeaseState, PastTerm, RequestKind, Term, Writer};
+use super::record::{Fence, Lease, LeaseState, PastTerm, Request, RequestKind, Term, Writer};
 use crate::random::Random;
 use crate::session::observer::End;
 use crate::session::{Config, Holder};
@@ -642,15 +642,8 @@ impl Election {
                     step: Install::ReadFence,
                 };
             }
-            // A term that is over: what is asked of its leader is still asked.
-            Phase::Following => {
-                if let Some(request) = request.filter(|_| mine) {
-                    self.stands_back = true;
-                    if let RequestKind::Transfer { to } = request.kind {
-                        self.hand_to = Some(to);
-                    }
-                }
-            }
+            Phase::Following if mine => self.heed(request),
+            Phase::Following => {}
             Phase::Installing { term, .. } if mine && lease_term == *term => self.checked = started,
             // Our own next lease, above a fence that was too high.
             Phase::Installing { .. } if mine && lease_term > self.led => {
@@ -677,6 +670,18 @@ impl Election {
             Phase::Installing { .. } | Phase::Leading { .. } | Phase::Stopping { .. } => {
                 self.lose(EndReason::LeaseTaken, outputs);
             }
+        }
+    }
+
+    /// What is asked of the holder is also asked if its term is over already.
+    fn heed(&mut self, request: Option<Request>) {
+        match request.map(|request| request.kind) {
+            Some(RequestKind::Resign) => self.stands_back = true,
+            Some(RequestKind::Transfer { to }) if to.incarnation != self.me.incarnation => {
+                self.stands_back = true;
+                self.hand_to = Some(to);
+            }
+            Some(RequestKind::Transfer { .. }) | None => {}
         }
     }
 

@@ -409,7 +409,7 @@ impl World {
                         priority: Some(100),
                         new_lineage,
                     };
-                    self.plan_in(self.plan.latency, Happening::Deliver { process: id, input });
+                    self.deliver_in(self.plan.latency, id, input);
                 }
             }
         }

@@ -317,10 +317,9 @@ impl World {
         for ((at, _), happening) in agenda {
             let at = match &happening {
                 Happening::Arrive { .. } => at.min(self.now + self.plan.latency),
-                Happening::Deliver {
-                    input: Input::WorkEnded(..),
-                    ..
-                } => at.min(self.now + self.plan.latency),
+                Happening::Deliver { input, .. } if matches!(**input, Input::WorkEnded(..)) => {
+                    at.min(self.now + self.plan.latency)
+                }
                 Happening::Resume { .. } => at.min(self.now + self.plan.latency),
                 _ => at,
             };
