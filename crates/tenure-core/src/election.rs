@@ -12,7 +12,7 @@
 //!              may take            lease written            fence raised
 //!  following -----------> (write) ---------------> installing ---------> leading
 //!      ^                                               |                    | resign, request,
-//!      |                    lost, or cannot install    |                    | trust nearly out
+//!      |             lost, given up, cannot install    |                    | trust nearly out
 //!      |<----------------------------------------------+                    v
 //!      |                                                                 stopping
 //!      |<----- ended: work has ended (then the lease is vacated) -----------+
@@ -21,20 +21,22 @@
 //! ```
 //!
 //! **Taking.** A candidate whose session is trusted writes `held` with the next term, expecting the
-//! version it read, when the lease is vacant; reserved for it; held by a session that has *ended* (gone,
-//! evicted, or missing for a whole ttl); or held by itself from a term that is over. A lease held by a
-//! live session is left alone.
+//! version it read, when the lease is vacant; reserved for it; missing; held by a session that has *ended*
+//! (gone, evicted, or missing for a whole ttl); or held by itself from a term that is over. A lease held
+//! by a live session is left alone. To have the lease is not to lead.
 //!
 //! **Install first.** Having won the lease, a leader raises the fence to its term before it counts as
-//! elected and so before its work reads anything. A fence that is already as high means that the lease
-//! was restored from an older copy: the winner waits a whole ttl, during which a leader of the newer term
-//! must notice, and goes on above the fence. A lease that is missing while the fence exists was deleted:
-//! unknown, not vacant, so candidates wait a whole ttl and go on above the fence too. Terms never
-//! repeat.
+//! elected and so before its work reads anything. It raises the fence over the term of another leader only
+//! if that one leads no more. As a rule the lease says so: every holder adds the term before its own to
+//! the history, after that leader gave it back or its session ended. If the fence's term is not in the
+//! history, someone deleted the lease or restored an older copy, and that leader may not have noticed yet:
+//! then the winner waits a whole ttl first, holding the lease, and raises exactly the fence that it saw
+//! before. If the fence is as high as the term that was won, the winner first takes the next one above it.
+//! So terms never repeat, and safety rests on the fence alone, whatever happened to the lease.
 //!
 //! **Leading.** Leadership is trusted while the session is, and while the lease was seen to be ours in
 //! the last `ttl - margin`, counted from the start of that look. So a leader whose lease was deleted or
-//! replaced by hand stops within a ttl, which is why others wait that long.
+//! replaced by hand stops within a ttl, which is why the next one waits that long.
 //!
 //! **Ending.** Resigning stops the work, waits for it to end, and only then vacates the lease, expecting
 //! its exact version. Work that will not stop is not released; it expires with trust. Only the holder
@@ -52,8 +54,11 @@
 //!
 //! - A leader that is paused after checking its trust can act late: pass the token on, and let the
 //!   receiver refuse an older term.
-//! - If lease, fence and sessions are all deleted, the election starts over at term 1, at once, with a
-//!   new lineage. Tokens carry the lineage so that receivers can tell.
+//! - If lease and fence are both deleted, nothing tells which terms were led. The election starts over
+//!   with a new lineage, at once if whoever takes it never saw the old lease, beside an old leader that
+//!   notices at its next look. Tokens carry the lineage so that receivers can tell.
+//! - While the fence is missing, the lease alone tells who led: restoring an older copy of it then, before
+//!   the next leader has made the fence again, can lead a term twice.
 
 pub mod machine;
 pub mod record;

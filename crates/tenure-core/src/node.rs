@@ -47,7 +47,8 @@ enum Route {
     Election(ElectionName),
 }
 
-/// Everything is to be given back; the session leaves when it has been, or when it takes too long.
+/// Everything is to be given back; the session leaves when it has been, or when it takes too long after
+/// all work has ended.
 #[derive(Debug, Clone, Copy)]
 struct Finishing {
     give_up_at: Moment,
@@ -641,7 +642,11 @@ impl Node {
         let Some(finishing) = &mut self.finishing else {
             return;
         };
-        if finishing.leaves || self.elections.values().any(Election::is_working) {
+        if finishing.leaves {
+            return;
+        }
+        if self.elections.values().any(Election::is_working) {
+            finishing.give_up_at = now.moment + self.config.ttl;
             return;
         }
         let free = self.elections.values().all(Election::holds_nothing);

@@ -1159,13 +1159,13 @@ impl fmt::Display for Anomaly {
             Anomaly::LeaseMissing { term } => {
                 write!(
                     formatter,
-                    "the lease is missing although term {term} was installed; waiting a whole ttl before going on above it"
+                    "the lease is missing although term {term} was installed; going on above it"
                 )
             }
             Anomaly::LeaseBehindFence { lease, fence } => {
                 write!(
                     formatter,
-                    "the lease is at term {lease} but term {fence} was installed; waiting a whole ttl before going on above it"
+                    "the lease is at term {lease} but term {fence} was installed; going on above both"
                 )
             }
             Anomaly::FenceMissing { term } => {
