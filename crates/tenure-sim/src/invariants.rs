@@ -2,9 +2,12 @@
 
 use std::fmt;
 
+pub mod ended_for_a_reason;
 pub mod evicted_after_ttl;
 pub mod fence_only_grows;
 pub mod gone_after_work;
+pub mod installed_first;
+pub mod never_made_again;
 pub mod no_hot_loop;
 pub mod one_leader;
 pub mod paired_events;

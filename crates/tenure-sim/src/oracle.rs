@@ -1,6 +1,6 @@
 //! What really happened, as no process can know it: the ground on which the invariants judge.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tenure_core::election::Term;
 use tenure_core::session::Config;
@@ -15,10 +15,14 @@ pub struct Oracle {
     pub session_backing: BTreeMap<Incarnation, Moment>,
     /// Until when the looks at a lease, as the store answered them, allow a term to be trusted.
     pub lease_backing: BTreeMap<(Incarnation, ElectionName, Term), Moment>,
+    /// Sessions that people deleted or damaged.
+    pub hurt: BTreeSet<Incarnation>,
     /// The terms that are being led, as the processes were told.
     pub leading: BTreeMap<(Incarnation, ElectionName), (Term, Lineage)>,
     /// The last term that was led in each row of terms, and by whom.
     pub elected: BTreeMap<(ElectionName, Lineage), (Term, Incarnation)>,
+    /// Every fence that a process ever raised.
+    pub installed: BTreeSet<(ElectionName, Term, Incarnation)>,
     /// The highest term led since the election's objects were last wiped.
     pub highest: BTreeMap<ElectionName, Term>,
     /// Elections whose lease and fence were wiped: only there may two rows of terms overlap.

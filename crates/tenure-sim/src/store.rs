@@ -48,6 +48,8 @@ pub struct Applied {
     pub before: Option<Object>,
     /// What is there now.
     pub after: Object,
+    /// Whether it had been deleted by hand.
+    pub was_deleted: bool,
 }
 
 /// The store.
@@ -160,9 +162,14 @@ impl Store {
             written_at: now,
             stamp: self.clock_shows(now),
         };
-        self.deleted.remove(&key);
+        let was_deleted = self.deleted.remove(&key).is_some();
         let before = self.objects.insert(key.clone(), after.clone());
-        Applied { key, before, after }
+        Applied {
+            key,
+            before,
+            after,
+            was_deleted,
+        }
     }
 
     /// Deletes, as people do by hand. Says whether there was something.

@@ -16,8 +16,9 @@ use crate::Summary;
 use crate::clock::Clock;
 use crate::faults::{Counts, Fault, Plan};
 use crate::invariants::{
-    Violation, evicted_after_ttl, fence_only_grows, gone_after_work, no_hot_loop, one_leader,
-    paired_events, taken_from_ended, terms_only_grow, trust_is_backed, vacated_after_work,
+    Violation, ended_for_a_reason, evicted_after_ttl, fence_only_grows, gone_after_work,
+    installed_first, never_made_again, no_hot_loop, one_leader, paired_events, taken_from_ended,
+    terms_only_grow, trust_is_backed, vacated_after_work,
 };
 use crate::liveness;
 use crate::oracle::Oracle;
@@ -471,8 +472,13 @@ impl World {
                 self.deliver_in(after, id, input);
                 Ok(())
             }
-            Event::Ended { election, term, .. } => {
+            Event::Ended {
+                election,
+                term,
+                reason,
+            } => {
                 paired_events::ended(&self.oracle, process, &election, term)?;
+                ended_for_a_reason::ended(process, &election, term, &reason, &self.store)?;
                 self.oracle
                     .leading
                     .remove(&(process.incarnation, election.clone()));
@@ -484,7 +490,8 @@ impl World {
                 }
                 Ok(())
             }
-            Event::Over { .. } => {
+            Event::Over { reason } => {
+                ended_for_a_reason::over(process, &reason, &self.oracle, &self.store)?;
                 self.on_over(id);
                 Ok(())
             }
@@ -509,6 +516,7 @@ impl World {
         let incarnation = process.incarnation;
         paired_events::elected(&self.oracle, process, &election, term)?;
         terms_only_grow::check(&self.oracle, &election, lineage, term, incarnation)?;
+        installed_first::check(&self.oracle, &election, term, incarnation)?;
         process.work.insert(election.clone(), term);
         let oracle = &mut self.oracle;
         oracle
@@ -582,6 +590,7 @@ impl World {
                 evicted_after_ttl::check(self.now, applied, &self.oracle)?;
                 let after = tenure_core::session::Record::decode(&applied.after.bytes);
                 let after = after.expect("processes write what they can read");
+                never_made_again::check(applied, &after, self.processes.values())?;
                 gone_after_work::check(&after, self.processes.values())
             }
             Key::Lease(election) => {
@@ -597,15 +606,15 @@ impl World {
             }
             Key::Fence(election) => {
                 let decode = |bytes: &[u8]| tenure_core::election::Fence::decode(bytes).ok();
-                let before = applied
-                    .before
-                    .as_ref()
-                    .and_then(|object| decode(&object.bytes));
-                match (before, decode(&applied.after.bytes)) {
-                    (Some(before), Some(after)) => {
-                        fence_only_grows::check(election, &before, &after)
-                    }
-                    _ => Ok(()),
+                let before = applied.before.as_ref();
+                let before = before.and_then(|object| decode(&object.bytes));
+                let after = decode(&applied.after.bytes);
+                let after = after.expect("processes write what they can read");
+                let installed = (election.clone(), after.term, after.holder.incarnation);
+                self.oracle.installed.insert(installed);
+                match before {
+                    Some(before) => fence_only_grows::check(election, &before, &after),
+                    None => Ok(()),
                 }
             }
         }

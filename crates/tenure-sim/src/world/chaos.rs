@@ -249,7 +249,9 @@ impl World {
     }
 
     fn hurt_session(&mut self, id: u64, delete: bool) {
-        let key = Key::Session(self.processes[&id].incarnation);
+        let incarnation = self.processes[&id].incarnation;
+        let key = Key::Session(incarnation);
+        self.oracle.hurt.insert(incarnation);
         if delete {
             if self.store.delete(self.now, &key) {
                 self.faults.count(Fault::SessionDeleted);

@@ -1,0 +1,63 @@
+//! Nothing healthy is given up: a session is over, and a term ends, only for what is really so.
+
+use tenure_core::ElectionName;
+use tenure_core::election::Term;
+use tenure_core::election::machine::EndReason;
+use tenure_core::session::State;
+use tenure_core::session::machine::Reason;
+
+use super::Violation;
+use crate::oracle::Oracle;
+use crate::process::Process;
+use crate::store::Store;
+
+const PROPERTY: &str = "nothing healthy is given up";
+
+/// A session is over.
+pub fn over(
+    process: &Process,
+    reason: &Reason,
+    oracle: &Oracle,
+    store: &Store,
+) -> Result<(), Violation> {
+    let is_so = match reason {
+        // Trust is judged elsewhere: it ends when it ends.
+        Reason::Expired => true,
+        Reason::Deleted | Reason::Overwritten => oracle.hurt.contains(&process.incarnation),
+        Reason::Evicted { .. } => {
+            let record = store.session(process.incarnation);
+            record.is_none_or(|record| matches!(record.state, State::Evicted { .. }))
+        }
+    };
+    if is_so {
+        return Ok(());
+    }
+    let message = format!("{} is over: {reason}, but it is not so", process.label);
+    Err(Violation::new(PROPERTY, message))
+}
+
+/// A term has ended.
+pub fn ended(
+    process: &Process,
+    election: &ElectionName,
+    term: Term,
+    reason: &EndReason,
+    store: &Store,
+) -> Result<(), Violation> {
+    let lost = matches!(
+        reason,
+        EndReason::LeaseTaken | EndReason::LeaseDeleted | EndReason::LeaseDamaged
+    );
+    let lease = store.lease(election);
+    let holder = lease.as_ref().and_then(|lease| lease.holder());
+    let holds = holder.is_some_and(|holder| holder.incarnation == process.incarnation);
+    let has_term = lease.as_ref().is_some_and(|lease| lease.term == term);
+    if !(lost && holds && has_term) {
+        return Ok(());
+    }
+    let message = format!(
+        "{} ends term {term} of {election}: {reason}, but it holds the lease",
+        process.label
+    );
+    Err(Violation::new(PROPERTY, message))
+}
