@@ -37,6 +37,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 #[test]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the core does no I/O, its tests read files"
+)]
 fn every_trace_is_as_written() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
     let mut paths: Vec<PathBuf> = fs::read_dir(&folder)

@@ -23,7 +23,7 @@ use tenure_core::{
 const ORIGIN: Moment = Moment::from_origin(Duration::from_secs(100_000));
 
 /// The whole trace, with the outputs as they are now.
-pub fn play(path: &Path, text: &str) -> String {
+pub(crate) fn play(path: &Path, text: &str) -> String {
     let mut story = Story::new();
     for (number, line) in text.lines().enumerate() {
         if line.starts_with(' ') {
