@@ -61,6 +61,7 @@
 //!   the next leader has made the fence again, can lead a term twice.
 
 pub mod machine;
+mod messages;
 pub mod record;
 
 pub use machine::Election;

@@ -316,7 +316,10 @@ impl Node {
             Input::Hint(election) => {
                 self.step_election(now, &election, election::Input::Hint, &mut outputs);
             }
-            Input::HintAll => self.step_elections(now, &election::Input::Hint, &mut outputs),
+            Input::HintAll => {
+                self.step_elections(now, &election::Input::Hint, &mut outputs);
+                self.step_observer(now, observer::Input::Hint, &mut outputs);
+            }
             Input::Labels(about) => {
                 self.about = About {
                     stands: std::mem::take(&mut self.about.stands),

@@ -75,8 +75,8 @@ pub enum Input {
     Watch(Holder),
     /// Watch it no longer.
     Forget(Incarnation),
-    /// The session may have changed.
-    Hint(Incarnation),
+    /// Any session may have changed.
+    Hint,
     /// The answer to [`Output::Read`].
     Read(Incarnation, Read<Record>),
     /// The answer to [`Output::Evict`].
@@ -154,8 +154,8 @@ impl Observer {
                     .or_insert_with(|| Watched::new(holder, now));
             }
             Input::Forget(incarnation) => drop(self.watched.remove(&incarnation)),
-            Input::Hint(incarnation) => {
-                if let Some(watched) = self.watched.get_mut(&incarnation) {
+            Input::Hint => {
+                for watched in self.watched.values_mut() {
                     watched.due = watched.due.min(now);
                 }
             }

@@ -1,0 +1,176 @@
+//! What is asked of the store next, one request at a time.
+
+use super::install::Install;
+use super::{Election, EndReason, FenceSeen, Flight, Output, Phase, Seen};
+use crate::election::record::{Lease, LeaseState, Term, Writer};
+use crate::session::observer::End;
+use crate::{Expect, Lineage, Now};
+
+impl Election {
+    /// Sends the next request, if one is due and none is under way.
+    pub(super) fn request(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        if self.in_flight.is_some() || now.moment < self.retry_from {
+            return;
+        }
+        if now.moment >= self.due {
+            let known = match &self.seen {
+                Seen::Lease { version, .. } | Seen::Unreadable { version } => Some(version.clone()),
+                Seen::Nothing | Seen::Missing { .. } => None,
+            };
+            self.in_flight = Some(Flight::ReadLease {
+                started: now.moment,
+            });
+            outputs.push(Output::ReadLease { known });
+            return;
+        }
+        if now.moment < self.wants_request_at() {
+            return;
+        }
+        match &self.phase {
+            Phase::Following if self.needs_fence() => self.read_fence(outputs),
+            Phase::Following if self.must_release() => self.release(now, outputs),
+            // The session may have expired in this very moment, and has not said so yet.
+            Phase::Following if now.moment >= self.session_trusted_until => {}
+            Phase::Following => {
+                let term = self.highest_known_term().next();
+                let (lineage, state, reason) =
+                    (self.lineage(), self.held_by_me(now), self.why_ended());
+                self.write_lease(now, lineage, term, state, reason, outputs);
+            }
+            Phase::Installing {
+                step: Install::ReadFence,
+                ..
+            } => self.read_fence(outputs),
+            Phase::Installing {
+                step: Install::WriteFence { fence, expect },
+                ..
+            } => {
+                let (fence, expect) = (fence.clone(), expect.clone());
+                self.in_flight = Some(Flight::WriteFence {
+                    fence: fence.clone(),
+                });
+                outputs.push(Output::WriteFence { fence, expect });
+            }
+            &Phase::Installing {
+                step: Install::Climb { lineage, term },
+                ..
+            } => {
+                let state = self.held_by_me(now);
+                self.write_lease(now, lineage, term, state, "behind the fence", outputs);
+            }
+            Phase::Installing {
+                step: Install::Wait { .. } | Install::Raised { .. },
+                ..
+            }
+            | Phase::Leading { .. }
+            | Phase::Stopping { .. } => {}
+        }
+    }
+
+    fn read_fence(&mut self, outputs: &mut Vec<Output>) {
+        self.in_flight = Some(Flight::ReadFence);
+        outputs.push(Output::ReadFence);
+    }
+
+    fn release(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        let Some((lease, _)) = self.lease() else {
+            return;
+        };
+        let (lineage, term) = (lease.lineage, lease.term);
+        let state = match &self.hand_to {
+            Some(candidate) => LeaseState::Reserved {
+                candidate: candidate.clone(),
+            },
+            None => LeaseState::Vacant,
+        };
+        let reason = self
+            .last_end
+            .as_ref()
+            .map_or("not installed".to_owned(), EndReason::to_string);
+        self.write_lease(now, lineage, term, state, &reason, outputs);
+    }
+
+    fn highest_known_term(&self) -> Term {
+        match &self.seen {
+            Seen::Lease { lease, .. } => lease.term.max(self.led),
+            Seen::Missing {
+                fence: FenceSeen::Found(fence),
+                ..
+            } => fence.term.max(self.led),
+            _ => self.led,
+        }
+    }
+
+    /// The row of terms that the next one belongs to. Where neither lease nor fence is left, nobody can
+    /// tell which terms were led: a new row begins.
+    fn lineage(&mut self) -> Lineage {
+        match &self.seen {
+            Seen::Lease { lease, .. } => lease.lineage,
+            Seen::Missing {
+                fence: FenceSeen::Found(fence),
+                ..
+            } => fence.lineage,
+            _ => {
+                self.lineages += 1;
+                Lineage(self.new_lineage.0.wrapping_add(self.lineages - 1))
+            }
+        }
+    }
+
+    /// Why the term before the one we take ended, for the history.
+    fn why_ended(&self) -> &'static str {
+        match self.ended {
+            _ if self.is_mine() => "expired",
+            Some((_, End::Gone, _)) => "left",
+            Some((_, End::Evicted, _)) => "evicted",
+            Some((_, End::Missing, _)) => "session missing",
+            None => "unknown",
+        }
+    }
+
+    fn held_by_me(&self, now: Now) -> LeaseState {
+        LeaseState::Held {
+            holder: self.me.clone(),
+            since: now.wall,
+        }
+    }
+
+    fn write_lease(
+        &mut self,
+        now: Now,
+        lineage: Lineage,
+        term: Term,
+        state: LeaseState,
+        reason: &str,
+        outputs: &mut Vec<Output>,
+    ) {
+        self.writes += 1;
+        let writer = Writer {
+            incarnation: self.me.incarnation,
+            counter: self.writes,
+        };
+        let (lease, expect) = match &self.seen {
+            Seen::Lease { lease, version, .. } => (
+                lease.next(lineage, term, state, reason, now.wall, writer),
+                Expect::Version(version.clone()),
+            ),
+            _ => {
+                let lease = Lease {
+                    lineage,
+                    term,
+                    state,
+                    request: None,
+                    history: Vec::new(),
+                    writer,
+                };
+                (lease, Expect::Absent)
+            }
+        };
+        let lease = Box::new(lease);
+        self.in_flight = Some(Flight::WriteLease {
+            started: now.moment,
+            lease: lease.clone(),
+        });
+        outputs.push(Output::WriteLease { lease, expect });
+    }
+}

@@ -1,0 +1,207 @@
+//! What goes into an election and what comes out of it.
+
+use std::fmt;
+
+use super::record::{Fence, Lease, Term};
+use crate::session::Holder;
+use crate::session::observer::End;
+use crate::{Expect, Incarnation, Lineage, Moment, NodeId, Read, Version, Written};
+
+/// What happens to an election.
+#[derive(Debug, Clone)]
+pub enum Input {
+    /// Time has passed.
+    Wake,
+    /// The lease may have changed.
+    Hint,
+    /// The session is trusted until then.
+    Trusted(Moment),
+    /// The session is over: nothing is held any more.
+    SessionOver,
+    /// The session that holds the lease has ended.
+    HolderEnded(Incarnation, End),
+    /// The answer to [`Output::ReadLease`].
+    LeaseRead(Read<Lease>),
+    /// The answer to [`Output::WriteLease`].
+    LeaseWritten(Written),
+    /// The answer to [`Output::ReadFence`].
+    FenceRead(Read<Fence>),
+    /// The answer to [`Output::WriteFence`].
+    FenceWritten(Written),
+    /// All work of a term has ended, by itself or because it was told to stop.
+    WorkEnded(Term),
+    /// Be a candidate with this priority.
+    Stand(u8),
+    /// Only observe; resign if leading.
+    StandDown,
+    /// Give leadership up, and stand back for a while.
+    Resign,
+    /// Give leadership to this session.
+    Transfer(Holder),
+}
+
+/// What the driver is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Output {
+    /// Read the lease, only if it is no longer at the known version.
+    ReadLease {
+        /// The version that is known.
+        known: Option<Version>,
+    },
+    /// Write the lease.
+    WriteLease {
+        /// What to write.
+        lease: Box<Lease>,
+        /// What must be there.
+        expect: Expect,
+    },
+    /// Read the fence.
+    ReadFence,
+    /// Write the fence.
+    WriteFence {
+        /// What to write.
+        fence: Fence,
+        /// What must be there.
+        expect: Expect,
+    },
+    /// Watch this session and tell when it ends.
+    Watch(Holder),
+    /// Watch it no longer.
+    Forget(Incarnation),
+    /// Someone else leads, or nobody does.
+    Leader(Option<Leader>),
+    /// This process leads: start the work.
+    Elected {
+        /// The fencing token.
+        term: Term,
+        /// The row of terms that it belongs to.
+        lineage: Lineage,
+    },
+    /// Tell the work of this term to stop, and say when it has ended.
+    Stop {
+        /// The term.
+        term: Term,
+    },
+    /// The term is over: whatever still works is to be aborted.
+    Ended {
+        /// The term.
+        term: Term,
+        /// Why.
+        reason: EndReason,
+    },
+    /// Something that should not happen, for people.
+    Anomaly(Anomaly),
+}
+
+/// Who leads, as the lease says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leader {
+    /// The node.
+    pub node: NodeId,
+    /// The process.
+    pub incarnation: Incarnation,
+    /// The term.
+    pub term: Term,
+}
+
+/// Why a term ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EndReason {
+    /// This process gave it up.
+    Resigned,
+    /// Someone asked for it.
+    Requested {
+        /// Who.
+        by: NodeId,
+    },
+    /// Leadership goes to this node.
+    Transferred {
+        /// To whom.
+        to: NodeId,
+    },
+    /// The work ended by itself.
+    WorkEnded,
+    /// No renewal was confirmed in time.
+    Expired,
+    /// The session is over.
+    SessionOver,
+    /// Someone else has the lease.
+    LeaseTaken,
+    /// Someone deleted the lease.
+    LeaseDeleted,
+    /// The lease cannot be read.
+    LeaseDamaged,
+}
+
+/// Something that should not happen: people should know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Anomaly {
+    /// The lease was deleted while the fence remembers this term.
+    LeaseMissing {
+        /// The highest term.
+        term: Term,
+    },
+    /// The lease is older than the fence: restored from a copy.
+    LeaseBehindFence {
+        /// The lease's term.
+        lease: Term,
+        /// The fence's term.
+        fence: Term,
+    },
+    /// The fence was deleted.
+    FenceMissing {
+        /// The lease's term.
+        term: Term,
+    },
+    /// The lease cannot be read by this version.
+    LeaseUnreadable,
+    /// The fence cannot be read by this version.
+    FenceUnreadable,
+}
+
+impl fmt::Display for EndReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EndReason::Resigned => formatter.write_str("resigned"),
+            EndReason::Requested { by } => write!(formatter, "resigned, asked by {by}"),
+            EndReason::Transferred { to } => write!(formatter, "transferred to {to}"),
+            EndReason::WorkEnded => formatter.write_str("the work ended"),
+            EndReason::Expired => formatter.write_str("no renewal was confirmed in time"),
+            EndReason::SessionOver => formatter.write_str("the session is over"),
+            EndReason::LeaseTaken => formatter.write_str("someone else has the lease"),
+            EndReason::LeaseDeleted => formatter.write_str("the lease was deleted"),
+            EndReason::LeaseDamaged => formatter.write_str("the lease cannot be read"),
+        }
+    }
+}
+
+impl fmt::Display for Anomaly {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Anomaly::LeaseMissing { term } => {
+                write!(
+                    formatter,
+                    "the lease is missing although term {term} was installed; going on above it"
+                )
+            }
+            Anomaly::LeaseBehindFence { lease, fence } => {
+                write!(
+                    formatter,
+                    "the lease is at term {lease} but term {fence} was installed; going on above both"
+                )
+            }
+            Anomaly::FenceMissing { term } => {
+                write!(
+                    formatter,
+                    "the fence is missing at term {term}; making it again"
+                )
+            }
+            Anomaly::LeaseUnreadable => {
+                formatter.write_str("the lease cannot be read by this version; leaving it alone")
+            }
+            Anomaly::FenceUnreadable => {
+                formatter.write_str("the fence cannot be read by this version; leaving it alone")
+            }
+        }
+    }
+}
