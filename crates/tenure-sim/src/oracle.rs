@@ -17,6 +17,8 @@ pub struct Oracle {
     pub lease_backing: BTreeMap<(Incarnation, ElectionName, Term), Moment>,
     /// Sessions that people deleted or damaged.
     pub hurt: BTreeSet<Incarnation>,
+    /// Sessions that were gone or evicted at some time.
+    pub ended: BTreeSet<Incarnation>,
     /// The terms that are being led, as the processes were told.
     pub leading: BTreeMap<(Incarnation, ElectionName), (Term, Lineage)>,
     /// The last term that was led in each row of terms, and by whom.

@@ -48,8 +48,6 @@ pub struct Applied {
     pub before: Option<Object>,
     /// What is there now.
     pub after: Object,
-    /// Whether it had been deleted by hand.
-    pub was_deleted: bool,
 }
 
 /// The store.
@@ -162,14 +160,9 @@ impl Store {
             written_at: now,
             stamp: self.clock_shows(now),
         };
-        let was_deleted = self.deleted.remove(&key).is_some();
+        self.deleted.remove(&key);
         let before = self.objects.insert(key.clone(), after.clone());
-        Applied {
-            key,
-            before,
-            after,
-            was_deleted,
-        }
+        Applied { key, before, after }
     }
 
     /// Deletes, as people do by hand. Says whether there was something.

@@ -1,26 +1,25 @@
-//! A session that was deleted is never made again by its process.
+//! A session that has stood is never made again by its process, whatever happened to the object.
 
-use tenure_core::Moment;
-use tenure_core::session::Record;
+use tenure_core::node::Request;
+use tenure_core::{Expect, Moment};
 
 use super::Violation;
 use crate::process::Process;
-use crate::store::Applied;
 
-/// A session was written by a process.
-pub fn check<'a>(
-    applied: &Applied,
-    after: &Record,
-    mut processes: impl Iterator<Item = &'a Process>,
-) -> Result<(), Violation> {
-    let process = processes.find(|process| process.incarnation == after.incarnation);
-    // Whoever still joins does not know that it was there; its first writes may also come late.
-    let has_joined = |process: &Process| process.node.trusted_until() > Moment::default();
-    if !applied.was_deleted || !process.is_some_and(has_joined) || after.counter == 1 {
+/// A process sends a request. What was sent before it knew that it had joined may still arrive later.
+pub fn check(process: &Process, request: &Request) -> Result<(), Violation> {
+    let Request::WriteSession { record, expect } = request else {
+        return Ok(());
+    };
+    let has_joined = process.node.trusted_until() > Moment::default();
+    if !has_joined || *expect != Expect::Absent {
         return Ok(());
     }
     Err(Violation::new(
-        "a deleted session is not made again",
-        format!("{:?} wrote #{}", after.incarnation, after.counter),
+        "a session is made once",
+        format!(
+            "{} makes its own again with #{}",
+            process.label, record.counter
+        ),
     ))
 }

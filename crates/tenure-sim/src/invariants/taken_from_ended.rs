@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tenure_core::ElectionName;
 use tenure_core::election::Lease;
-use tenure_core::session::State;
 
 use super::Violation;
 use super::evicted_after_ttl::at_least;
+use crate::oracle::Oracle;
 use crate::store::{Key, Store};
 
 /// A lease was written by a process.
@@ -16,18 +16,18 @@ pub fn check(
     election: &ElectionName,
     before: &Lease,
     after: &Lease,
+    oracle: &Oracle,
     store: &Store,
 ) -> Result<(), Violation> {
     let (Some(old), Some(new)) = (before.holder(), after.holder()) else {
         return Ok(());
     };
-    if old.incarnation == new.incarnation {
+    if old.incarnation == new.incarnation || oracle.ended.contains(&old.incarnation) {
         return Ok(());
     }
     let key = Key::Session(old.incarnation);
-    let free = match store.session(old.incarnation) {
-        Some(record) => record.state != State::Alive,
-        None if store.get(&key).is_some() => false,
+    let free = match store.get(&key) {
+        Some(_) => false,
         None => {
             let missing = store.missing_since(&key);
             missing.is_none_or(|since| now.saturating_sub(since) >= at_least(old.ttl))

@@ -328,21 +328,22 @@ impl World {
         }
     }
 
-    /// Only while the lease tells what the fence did: who led last.
-    fn delete_fence(&mut self, election: &ElectionName) {
+    /// Whether the lease tells what the fence does: who led last, and that it ended or still leads.
+    fn lease_is_whole(&self, election: &ElectionName) -> bool {
         let (Some(lease), Some(fence)) = (self.store.lease(election), self.store.fence(election))
         else {
-            return;
+            return false;
         };
         let installed = (fence.term, fence.holder.incarnation);
-        let holds = lease
-            .holder()
-            .is_some_and(|holder| (lease.term, holder.incarnation) == installed);
-        let held = lease
-            .history
-            .iter()
-            .any(|past| (past.term, past.incarnation) == installed);
-        if self.fence_is_whole(election) && (holds || held) {
+        let holder = lease.holder();
+        let holds = holder.is_some_and(|holder| (lease.term, holder.incarnation) == installed);
+        let mut history = lease.history.iter();
+        holds || history.any(|past| (past.term, past.incarnation) == installed)
+    }
+
+    /// Only while the lease is whole: without the fence it has to tell all.
+    fn delete_fence(&mut self, election: &ElectionName) {
+        if self.fence_is_whole(election) && self.lease_is_whole(election) {
             let key = Key::Fence(election.clone());
             self.damage(Fault::FenceDeleted);
             self.say(&format!("someone deletes {key}"));
@@ -350,7 +351,11 @@ impl World {
         }
     }
 
+    /// Both at once. Whoever is just installing goes on with what it knows of the lease.
     fn wipe(&mut self, election: &ElectionName) {
+        if !self.fence_is_whole(election) || !self.lease_is_whole(election) {
+            return;
+        }
         self.damage(Fault::Wiped);
         self.say(&format!("someone wipes {election}"));
         self.store.delete(self.now, &Key::Lease(election.clone()));

@@ -4,15 +4,14 @@ use std::time::Duration;
 
 use tenure_core::election::{Fence, Lease, Term};
 use tenure_core::node::{Event, Input};
-use tenure_core::session::Record;
+use tenure_core::session::{Record, State};
 use tenure_core::{ElectionName, Lineage};
 
 use super::{Happening, World, words};
 use crate::faults::Fault;
 use crate::invariants::{
     Violation, ended_for_a_reason, evicted_after_ttl, fence_only_grows, gone_after_work,
-    installed_first, never_made_again, paired_events, taken_from_ended, terms_only_grow,
-    vacated_after_work,
+    installed_first, paired_events, taken_from_ended, terms_only_grow, vacated_after_work,
 };
 use crate::store::{Applied, Key};
 
@@ -165,7 +164,9 @@ impl World {
                 evicted_after_ttl::check(self.now, applied, &self.oracle)?;
                 let after = Record::decode(&applied.after.bytes);
                 let after = after.expect("processes write what they can read");
-                never_made_again::check(applied, &after, self.processes.values())?;
+                if after.state != State::Alive {
+                    self.oracle.ended.insert(after.incarnation);
+                }
                 gone_after_work::check(&after, self.processes.values())
             }
             Key::Lease(election) => {
@@ -174,7 +175,8 @@ impl World {
                 let before = applied.before.as_ref();
                 if let Some(Ok(before)) = before.map(|object| Lease::decode(&object.bytes)) {
                     vacated_after_work::check(election, &before, &after, self.processes.values())?;
-                    taken_from_ended::check(self.now, election, &before, &after, &self.store)?;
+                    let (oracle, store) = (&self.oracle, &self.store);
+                    taken_from_ended::check(self.now, election, &before, &after, oracle, store)?;
                 }
                 self.on_lease_changed(election, applied.after.bytes.clone());
                 Ok(())

@@ -9,7 +9,7 @@ use tenure_core::{Moment, Read, Written};
 
 use super::{Happening, World, words};
 use crate::faults::Fault;
-use crate::invariants::{Violation, no_hot_loop};
+use crate::invariants::{Violation, never_made_again, no_hot_loop};
 
 /// A request, until its answer is given and its last copy has arrived.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct Flight {
     answered: bool,
     /// How many copies are still on their way to the store.
     copies: u64,
-    is_late: bool,
+    fate: Fate,
 }
 
 /// What comes back.
@@ -60,6 +60,7 @@ impl World {
         let in_second = process.meter.count(self.now);
         self.requests_per_second_max = self.requests_per_second_max.max(in_second);
         no_hot_loop::sent(process, self.elections.len(), in_second)?;
+        never_made_again::check(process, &request)?;
         let started = process.clock.moment(self.now);
         let deadline = process.clock.real(started + within).unwrap_or(self.now);
         let cut_off = self.now < process.cut_off_until;
@@ -82,7 +83,7 @@ impl World {
                 started,
                 answered: false,
                 copies,
-                is_late: fate == Fate::Late,
+                fate,
             },
         );
         let there = self.latency();
@@ -208,7 +209,8 @@ impl World {
         };
         flight.copies -= 1;
         if self.now < self.down_until {
-            if answers && !self.down_silently {
+            // Of two copies the other one may have been applied: then nobody can tell.
+            if answers && !self.down_silently && flight.fate != Fate::Twice {
                 let answer = Reply::Refused;
                 self.plan_in(self.plan.latency, Happening::Reply { flight: id, answer });
             }
@@ -227,7 +229,7 @@ impl World {
             .map(|process| process.label.as_str());
         let words = words::outcome(&flight.request, &answer, answers);
         self.trace.say(self.now, label.unwrap_or("nobody"), &words);
-        if flight.is_late && applied.is_some() {
+        if flight.fate == Fate::Late && applied.is_some() {
             self.faults.count(Fault::LateWriteApplied);
         }
         self.note(process, started, id, &answer);
