@@ -17,6 +17,8 @@ pub struct Oracle {
     pub lease_backing: BTreeMap<(Incarnation, ElectionName, Term), Moment>,
     /// Sessions that people deleted or damaged.
     pub hurt: BTreeSet<Incarnation>,
+    /// Elections whose lease people restored: it may be one thing when it is read and another a moment later.
+    pub restored: BTreeSet<ElectionName>,
     /// Sessions that were gone or evicted at some time.
     pub ended: BTreeSet<Incarnation>,
     /// The terms that are being led, as the processes were told.

@@ -42,6 +42,7 @@ pub fn ended(
     election: &ElectionName,
     term: Term,
     reason: &EndReason,
+    oracle: &Oracle,
     store: &Store,
 ) -> Result<(), Violation> {
     let lost = matches!(
@@ -52,7 +53,7 @@ pub fn ended(
     let holder = lease.as_ref().and_then(|lease| lease.holder());
     let holds = holder.is_some_and(|holder| holder.incarnation == process.incarnation);
     let has_term = lease.as_ref().is_some_and(|lease| lease.term == term);
-    if !(lost && holds && has_term) {
+    if !(lost && holds && has_term) || oracle.restored.contains(election) {
         return Ok(());
     }
     let message = format!(

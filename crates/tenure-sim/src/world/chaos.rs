@@ -297,6 +297,7 @@ impl World {
         let copy = self.random.pick(&copies[from..]).cloned();
         if let Some(copy) = copy.filter(|_| self.fence_is_whole(election)) {
             self.damage(Fault::LeaseRestored);
+            self.oracle.restored.insert(election.clone());
             let term = Lease::decode(&copy).map(|lease| lease.term);
             self.say(&format!(
                 "someone restores the lease {election} of term {term:?}"

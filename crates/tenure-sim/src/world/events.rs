@@ -52,7 +52,8 @@ impl World {
                 reason,
             } => {
                 paired_events::ended(&self.oracle, process, &election, term)?;
-                ended_for_a_reason::ended(process, &election, term, &reason, &self.store)?;
+                let (oracle, store) = (&self.oracle, &self.store);
+                ended_for_a_reason::ended(process, &election, term, &reason, oracle, store)?;
                 self.oracle
                     .leading
                     .remove(&(process.incarnation, election.clone()));
