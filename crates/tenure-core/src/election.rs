@@ -39,9 +39,12 @@
 //! replaced by hand stops within a ttl, which is why the next one waits that long.
 //!
 //! **Ending.** Resigning stops the work, waits for it to end, and only then vacates the lease, expecting
-//! its exact version. Work that will not stop is not released; it expires with trust. Only the holder
-//! vacates; others write a *request* into the lease. Whoever resigned stands back for a while, so
-//! leadership really moves. A transfer leaves the lease *reserved* for one session, for its ttl.
+//! its exact version. Work gets `stop_within` for it, and leadership goes on meanwhile. Work that does not
+//! stop is not released: the term ends under it and the lease *lapses* as long afterwards as it would if the
+//! process had died, so that one stuck process does not keep everyone from leading; this process takes
+//! nothing before its work has ended after all. Only the holder vacates; others write a *request* into the
+//! lease. Whoever resigned stands back for a while, so leadership really moves. A transfer leaves the lease
+//! *reserved* for one session, for its ttl.
 //!
 //! # What is guaranteed
 //!

@@ -51,6 +51,8 @@ pub struct Election {
     checked: Moment,
     /// The term whose work has not ended yet.
     working: Option<Term>,
+    /// When the lease lapses under work that would not stop, as it would if the process had died.
+    lapses_at: Moment,
     /// The highest term that this process has led, or has given up to lead: none is led twice.
     led: Term,
     /// Why the last term led here ended, for the history.
@@ -100,6 +102,8 @@ enum Phase {
     Stopping {
         term: Term,
         reason: EndReason,
+        /// The work had time enough to stop by then.
+        until: Moment,
     },
 }
 
@@ -138,6 +142,7 @@ impl Election {
             lineages: 0,
             checked: Moment::default(),
             working: None,
+            lapses_at: Moment::NEVER,
             led: Term::default(),
             last_end: None,
             hand_to: None,
@@ -228,10 +233,10 @@ impl Election {
             Input::Stand(priority) => self.stands = Some(priority),
             Input::StandDown => {
                 self.stands = None;
-                self.resign(&mut outputs);
+                self.resign(now.moment, &mut outputs);
             }
-            Input::Resign => self.resign(&mut outputs),
-            Input::Transfer(to) => self.transfer(to, &mut outputs),
+            Input::Resign => self.resign(now.moment, &mut outputs),
+            Input::Transfer(to) => self.transfer(now.moment, to, &mut outputs),
         }
         self.on_time(now.moment, &mut outputs);
         self.request(now, &mut outputs);
@@ -242,8 +247,13 @@ impl Election {
     // ---- what is known ------------------------------------------------------------------------------
 
     fn trusted_until(&self) -> Moment {
+        let stopped_by = match self.phase {
+            Phase::Stopping { until, .. } => until,
+            _ => Moment::NEVER,
+        };
         self.session_trusted_until
             .min(self.checked + self.config.trust())
+            .min(stopped_by)
     }
 
     fn lease(&self) -> Option<(&Lease, &Version)> {
@@ -264,8 +274,7 @@ impl Election {
         match &self.phase {
             _ if self.must_read => Moment::NEVER,
             Phase::Following if self.needs_fence() => Moment::default(),
-            Phase::Following if self.must_release() => Moment::default(),
-            Phase::Following => self.may_take_at(),
+            Phase::Following => self.release_at().min(self.may_take_at()),
             Phase::Installing {
                 step: Install::Wait { .. } | Install::Raised { .. },
                 ..
@@ -288,10 +297,15 @@ impl Election {
             )
     }
 
-    /// Whether the lease is still ours though no term of it is led, and is to be given back.
-    fn must_release(&self) -> bool {
+    /// When the lease, still ours though no term of it is led, is to be given back.
+    fn release_at(&self) -> Moment {
         let gives_up = self.stands.is_none() || self.stands_back || self.hand_to.is_some();
-        self.is_mine() && self.working.is_none() && gives_up
+        match self.working {
+            _ if !self.is_mine() => Moment::NEVER,
+            Some(_) => self.lapses_at,
+            None if gives_up => Moment::default(),
+            None => Moment::NEVER,
+        }
     }
 
     /// When this process may take the lease, as far as it knows today.
@@ -487,9 +501,9 @@ impl Election {
                     None => {}
                     Some(request) => match request.kind {
                         RequestKind::Resign => {
-                            self.stop(EndReason::Requested { by: request.by }, outputs);
+                            self.stop(now, EndReason::Requested { by: request.by }, outputs);
                         }
-                        RequestKind::Transfer { to } => self.transfer(to, outputs),
+                        RequestKind::Transfer { to } => self.transfer(now, to, outputs),
                     },
                 }
             }
@@ -517,6 +531,7 @@ impl Election {
             return;
         }
         self.working = None;
+        self.lapses_at = Moment::NEVER;
         match &self.phase {
             Phase::Leading { .. } => {
                 self.stands_back = true;
@@ -529,32 +544,38 @@ impl Election {
 
     // ---- transitions --------------------------------------------------------------------------------
 
-    fn resign(&mut self, outputs: &mut Vec<Output>) {
+    fn resign(&mut self, now: Moment, outputs: &mut Vec<Output>) {
         match self.phase {
             Phase::Installing { term, .. } => self.abandon(term),
-            _ => self.stop(EndReason::Resigned, outputs),
+            _ => self.stop(now, EndReason::Resigned, outputs),
         }
     }
 
-    fn transfer(&mut self, to: Holder, outputs: &mut Vec<Output>) {
+    fn transfer(&mut self, now: Moment, to: Holder, outputs: &mut Vec<Output>) {
         let leads = matches!(self.phase, Phase::Leading { .. } | Phase::Stopping { .. });
         if leads && to.incarnation != self.me.incarnation {
             let reason = EndReason::Transferred {
                 to: to.node.clone(),
             };
             self.hand_to = Some(to);
-            self.stop(reason, outputs);
+            self.stop(now, reason, outputs);
         }
     }
 
-    /// Leading goes over into stopping: the work is told, and trust goes on until it has ended.
-    fn stop(&mut self, reason: EndReason, outputs: &mut Vec<Output>) {
+    /// Leading goes over into stopping: the work is told, and trust goes on until it has ended or has had
+    /// time enough.
+    fn stop(&mut self, now: Moment, reason: EndReason, outputs: &mut Vec<Output>) {
         let expires = reason == EndReason::Expired;
         match &mut self.phase {
             Phase::Leading { term } => {
                 let term = *term;
                 self.stands_back |= !expires;
-                self.phase = Phase::Stopping { term, reason };
+                let until = now + self.config.stop_within;
+                self.phase = Phase::Stopping {
+                    term,
+                    reason,
+                    until,
+                };
                 outputs.push(Output::Stop { term });
             }
             // It would be taken again when the work has ended, but now it is given up.
@@ -641,10 +662,18 @@ impl Election {
             }
             Phase::Installing { .. } => {}
             Phase::Leading { .. } | Phase::Stopping { .. } if now >= trusted_until => {
-                self.end(EndReason::Expired, outputs);
+                let reason = match self.phase {
+                    Phase::Stopping { until, .. } if until == trusted_until => {
+                        EndReason::WorkDidNotStop
+                    }
+                    _ => EndReason::Expired,
+                };
+                // As long after trust as an observer would wait for a process that has died.
+                self.lapses_at = trusted_until + self.config.margin;
+                self.end(reason, outputs);
             }
             Phase::Leading { .. } if now >= trusted_until - self.config.grace => {
-                self.stop(EndReason::Expired, outputs);
+                self.stop(now, EndReason::Expired, outputs);
             }
             Phase::Leading { .. } | Phase::Stopping { .. } => {}
         }

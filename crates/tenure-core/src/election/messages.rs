@@ -121,6 +121,8 @@ pub enum EndReason {
     },
     /// The work ended by itself.
     WorkEnded,
+    /// The work was told to stop and did not in time.
+    WorkDidNotStop,
     /// No renewal was confirmed in time.
     Expired,
     /// The session is over.
@@ -166,6 +168,7 @@ impl fmt::Display for EndReason {
             EndReason::Requested { by } => write!(formatter, "resigned, asked by {by}"),
             EndReason::Transferred { to } => write!(formatter, "transferred to {to}"),
             EndReason::WorkEnded => formatter.write_str("the work ended"),
+            EndReason::WorkDidNotStop => formatter.write_str("the work did not stop in time"),
             EndReason::Expired => formatter.write_str("no renewal was confirmed in time"),
             EndReason::SessionOver => formatter.write_str("the session is over"),
             EndReason::LeaseTaken => formatter.write_str("someone else has the lease"),

@@ -17,6 +17,9 @@ pub struct Config {
     pub margin: Duration,
     /// How long before trust ends the work is told to stop if no heartbeat got through. Default 2 s.
     pub grace: Duration,
+    /// How long work may take to stop when leadership is given up; the term goes on meanwhile. Then it
+    /// is over, and the work is aborted. Long enough for what is under way to be finished. Default 30 s.
+    pub stop_within: Duration,
     /// How long one request to the store may take before its answer counts as lost. Default 2 s.
     pub request_timeout: Duration,
     /// How long a node that gave leadership up leaves it to others. Default 5 s.
@@ -43,7 +46,7 @@ const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl Config {
     /// Times in the default proportions for a ttl: heartbeat 3/10, margin 1/10, grace 2/10, request
-    /// timeout 2/10, stand back 5/10.
+    /// timeout 2/10, stand back 5/10. Work gets 30 s to stop, whatever the ttl.
     #[must_use]
     pub fn for_ttl(ttl: Duration) -> Self {
         Self {
@@ -51,6 +54,7 @@ impl Config {
             heartbeat: ttl * 3 / 10,
             margin: ttl / 10,
             grace: ttl / 5,
+            stop_within: Duration::from_secs(30),
             request_timeout: ttl / 5,
             stand_back: ttl / 2,
             strict_age: false,

@@ -1,7 +1,8 @@
-//! Only the holder vacates a lease, and not before its work has ended.
+//! Only the holder vacates a lease, and not before its work has ended or its term has lapsed under it.
 
 use tenure_core::ElectionName;
 use tenure_core::election::Lease;
+use tenure_core::election::machine::EndReason;
 
 use super::Violation;
 use crate::process::Process;
@@ -28,7 +29,15 @@ pub fn check<'a>(
     }
     let process = processes.find(|process| process.incarnation == writer);
     let working = process.and_then(|process| process.work.get(election));
+    // Trust had ended before, which other invariants see to.
+    let lapsed = after.history.last().is_some_and(|past| {
+        let reasons = [EndReason::Expired, EndReason::WorkDidNotStop];
+        reasons
+            .iter()
+            .any(|reason| reason.to_string() == past.reason)
+    });
     match working {
+        Some(_) if lapsed => Ok(()),
         Some(term) => Err(Violation::new(
             PROPERTY,
             format!("{election}: {writer:?} still works for term {term}"),
