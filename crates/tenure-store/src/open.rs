@@ -32,6 +32,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
         Some((scheme, rest)) if !scheme.contains('/') => (scheme, rest),
         _ => ("file", url),
     };
+    // Boxed where opening is a long story, so that callers do not carry all of them in their futures.
     match scheme {
         "memory" => Ok(Arc::new(Memory::new())),
         #[cfg(feature = "file")]
@@ -40,19 +41,19 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
         )),
         #[cfg(feature = "object")]
         "s3" | "gs" | "az" => Ok(Arc::new(
-            crate::engine::object::Objects::open(&parse(url)?).await?,
+            Box::pin(crate::engine::object::Objects::open(&parse(url)?)).await?,
         )),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => Ok(Arc::new(
-            crate::engine::postgres::Postgres::open(&parse(url)?).await?,
+            Box::pin(crate::engine::postgres::Postgres::open(&parse(url)?)).await?,
         )),
         #[cfg(feature = "mysql")]
         "mysql" | "mariadb" => Ok(Arc::new(
-            crate::engine::mysql::MySql::open(&parse(url)?).await?,
+            Box::pin(crate::engine::mysql::MySql::open(&parse(url)?)).await?,
         )),
         #[cfg(feature = "sqlite")]
         "sqlite" => Ok(Arc::new(
-            crate::engine::sqlite::Sqlite::open(path_of(url, rest)?).await?,
+            Box::pin(crate::engine::sqlite::Sqlite::open(path_of(url, rest)?)).await?,
         )),
         // The rest of the URL may hold a password and is not repeated.
         _ => Err(Error::invalid(
