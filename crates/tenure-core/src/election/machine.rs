@@ -497,20 +497,23 @@ impl Election {
             }
             Phase::Leading { term } if mine && lease_term == *term => {
                 self.checked = started;
-                match request {
-                    None => {}
-                    Some(request) => match request.kind {
-                        RequestKind::Resign => {
-                            self.stop(now, EndReason::Requested { by: request.by }, outputs);
-                        }
-                        RequestKind::Transfer { to } => self.transfer(now, to, outputs),
-                    },
-                }
+                self.obey(now, request, outputs);
             }
             Phase::Stopping { term, .. } if mine && lease_term == *term => self.checked = started,
             Phase::Installing { .. } | Phase::Leading { .. } | Phase::Stopping { .. } => {
                 self.lose(EndReason::LeaseTaken, outputs);
             }
+        }
+    }
+
+    /// Does what is asked of a leader.
+    fn obey(&mut self, now: Moment, request: Option<Request>, outputs: &mut Vec<Output>) {
+        let Some(Request { kind, by }) = request else {
+            return;
+        };
+        match kind {
+            RequestKind::Resign => self.stop(now, EndReason::Requested { by }, outputs),
+            RequestKind::Transfer { to } => self.transfer(now, to, outputs),
         }
     }
 
@@ -627,6 +630,9 @@ impl Election {
                 self.led = term;
                 self.working = Some(term);
                 outputs.push(Output::Elected { term, lineage });
+                // Asked while it was being installed: the next look would be late.
+                let request = self.lease().and_then(|(lease, _)| lease.request.clone());
+                self.obey(now, request, outputs);
             }
             // The lease was not seen to be ours for too long: look before counting as elected.
             Phase::Installing {
