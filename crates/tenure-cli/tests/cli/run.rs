@@ -108,6 +108,17 @@ fn a_program_that_does_not_stop_is_killed() {
 }
 
 #[test]
+fn a_stop_that_comes_with_the_start_is_not_lost() {
+    let scene = Scene::new();
+    for _ in 0..10 {
+        let mut a = scene.run("a", "exec sleep 1000", &["--kill-after", "1h"]);
+        a.wait_for_note("a leads default");
+        a.signal(Signal::TERM);
+        assert_eq!(a.ended(), 0);
+    }
+}
+
+#[test]
 fn a_stubborn_program_of_a_stopped_tenure_is_killed_in_time() {
     let scene = Scene::new();
     let stubborn = PROGRAM.replace("say stop; exit 0", "say told");

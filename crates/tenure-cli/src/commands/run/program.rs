@@ -1,8 +1,9 @@
 //! A program under its guard, as `tenure run` sees it.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,8 +11,6 @@ use std::time::Duration;
 use anyhow::Context;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::process::{Child, Command};
 
 use crate::commands::guard::THIS_PROGRAM;
@@ -23,8 +22,10 @@ const LOOK: Duration = Duration::from_millis(10);
 /// A running program. Dropping it makes the guard kill the program.
 pub(super) struct Program {
     guard: Child,
-    orders: OwnedWriteHalf,
-    reports: Lines<BufReader<OwnedReadHalf>>,
+    /// The same socket twice. Orders do not go through the runtime, which would first have to find out that
+    /// the socket can be written to: the first order could get lost.
+    orders: UnixStream,
+    reports: Lines<BufReader<tokio::net::UnixStream>>,
     /// The program's process group; `None` until the guard has started it.
     group: Option<Pid>,
     /// What the guard has said of the end: kept here, since waiting for the guard's own end may be
@@ -48,7 +49,7 @@ impl Program {
         kill_after: Duration,
     ) -> anyhow::Result<Self> {
         const FAILED: &str = "cannot start the guard of the program";
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair().context(FAILED)?;
+        let (ours, theirs) = UnixStream::pair().context(FAILED)?;
         let mut guard = std::process::Command::new(THIS_PROGRAM);
         guard
             .arg0("tenure")
@@ -62,7 +63,8 @@ impl Program {
             .process_group(0);
         let guard = Command::from(guard).spawn().context(FAILED)?;
         ours.set_nonblocking(true).context(FAILED)?;
-        let (reports, orders) = UnixStream::from_std(ours).context(FAILED)?.into_split();
+        let orders = ours.try_clone().context(FAILED)?;
+        let reports = tokio::net::UnixStream::from_std(ours).context(FAILED)?;
         let program = Self {
             guard,
             orders,
@@ -77,7 +79,7 @@ impl Program {
     /// Gives an order without waiting. One that does not fit into the socket is lost: the guard is stopped
     /// then, and [`Program::end_without_guard`] is what helps.
     pub(super) fn order(&self, order: Order) {
-        let _ = self.orders.try_write(format!("{order}\n").as_bytes());
+        let _ = (&self.orders).write(format!("{order}\n").as_bytes());
     }
 
     /// Waits for the end of the program, and of its guard. A cancelled wait loses nothing.
