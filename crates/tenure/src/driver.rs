@@ -260,6 +260,8 @@ impl Driver {
                 if let Some(nudger) = &mut self.nudger {
                     nudger.prepare(&self.store, &self.keys, &election, &run.me);
                 }
+                // Trust now ends no later than the time that the work has to stop.
+                run.refresh_trust(&election);
                 if let Some(term) = run.leading.get(&election) {
                     term.tell_to_stop();
                 }

@@ -157,9 +157,9 @@ pub(crate) struct Run {
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) priority: u8,
 
-    /// How long CMD may take to stop when there is no hurry [default: as long as --ttl]
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    pub(crate) kill_after: Option<Duration>,
+    /// How long CMD may take to stop when leadership is given up
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    pub(crate) kill_after: Duration,
 
     /// Run CMD once and end with its exit code
     #[arg(long)]

@@ -32,7 +32,9 @@ const KILL_PATIENCE: Duration = Duration::from_millis(100);
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
-    let session = Config::for_ttl(arguments.ttl);
+    let mut session = Config::for_ttl(arguments.ttl);
+    // The term goes on until the program is gone: the guard kills it before this is over.
+    session.stop_within = arguments.kill_after + STOP_PATIENCE + session.grace;
     session.check()?;
     let place = super::election(&arguments.election)?;
     let node = super::node(arguments.node.node)?;
@@ -51,7 +53,7 @@ pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
     let election = node.join_with(name, Some(arguments.priority)).await?;
     output::note(&format!("{} stands in the election {name}", node.id()));
     let mut runner = Runner {
-        kill_after: arguments.kill_after.unwrap_or(session.ttl),
+        kill_after: arguments.kill_after,
         namespace: place.namespace.to_string(),
         command: arguments.command,
         once: arguments.once,

@@ -199,6 +199,22 @@ async fn the_deadline_moves_with_every_heartbeat_and_work_holds_the_lease() {
 }
 
 #[tokio::test]
+async fn the_deadline_is_as_close_as_the_time_that_work_has_to_stop() {
+    let mut options = NodeOptions::new("memory:", "test");
+    options.session = Config::for_ttl(PATIENCE);
+    options.session.stop_within = PATIENCE / 3;
+    let node = Node::start(options).await.unwrap();
+    let leadership = elected(&node.join("e").await.unwrap()).await;
+    let working = leadership.begin_work().unwrap();
+    let first = leadership.deadline();
+    leadership.resign();
+    leadership.stopping().cancelled().await;
+    assert!(leadership.deadline() < first);
+    drop(working);
+    leadership.ended().cancelled().await;
+}
+
+#[tokio::test]
 async fn a_follower_sees_every_state_and_writes_nothing() {
     let store = Arc::new(Memory::new());
     let a = node(&store, "a", PATIENCE).await;
