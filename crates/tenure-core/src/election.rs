@@ -20,10 +20,11 @@
 //!              stopping. Work that has not ended keeps this process from releasing and from taking.
 //! ```
 //!
-//! **Taking.** A candidate whose session is trusted writes `held` with the next term, expecting the
-//! version it read, when the lease is vacant; reserved for it; missing; held by a session that has *ended*
-//! (gone, evicted, or missing for a whole ttl); or held by itself from a term that is over. A lease held
-//! by a live session is left alone. To have the lease is not to lead.
+//! **Taking.** A candidate whose session is trusted, for longer than the grace that its work gets to stop,
+//! writes `held` with the next term, expecting the version it read, when the lease is vacant; reserved for
+//! it; missing; held by a session that has *ended* (gone, evicted, or missing for a whole ttl); or held by
+//! itself from a term that is over. A lease held by a live session is left alone. To have the lease is
+//! not to lead.
 //!
 //! **Install first.** Having won the lease, a leader raises the fence to its term before it counts as
 //! elected and so before its work reads anything. It raises the fence over the term of another leader only

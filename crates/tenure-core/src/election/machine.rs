@@ -25,6 +25,9 @@ pub struct Election {
     /// For the very first term, if this process makes it.
     new_lineage: Lineage,
     session_trusted_until: Moment,
+    /// Whether the session is trusted for long enough to begin a term: one that begins when trust is
+    /// nearly out would be told to stop at once, and be taken again.
+    can_begin: bool,
     seen: Seen,
     /// Whether there ever was a lease.
     has_seen_lease: bool,
@@ -127,6 +130,7 @@ impl Election {
             stands: None,
             new_lineage,
             session_trusted_until: Moment::default(),
+            can_begin: false,
             seen: Seen::Nothing,
             has_seen_lease: false,
             ended: None,
@@ -350,7 +354,7 @@ impl Election {
             },
         };
         // Without a trusted session nothing is taken; the next heartbeat asks again.
-        if free_from < self.session_trusted_until {
+        if self.can_begin {
             free_from
         } else {
             Moment::NEVER
@@ -616,6 +620,8 @@ impl Election {
 
     /// What time alone brings about.
     fn on_time(&mut self, now: Moment, outputs: &mut Vec<Output>) {
+        let grace = self.config.grace;
+        self.can_begin = now + grace < self.session_trusted_until;
         let trusted_until = self.trusted_until();
         match &self.phase {
             Phase::Following => {}
@@ -623,7 +629,7 @@ impl Election {
                 term,
                 step: Install::Raised { lineage },
                 ..
-            } if now < trusted_until => {
+            } if now + grace < trusted_until => {
                 let (term, lineage) = (*term, *lineage);
                 assert!(term > self.led, "a term is led once");
                 self.phase = Phase::Leading { term };
@@ -639,7 +645,7 @@ impl Election {
                 step: Install::Raised { .. },
                 ..
             } => {
-                if now >= self.checked + self.config.trust() {
+                if now + grace >= self.checked + self.config.trust() {
                     self.due = self.due.min(now);
                 }
             }
@@ -678,7 +684,7 @@ impl Election {
                 self.lapses_at = trusted_until + self.config.margin;
                 self.end(reason, outputs);
             }
-            Phase::Leading { .. } if now >= trusted_until - self.config.grace => {
+            Phase::Leading { .. } if now + grace >= trusted_until => {
                 self.stop(now, EndReason::Expired, outputs);
             }
             Phase::Leading { .. } | Phase::Stopping { .. } => {}

@@ -29,8 +29,6 @@ impl Election {
         match &self.phase {
             Phase::Following if self.needs_fence() => self.read_fence(outputs),
             Phase::Following if now.moment >= self.release_at() => self.release(now, outputs),
-            // The session may have expired in this very moment, and has not said so yet.
-            Phase::Following if now.moment >= self.session_trusted_until => {}
             Phase::Following => {
                 let term = self.highest_known_term().next();
                 let (lineage, state, reason) =
