@@ -28,8 +28,9 @@ pub fn check(world: &mut World) -> Result<(), Violation> {
 /// The longest time between two looks of anyone, and the requests that follow.
 fn poll(world: &World) -> Duration {
     let heartbeats = world.slots.iter().map(|slot| slot.config.heartbeat);
-    let hesitation = Duration::from_secs(1);
-    heartbeats.max().unwrap_or_default() + hesitation + round_trips(world, 6)
+    let heartbeat = heartbeats.max().unwrap_or_default();
+    // A candidate of the lowest priority hesitates for a third of a heartbeat.
+    heartbeat + heartbeat / 3 + round_trips(world, 6)
 }
 
 fn round_trips(world: &World, count: u32) -> Duration {
