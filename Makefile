@@ -1,7 +1,7 @@
 # `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help test check fix bench-store
+.PHONY: help test check fix sim bench-store
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -18,6 +18,10 @@ fix: ## format, and apply what the lints suggest
 	cargo fmt --all
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 	cargo fmt --all
+
+SEEDS ?= 1000
+sim: ## simulate nodes on a faulty store; SEEDS=N for more or fewer
+	cargo run --quiet --release --locked -p tenure-sim -- --seeds $(SEEDS)
 
 bench-store: ## what each engine costs, next to the floor below it, in one run
 	scripts/with-servers -- cargo bench -p tenure-store --bench engines --locked
