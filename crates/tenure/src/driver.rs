@@ -9,20 +9,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::election::Term;
-use tenure_core::node::{Answer, Event, Input, Node, Output, Request, Ticket};
+use tenure_core::election::machine::EndReason;
+use tenure_core::node::{Answer, Input, Node, Output, Request, Ticket};
 use tenure_core::session::record::About;
-use tenure_core::session::{Config, Holder};
-use tenure_core::{ElectionName, Incarnation, Lineage, Moment, NodeId};
+use tenure_core::session::{Config, Holder, Record, State};
+use tenure_core::{ElectionName, Incarnation, Lineage, Moment, NodeId, Written};
 use tenure_store::{Hint, Store, Watch};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
+use tracing::Instrument;
+
+mod events;
 
 use crate::clock;
+use crate::duplicates::{self, Duplicates, Look};
 use crate::election::Seat;
 use crate::keys::Keys;
-use crate::leadership::{Leadership, TermState};
+use crate::leadership::TermState;
+use crate::metrics::Counters;
 use crate::nudge::Nudger;
-use crate::requests::carry_out;
+use crate::polls::Listings;
+use crate::requests::{self, Chain, poll};
 
 /// What the handles ask of the driver. The channel is unbounded because `Drop` must not wait; each
 /// command is one small step that a caller made.
@@ -33,6 +40,8 @@ pub(crate) enum Command {
         priority: Option<u8>,
     },
     Resign(ElectionName),
+    /// Resign if this is still the term: what an old one wants changes nothing in a newer.
+    ResignTerm(ElectionName, Term),
     Transfer(ElectionName, Holder),
     WorkEnded(ElectionName, Term),
     /// The deadlines have changed.
@@ -49,8 +58,11 @@ pub(crate) struct Driver {
     pub(crate) commands: mpsc::UnboundedReceiver<Command>,
     /// For the terms, which report the end of their work.
     pub(crate) reports: mpsc::UnboundedSender<Command>,
-    /// Who this process is now, and until when it is trusted.
+    /// Who this process is now.
     pub(crate) session: watch::Sender<Option<Holder>>,
+    /// Who else runs under this node's id.
+    pub(crate) duplicates: watch::Sender<Vec<Record>>,
+    pub(crate) counters: Arc<Counters>,
     pub(crate) nudger: Option<Nudger>,
     pub(crate) elections: BTreeMap<ElectionName, (Arc<Seat>, Option<u8>)>,
     pub(crate) stopping: Vec<oneshot::Sender<()>>,
@@ -61,13 +73,33 @@ pub(crate) struct Driver {
 struct Run {
     machine: Node,
     me: Holder,
-    requests: JoinSet<(Ticket, Option<ElectionName>, Answer)>,
+    requests: JoinSet<Done>,
+    /// For polls that come one by one, and for a hint that anything may have changed.
+    polls: Arc<Listings>,
+    hinted: Arc<Listings>,
     leading: BTreeMap<ElectionName, Arc<TermState>>,
+    duplicates: Duplicates,
     left: bool,
 }
 
+/// A task has ended.
+enum Done {
+    Answer(Ticket, Sent, Box<Answer>, Duration),
+    Look(Option<Look>),
+}
+
+/// What of a request matters once it is answered.
+enum Sent {
+    Heartbeat,
+    Eviction,
+    Observation,
+    Of(ElectionName),
+}
+
 enum Wake {
-    Input(Box<Input>, Option<ElectionName>),
+    Hint(ElectionName),
+    HintAll,
+    Done(Done),
     Command(Command),
     Time,
 }
@@ -87,6 +119,39 @@ impl Driver {
 
     async fn run_incarnation(&mut self, hints: &mut Option<Watch>) {
         let incarnation = Incarnation(uuid::Uuid::new_v4().as_u128());
+        // Of the highest level, so that warnings and errors are never without it.
+        let span = tracing::error_span!(
+            "session",
+            namespace = %self.keys.namespace(),
+            node = %self.node,
+            %incarnation
+        );
+        let mut run = self.begin(incarnation);
+        let whole = async {
+            tracing::info!("joining");
+            self.step(&mut run, Input::Wake);
+            let seats: Vec<_> = self.elections.values().cloned().collect();
+            for (seat, priority) in seats {
+                self.step(&mut run, join(&seat, priority));
+            }
+            while !run.left {
+                match self.next(&mut run, hints).await {
+                    Wake::Hint(election) => self.step(&mut run, Input::Hint(election)),
+                    Wake::HintAll => {
+                        let hinted = run.hinted.clone();
+                        self.step_by_listing(&mut run, Input::HintAll, &hinted);
+                    }
+                    Wake::Done(done) => self.on_done(&mut run, done),
+                    Wake::Command(command) => self.on_command(&mut run, command),
+                    Wake::Time => self.on_time(&mut run),
+                }
+            }
+            self.counters.left();
+        };
+        whole.instrument(span).await;
+    }
+
+    fn begin(&self, incarnation: Incarnation) -> Run {
         let me = Holder {
             node: self.node.clone(),
             incarnation,
@@ -94,32 +159,18 @@ impl Driver {
         };
         let seed = uuid::Uuid::from_u128(incarnation.0).as_u64_pair().0;
         let about = self.about.clone();
-        tracing::info!(node = %me.node, %incarnation, "joining");
-        let mut run = Run {
+        let listings = |pause| Listings::new(self.store.clone(), self.keys.elections(), pause);
+        // Patience for an answer counts from the question, so company is waited for only so long.
+        let pause = self.config.heartbeat.min(self.config.request_timeout) / 4;
+        Run {
             machine: Node::new(self.config.clone(), me.clone(), about, clock::now(), seed),
             me,
             requests: JoinSet::new(),
+            polls: listings(pause),
+            hinted: listings(Duration::ZERO),
             leading: BTreeMap::new(),
+            duplicates: Duplicates::default(),
             left: false,
-        };
-        let joins: Vec<Input> = self
-            .elections
-            .values()
-            .map(|(seat, priority)| join(seat, *priority))
-            .collect();
-        self.step(&mut run, Input::Wake, None);
-        for join in joins {
-            self.step(&mut run, join, None);
-        }
-        while !run.left {
-            match self.next(&mut run, hints).await {
-                Wake::Input(input, election) => self.step(&mut run, *input, election.as_ref()),
-                Wake::Command(command) => self.on_command(&mut run, command),
-                Wake::Time => {
-                    self.check_watchdogs(&mut run);
-                    self.step(&mut run, Input::Wake, None);
-                }
-            }
         }
     }
 
@@ -127,27 +178,111 @@ impl Driver {
     /// cancelled, and requests go on in tasks of their own.
     async fn next(&mut self, run: &mut Run, hints: &mut Option<Watch>) -> Wake {
         let deadline = run.deadline();
+        if deadline <= clock::moment() {
+            // Time first: no flood of anything else may hide that trust has ended.
+            tokio::task::yield_now().await;
+            return Wake::Time;
+        }
         tokio::select! {
             biased;
-            // Time first: no flood of anything else may hide that trust has ended.
-            () = clock::sleep_towards(deadline), if deadline <= clock::moment() => Wake::Time,
-            Some(answer) = run.requests.join_next(), if !run.requests.is_empty() => {
-                let (ticket, election, answer) = answer.expect("requests neither panic nor are aborted");
-                Wake::Input(Box::new(Input::Answer(ticket, answer)), election)
+            Some(done) = run.requests.join_next(), if !run.requests.is_empty() => {
+                Wake::Done(done.expect("requests neither panic nor are aborted"))
             }
             command = self.commands.recv() => {
                 Wake::Command(command.expect("the driver itself holds a sender"))
             }
             hint = next_hint(hints) => match hint {
-                Hint::Anything => Wake::Input(Box::new(Input::HintAll), None),
+                Hint::Anything => Wake::HintAll,
                 Hint::Changed(key) => match ElectionName::new(key.name()) {
-                    Ok(election) => Wake::Input(Box::new(Input::Hint(election)), None),
+                    Ok(election) => Wake::Hint(election),
                     Err(_) => Wake::Time,
                 },
             },
-            election = next_nudge(self.nudger.as_mut()) => Wake::Input(Box::new(Input::Hint(election)), None),
+            election = next_nudge(self.nudger.as_mut()) => Wake::Hint(election),
             () = clock::sleep_towards(deadline) => Wake::Time,
         }
+    }
+
+    fn on_done(&mut self, run: &mut Run, done: Done) {
+        let (ticket, sent, answer, took) = match done {
+            Done::Answer(ticket, sent, answer, took) => (ticket, sent, answer, took),
+            Done::Look(look) => return self.on_look(run, look),
+        };
+        match (&sent, &*answer) {
+            (Sent::Heartbeat, Answer::Written(written)) => {
+                self.counters.heartbeat(written, took);
+                match written {
+                    Written::Done(_) => tracing::debug!(latency = ?took, "heartbeat confirmed"),
+                    _ => {
+                        tracing::warn!(latency = ?took, outcome = ?written, "heartbeat not confirmed");
+                    }
+                }
+            }
+            (Sent::Eviction, Answer::Written(Written::Done(_))) => {
+                tracing::warn!(latency = ?took, "evicted a session without heartbeats");
+                self.counters.evicted();
+            }
+            _ => {}
+        }
+        let input = Input::Answer(ticket, *answer);
+        match sent {
+            Sent::Of(election) => {
+                self.step(run, input);
+                run.refresh_trust(&election);
+            }
+            // A confirmed heartbeat wakes every election, and those that are due poll.
+            Sent::Heartbeat | Sent::Eviction | Sent::Observation => {
+                let polls = run.polls.clone();
+                self.step_by_listing(run, input, &polls);
+            }
+        }
+    }
+
+    fn on_time(&mut self, run: &mut Run) {
+        self.check_watchdogs(run);
+        let now = clock::moment();
+        if run.duplicates.next_look.is_some_and(|at| at <= now) {
+            self.look(run);
+        }
+        let polls = run.polls.clone();
+        self.step_by_listing(run, Input::Wake, &polls);
+    }
+
+    fn look(&self, run: &mut Run) {
+        let before = run.duplicates.begin();
+        let (store, keys, me) = (self.store.clone(), self.keys.clone(), run.me.clone());
+        let within = self.config.request_timeout;
+        let look = async move {
+            let look = duplicates::look(&*store, &keys, &me, &before);
+            match tokio::time::timeout(within, look).await {
+                Ok(Ok(look)) => Some(look),
+                Ok(Err(error)) => {
+                    tracing::debug!(error = %Chain(&error), "cannot look for duplicates");
+                    None
+                }
+                Err(_) => None,
+            }
+        };
+        run.requests
+            .spawn(async { Done::Look(look.await) }.in_current_span());
+    }
+
+    fn on_look(&self, run: &mut Run, look: Option<Look>) {
+        let new = run.duplicates.end(clock::moment(), &self.config, look);
+        for record in new {
+            tracing::warn!(
+                other = %record.incarnation,
+                address = record.about.address.as_deref().unwrap_or_default(),
+                "another process runs under the same node id; both are candidates"
+            );
+        }
+        let reported = run.duplicates.reported();
+        self.counters.duplicates(reported.len());
+        self.duplicates.send_if_modified(|current| {
+            let is_new = *current != reported;
+            *current = reported;
+            is_new
+        });
     }
 
     fn on_command(&mut self, run: &mut Run, command: Command) {
@@ -158,6 +293,10 @@ impl Driver {
                 input
             }
             Command::Resign(election) => Input::Resign(election),
+            Command::ResignTerm(election, term) => match run.leading.get(&election) {
+                Some(leading) if leading.term == term => Input::Resign(election),
+                _ => return,
+            },
             Command::Transfer(election, to) => Input::Transfer(election, to),
             Command::WorkEnded(election, term) => Input::WorkEnded(election, term),
             Command::WatchdogSet => Input::Wake,
@@ -167,7 +306,7 @@ impl Driver {
                 Input::Leave
             }
         };
-        self.step(run, input, None);
+        self.step(run, input);
     }
 
     fn check_watchdogs(&mut self, run: &mut Run) {
@@ -181,121 +320,85 @@ impl Driver {
         for term in starved {
             tracing::warn!(election = %term.election, term = %term.term, "the work makes no progress: resigning");
             term.clear_watchdog();
-            self.step(run, Input::Resign(term.election.clone()), None);
+            self.step(run, Input::Resign(term.election.clone()));
         }
     }
 
-    /// One step of the machine, with everything that it asks for. `election` is the one whose request was
-    /// answered, if any: its trust may have changed.
-    fn step(&mut self, run: &mut Run, input: Input, election: Option<&ElectionName>) {
-        for output in run.machine.step(clock::now(), input) {
+    /// One step of the machine, with everything that it asks for.
+    fn step(&mut self, run: &mut Run, input: Input) {
+        let outputs = run.machine.step(clock::now(), input);
+        self.carry_out(run, outputs, None);
+    }
+
+    /// The same for an input that makes many elections look at their leases.
+    fn step_by_listing(&mut self, run: &mut Run, input: Input, listings: &Arc<Listings>) {
+        let outputs = run.machine.step(clock::now(), input);
+        let is_worth = listings.is_worth(self.elections.len());
+        self.carry_out(run, outputs, is_worth.then_some(listings));
+    }
+
+    fn carry_out(&mut self, run: &mut Run, outputs: Vec<Output>, listings: Option<&Arc<Listings>>) {
+        for output in outputs {
             match output {
                 Output::Request {
                     ticket,
                     request,
                     within,
                 } => {
-                    self.send(run, ticket, request, within);
+                    self.send(run, ticket, request, within, listings);
                 }
                 Output::Event(event) => self.on_event(run, event),
             }
         }
-        if let Some(election) = election {
-            run.refresh_trust(election);
-        }
     }
 
-    fn send(&self, run: &mut Run, ticket: Ticket, request: Request, within: Duration) {
-        let election = match &request {
-            Request::ReadSession { .. } | Request::WriteSession { .. } => None,
+    /// Sends a request; the look at a lease that is one of many goes with the next listing.
+    fn send(
+        &self,
+        run: &mut Run,
+        ticket: Ticket,
+        request: Request,
+        within: Duration,
+        listings: Option<&Arc<Listings>>,
+    ) {
+        let sent = match &request {
+            Request::WriteSession { record, .. } => match record.state {
+                State::Evicted { .. } => Sent::Eviction,
+                State::Alive | State::Gone => Sent::Heartbeat,
+            },
+            Request::ReadSession { .. } => Sent::Observation,
             Request::ReadLease { election, .. }
             | Request::WriteLease { election, .. }
             | Request::ReadFence { election }
-            | Request::WriteFence { election, .. } => Some(election.clone()),
+            | Request::WriteFence { election, .. } => Sent::Of(election.clone()),
         };
         let (store, keys) = (self.store.clone(), self.keys.clone());
-        run.requests.spawn(async move {
+        let started = clock::moment();
+        let done = move |answer| {
+            let took = clock::moment().since(started);
+            Done::Answer(ticket, sent, Box::new(answer), took)
+        };
+        match (request, listings) {
             (
-                ticket,
-                election,
-                carry_out(&*store, &keys, request, within).await,
-            )
-        });
-    }
-
-    fn on_event(&mut self, run: &mut Run, event: Event) {
-        match event {
-            Event::Trusted { until } => {
-                tracing::debug!(remaining = ?until.since(clock::moment()), "heartbeat confirmed");
-                self.session.send_if_modified(|current| {
-                    let is_new = current.is_none();
-                    *current = Some(run.me.clone());
-                    is_new
-                });
-                run.refresh_all_trust();
+                Request::ReadLease {
+                    election,
+                    known: Some(known),
+                },
+                Some(listings),
+            ) => {
+                let listing = listings.join();
+                run.requests.spawn(
+                    async move { done(poll(&*store, &keys, election, known, listing, within).await) }
+                        .in_current_span(),
+                );
             }
-            Event::Over { reason } => {
-                tracing::warn!(node = %self.node, %reason, "the session is over, all work stops");
+            (request, _) => {
+                run.requests.spawn(
+                    async move { done(requests::carry_out(&*store, &keys, request, within).await) }
+                        .in_current_span(),
+                );
             }
-            Event::Left => run.left = true,
-            Event::SessionEnded { incarnation, end } => {
-                tracing::info!(%incarnation, ?end, "another session has ended");
-            }
-            Event::Leader { election, leader } => {
-                if leader.is_none()
-                    && let Some(nudger) = &mut self.nudger
-                {
-                    nudger.vacated(&election);
-                }
-                if let Some((seat, _)) = self.elections.get(&election) {
-                    seat.leader_is(leader);
-                }
-            }
-            Event::Elected {
-                election,
-                term,
-                lineage,
-            } => self.on_elected(run, election, term, lineage),
-            Event::Stop { election, .. } => {
-                if let Some(nudger) = &mut self.nudger {
-                    nudger.prepare(&self.store, &self.keys, &election, &run.me);
-                }
-                // Trust now ends no later than the time that the work has to stop.
-                run.refresh_trust(&election);
-                if let Some(term) = run.leading.get(&election) {
-                    term.tell_to_stop();
-                }
-            }
-            Event::Ended {
-                election,
-                term,
-                reason,
-            } => {
-                tracing::info!(%election, %term, %reason, "term ended");
-                if let Some(ended) = run.leading.remove(&election) {
-                    ended.end(reason.clone());
-                }
-                if let Some((seat, _)) = self.elections.get(&election) {
-                    seat.ended(term, reason);
-                }
-            }
-            Event::Anomaly { election, anomaly } => tracing::error!(%election, "{anomaly}"),
         }
-    }
-
-    fn on_elected(&mut self, run: &mut Run, election: ElectionName, term: Term, lineage: Lineage) {
-        let Some((_, until)) = run.machine.leads_until(&election) else {
-            return;
-        };
-        let Some((seat, _)) = self.elections.get(&election) else {
-            return;
-        };
-        tracing::info!(%election, %term, "elected");
-        let fence_key = self.keys.fence(&election);
-        let reports = self.reports.clone();
-        let state = TermState::new(election.clone(), term, lineage, fence_key, until, reports);
-        run.leading.insert(election, state.clone());
-        seat.elected(Leadership::new(state), term, lineage);
     }
 }
 
@@ -306,6 +409,7 @@ impl Run {
             .values()
             .filter_map(|term| term.watchdog_expires_at());
         watchdogs
+            .chain(self.duplicates.next_look)
             .chain([self.machine.wake_at()])
             .min()
             .unwrap_or(Moment::NEVER)
@@ -324,6 +428,15 @@ impl Run {
         self.leading
             .keys()
             .for_each(|election| self.refresh_trust(election));
+    }
+}
+
+impl Drop for Run {
+    /// Should this thread panic: nobody goes on working in a term that nobody renews.
+    fn drop(&mut self) {
+        for term in self.leading.values() {
+            term.end(EndReason::SessionOver);
+        }
     }
 }
 

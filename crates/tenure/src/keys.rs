@@ -17,6 +17,10 @@ impl Keys {
         Self { namespace }
     }
 
+    pub(crate) fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
     pub(crate) fn session(&self, holder: &Holder) -> Key {
         self.key(&format!("nodes/{}/{}", holder.node, holder.incarnation))
     }

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tenure_core::election::Term;
@@ -39,7 +40,7 @@ pub(crate) struct TermState {
     moved: Notify,
     /// Cancelled when the work is to stop in its own time.
     stop: CancellationToken,
-    /// Cancelled when the term is over and the work is aborted.
+    /// Cancelled when the term is over and the work is dropped.
     over: CancellationToken,
     work: Mutex<Work>,
     watchdog: Mutex<Option<Arc<Fed>>>,
@@ -146,17 +147,31 @@ impl Leadership {
 
     /// Runs work that only a leader may do.
     ///
-    /// The work is asked to stop through [`stopping`](Leadership::stopping) and is dropped when trust
-    /// ends. Leadership is released only after all work of the term has ended, so a successor never
-    /// starts beside it. Work that does not return control (a blocking call) cannot be dropped: the
-    /// lease is then given up when trust has run out, as if the process had died, and only the token
-    /// protects receivers.
+    /// When leadership is given up, the work is asked to stop through [`stopping`](Leadership::stopping)
+    /// and gets `stop_within` for it; leadership is released when all work of the term has ended, so a
+    /// successor never starts beside it. Work that does not stop in time is dropped, as it is at once
+    /// when trust ends, and is never polled again, also if this process was paused and has only just woken
+    /// up. If the work panics, leadership is given up.
+    ///
+    /// Work that does not return control (a blocking call) cannot be dropped: others then lead beside it
+    /// as if the process had died, and only the token protects receivers. This process takes no lease of
+    /// the election before that work has returned.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Stopped> {
         let _running = self.term.begin_work()?;
+        let _panic = ResignOnPanic(&self.term);
+        let mut work = std::pin::pin!(work);
+        let trusted_work = std::future::poll_fn(|context| {
+            // The thread that would cancel it may have been paused as long as this one.
+            if self.term.is_trusted() {
+                return work.as_mut().poll(context).map(Ok);
+            }
+            self.term.end(EndReason::Expired);
+            Poll::Ready(Err(self.term.stopped()))
+        });
         tokio::select! {
             biased;
             () = self.term.over.cancelled() => Err(self.term.stopped()),
-            value = work => Ok(value),
+            result = trusted_work => result,
         }
     }
 
@@ -167,9 +182,10 @@ impl Leadership {
         self.term.begin_work()
     }
 
-    /// Gives leadership up: the work is told to stop, and the lease is vacated when it has.
+    /// Gives leadership up: the work is told to stop, and the lease is vacated when it has. Changes
+    /// nothing if the term is over, also if this process leads a later one.
     pub fn resign(&self) {
-        self.term.send(Command::Resign(self.term.election.clone()));
+        self.term.resign();
     }
 
     /// Lets leadership go if [`Watchdog::feed`] is not called for `period`: for work that may hang while
@@ -271,7 +287,7 @@ impl TermState {
         self.report_if_idle();
     }
 
-    /// Aborts the work.
+    /// Ends the term, and drops the work.
     pub(crate) fn end(&self, reason: EndReason) {
         {
             let mut work = lock(&self.work);
@@ -322,6 +338,10 @@ impl TermState {
         }
     }
 
+    fn resign(&self) {
+        self.send(Command::ResignTerm(self.election.clone(), self.term));
+    }
+
     /// A driver that is gone has ended every term already.
     fn send(&self, command: Command) {
         let _ = self.commands.send(command);
@@ -339,6 +359,17 @@ impl Drop for Working {
     fn drop(&mut self) {
         lock(&self.term.work).running -= 1;
         self.term.report_if_idle();
+    }
+}
+
+/// Work that panics is not done, and a leader that does nothing is worse than none.
+struct ResignOnPanic<'a>(&'a TermState);
+
+impl Drop for ResignOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.resign();
+        }
     }
 }
 

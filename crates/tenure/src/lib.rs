@@ -26,6 +26,7 @@
 
 mod clock;
 mod driver;
+mod duplicates;
 mod election;
 mod error;
 mod fence;
@@ -33,9 +34,11 @@ mod follow;
 mod inspect;
 mod keys;
 mod leadership;
+mod metrics;
 mod node;
 mod nudge;
 mod one_shot;
+mod polls;
 mod requests;
 
 pub use election::{Election, Transition, Transitions};
@@ -46,6 +49,7 @@ pub use fence::{Receiver, Stale, Token, TokenError};
 pub use follow::{Follower, Seen};
 pub use inspect::{Candidate, Namespaced, Status};
 pub use leadership::{Leadership, Stopped, Watchdog, Working};
+pub use metrics::{ElectionMetrics, HeartbeatOutcome, Heartbeats, Metrics};
 pub use node::{Node, NodeOptions, host_name};
 pub use one_shot::{OneShot, Outcome};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tenure_core::election::machine::PRIORITY_DEFAULT;
 use tenure_core::session::record::About;
-use tenure_core::session::{Config, Holder};
+use tenure_core::session::{Config, Holder, Record};
 use tenure_core::{ElectionName, Namespace, NodeId};
 use tenure_store::Store;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -16,8 +16,9 @@ use crate::driver::{Command, Driver};
 use crate::election::{Election, Seat};
 use crate::inspect::Namespaced;
 use crate::keys::Keys;
+use crate::metrics::{Counters, Metrics};
 use crate::nudge::Nudger;
-use crate::{Error, requests};
+use crate::{Error, clock, requests};
 
 /// How to take part in a namespace.
 #[derive(Debug, Clone)]
@@ -68,6 +69,8 @@ pub(crate) struct Inner {
     pub(crate) view: Namespaced,
     commands: mpsc::UnboundedSender<Command>,
     session: watch::Receiver<Option<Holder>>,
+    duplicates: watch::Receiver<Vec<Record>>,
+    counters: Arc<Counters>,
     seats: Mutex<HashMap<ElectionName, Arc<Seat>>>,
     /// Cancelled when the driver has ended.
     stopped: CancellationToken,
@@ -105,6 +108,8 @@ impl Node {
         };
         let (commands, receiver) = mpsc::unbounded_channel();
         let (session, session_seen) = watch::channel(None);
+        let (duplicates, duplicates_seen) = watch::channel(Vec::new());
+        let counters = Arc::new(Counters::default());
         let stopped = CancellationToken::new();
         let (ready, opened) = oneshot::channel();
         let thread = Thread {
@@ -115,6 +120,8 @@ impl Node {
             receiver,
             reports: commands.clone(),
             session,
+            duplicates,
+            counters: counters.clone(),
         };
         let ended = stopped.clone().drop_guard();
         std::thread::Builder::new()
@@ -133,6 +140,8 @@ impl Node {
             view: Namespaced::new(view, namespace),
             commands,
             session: session_seen,
+            duplicates: duplicates_seen,
+            counters,
             seats: Mutex::default(),
             stopped,
         };
@@ -162,6 +171,20 @@ impl Node {
             .await
             .map_err(|_| Error::ShutDown)?;
         holder.clone().ok_or(Error::ShutDown)
+    }
+
+    /// The sessions of other processes that run under this node's id now. They are candidates like any
+    /// other, but two processes with one id are nearly always a mistake. Seen about two heartbeats after
+    /// this process has joined, and looked for again every ten.
+    #[must_use]
+    pub fn duplicates(&self) -> Vec<Record> {
+        self.inner.duplicates.borrow().clone()
+    }
+
+    /// What this node has counted so far.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.inner.counters.snapshot(clock::moment())
     }
 
     /// What the store says about this namespace.
@@ -244,6 +267,8 @@ struct Thread {
     receiver: mpsc::UnboundedReceiver<Command>,
     reports: mpsc::UnboundedSender<Command>,
     session: watch::Sender<Option<Holder>>,
+    duplicates: watch::Sender<Vec<Record>>,
+    counters: Arc<Counters>,
 }
 
 impl Thread {
@@ -309,6 +334,8 @@ impl Thread {
             commands: self.receiver,
             reports: self.reports,
             session: self.session,
+            duplicates: self.duplicates,
+            counters: self.counters,
             nudger,
             elections: BTreeMap::new(),
             stopping: Vec::new(),

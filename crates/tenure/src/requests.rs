@@ -6,11 +6,12 @@ use bytes::Bytes;
 use tenure_core::election::{Fence, Lease};
 use tenure_core::node::{Answer, Request};
 use tenure_core::session::Record;
-use tenure_core::{Expect, Read, RecordError, Version, Written};
+use tenure_core::{ElectionName, Expect, Read, RecordError, Version, Written};
 use tenure_store::{Change, Error, Key, Object, Store};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::keys::Keys;
+use crate::polls::{Listing, shows};
 
 /// Asks the store and gives an answer in any case: silence for longer than `within` is a lost answer.
 pub(crate) async fn carry_out(
@@ -68,6 +69,28 @@ pub(crate) async fn carry_out(
             .await
         }
     }
+}
+
+/// Looks at a lease that is one of many: by a listing, and only if that shows a change by a read.
+pub(crate) async fn poll(
+    store: &dyn Store,
+    keys: &Keys,
+    election: ElectionName,
+    known: Version,
+    listing: Listing,
+    within: Duration,
+) -> Answer {
+    let started = Instant::now();
+    let Ok(Some(entries)) = timeout(within, listing).await else {
+        return Answer::Lease(Read::Failed);
+    };
+    if shows(&entries, &keys.lease(&election), &to_store(&known)) {
+        return Answer::Lease(Read::Unchanged { age: None });
+    }
+    let known = Some(known);
+    let request = Request::ReadLease { election, known };
+    let left = within.saturating_sub(started.elapsed());
+    carry_out(store, keys, request, left).await
 }
 
 async fn read<T>(

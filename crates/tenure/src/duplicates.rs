@@ -1,0 +1,107 @@
+//! Other processes that run under this node's id.
+//!
+//! Ownership goes by incarnation, so two processes with one id harm nobody: they are two candidates. It is
+//! nearly always a mistake in somebody's configuration all the same, and is reported.
+//!
+//! A session that is merely there proves nothing: a process that was killed leaves one behind. One that is
+//! written between two looks, and says that it is alive, belongs to a process that runs beside this one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tenure_core::session::{Config, Holder, Record, State};
+use tenure_core::{Incarnation, Moment};
+use tenure_store::{Error, Store, Version, list_all};
+
+use crate::keys::Keys;
+
+/// The second look comes after this share of a heartbeat: whoever lives has written by then.
+const SECOND_LOOK_HEARTBEATS: (u32, u32) = (3, 2);
+
+/// Later looks are for those who come later, and may be rare.
+const LATER_LOOK_HEARTBEATS: u32 = 10;
+
+/// What was seen, and when to look again.
+#[derive(Debug, Default)]
+pub(crate) struct Duplicates {
+    pub(crate) next_look: Option<Moment>,
+    looks: u32,
+    seen: Versions,
+    reported: BTreeMap<Incarnation, Record>,
+}
+
+/// The sessions under this node's id, without the own one.
+pub(crate) type Versions = BTreeMap<Incarnation, Version>;
+
+/// One look.
+#[derive(Debug)]
+pub(crate) struct Look {
+    seen: Versions,
+    alive: Vec<Record>,
+}
+
+impl Duplicates {
+    /// What is known, for the next look to compare with.
+    pub(crate) fn begin(&mut self) -> Versions {
+        self.next_look = None;
+        self.seen.clone()
+    }
+
+    /// Takes a look, or that it failed, and returns those who were not reported before.
+    pub(crate) fn end(&mut self, now: Moment, config: &Config, look: Option<Look>) -> Vec<Record> {
+        let (times, parts) = SECOND_LOOK_HEARTBEATS;
+        let Some(look) = look else {
+            self.next_look = Some(now + config.heartbeat);
+            return Vec::new();
+        };
+        self.looks += 1;
+        let pause: Duration = match self.looks {
+            1 => config.heartbeat * times / parts,
+            _ => config.heartbeat * LATER_LOOK_HEARTBEATS,
+        };
+        self.next_look = Some(now + pause);
+        self.seen = look.seen;
+        let before = std::mem::take(&mut self.reported);
+        let alive = look.alive.into_iter();
+        self.reported = alive.map(|record| (record.incarnation, record)).collect();
+        let is_new = |record: &&Record| !before.contains_key(&record.incarnation);
+        self.reported.values().filter(is_new).cloned().collect()
+    }
+
+    pub(crate) fn reported(&self) -> Vec<Record> {
+        self.reported.values().cloned().collect()
+    }
+}
+
+/// Looks who is there: one listing, and a read for each session that has moved.
+pub(crate) async fn look(
+    store: &dyn Store,
+    keys: &Keys,
+    me: &Holder,
+    before: &Versions,
+) -> Result<Look, Error> {
+    let mut look = Look {
+        seen: Versions::new(),
+        alive: Vec::new(),
+    };
+    for entry in list_all(store, &keys.sessions_of(&me.node)).await? {
+        let Ok(incarnation) = entry.key.name().parse::<Incarnation>() else {
+            continue;
+        };
+        if incarnation == me.incarnation {
+            continue;
+        }
+        let has_moved = before
+            .get(&incarnation)
+            .is_some_and(|version| *version != entry.version);
+        if has_moved
+            && let Some(object) = store.get(&entry.key).await?
+            && let Ok(record) = Record::decode(&object.value)
+            && record.state == State::Alive
+        {
+            look.alive.push(record);
+        }
+        look.seen.insert(incarnation, entry.version);
+    }
+    Ok(look)
+}
