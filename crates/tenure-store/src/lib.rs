@@ -50,6 +50,7 @@
 //! No clock of one host is compared with that of another. [`Object::age`] is a difference of two
 //! readings of the engine's own clock, and absent where the engine cannot tell.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -115,6 +116,14 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
     /// tell and callers poll. Must be called within a tokio runtime. An engine may need a prefix of at
     /// least two segments.
     fn watch(&self, prefix: &Prefix) -> Option<Watch>;
+
+    /// The local folder in which the object `a/b/c` is the file `a/b/c`, if there is one. A user who can
+    /// do better with files than with objects, a log that is only ever appended to, may keep files of its
+    /// own there, and reads objects as plain files. They take none of what a wrapper does to requests, so
+    /// wrappers have no folder.
+    fn local_folder(&self) -> Option<&Path> {
+        None
+    }
 }
 
 /// What a [`Store::put`] expects to find.
@@ -249,5 +258,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     fn watch(&self, prefix: &Prefix) -> Option<Watch> {
         (**self).watch(prefix)
+    }
+    fn local_folder(&self) -> Option<&Path> {
+        (**self).local_folder()
     }
 }

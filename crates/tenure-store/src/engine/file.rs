@@ -186,6 +186,10 @@ impl Store for File {
     fn watch(&self, _prefix: &Prefix) -> Option<Watch> {
         None
     }
+
+    fn local_folder(&self) -> Option<&Path> {
+        Some(self.inner.folders.root())
+    }
 }
 
 impl Inner {
