@@ -16,6 +16,9 @@ pub enum Error {
     /// The store failed; it says what became of the data.
     #[error(transparent)]
     Store(#[from] tenure_store::Error),
+    /// The queue's log failed; it says what became of the record.
+    #[error(transparent)]
+    Queue(#[from] crate::queue::Error),
     /// Nobody leads, so there is nobody to ask. Try again when someone does.
     #[error("nobody leads the election {election}")]
     NoLeader {

@@ -39,6 +39,7 @@ mod node;
 mod nudge;
 mod one_shot;
 mod polls;
+pub mod queue;
 mod requests;
 
 pub use election::{Election, Transition, Transitions};

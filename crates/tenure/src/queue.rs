@@ -1,0 +1,222 @@
+//! The queue's log: what was committed, in order, on any store, and fenced.
+//!
+//! The broker of a queue is the leader of a namespace. Its state is in memory, in a [`Machine`]; what makes it
+//! durable is a log of the records that the machine was given. [`Log::take_over`] replays it and fences off
+//! whoever wrote before; a [`Writer`] commits new records in batches and lets the machine apply them.
+//!
+//! The log knows nothing of what a record means. It is a line: JSON, say.
+//!
+//! # What is guaranteed
+//!
+//! - A record that was acknowledged is in every later replay, once, at the same position, whatever fails.
+//! - A leader that has been replaced acknowledges nothing any more, however late it wakes up, and without any
+//!   clock.
+//! - What was not sent does not appear. What was sent and not acknowledged may appear, once, or not: its
+//!   sender was told that it does not know.
+//! - Damage is found and named, and nothing is skipped over.
+//!
+//! # How it is kept
+//!
+//! Under `<namespace>/queue/`:
+//!
+//! | key | what it is |
+//! | --- | --- |
+//! | `origin` | the form of the log, and who took over last: [`origin`] |
+//! | `log/<place>` | one commit, in the form with objects: [`objects`] |
+//! | `segments/<generation>-<number>` | many commits, in the form with files: [`segment`] |
+//! | `snapshot/<place>-<unique>/<part>` | the state at a place: [`snapshot`] |
+//! | `snapshot/<place>-<unique>/manifest` | what makes a snapshot count |
+//!
+//! Everything but the origin is a [`frame`]: a header line, and lines. A *place* is the number of a frame in the
+//! log, a *position* that of a record, and a *generation* that of a take-over. All of them only grow.
+//!
+//! The forms differ in how a replaced leader is kept from acknowledging. With objects, its next place is
+//! taken. With files, it finds that the origin was replaced. Each module has the argument why that is enough.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tenure_core::Incarnation;
+use tenure_store::VALUE_BYTES_MAX;
+
+use crate::Token;
+
+mod access;
+mod backlog;
+mod cleanup;
+mod error;
+mod frame;
+mod log;
+mod objects;
+mod origin;
+mod policy;
+mod recovery;
+mod segment;
+mod snapshot;
+mod snapshots;
+mod writer;
+
+pub use error::Error;
+pub use log::{Committed, Log, Record, replay};
+pub use origin::Form;
+pub use recovery::Progress;
+pub use writer::{Answered, Handle, Statistics, Writer};
+
+/// What the log is for: state that follows from the records alone.
+///
+/// Two machines that were given the same records in the same order are in the same state, whether by
+/// [`apply`](Machine::apply), by [`replay`](Machine::replay), or by restoring a snapshot in between.
+pub trait Machine: Send + 'static {
+    /// What the sender of a record gets.
+    type Answer: Send + 'static;
+
+    /// Applies a record that was committed. It cannot be refused any more.
+    fn apply(&mut self, position: Position, record: &[u8]) -> Self::Answer;
+
+    /// Applies a record from the log. An error says why it cannot be understood, and ends recovery.
+    fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), String> {
+        self.apply(position, record);
+        Ok(())
+    }
+
+    /// Forgets everything: a replay begins.
+    fn reset(&mut self);
+
+    /// Takes a line of a snapshot, in the order in which they were given.
+    fn restore(&mut self, line: &[u8]) -> Result<(), String>;
+
+    /// Begins a snapshot of the present state. Must return at once, and forget one that was begun before.
+    fn begin_snapshot(&mut self);
+
+    /// The next line of the snapshot, without a newline or zero byte; `None` when it is complete. Records are
+    /// applied between two calls, and the lines must show the state as it was when the snapshot was begun.
+    fn snapshot_line(&mut self) -> Option<Bytes>;
+}
+
+/// The number of a record in the log. The first is 1.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Position(pub u64);
+
+impl Position {
+    /// That of the next record.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// Who takes the log over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// The term of its leadership.
+    pub token: Token,
+    /// The process.
+    pub incarnation: Incarnation,
+}
+
+/// How a log is written and read. The defaults are right for most.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The most bytes that are committed together, and so the largest record. Larger batches cost latency on
+    /// slow networks, smaller ones throughput. Well below the limit of the store.
+    pub batch_bytes_max: usize,
+    /// The most records that are committed together.
+    pub batch_records_max: usize,
+    /// The least time between the starts of two commits. Zero commits as fast as the store can; more saves
+    /// requests where they cost money, and each record waits up to that much longer.
+    pub commit_interval: Duration,
+    /// How many records may wait. Beyond that callers are turned away.
+    pub backlog_records_max: usize,
+    /// How many bytes may wait.
+    pub backlog_bytes_max: usize,
+    /// How long one request may take before its answer counts as lost.
+    pub request_timeout: Duration,
+    /// How long a request that certainly did nothing is tried again before its error is passed on.
+    pub patience: Duration,
+    /// How long the commit in flight may go on when leadership is over.
+    pub stop_patience: Duration,
+    /// How large a file of the log grows. It is deleted as a whole.
+    pub segment_bytes_max: u64,
+    /// How large a part of a snapshot gets, but for its last line.
+    pub part_bytes_max: usize,
+    /// Below this size of the log there is no snapshot.
+    pub snapshot_bytes_min: u64,
+    /// How many objects of the log are read at once. Recovery takes the latency of the store for every so
+    /// many commits.
+    pub read_ahead: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            batch_bytes_max: 1024 * 1024,
+            batch_records_max: 10_000,
+            commit_interval: Duration::ZERO,
+            backlog_records_max: 100_000,
+            backlog_bytes_max: 64 * 1024 * 1024,
+            request_timeout: Duration::from_secs(10),
+            patience: Duration::from_secs(10),
+            stop_patience: Duration::from_secs(1),
+            segment_bytes_max: 16 * 1024 * 1024,
+            part_bytes_max: 4 * 1024 * 1024,
+            snapshot_bytes_min: 4 * 1024 * 1024,
+            read_ahead: 32,
+        }
+    }
+}
+
+/// The most that is left to the frame around records.
+const BATCH_BYTES_LIMIT: usize = VALUE_BYTES_MAX - 64 * 1024;
+
+/// A file is read whole.
+const SEGMENT_BYTES_LIMIT: u64 = 256 * 1024 * 1024;
+
+impl Config {
+    /// Every violation at once.
+    pub fn check(&self) -> Result<(), Error> {
+        let mut violations = Vec::new();
+        for (name, value, max) in [
+            ("batch_bytes_max", self.batch_bytes_max, BATCH_BYTES_LIMIT),
+            ("batch_records_max", self.batch_records_max, usize::MAX),
+            ("backlog_records_max", self.backlog_records_max, usize::MAX),
+            ("backlog_bytes_max", self.backlog_bytes_max, usize::MAX),
+            // One line more than that has to fit.
+            ("part_bytes_max", self.part_bytes_max, BATCH_BYTES_LIMIT / 2),
+            ("read_ahead", self.read_ahead, 1024),
+        ] {
+            if value == 0 || value > max {
+                violations.push(format!("{name} is {value}, not from 1 to {max}"));
+            }
+        }
+        if self.backlog_bytes_max < self.batch_bytes_max {
+            violations.push("backlog_bytes_max is less than batch_bytes_max".to_owned());
+        }
+        if self.segment_bytes_max == 0 || self.segment_bytes_max > SEGMENT_BYTES_LIMIT {
+            let bytes = self.segment_bytes_max;
+            violations.push(format!(
+                "segment_bytes_max is {bytes}, not from 1 to {SEGMENT_BYTES_LIMIT}"
+            ));
+        }
+        if self.request_timeout.is_zero() {
+            violations.push("request_timeout is zero".to_owned());
+        }
+        if violations.is_empty() {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            format!("the log cannot be configured so: {}", violations.join("; ")),
+            "leave out what you do not need to change",
+        ))
+    }
+}

@@ -1,0 +1,253 @@
+//! Requests to the store as the log needs them: with patience, and with every outcome settled.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tenure_core::Namespace;
+use tenure_store::{Entry, Expect, Key, Object, Prefix, Store, Version};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{Config, Error};
+
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// The store, and where in it the queue of a namespace is.
+#[derive(Debug)]
+pub(crate) struct Access {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) keys: Keys,
+    pub(crate) config: Config,
+}
+
+/// How [`Access::create`] ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Created {
+    /// Our bytes are there.
+    Done,
+    /// Other bytes are there, and ours will never be.
+    Taken(Bytes),
+}
+
+impl Access {
+    pub(crate) fn new(store: Arc<dyn Store>, namespace: &Namespace, config: Config) -> Arc<Self> {
+        Arc::new(Self {
+            store,
+            keys: Keys::new(namespace),
+            config,
+        })
+    }
+
+    /// Reads an object, again and again while the store is not available, within the patience.
+    pub(crate) async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
+        let mut pause = Pause::new(self.config.patience);
+        loop {
+            match self.bounded(key, self.store.get(key)).await {
+                Ok(object) => return Ok(object),
+                Err(error) => pause.after(error).await?,
+            }
+        }
+    }
+
+    /// Lists everything under a prefix, with the same patience.
+    pub(crate) async fn list(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Key>,
+    ) -> Result<Vec<Entry>, Error> {
+        let mut pause = Pause::new(self.config.patience);
+        let mut entries: Vec<Entry> = Vec::new();
+        loop {
+            let last = entries.last().map(|entry| &entry.key).or(after);
+            let page =
+                match timeout(self.config.request_timeout, self.store.list(prefix, last)).await {
+                    Ok(Ok(page)) => page,
+                    Ok(Err(error)) => {
+                        pause.after(error).await?;
+                        continue;
+                    }
+                    Err(_) => {
+                        pause.after(unanswered(format!("listing {prefix}"))).await?;
+                        continue;
+                    }
+                };
+            let moved = page.entries.last().map(|entry| &entry.key) > last;
+            entries.extend(page.entries);
+            if !page.more {
+                return Ok(entries);
+            }
+            // A store that promises more and never gives it would keep us here for ever.
+            if !moved {
+                return Err(Error::corrupt(
+                    prefix,
+                    "its listing says that there is more and does not go on",
+                ));
+            }
+        }
+    }
+
+    /// Creates an object, and settles what became of it.
+    ///
+    /// While it is certain that nothing was written, the store's error is returned: at once if trying again
+    /// is of no use, else when the patience is over. From the first lost answer on, only the object itself
+    /// can tell, and this waits until it does: ours, another's, or missing. Missing proves nothing, since the
+    /// request may still be on its way, so the same bytes are sent again to the same place. Whichever of
+    /// them arrives first, there is one object with one content.
+    ///
+    /// A conflict is read back too: it may be with our own write, which a proxy or a library has repeated.
+    pub(crate) async fn create(&self, key: &Key, value: &Bytes) -> Result<Created, Error> {
+        let mut pause = Pause::new(self.config.patience);
+        let mut is_uncertain = false;
+        loop {
+            match self.put(key, value, &Expect::Absent).await {
+                Ok(_) => return Ok(Created::Done),
+                Err(tenure_store::Error::Conflict { .. }) => {}
+                Err(error) if error.is_not_applied() => {
+                    if is_uncertain {
+                        pause.sleep().await;
+                    } else {
+                        pause.after(error).await?;
+                    }
+                    continue;
+                }
+                Err(_) => is_uncertain = true,
+            }
+            match self.bounded(key, self.store.get(key)).await {
+                Ok(Some(object)) if object.value == *value => return Ok(Created::Done),
+                Ok(Some(object)) => return Ok(Created::Taken(object.value)),
+                Ok(None) => {}
+                // Our own write may be what the conflict was with.
+                Err(_) => is_uncertain = true,
+            }
+            pause.sleep().await;
+        }
+    }
+
+    /// One write. Silence is a lost answer.
+    pub(crate) async fn put(
+        &self,
+        key: &Key,
+        value: &Bytes,
+        expect: &Expect,
+    ) -> Result<Version, tenure_store::Error> {
+        let put = self.store.put(key, value.clone(), expect);
+        timeout(self.config.request_timeout, put)
+            .await
+            .unwrap_or_else(|_| {
+                Err(tenure_store::Error::Unknown {
+                    key: key.clone(),
+                    source: "there was no answer in time".into(),
+                })
+            })
+    }
+
+    /// Deletes what nobody needs any more. Trying once is enough: what stays is deleted another time.
+    pub(crate) async fn delete(&self, key: &Key) -> Result<(), Error> {
+        self.bounded(key, self.store.delete(key))
+            .await
+            .map_err(Error::from)
+    }
+
+    async fn bounded<T>(
+        &self,
+        key: &Key,
+        request: impl Future<Output = Result<T, tenure_store::Error>>,
+    ) -> Result<T, tenure_store::Error> {
+        timeout(self.config.request_timeout, request)
+            .await
+            .unwrap_or_else(|_| Err(unanswered(format!("using {key}"))))
+    }
+}
+
+fn unanswered(doing: String) -> tenure_store::Error {
+    tenure_store::Error::Unavailable {
+        doing,
+        source: "there was no answer in time".into(),
+    }
+}
+
+/// Waits longer each time. There is one leader, so nothing has to be spread out.
+#[derive(Debug)]
+pub(crate) struct Pause {
+    until: Instant,
+    next: Duration,
+}
+
+impl Pause {
+    pub(crate) fn new(patience: Duration) -> Self {
+        Self {
+            until: Instant::now() + patience,
+            next: PAUSE_MIN,
+        }
+    }
+
+    /// Waits if it is worth while to try again, and gives the error back if it is not.
+    pub(crate) async fn after(&mut self, error: tenure_store::Error) -> Result<(), Error> {
+        let is_passing = matches!(error, tenure_store::Error::Unavailable { .. });
+        if !is_passing || Instant::now() + self.next > self.until {
+            return Err(error.into());
+        }
+        self.sleep().await;
+        Ok(())
+    }
+
+    pub(crate) async fn sleep(&mut self) {
+        sleep(self.next).await;
+        self.next = (self.next * 2).min(PAUSE_MAX);
+    }
+}
+
+/// The keys of one queue.
+#[derive(Debug, Clone)]
+pub(crate) struct Keys {
+    queue: Prefix,
+}
+
+const NAMES_FIT: &str = "a namespace of 200 bytes and a number fit a key";
+
+impl Keys {
+    fn new(namespace: &Namespace) -> Self {
+        Self {
+            queue: Prefix::new(format!("{namespace}/queue")).expect(NAMES_FIT),
+        }
+    }
+
+    /// Everything of the queue.
+    pub(crate) fn queue(&self) -> &Prefix {
+        &self.queue
+    }
+
+    pub(crate) fn origin(&self) -> Key {
+        self.queue.key("origin").expect(NAMES_FIT)
+    }
+
+    pub(crate) fn log(&self) -> Prefix {
+        self.queue.join("log").expect(NAMES_FIT)
+    }
+
+    pub(crate) fn log_object(&self, seq: u64) -> Key {
+        self.queue.key(format!("log/{seq:020}")).expect(NAMES_FIT)
+    }
+
+    /// The folder of the log's files, where there are any.
+    pub(crate) fn segments(&self) -> Prefix {
+        self.queue.join("segments").expect(NAMES_FIT)
+    }
+
+    pub(crate) fn snapshots(&self) -> Prefix {
+        self.queue.join("snapshot").expect(NAMES_FIT)
+    }
+
+    pub(crate) fn part(&self, snapshot: &str, number: u64) -> Key {
+        self.queue
+            .key(format!("snapshot/{snapshot}/{number:06}"))
+            .expect(NAMES_FIT)
+    }
+
+    pub(crate) fn manifest(&self, snapshot: &str) -> Key {
+        self.queue
+            .key(format!("snapshot/{snapshot}/manifest"))
+            .expect(NAMES_FIT)
+    }
+}

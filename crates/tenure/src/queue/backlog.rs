@@ -1,0 +1,130 @@
+//! What waits to be committed: bounded, in order, and never forgotten.
+
+use std::collections::VecDeque;
+
+use tokio::sync::oneshot;
+
+use super::{Answered, Config, Error, Record};
+
+type Sender<A> = oneshot::Sender<Result<Answered<A>, Error>>;
+
+#[derive(Debug)]
+pub(crate) struct Backlog<A> {
+    waiting: VecDeque<(Record, Sender<A>)>,
+    bytes: usize,
+    /// Why nothing more is taken.
+    closed: Option<Error>,
+    records_max: usize,
+    bytes_max: usize,
+    batch_records_max: usize,
+    batch_bytes_max: usize,
+}
+
+/// What is committed together.
+#[derive(Debug)]
+pub(crate) struct Batch<A> {
+    pub(crate) records: Vec<Record>,
+    senders: Vec<Sender<A>>,
+}
+
+impl<A> Backlog<A> {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            bytes: 0,
+            closed: None,
+            records_max: config.backlog_records_max,
+            bytes_max: config.backlog_bytes_max,
+            batch_records_max: config.batch_records_max,
+            batch_bytes_max: config.batch_bytes_max,
+        }
+    }
+
+    pub(crate) fn push(&mut self, record: Record, sender: Sender<A>) -> Result<(), Error> {
+        if let Some(error) = &self.closed {
+            return Err(error.clone());
+        }
+        let bytes = size_of(&record);
+        if bytes > self.batch_bytes_max {
+            return Err(Error::invalid(
+                format!("a record of {bytes} bytes is too large"),
+                format!("the limit is {} bytes", self.batch_bytes_max),
+            ));
+        }
+        if self.waiting.len() >= self.records_max || self.bytes + bytes > self.bytes_max {
+            return Err(Error::Overloaded {
+                records: self.waiting.len(),
+                bytes: self.bytes,
+            });
+        }
+        self.bytes += bytes;
+        self.waiting.push_back((record, sender));
+        Ok(())
+    }
+
+    /// Whether there is something to take, or there never will be.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.waiting.is_empty() || self.closed.is_some()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// The next batch, as much as fits; `None` if nothing waits.
+    pub(crate) fn take(&mut self) -> Option<Batch<A>> {
+        let mut batch = Batch {
+            records: Vec::new(),
+            senders: Vec::new(),
+        };
+        let mut bytes = 0;
+        while let Some((record, _)) = self.waiting.front() {
+            bytes += size_of(record);
+            if bytes > self.batch_bytes_max || batch.records.len() >= self.batch_records_max {
+                break;
+            }
+            self.bytes -= size_of(record);
+            let (record, sender) = self.waiting.pop_front()?;
+            batch.records.push(record);
+            batch.senders.push(sender);
+        }
+        (!batch.records.is_empty()).then_some(batch)
+    }
+
+    /// Takes nothing more. What waits is still committed.
+    pub(crate) fn close(&mut self, error: Error) {
+        self.closed.get_or_insert(error);
+    }
+
+    /// Takes nothing more, and gives back what waits.
+    pub(crate) fn end(&mut self, error: Error) -> Vec<Batch<A>> {
+        self.close(error);
+        std::iter::from_fn(|| self.take()).collect()
+    }
+}
+
+impl<A> Batch<A> {
+    /// Answers every caller. One that is gone has no use for it.
+    pub(crate) fn answer(self, answers: Vec<Answered<A>>) {
+        assert_eq!(
+            answers.len(),
+            self.senders.len(),
+            "every caller is answered"
+        );
+        for (sender, answer) in self.senders.into_iter().zip(answers) {
+            let _ = sender.send(Ok(answer));
+        }
+    }
+
+    /// Answers every caller with an error.
+    pub(crate) fn refuse(&mut self, error: &Error) {
+        for sender in self.senders.drain(..) {
+            let _ = sender.send(Err(error.clone()));
+        }
+    }
+}
+
+/// With its newline.
+fn size_of(record: &Record) -> usize {
+    record.as_bytes().len() + 1
+}

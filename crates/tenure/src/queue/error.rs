@@ -1,0 +1,103 @@
+//! What can become of a record, and of the log itself.
+
+use std::sync::Arc;
+
+/// Why a record was not committed, or the log cannot be used. Cheap to clone: all callers of one batch get
+/// the same.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another leader has taken over. This one commits nothing any more and must step down. A record that
+    /// was under way may have reached the log before the new leader read it; send it again, with the same
+    /// id, to the new leader.
+    #[error("another leader has taken over the log of the queue")]
+    Fenced,
+    /// The answer to a commit was lost, and the log ended before it could be settled. The record is in the
+    /// log or not. Send it again, with the same id.
+    #[error("the answer to a commit was lost, it may or may not have been applied")]
+    Unknown {
+        /// How it was lost, if the store said so.
+        #[source]
+        source: Option<Arc<tenure_store::Error>>,
+    },
+    /// The store failed. The record was not committed. Send it again after a while.
+    #[error("the store failed, nothing was committed")]
+    Store(#[source] Arc<tenure_store::Error>),
+    /// What is stored is not what was written. Nothing was skipped and nothing was changed.
+    #[error("{location} is damaged: {what}")]
+    Corrupt {
+        /// The object, or the file and the place in it.
+        location: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The request makes no sense. Nothing was committed.
+    #[error("{what}")]
+    Invalid {
+        /// What is wrong.
+        what: String,
+        /// What would be right.
+        hint: String,
+    },
+    /// Too much is waiting to be committed. The record was not taken. Send it again after a while.
+    #[error(
+        "{records} records of {bytes} bytes are waiting to be committed, there is no room for more"
+    )]
+    Overloaded {
+        /// How many records wait.
+        records: usize,
+        /// How many bytes they have.
+        bytes: usize,
+    },
+    /// The queue has stopped, or is about to. The record was not committed. Send it to whoever leads next.
+    #[error("the queue has stopped, nothing was committed")]
+    Stopped,
+}
+
+impl Error {
+    /// Whether the record is certainly not in the log.
+    #[must_use]
+    pub fn is_not_applied(&self) -> bool {
+        !matches!(self, Error::Unknown { .. } | Error::Fenced)
+    }
+
+    pub(crate) fn corrupt(location: impl ToString, what: impl Into<String>) -> Self {
+        Error::Corrupt {
+            location: location.to_string(),
+            what: what.into(),
+        }
+    }
+
+    pub(crate) fn invalid(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Error::Invalid {
+            what: what.into(),
+            hint: hint.into(),
+        }
+    }
+}
+
+impl From<tenure_store::Error> for Error {
+    fn from(error: tenure_store::Error) -> Self {
+        match error {
+            tenure_store::Error::Corrupt { location, what } => Error::Corrupt { location, what },
+            tenure_store::Error::Unknown { .. } => Error::Unknown {
+                source: Some(Arc::new(error)),
+            },
+            error => Error::Store(Arc::new(error)),
+        }
+    }
+}
+
+/// Why a pass over what is stored did not come to its end.
+#[derive(Debug)]
+pub(crate) enum Halt {
+    /// Something is not there: it was cleaned up meanwhile, or it is lost.
+    Missing(String),
+    Failed(Error),
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Self {
+        Halt::Failed(error)
+    }
+}

@@ -1,0 +1,453 @@
+//! Frames: how everything of the queue is written, in objects and in files.
+//!
+//! A frame is one line of JSON, the header, and behind it the body, one line per record. What is stored can
+//! be read with `cat`, `head -1` and `jq`:
+//!
+//! ```text
+//! {"format":1,"kind":"commit","seq":7,…,"count":2,"bytes":52,"body":"1c291ca3","check":"e3069283"}
+//! {"submit":{"id":"a"}}
+//! {"submit":{"id":"b","delay":5}}
+//! ```
+//!
+//! `body` is the CRC-32C of the body, `check` that of the header line up to the comma before it. The header
+//! has a checksum of its own because in a file its `bytes` say where the next frame begins. CRC-32C finds
+//! every change of up to three bits in a frame of any size we write, and every burst of up to 32; it costs
+//! less than copying the bytes.
+//!
+//! # Torn or damaged
+//!
+//! A frame at the end of a file that was being appended to may be torn by a crash: it was never
+//! acknowledged, and is cut off. A damaged one may have been acknowledged, and is an error. They look
+//! different. A crash leaves a proper beginning of the frame, or whole sectors of zeros where the file system
+//! had not yet written (a file system shows zeros there, never old data), and nothing follows, for one frame
+//! is synced before the next is appended. Records hold neither zeros nor newlines. All else is damage.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::{Deserialize, Serialize};
+use tenure_core::Incarnation;
+use tenure_core::election::Term;
+
+use super::{Error, Position};
+
+/// The format that this version writes, and the only one that it reads.
+pub(crate) const FORMAT: u32 = 1;
+
+/// The most bytes in a header line.
+pub(crate) const HEADER_BYTES_MAX: usize = 1024;
+
+/// The least that a disk writes at once.
+const SECTOR_BYTES: usize = 512;
+
+/// The bytes of `,"check":"01234567"}`.
+const CHECK_BYTES: usize = 20;
+
+/// What every header begins with.
+const BEGINNING: &[u8] = br#"{"format":"#;
+
+/// What a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    /// The first of a leader, with which it takes over.
+    Term,
+    /// Records that were committed together.
+    Commit,
+    /// The first of a further file of the same leader.
+    Segment,
+    /// A part of a snapshot.
+    Part,
+    /// What makes a snapshot one.
+    Manifest,
+}
+
+/// The first line of a frame.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Header {
+    pub(crate) format: u32,
+    pub(crate) kind: Kind,
+    /// The place in the log; of a snapshot, the last place that it contains.
+    pub(crate) seq: u64,
+    /// The number of the first record; of a snapshot, of the last that it contains.
+    pub(crate) position: Position,
+    /// Who wrote it: which take-over of the log, in which term, by which process.
+    pub(crate) generation: u64,
+    pub(crate) term: Term,
+    pub(crate) incarnation: Incarnation,
+    /// Tells apart what one leader writes; of a part, which it is.
+    pub(crate) number: u64,
+    /// In a file of the log: where it goes on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) previous: Option<Previous>,
+    count: usize,
+    bytes: usize,
+    body: Checksum,
+}
+
+/// Up to where the log goes in the file before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Previous {
+    pub(crate) segment: String,
+    pub(crate) end: u64,
+}
+
+/// A CRC-32C, as eight hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Checksum(u32);
+
+/// A whole frame whose checksums are right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) header: Header,
+    body: Bytes,
+}
+
+/// What stands at one place of a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Frame {
+        frame: Frame,
+        end: usize,
+    },
+    /// A frame that was not finished.
+    Torn,
+    Damaged(String),
+}
+
+/// Who writes, and where the next frame goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) seq: u64,
+    pub(crate) position: Position,
+    pub(crate) generation: u64,
+    pub(crate) term: Term,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) number: u64,
+}
+
+/// Writes a frame. Every line has passed [`check_line`].
+pub(crate) fn encode<L: AsRef<[u8]>>(
+    kind: Kind,
+    place: Place,
+    previous: Option<Previous>,
+    lines: &[L],
+) -> Bytes {
+    let bytes = lines.iter().map(|line| line.as_ref().len() + 1).sum();
+    let mut frame = BytesMut::with_capacity(HEADER_BYTES_MAX + bytes);
+    // The body first, for its checksum; the header goes into the gap before it.
+    frame.put_bytes(b' ', HEADER_BYTES_MAX);
+    for line in lines {
+        debug_assert!(check_line(line.as_ref()).is_ok());
+        frame.put_slice(line.as_ref());
+        frame.put_u8(b'\n');
+    }
+    let header = Header {
+        format: FORMAT,
+        kind,
+        seq: place.seq,
+        position: place.position,
+        generation: place.generation,
+        term: place.term,
+        incarnation: place.incarnation,
+        number: place.number,
+        previous,
+        count: lines.len(),
+        bytes,
+        body: Checksum::of(&frame[HEADER_BYTES_MAX..]),
+    };
+    let line = header.to_line();
+    let start = HEADER_BYTES_MAX
+        .checked_sub(line.len())
+        .expect("names in a header are short");
+    frame[start..HEADER_BYTES_MAX].copy_from_slice(&line);
+    frame.freeze().slice(start..)
+}
+
+/// Whether a record can be written: a line of its own, and not one that looks like a crash.
+pub(crate) fn check_line(line: &[u8]) -> Result<(), Error> {
+    let problem = if line.is_empty() {
+        "is empty"
+    } else if line.iter().any(|byte| matches!(byte, b'\n' | 0)) {
+        "contains a newline or a zero byte"
+    } else {
+        return Ok(());
+    };
+    Err(Error::invalid(
+        format!("a record {problem}"),
+        "write a record as one line of JSON",
+    ))
+}
+
+/// Reads a frame that is all there is.
+pub(crate) fn decode(bytes: &Bytes) -> Result<Frame, String> {
+    let (header, start) = Header::read(bytes)?;
+    let end = start + header.bytes;
+    if end != bytes.len() {
+        return Err(format!(
+            "it has {} bytes, its header says {end}",
+            bytes.len()
+        ));
+    }
+    Frame::check(header, bytes.slice(start..))
+}
+
+/// Reads the frame that begins at `at` in what is there of a file.
+pub(crate) fn find(file: &Bytes, at: usize) -> Found {
+    let rest = file.slice(at..);
+    let whole = Header::read(&rest).and_then(|(header, start)| {
+        let end = start + header.bytes;
+        if end > rest.len() {
+            return Ok(None);
+        }
+        Frame::check(header, rest.slice(start..end)).map(|frame| Some((frame, at + end)))
+    });
+    match whole {
+        Ok(Some((frame, end))) => Found::Frame { frame, end },
+        Ok(None) => Found::Torn,
+        Err(_) if is_unfinished_line(&rest) => Found::Torn,
+        Err(_) if has_zero_sector(file, at) && !holds_header(&rest[1..]) => Found::Torn,
+        Err(what) => Found::Damaged(what),
+    }
+}
+
+fn is_unfinished_line(rest: &[u8]) -> bool {
+    rest.len() < HEADER_BYTES_MAX && !rest.iter().any(|byte| matches!(byte, b'\n' | 0))
+}
+
+/// Whether a piece of the file behind `at`, from one sector's border to the next, was never written.
+fn has_zero_sector(file: &[u8], at: usize) -> bool {
+    let mut start = at;
+    while start < file.len() {
+        let end = ((start / SECTOR_BYTES + 1) * SECTOR_BYTES).min(file.len());
+        if file[start..end].iter().all(|&byte| byte == 0) {
+            return true;
+        }
+        start = end;
+    }
+    false
+}
+
+/// Whether something was appended behind what cannot be read.
+fn holds_header(rest: &[u8]) -> bool {
+    rest.windows(BEGINNING.len())
+        .enumerate()
+        .any(|(at, window)| window == BEGINNING && Header::read(&rest[at..]).is_ok())
+}
+
+impl Header {
+    fn to_line(&self) -> Vec<u8> {
+        let mut line =
+            serde_json::to_vec(self).expect("a header has string keys and no failing serializers");
+        // The brace comes back behind the checksum.
+        line.pop();
+        let check = check_of(&line);
+        line.extend_from_slice(check.as_bytes());
+        line.push(b'\n');
+        line
+    }
+
+    /// Reads the line at the beginning of `bytes`; also says where the body begins.
+    fn read(bytes: &[u8]) -> Result<(Self, usize), String> {
+        let first = &bytes[..bytes.len().min(HEADER_BYTES_MAX)];
+        let Some(end) = first.iter().position(|&byte| byte == b'\n') else {
+            return Err("it does not begin with a header".to_owned());
+        };
+        let Some((line, check)) = first[..end].split_last_chunk::<CHECK_BYTES>() else {
+            return Err("its header is cut short".to_owned());
+        };
+        if check_of(line).as_bytes() != check {
+            return Err("the checksum of its header is wrong".to_owned());
+        }
+        let json = [line, b"}"].concat();
+        let read = |error: serde_json::Error| format!("its header cannot be read: {error}");
+        // A later format may have other fields, so its number is read first.
+        let Format { format } = serde_json::from_slice(&json).map_err(read)?;
+        if format != FORMAT {
+            return Err(format!(
+                "it has format {format}, this version reads format {FORMAT}"
+            ));
+        }
+        Ok((serde_json::from_slice(&json).map_err(read)?, end + 1))
+    }
+}
+
+#[derive(Deserialize)]
+struct Format {
+    format: u32,
+}
+
+/// Compared as text, so that not even the case of a digit can change unnoticed.
+fn check_of(line: &[u8]) -> String {
+    format!(",\"check\":\"{}\"}}", String::from(Checksum::of(line)))
+}
+
+impl Frame {
+    fn check(header: Header, body: Bytes) -> Result<Self, String> {
+        if Checksum::of(&body) != header.body {
+            return Err("the checksum of its records is wrong".to_owned());
+        }
+        let frame = Self { header, body };
+        let count = frame.lines().count();
+        if count != frame.header.count {
+            let said = frame.header.count;
+            return Err(format!("it has {count} records, its header says {said}"));
+        }
+        Ok(frame)
+    }
+
+    /// The records.
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &[u8]> {
+        let text = self.body.strip_suffix(b"\n").unwrap_or_default();
+        // Splitting nothing would give one empty line.
+        let nothing = self.body.is_empty();
+        text.split(|&byte| byte == b'\n')
+            .take(if nothing { 0 } else { usize::MAX })
+    }
+
+    /// How many records there are.
+    pub(crate) fn count(&self) -> usize {
+        self.header.count
+    }
+
+    /// The checksum of the records.
+    pub(crate) fn checksum(&self) -> Checksum {
+        self.header.body
+    }
+
+    /// How many bytes the body has.
+    pub(crate) fn body_bytes(&self) -> usize {
+        self.body.len()
+    }
+}
+
+impl Checksum {
+    fn of(bytes: &[u8]) -> Self {
+        Self(crc_fast::crc32_iscsi(bytes))
+    }
+}
+
+impl From<Checksum> for String {
+    fn from(checksum: Checksum) -> String {
+        format!("{:08x}", checksum.0)
+    }
+}
+
+impl TryFrom<String> for Checksum {
+    type Error = std::num::ParseIntError;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        u32::from_str_radix(&text, 16).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(seq: u64) -> Place {
+        Place {
+            seq,
+            position: Position(seq * 10),
+            generation: 3,
+            term: Term(5),
+            incarnation: Incarnation(0xa),
+            number: 7,
+        }
+    }
+
+    fn frame(seq: u64, lines: &[&str]) -> Bytes {
+        encode(Kind::Commit, place(seq), None, lines)
+    }
+
+    #[test]
+    fn the_stored_form_is_stable() {
+        let text = concat!(
+            r#"{"format":1,"kind":"commit","seq":2,"position":20,"generation":3,"term":5,"#,
+            r#""incarnation":"0000000000000000000000000000000a","number":7,"count":2,"bytes":12,"#,
+            r#""body":"a51e6c9c","check":"00000000"}"#,
+            "\n{\"a\":1}\nnull\n"
+        );
+        let stored = frame(2, &[r#"{"a":1}"#, "null"]);
+        let stored = std::str::from_utf8(&stored).unwrap();
+        assert_eq!(
+            stored.lines().skip(1).collect::<Vec<_>>(),
+            ["{\"a\":1}", "null"]
+        );
+        assert_eq!(stored, text);
+        let read = decode(&Bytes::copy_from_slice(stored.as_bytes())).unwrap();
+        assert_eq!(
+            read.lines().collect::<Vec<_>>(),
+            [&b"{\"a\":1}"[..], b"null"]
+        );
+        assert_eq!((read.header.seq, read.count()), (2, 2));
+    }
+
+    #[test]
+    fn no_bit_changes_unnoticed() {
+        let lines = ["{\"a\": 1}", "{\"b\": \"x y z\"}"];
+        let whole = frame(1, &lines);
+        for bit in 0..whole.len() * 8 {
+            let mut flipped = whole.to_vec();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let flipped = Bytes::from(flipped);
+            assert!(decode(&flipped).is_err(), "bit {bit}");
+            // Not taken for the remains of a crash either, though it is the last of its file.
+            let file: Bytes = [&whole[..], &flipped[..]].concat().into();
+            let found = find(&file, whole.len());
+            assert!(matches!(found, Found::Damaged(_)), "bit {bit}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn every_beginning_of_a_frame_at_the_end_is_torn_and_no_object() {
+        let whole = frame(1, &["{\"a\":1}", "{\"b\":2}"]);
+        for end in 1..whole.len() {
+            let file: Bytes = [&whole[..], &whole[..end]].concat().into();
+            assert_eq!(find(&file, whole.len()), Found::Torn, "{end} bytes");
+            assert!(decode(&whole.slice(..end)).is_err());
+        }
+        assert!(decode(&Bytes::new()).is_err());
+    }
+
+    #[test]
+    fn sectors_that_were_never_written_are_torn_unless_something_follows() {
+        let long = "x".repeat(3000);
+        let first = frame(1, &["1"]);
+        let second = frame(2, &[&long]);
+        let mut file = [&first[..], &second[..]].concat();
+        let (start, end) = (first.len(), file.len());
+        for sector in (start / SECTOR_BYTES)..=(end / SECTOR_BYTES) {
+            let from = (sector * SECTOR_BYTES).max(start);
+            let to = ((sector + 1) * SECTOR_BYTES).min(end);
+            let mut torn = file.clone();
+            torn[from..to].fill(0);
+            assert_eq!(
+                find(&torn.clone().into(), start),
+                Found::Torn,
+                "{from}..{to}"
+            );
+            // A sync lies between two frames, so this is no crash.
+            torn.extend_from_slice(&frame(3, &["3"]));
+            assert!(matches!(find(&torn.into(), start), Found::Damaged(_)));
+        }
+        // Half a sector of zeros is no work of a disk.
+        let border = (start / SECTOR_BYTES + 2) * SECTOR_BYTES;
+        file[border..border + SECTOR_BYTES / 2].fill(0);
+        assert!(matches!(find(&file.into(), start), Found::Damaged(_)));
+    }
+
+    #[test]
+    fn a_record_is_a_line() {
+        for bad in [&b""[..], b"a\nb", b"a\0b"] {
+            assert!(check_line(bad).is_err());
+        }
+        assert!(check_line("{\"text\":\"ü\\n\"}".as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn another_format_is_named() {
+        let line = br#"{"format":2,"new":true"#.to_vec();
+        let stored = [&line[..], check_of(&line).as_bytes(), b"\n"].concat();
+        let error = decode(&stored.into()).unwrap_err();
+        assert_eq!(error, "it has format 2, this version reads format 1");
+    }
+}

@@ -1,0 +1,333 @@
+//! The log: what was committed, in order, and the right to go on.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tenure_core::Namespace;
+use tenure_store::Store;
+
+use super::access::{Access, Created};
+use super::cleanup::Remains;
+use super::frame::{self, Kind, Place, check_line};
+use super::origin::{Claim, Form, Origin};
+use super::recovery::{Progress, Replay, Tail, segment_folder};
+use super::segment::{Fence, Link, Segments};
+use super::snapshot::Contents;
+use super::{Config, Error, Machine, Owner, Position, objects};
+
+/// A record that can be committed: one line, without zero bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record(Bytes);
+
+impl Record {
+    /// Checks a record. It is opaque to the log, but for being a line: JSON always is.
+    pub fn new(line: impl Into<Bytes>) -> Result<Self, Error> {
+        let line = line.into();
+        check_line(&line)?;
+        Ok(Self(line))
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &Bytes {
+        &self.0
+    }
+}
+
+impl AsRef<[u8]> for Record {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// The log of a namespace's queue, open for its one leader.
+///
+/// Every commit either is done, or is certainly not, or ends the log: see [`Error`]. A log that has ended, or
+/// whose [`commit`](Log::commit) was dropped half way, commits nothing any more; take over anew.
+#[derive(Debug)]
+pub struct Log {
+    access: Arc<Access>,
+    claim: Claim,
+    /// Where the next frame goes.
+    next: Place,
+    tail: Tail,
+    segments: Option<Segments>,
+    /// Whether every commit so far is settled. While one is under way it is not, so that one whose future was
+    /// dropped half way leaves the log closed.
+    is_settled: bool,
+}
+
+/// What was committed together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    /// The place in the log.
+    pub seq: u64,
+    /// The number of the first record; the others follow it.
+    pub first: Position,
+    /// The bytes that were written.
+    pub bytes: u64,
+}
+
+/// What a snapshot is written from.
+#[derive(Debug)]
+pub(crate) struct Base {
+    pub(crate) place: Place,
+    pub(crate) contents: Contents,
+    pub(crate) remains: Remains,
+}
+
+impl Log {
+    /// Takes the log over for `owner`: fences off whoever wrote before, and gives the machine everything that
+    /// was ever committed.
+    pub async fn take_over<M: Machine>(
+        store: Arc<dyn Store>,
+        namespace: &Namespace,
+        owner: Owner,
+        config: Config,
+        machine: &mut M,
+        mut progress: impl FnMut(Progress) + Send,
+    ) -> Result<Self, Error> {
+        config.check()?;
+        let access = Access::new(store, namespace, config);
+        let claim = Claim::take(&access, &owner).await?;
+        let origin = &claim.origin;
+        let mut replay = Replay::new(machine, &mut progress);
+        replay.run(&access, origin.form).await?;
+        if replay.tail.generation >= origin.generation {
+            return Err(Error::Fenced);
+        }
+        let place = Place {
+            seq: replay.tail.seq + 1,
+            position: replay.tail.position.next(),
+            generation: origin.generation,
+            term: origin.term,
+            incarnation: origin.incarnation,
+            number: 0,
+        };
+        let mut log = Self {
+            access,
+            claim,
+            next: place,
+            tail: Tail::default(),
+            segments: None,
+            is_settled: true,
+        };
+        log.begin(&mut replay).await?;
+        Ok(log)
+    }
+
+    /// Writes the term record, behind which the log is ours.
+    async fn begin<M: Machine>(&mut self, replay: &mut Replay<'_, M>) -> Result<(), Error> {
+        let lines = self.about();
+        let place = match segment_folder(&self.access) {
+            Some(folder) if self.claim.origin.form == Form::Segments => {
+                let last = replay.tail.chain.last().map(|link| link.name);
+                let last = last.map(|name| (name, replay.tail.end));
+                let (fence, place) = (self.fence(), self.next);
+                let segments = Segments::begin(folder, fence, place, last, lines).await?;
+                replay.tail.link(&segments, place.seq);
+                self.segments = Some(segments);
+                place
+            }
+            _ => {
+                let place = objects::take_place(&self.access, replay, self.next, &lines).await?;
+                replay.tail.kept.push(place.seq);
+                place
+            }
+        };
+        self.tail = std::mem::take(&mut replay.tail);
+        self.tail.seq = place.seq;
+        self.next = Place {
+            seq: place.seq + 1,
+            number: 1,
+            ..place
+        };
+        Ok(())
+    }
+
+    fn fence(&self) -> Fence {
+        let root = self
+            .access
+            .store
+            .local_folder()
+            .expect("there are segments");
+        Fence {
+            path: root.join(self.access.keys.origin().as_str()),
+            value: self.claim.value.clone(),
+        }
+    }
+
+    /// What a term record says to people.
+    fn about(&self) -> Vec<String> {
+        let lineage = self.claim.origin.lineage;
+        vec![format!("{{\"lineage\":\"{lineage}\"}}")]
+    }
+
+    /// Commits records together: one write. When this returns, they are durable and in every later replay.
+    ///
+    /// An error that [is not applied](Error::is_not_applied) leaves the log as it was; any other ends it.
+    pub async fn commit(&mut self, records: &[Record]) -> Result<Committed, Error> {
+        if !self.is_settled {
+            return Err(Error::Stopped);
+        }
+        self.check_batch(records)?;
+        self.is_settled = false;
+        let result = self.write(records).await;
+        self.is_settled = result.as_ref().err().is_none_or(Error::is_not_applied);
+        result
+    }
+
+    fn check_batch(&self, records: &[Record]) -> Result<(), Error> {
+        let bytes: usize = records.iter().map(|record| record.0.len() + 1).sum();
+        let max = self.access.config.batch_bytes_max;
+        if records.is_empty() || bytes > max {
+            return Err(Error::invalid(
+                format!(
+                    "{} records of {bytes} bytes cannot be committed together",
+                    records.len()
+                ),
+                format!("commit at least one, and at most {max} bytes"),
+            ));
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, records: &[Record]) -> Result<Committed, Error> {
+        self.rotate_if_full().await?;
+        let place = self.next;
+        // Whatever becomes of it, no other bytes carry this number.
+        self.next.number += 1;
+        let frame = frame::encode(Kind::Commit, place, None, records);
+        let bytes = frame.len() as u64;
+        match &mut self.segments {
+            Some(segments) => segments.append(frame).await?,
+            None => {
+                let key = self.access.keys.log_object(place.seq);
+                if let Created::Taken(_) = self.access.create(&key, &frame).await? {
+                    return Err(Error::Fenced);
+                }
+            }
+        }
+        self.next.seq += 1;
+        self.next.position = Position(place.position.0 + records.len() as u64);
+        self.tail.log_bytes += bytes;
+        Ok(Committed {
+            seq: place.seq,
+            first: place.position,
+            bytes,
+        })
+    }
+
+    async fn rotate_if_full(&mut self) -> Result<(), Error> {
+        let lines = self.about();
+        let Some(segments) = &mut self.segments else {
+            return Ok(());
+        };
+        if segments.end() < self.access.config.segment_bytes_max {
+            return Ok(());
+        }
+        let place = self.next;
+        segments.rotate(place, lines).await?;
+        self.tail.link(segments, place.seq);
+        self.next.seq += 1;
+        self.next.number += 1;
+        Ok(())
+    }
+
+    /// How the log is kept.
+    #[must_use]
+    pub fn form(&self) -> Form {
+        self.claim.origin.form
+    }
+
+    /// Which take-over of the log this is.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.claim.origin.generation
+    }
+
+    /// The last record that was committed.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        Position(self.next.position.0 - 1)
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.access.config
+    }
+
+    pub(crate) fn access(&self) -> &Arc<Access> {
+        &self.access
+    }
+
+    /// How large the log behind the last snapshot is, and how large that is.
+    pub(crate) fn sizes(&self) -> (u64, u64) {
+        (self.tail.log_bytes, self.tail.snapshot_bytes)
+    }
+
+    /// What a snapshot of the present state is to say.
+    pub(crate) fn base(&self) -> Base {
+        let place = Place {
+            seq: self.next.seq - 1,
+            position: self.position(),
+            ..self.next
+        };
+        Base {
+            place,
+            contents: Contents::new(self.tail.swept, self.tail.kept.clone()),
+            remains: Remains {
+                claim: self.claim.clone(),
+                swept: self.tail.swept,
+                kept: self.tail.kept.clone(),
+                chain: self.tail.chain.clone(),
+                folder: segment_folder(&self.access),
+            },
+        }
+    }
+
+    /// A snapshot was published, after the log had grown to `log_bytes`.
+    pub(crate) fn published(&mut self, snapshot_bytes: u64, log_bytes: u64) {
+        self.tail.snapshot_bytes = snapshot_bytes;
+        self.tail.log_bytes -= log_bytes;
+    }
+
+    /// Everything up to `swept` was cleaned up.
+    pub(crate) fn swept(&mut self, swept: u64) {
+        let tail = &mut self.tail;
+        tail.swept = swept;
+        tail.kept.retain(|&seq| seq > swept);
+        // The last link that begins at or before the next place still holds it.
+        let needed = tail.chain.partition_point(|link| link.first <= swept + 1);
+        tail.chain.drain(..needed.saturating_sub(1));
+    }
+}
+
+impl Tail {
+    fn link(&mut self, segments: &Segments, first: u64) {
+        self.chain.push(Link {
+            name: segments.name(),
+            first,
+            end: None,
+        });
+    }
+}
+
+/// Gives the machine everything that is in the log now, without taking it over. A leader may go on writing
+/// meanwhile.
+pub async fn replay<M: Machine>(
+    store: Arc<dyn Store>,
+    namespace: &Namespace,
+    config: Config,
+    machine: &mut M,
+    mut progress: impl FnMut(Progress) + Send,
+) -> Result<Position, Error> {
+    config.check()?;
+    let access = Access::new(store, namespace, config);
+    let Some(origin) = Origin::read(&access).await? else {
+        machine.reset();
+        return Ok(Position(0));
+    };
+    let mut replay = Replay::new(machine, &mut progress);
+    replay.run(&access, origin.form).await?;
+    Ok(replay.tail.position)
+}

@@ -1,0 +1,171 @@
+//! The origin: the one object that is there before the log is, and that every leader writes once.
+//!
+//! `<namespace>/queue/origin` says in which form the log is kept, so that nobody takes a log of files for an
+//! empty log of objects, and who took over last. To take over is to raise its *generation* by one, expecting
+//! the version that was read. So every leader that ever wrote to the log has a generation of its own,
+//! generations only grow, and they do so even if the election is started over at term 1.
+//!
+//! For the form with files this object is the fence: see [`segment`](super::segment).
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use tenure_core::election::Term;
+use tenure_core::{Incarnation, Lineage};
+use tenure_store::Expect;
+
+use super::access::{Access, Pause};
+use super::frame::FORMAT;
+use super::{Error, Owner};
+
+/// How often someone else may get in between.
+const ATTEMPTS_MAX: usize = 100;
+
+/// How the log is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Form {
+    /// One object per commit.
+    Objects,
+    /// Files that are appended to, in the folder of a file store.
+    Segments,
+}
+
+/// What the object says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Origin {
+    format: u32,
+    pub(crate) form: Form,
+    pub(crate) generation: u64,
+    pub(crate) lineage: Lineage,
+    pub(crate) term: Term,
+    pub(crate) incarnation: Incarnation,
+    /// Makes the value unlike any other, so that its writer recognises it.
+    nonce: Incarnation,
+}
+
+/// The origin as one leader wrote it.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    pub(crate) origin: Origin,
+    /// Byte for byte: who finds anything else has been replaced.
+    pub(crate) value: Bytes,
+}
+
+impl Origin {
+    /// Reads the origin; `None` if there has never been a log.
+    pub(crate) async fn read(access: &Access) -> Result<Option<Self>, Error> {
+        let key = access.keys.origin();
+        match access.get(&key).await? {
+            Some(object) => Self::decode(access, &object.value).map(Some),
+            None => {
+                refuse_lost_origin(access).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn decode(access: &Access, value: &[u8]) -> Result<Self, Error> {
+        let key = access.keys.origin();
+        let origin: Self = serde_json::from_slice(value)
+            .map_err(|error| Error::corrupt(&key, format!("it cannot be read: {error}")))?;
+        if origin.format != FORMAT {
+            let format = origin.format;
+            return Err(Error::corrupt(
+                &key,
+                format!("it has format {format}, this version reads format {FORMAT}"),
+            ));
+        }
+        if origin.form == Form::Segments && access.store.local_folder().is_none() {
+            return Err(Error::invalid(
+                format!("{key} says that the log is kept in files, and this store has no folder"),
+                "open the file store itself, without a wrapper around it",
+            ));
+        }
+        Ok(origin)
+    }
+}
+
+impl Claim {
+    /// Takes over: raises the generation by one.
+    pub(crate) async fn take(access: &Access, owner: &Owner) -> Result<Self, Error> {
+        let key = access.keys.origin();
+        for _ in 0..ATTEMPTS_MAX {
+            let (last, expect) = match access.get(&key).await? {
+                Some(object) => {
+                    let last = Origin::decode(access, &object.value)?;
+                    (Some(last), Expect::Version(object.version))
+                }
+                None => {
+                    refuse_lost_origin(access).await?;
+                    (None, Expect::Absent)
+                }
+            };
+            let claim = Self::after(last, access, owner)?;
+            if claim.write(access, &expect).await? {
+                return Ok(claim);
+            }
+        }
+        Err(Error::Fenced)
+    }
+
+    fn after(last: Option<Origin>, access: &Access, owner: &Owner) -> Result<Self, Error> {
+        let (form, generation) = match last {
+            // A candidate that was paused between winning and this must not take over from its successor.
+            Some(last) if last.lineage == owner.token.lineage && last.term > owner.token.term => {
+                return Err(Error::Fenced);
+            }
+            Some(last) => (last.form, last.generation),
+            None if access.store.local_folder().is_some() => (Form::Segments, 0),
+            None => (Form::Objects, 0),
+        };
+        let origin = Origin {
+            format: FORMAT,
+            form,
+            generation: generation + 1,
+            lineage: owner.token.lineage,
+            term: owner.token.term,
+            incarnation: owner.incarnation,
+            nonce: Incarnation(uuid::Uuid::new_v4().as_u128()),
+        };
+        let value = serde_json::to_vec(&origin).expect("an origin has no failing serializers");
+        Ok(Self {
+            origin,
+            value: value.into(),
+        })
+    }
+
+    /// Whether this claim is there now; `false` if another write came first.
+    async fn write(&self, access: &Access, expect: &Expect) -> Result<bool, Error> {
+        let key = access.keys.origin();
+        let mut pause = Pause::new(access.config.patience);
+        loop {
+            match access.put(&key, &self.value, expect).await {
+                Ok(_) => return Ok(true),
+                Err(tenure_store::Error::Conflict { .. }) => return self.is_current(access).await,
+                // The answer was lost: sending it again settles it. It expects a version that, once
+                // replaced, never comes back, so it is applied once at most.
+                Err(tenure_store::Error::Unknown { .. }) => pause.sleep().await,
+                Err(error) => pause.after(error).await?,
+            }
+        }
+    }
+
+    /// Whether nobody has taken over since.
+    pub(crate) async fn is_current(&self, access: &Access) -> Result<bool, Error> {
+        let object = access.get(&access.keys.origin()).await?;
+        Ok(object.is_some_and(|object| object.value == self.value))
+    }
+}
+
+/// An origin that is missing beside a log was deleted. To begin anew would lose the log.
+async fn refuse_lost_origin(access: &Access) -> Result<(), Error> {
+    let listed = access.store.list(access.keys.queue(), None).await?;
+    // Someone else may have begun just now.
+    match listed.entries.first() {
+        Some(entry) if access.get(&access.keys.origin()).await?.is_none() => Err(Error::corrupt(
+            access.keys.origin(),
+            format!("it is missing, although {} is there", entry.key),
+        )),
+        _ => Ok(()),
+    }
+}

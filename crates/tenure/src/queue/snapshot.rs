@@ -1,0 +1,244 @@
+//! Snapshots: the state at one place of the log, in parts, and a manifest that is written last.
+//!
+//! A snapshot is the objects `<namespace>/queue/snapshot/<seq>-<unique>/<part>` and
+//! `<namespace>/queue/snapshot/<seq>-<unique>/manifest`. It counts from the moment that the manifest is there;
+//! parts without one are the remains of a leader that did not finish, and nobody reads them. The name is
+//! unique, so two leaders, or two attempts of one, never mix their parts.
+//!
+//! The state at a place follows from the log up to there, and a leader snapshots only what it has committed. So
+//! a snapshot is true whoever writes it and however late: also that of a leader that has been replaced.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use serde::{Deserialize, Serialize};
+use tenure_store::Key;
+use tokio::sync::mpsc;
+
+use super::access::{Access, Created};
+use super::error::Halt;
+use super::frame::{self, Checksum, Frame, Kind, Place};
+use super::{Error, Machine};
+
+/// How many parts are read at once.
+const PARTS_AHEAD: usize = 4;
+
+/// What the manifest says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Contents {
+    parts: Vec<Part>,
+    /// Every object of the log up to this place was deleted, but for those that are kept for ever.
+    pub(crate) swept: u64,
+    /// The places behind it, up to that of the snapshot, that are to be kept for ever.
+    pub(crate) kept: Vec<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Part {
+    count: usize,
+    bytes: usize,
+    body: Checksum,
+}
+
+/// A snapshot that counts.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Published {
+    pub(crate) seq: u64,
+    pub(crate) name: String,
+}
+
+/// Everything under the prefix of snapshots.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    /// In order.
+    pub(crate) published: Vec<Published>,
+    /// All objects of each snapshot, finished or not.
+    pub(crate) objects: BTreeMap<String, Vec<Key>>,
+}
+
+/// What is sent to whoever writes a snapshot. Without the end there is none: the sender has gone.
+#[derive(Debug)]
+pub(crate) enum Chunk {
+    Lines(Vec<Bytes>),
+    End,
+}
+
+impl Contents {
+    pub(crate) fn new(swept: u64, kept: Vec<u64>) -> Self {
+        Self {
+            parts: Vec::new(),
+            swept,
+            kept,
+        }
+    }
+}
+
+impl Listing {
+    pub(crate) async fn read(access: &Access) -> Result<Self, Error> {
+        let prefix = access.keys.snapshots();
+        let mut listing = Self::default();
+        for entry in access.list(&prefix, None).await? {
+            let Some(rest) = entry.key.strip(&prefix) else {
+                continue;
+            };
+            let segments: Vec<&str> = rest.segments().collect();
+            let [name, object] = segments[..] else {
+                continue;
+            };
+            let Some(seq) = seq_of(name) else { continue };
+            if object == "manifest" {
+                let name = name.to_owned();
+                listing.published.push(Published { seq, name });
+            }
+            let objects = listing.objects.entry(name.to_owned()).or_default();
+            objects.push(entry.key);
+        }
+        listing.published.sort_unstable();
+        Ok(listing)
+    }
+
+    pub(crate) fn newest(&self) -> Option<&Published> {
+        self.published.last()
+    }
+}
+
+/// The place of the newest snapshot; 0 without one.
+pub(crate) async fn newest_seq(access: &Access) -> Result<u64, Error> {
+    Ok(Listing::read(access)
+        .await?
+        .newest()
+        .map_or(0, |newest| newest.seq))
+}
+
+/// The place that a snapshot is of.
+pub(crate) fn seq_of(name: &str) -> Option<u64> {
+    name.split_once('-')?.0.parse().ok()
+}
+
+/// Writes what comes through the channel, part by part, and then the manifest. Returns the size.
+///
+/// The state was taken at `place`: its last place and its last position.
+pub(crate) async fn write(
+    access: &Access,
+    place: Place,
+    mut contents: Contents,
+    mut chunks: mpsc::Receiver<Chunk>,
+) -> Result<(Published, u64), Error> {
+    let unique = uuid::Uuid::new_v4().as_u64_pair().0;
+    let name = format!("{:020}-{unique:016x}", place.seq);
+    let (mut lines, mut bytes, mut total) = (Vec::new(), 0, 0);
+    loop {
+        let chunk = chunks.recv().await.ok_or(Error::Stopped)?;
+        let is_end = matches!(chunk, Chunk::End);
+        if let Chunk::Lines(more) = chunk {
+            for line in more {
+                bytes += line.len() + 1;
+                lines.push(line);
+                if bytes >= access.config.part_bytes_max {
+                    total += write_part(access, &name, place, &mut contents, &lines).await?;
+                    (lines, bytes) = (Vec::new(), 0);
+                }
+            }
+        }
+        if is_end {
+            break;
+        }
+    }
+    if !lines.is_empty() {
+        total += write_part(access, &name, place, &mut contents, &lines).await?;
+    }
+    let line = serde_json::to_vec(&contents).expect("a manifest has no failing serializers");
+    let manifest = frame::encode(Kind::Manifest, place, None, &[line]);
+    create(access, &access.keys.manifest(&name), &manifest).await?;
+    let seq = place.seq;
+    Ok((Published { seq, name }, total))
+}
+
+async fn write_part(
+    access: &Access,
+    name: &str,
+    place: Place,
+    contents: &mut Contents,
+    lines: &[Bytes],
+) -> Result<u64, Error> {
+    let number = contents.parts.len() as u64;
+    let part = frame::encode(Kind::Part, Place { number, ..place }, None, lines);
+    create(access, &access.keys.part(name, number), &part).await?;
+    let frame = frame::decode(&part).expect("what was just encoded");
+    contents.parts.push(Part {
+        count: frame.count(),
+        bytes: frame.body_bytes(),
+        body: frame.checksum(),
+    });
+    Ok(part.len() as u64)
+}
+
+async fn create(access: &Access, key: &Key, value: &Bytes) -> Result<(), Error> {
+    match access.create(key, value).await? {
+        Created::Done => Ok(()),
+        Created::Taken(_) => Err(Error::corrupt(key, "someone else has written it")),
+    }
+}
+
+/// Gives the state of a snapshot to the machine, and returns its manifest and its size.
+pub(crate) async fn restore<M: Machine>(
+    access: &Access,
+    published: &Published,
+    machine: &mut M,
+    mut progress: impl FnMut(usize, usize),
+) -> Result<(Frame, Contents, u64), Halt> {
+    let key = access.keys.manifest(&published.name);
+    let manifest = read(access, &key, Kind::Manifest, published.seq).await?;
+    let contents: Contents = manifest
+        .lines()
+        .next()
+        .ok_or_else(|| "it is empty".to_owned())
+        .and_then(|line| serde_json::from_slice(line).map_err(|error| error.to_string()))
+        .map_err(|what| Error::corrupt(&key, what))?;
+    let keys =
+        (0..contents.parts.len() as u64).map(|number| access.keys.part(&published.name, number));
+    let mut parts = stream::iter(keys)
+        .map(|key| async move {
+            let part = read(access, &key, Kind::Part, published.seq).await;
+            (key, part)
+        })
+        .buffered(PARTS_AHEAD);
+    let mut total = 0;
+    for expected in &contents.parts {
+        let (key, part) = parts.next().await.expect("as many as the manifest says");
+        let part = part?;
+        let found = Part {
+            count: part.count(),
+            bytes: part.body_bytes(),
+            body: part.checksum(),
+        };
+        if found != *expected {
+            let what = "it is not the part that the manifest names";
+            return Err(Error::corrupt(&key, what).into());
+        }
+        for line in part.lines() {
+            machine
+                .restore(line)
+                .map_err(|what| Error::corrupt(&key, what))?;
+        }
+        total += found.bytes as u64;
+        progress(found.count, found.bytes);
+    }
+    Ok((manifest, contents, total))
+}
+
+async fn read(access: &Access, key: &Key, kind: Kind, seq: u64) -> Result<Frame, Halt> {
+    let object = access.get(key).await?;
+    let Some(object) = object else {
+        return Err(Halt::Missing(key.to_string()));
+    };
+    let frame = frame::decode(&object.value).and_then(|frame| {
+        if (frame.header.kind, frame.header.seq) == (kind, seq) {
+            Ok(frame)
+        } else {
+            Err("it belongs elsewhere".to_owned())
+        }
+    });
+    Ok(frame.map_err(|what| Error::corrupt(key, what))?)
+}

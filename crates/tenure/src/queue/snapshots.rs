@@ -1,0 +1,142 @@
+//! A snapshot in the making: pieces from the machine on one side, a task that writes them on the other.
+
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::snapshot::{self, Chunk};
+use super::{Error, Log, Machine, Record, cleanup};
+
+/// How much is taken from the machine at once. Commits wait for no more than this.
+const PULL_BYTES: usize = 64 * 1024;
+
+/// How many pieces wait to be written.
+const PIECES_MAX: usize = 16;
+
+#[derive(Debug, Default)]
+pub(crate) struct Snapshots {
+    active: Option<Active>,
+}
+
+#[derive(Debug)]
+struct Active {
+    /// Gone when everything was sent.
+    chunks: Option<mpsc::Sender<Chunk>>,
+    task: JoinHandle<Result<Written, Error>>,
+    /// How large the log was when the snapshot was begun.
+    log_bytes: u64,
+}
+
+#[derive(Debug)]
+struct Written {
+    bytes: u64,
+    swept: Result<u64, Error>,
+}
+
+/// How a snapshot ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Published {
+        bytes: u64,
+        log_bytes: u64,
+        /// The place up to which everything was cleaned up.
+        swept: Result<u64, Error>,
+    },
+    Failed(Error),
+}
+
+impl Snapshots {
+    pub(crate) fn is_active(&self) -> bool {
+        self.active.is_some()
+    }
+
+    /// Begins a snapshot of what the machine says from now on, as the state at the end of the log.
+    pub(crate) fn begin(&mut self, log: &Log, log_bytes: u64) {
+        let (sender, receiver) = mpsc::channel(PIECES_MAX);
+        let (access, base) = (log.access().clone(), log.base());
+        let task = tokio::spawn(async move {
+            let (published, bytes) =
+                snapshot::write(&access, base.place, base.contents, receiver).await?;
+            let swept = cleanup::sweep(&access, &base.remains, &published).await;
+            Ok(Written { bytes, swept })
+        });
+        self.active = Some(Active {
+            chunks: Some(sender),
+            task,
+            log_bytes,
+        });
+    }
+
+    /// Gets on a bit. Returns how the snapshot ended, when it has; never without a snapshot. May be dropped
+    /// at any time.
+    pub(crate) async fn step<M: Machine>(&mut self, machine: &Mutex<M>) -> Option<Outcome> {
+        let Some(active) = &mut self.active else {
+            return std::future::pending().await;
+        };
+        let ended = match active.chunks.clone() {
+            None => (&mut active.task).await,
+            Some(chunks) => tokio::select! {
+                biased;
+                ended = &mut active.task => ended,
+                // Without a receiver the task is about to end.
+                Ok(permit) = chunks.reserve() => {
+                    let pulled = pull(machine);
+                    return self.send(permit, pulled);
+                }
+            },
+        };
+        let log_bytes = active.log_bytes;
+        self.active = None;
+        Some(match ended {
+            Ok(Ok(Written { bytes, swept })) => Outcome::Published {
+                bytes,
+                log_bytes,
+                swept,
+            },
+            Ok(Err(error)) => Outcome::Failed(error),
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => Outcome::Failed(Error::Stopped),
+        })
+    }
+
+    fn send(
+        &mut self,
+        permit: mpsc::Permit<'_, Chunk>,
+        pulled: Result<Vec<Bytes>, Error>,
+    ) -> Option<Outcome> {
+        match pulled {
+            Ok(lines) if !lines.is_empty() => permit.send(Chunk::Lines(lines)),
+            Ok(_) => {
+                permit.send(Chunk::End);
+                self.active.as_mut()?.chunks = None;
+            }
+            Err(error) => {
+                self.active = None;
+                return Some(Outcome::Failed(error));
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// The next lines of the snapshot; none when it is complete.
+fn pull<M: Machine>(machine: &Mutex<M>) -> Result<Vec<Bytes>, Error> {
+    let mut machine = machine.lock().map_err(|_| Error::Stopped)?;
+    let (mut lines, mut bytes) = (Vec::new(), 0);
+    while bytes < PULL_BYTES {
+        let Some(line) = machine.snapshot_line() else {
+            break;
+        };
+        bytes += line.len();
+        lines.push(Record::new(line)?.as_bytes().clone());
+    }
+    Ok(lines)
+}
