@@ -148,7 +148,7 @@ pub struct Config {
     pub stop_patience: Duration,
     /// How large a file of the log grows. It is deleted as a whole.
     pub segment_bytes_max: u64,
-    /// How large a part of a snapshot gets, but for its last line.
+    /// How large a part of a snapshot gets. A line that is larger has a part of its own.
     pub part_bytes_max: usize,
     /// Below this size of the log there is no snapshot.
     pub snapshot_bytes_min: u64,
@@ -191,8 +191,7 @@ impl Config {
             ("batch_records_max", self.batch_records_max, usize::MAX),
             ("backlog_records_max", self.backlog_records_max, usize::MAX),
             ("backlog_bytes_max", self.backlog_bytes_max, usize::MAX),
-            // One line more than that has to fit.
-            ("part_bytes_max", self.part_bytes_max, BATCH_BYTES_LIMIT / 2),
+            ("part_bytes_max", self.part_bytes_max, BATCH_BYTES_LIMIT),
             ("read_ahead", self.read_ahead, 1024),
         ] {
             if value == 0 || value > max {

@@ -362,8 +362,8 @@ mod tests {
     fn the_stored_form_is_stable() {
         let text = concat!(
             r#"{"format":1,"kind":"commit","seq":2,"position":20,"generation":3,"term":5,"#,
-            r#""incarnation":"0000000000000000000000000000000a","number":7,"count":2,"bytes":12,"#,
-            r#""body":"a51e6c9c","check":"00000000"}"#,
+            r#""incarnation":"0000000000000000000000000000000a","number":7,"count":2,"bytes":13,"#,
+            r#""body":"fecc8291","check":"ab888ab9"}"#,
             "\n{\"a\":1}\nnull\n"
         );
         let stored = frame(2, &[r#"{"a":1}"#, "null"]);

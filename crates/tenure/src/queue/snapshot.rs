@@ -133,12 +133,13 @@ pub(crate) async fn write(
         let is_end = matches!(chunk, Chunk::End);
         if let Chunk::Lines(more) = chunk {
             for line in more {
-                bytes += line.len() + 1;
-                lines.push(line);
-                if bytes >= access.config.part_bytes_max {
+                let size = line.len() + 1;
+                if bytes + size > access.config.part_bytes_max && !lines.is_empty() {
                     total += write_part(access, &name, place, &mut contents, &lines).await?;
                     (lines, bytes) = (Vec::new(), 0);
                 }
+                bytes += size;
+                lines.push(line);
             }
         }
         if is_end {

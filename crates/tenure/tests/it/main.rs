@@ -11,6 +11,7 @@ mod faults;
 >>>>>>> 7484f40 (tenure: poll by listing, report duplicates, count)
 mod fences;
 mod one_shot;
+mod queue_log;
 mod support;
 mod tampering;
 mod work;

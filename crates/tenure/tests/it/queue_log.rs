@@ -1,0 +1,10 @@
+//! The queue's log: the same suite for both forms on every store, then what is special to each.
+
+mod chaos;
+mod damage;
+mod objects;
+mod segments;
+mod snapshots;
+mod suite;
+mod world;
+mod writer;
