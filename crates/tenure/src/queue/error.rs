@@ -61,7 +61,7 @@ impl Error {
         !matches!(self, Error::Unknown { .. } | Error::Fenced)
     }
 
-    pub(crate) fn corrupt(location: impl ToString, what: impl Into<String>) -> Self {
+    pub(crate) fn corrupt(location: &impl std::fmt::Display, what: impl Into<String>) -> Self {
         Error::Corrupt {
             location: location.to_string(),
             what: what.into(),

@@ -163,7 +163,7 @@ async fn refuse_lost_origin(access: &Access) -> Result<(), Error> {
     // Someone else may have begun just now.
     match listed.entries.first() {
         Some(entry) if access.get(&access.keys.origin()).await?.is_none() => Err(Error::corrupt(
-            access.keys.origin(),
+            &access.keys.origin(),
             format!("it is missing, although {} is there", entry.key),
         )),
         _ => Ok(()),

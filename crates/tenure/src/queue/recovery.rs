@@ -93,12 +93,12 @@ impl<'a, M: Machine> Replay<'a, M> {
             };
             let now = Listing::read(access).await?;
             if now.newest() <= newest.as_ref() {
-                return Err(Error::corrupt(missing, "it is missing"));
+                return Err(Error::corrupt(&missing, "it is missing"));
             }
             tracing::info!(%missing, "was cleaned up while it was wanted, beginning again");
         }
         Err(Error::corrupt(
-            access.keys.snapshots(),
+            &access.keys.snapshots(),
             "new snapshots come faster than they can be read",
         ))
     }
@@ -189,14 +189,14 @@ impl<'a, M: Machine> Replay<'a, M> {
                 header.position,
                 tail.seq + 1,
             );
-            return Err(Error::corrupt(location(), what));
+            return Err(Error::corrupt(&location(), what));
         }
         if header.generation < tail.generation {
             let what = format!(
                 "generation {} at place {} follows generation {}",
                 header.generation, header.seq, tail.generation
             );
-            return Err(Error::corrupt(location(), what));
+            return Err(Error::corrupt(&location(), what));
         }
         tail.seq = header.seq;
         tail.generation = header.generation;
@@ -207,14 +207,14 @@ impl<'a, M: Machine> Replay<'a, M> {
                     tail.position = tail.position.next();
                     self.machine
                         .replay(tail.position, record)
-                        .map_err(|what| Error::corrupt(location(), what))?;
+                        .map_err(|what| Error::corrupt(&location(), what))?;
                 }
             }
             Kind::Term => tail.kept.push(header.seq),
             Kind::Segment => {}
             Kind::Part | Kind::Manifest => {
                 return Err(Error::corrupt(
-                    location(),
+                    &location(),
                     "a part of a snapshot is in the log",
                 ));
             }

@@ -208,16 +208,16 @@ pub(crate) fn chain(folder: &Path, from: u64) -> Result<Vec<Link>, Halt> {
         let oldest = folder.join(links[links.len() - 1].name.to_string());
         let Some(Previous { segment, end }) = before else {
             let what = format!("it is the first segment, and place {from} of the log is before it");
-            return Err(Error::corrupt(oldest.display(), what).into());
+            return Err(Error::corrupt(&oldest.display(), what).into());
         };
         let name = segment.parse().map_err(|()| {
             let what = "the segment before it has no name".to_owned();
-            Error::corrupt(oldest.display(), what)
+            Error::corrupt(&oldest.display(), what)
         })?;
         let Some(frame) = first_frame(folder, name)? else {
             let path = folder.join(&segment);
             let what = "its first frame is cut short, and others follow".to_owned();
-            return Err(Error::corrupt(path.display(), what).into());
+            return Err(Error::corrupt(&path.display(), what).into());
         };
         before = link(&mut links, name, Some(end), &frame);
     }
@@ -240,7 +240,7 @@ pub(crate) fn read(folder: &Path, link: &Link) -> Result<Contents, Halt> {
     let mut file = Bytes::from(fs::read(&path).map_err(|error| broken(&path, error))?);
     let damaged = |at: usize, what: String| {
         let location = format!("{} at offset {at}", path.display());
-        Err(Error::corrupt(location, what).into())
+        Err(Error::corrupt(&location, what).into())
     };
     if let Some(end) = link.end {
         let end = usize::try_from(end).unwrap_or(usize::MAX);
@@ -286,7 +286,7 @@ fn first_frame(folder: &Path, name: Name) -> Result<Option<Frame>, Halt> {
     let head = Bytes::from(head);
     let damaged = |what: String| {
         let location = format!("{} at offset 0", path.display());
-        Err(Error::corrupt(location, what).into())
+        Err(Error::corrupt(&location, what).into())
     };
     if head.is_empty() {
         return Ok(None);

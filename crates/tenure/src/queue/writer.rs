@@ -359,7 +359,7 @@ impl<M: Machine> Writer<M> {
                 match swept {
                     Ok(swept) => self.log.swept(swept),
                     Err(error) => {
-                        tracing::warn!(%error, "clean-up behind a snapshot failed, trying again with the next")
+                        tracing::warn!(%error, "clean-up behind a snapshot failed, trying again with the next");
                     }
                 }
             }

@@ -93,14 +93,14 @@ impl<'a> Chaos<'a> {
     }
 
     /// Below `limit`: splitmix64.
-    fn draw(&mut self, limit: u64) -> u64 {
+    fn draw(&mut self, limit: usize) -> usize {
         self.draws += 1;
         let mut bits = (self.seed << 32)
             .wrapping_add(self.draws)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15);
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (bits ^ (bits >> 31)) % limit
+        usize::try_from((bits ^ (bits >> 31)) % limit as u64).unwrap()
     }
 
     async fn run(mut self, seen: &mut Seen) {
@@ -114,7 +114,7 @@ impl<'a> Chaos<'a> {
                 _ => self.send(),
             }
             let milliseconds = self.draw(20);
-            sleep(Duration::from_millis(milliseconds)).await;
+            sleep(Duration::from_millis(milliseconds as u64)).await;
         }
         self.check(seen).await;
     }
@@ -151,14 +151,14 @@ impl<'a> Chaos<'a> {
 
     fn crash(&mut self) {
         if !self.leaders.is_empty() {
-            let index = self.draw(self.leaders.len() as u64) as usize;
+            let index = self.draw(self.leaders.len());
             self.leaders[index].task.abort();
         }
     }
 
     fn set_outage(&mut self, outage: Outage) {
         if !self.leaders.is_empty() {
-            let index = self.draw(self.leaders.len() as u64) as usize;
+            let index = self.draw(self.leaders.len());
             if let Some(faulty) = &self.leaders[index].faulty {
                 faulty.set_outage(outage);
             }
@@ -167,12 +167,12 @@ impl<'a> Chaos<'a> {
 
     /// To any leader that ever was, mostly to the last.
     fn send(&mut self) {
-        let count = self.leaders.len() as u64;
+        let count = self.leaders.len();
         let back = self.draw(3).saturating_sub(1) * self.draw(4);
         let Some(index) = count.checked_sub(1 + back) else {
             return;
         };
-        let handle = self.leaders[index as usize].slot.lock().unwrap().clone();
+        let handle = self.leaders[index].slot.lock().unwrap().clone();
         let Some(handle) = handle else { return };
         for _ in 0..=self.draw(4) {
             self.records += 1;
