@@ -7,6 +7,7 @@
 //! - [`session`]: a process's liveness, the only thing that is ever renewed.
 //! - [`election`]: who leads, as a lease that is written only when leadership changes.
 //! - [`node`]: one process's session, what it observes of others, and its elections, as one machine.
+//! - [`queue`]: the durable job queue: commands in, events out, replayed exactly.
 //!
 //! Read [`session`] first, then [`election`]: their module texts are the protocol.
 
@@ -14,12 +15,16 @@ pub mod election;
 mod io;
 mod name;
 pub mod node;
+pub mod queue;
 mod random;
 mod record;
 pub mod session;
 mod time;
 
 pub use io::{Expect, Read, Version, Written};
-pub use name::{ElectionName, Incarnation, Lineage, NameError, Namespace, NodeId};
+pub use name::{
+    ElectionName, Incarnation, JobId, JobType, Lineage, NameError, Namespace, NodeId, QueueName,
+    ScheduleName,
+};
 pub use record::RecordError;
 pub use time::{Moment, Now, Wall};

@@ -106,6 +106,14 @@ names! {
     NodeId = "the node id";
     /// The name of an election within a namespace.
     ElectionName = "the election name";
+    /// A job's id, made by whoever submits it: sending one twice enqueues it once.
+    JobId = "the job id";
+    /// What kind of work a job is: workers say which types they take.
+    JobType = "the job type";
+    /// The name of one of the queues of a namespace.
+    QueueName = "the queue name";
+    /// The name of a cron schedule.
+    ScheduleName = "the schedule name";
 }
 
 macro_rules! unique_ids {

@@ -1,0 +1,90 @@
+//! The job queue: commands in, events out.
+//!
+//! [`Queue`] is the whole state of a namespace's queues, in memory. [`Queue::apply`] carries one
+//! [`Command`] out and answers with [`Event`]s. It reads no clock, rolls no dice and cannot fail; the same
+//! commands in the same order give the same state and the same events on every machine, in every process,
+//! for ever. That is what the log is built on: it holds the commands, and whoever replays it has the queue.
+//!
+//! ```text
+//!              run_at            claim              complete
+//!  submit ──> scheduled ──> ready ──────> running ───────────> completed
+//!                 ^           ^             │ │ │
+//!                 │ back-off  └─────────────┘ │ └─ cancelled, then failed or expired ─> cancelled
+//!                 └──────── failed, expired ──┘
+//!                                             └─ the last attempt failed ─> dead ── retry by hand ─> ready
+//! ```
+//!
+//! # When a command is applied
+//!
+//! **After its commit is durable, and not before.** Commands go into the log as they were asked: a claim
+//! says who wants how many of what, not which jobs it gets. That is decided at its place in the log, when
+//! it is applied. So nothing that could still be lost is ever visible: a reader, a waiting worker and the
+//! next batch all see committed state only, a commit that fails needs no undoing, and a batch is formed
+//! without looking at the one in flight. The price: a request whose answer depends on one in flight (a
+//! claim of a job that is just being submitted) waits for the next commit; and two claims in one batch may
+//! compete for one job, in which case the second comes back empty and its caller waits on.
+//!
+//! The broker asks before it spends a commit: [`Queue::claimable_at`] for claims, [`Queue::due_at`] and
+//! [`Queue::retention_due_at`] for [`Action::Tick`], [`Queue::due_firings`] for schedules.
+//!
+//! # What is guaranteed
+//!
+//! - **Order.** Higher priority first, then the order of the log, whatever any clock said. A job keeps its
+//!   place when it is retried.
+//! - **Claims.** At most one token holds a job. Whoever comes with another is told [`Lost`] and why.
+//!   Attempts are counted when they start, so a job that kills its workers is dead after `max_attempts`.
+//! - **Ids.** A job's id is known until the job is forgotten; until then the same submission is a
+//!   duplicate and another one with its id a conflict. Unfinished and dead jobs are never forgotten by
+//!   default; completed and cancelled ones after a day, or once 100,000 later ones have finished (see
+//!   [`Settings`]). **That is the window in which a submit may be sent again**: an id that comes back
+//!   later is a new job.
+//! - **Groups.** Jobs of one group run one at a time in the order of the log. One that fails holds up its
+//!   group for its attempts and no longer; a dead job holds up nothing.
+//! - **Time** only moves forward, to the latest `at` of any command. A broker whose clock is behind its
+//!   predecessor's stands still until it has caught up; one whose clock is ahead takes the queue with it.
+//! - **Cost.** Every item of a command costs a logarithm, whatever the depth. Time's own work (due jobs,
+//!   retention) is done in portions along with other commands, so no command takes long.
+//!
+//! # What is not
+//!
+//! Exactly-once execution: a worker that finishes its work and dies before it says so is followed by
+//! another attempt. Leases are kept apart, in [`Leases`], since they must not survive the broker.
+
+mod claim;
+pub mod command;
+mod cron;
+pub mod event;
+mod groups;
+mod hash;
+pub mod job;
+pub mod leases;
+pub mod limits;
+mod machine;
+mod named_queue;
+mod names;
+mod outcome;
+mod record;
+pub mod retry;
+pub mod schedule;
+mod shelves;
+mod slab;
+pub mod snapshot;
+mod table;
+#[cfg(test)]
+mod tests;
+mod upkeep;
+pub mod validate;
+pub mod view;
+
+pub use claim::ClaimStatus;
+pub use command::{Action, Claim, ClaimRequest, Command, Completion, Failure};
+pub use event::{Claimed, Event, Lost, Refusal};
+pub use job::{Key, Payload, State, Submission, Token};
+pub use leases::{Heartbeat, Leases};
+pub use limits::{Keep, QueueOptions, Rate, Settings};
+pub use machine::Queue;
+pub use retry::Backoff;
+pub use schedule::{Firing, Missed, Schedule, ScheduleSpec};
+pub use snapshot::{Restore, SnapshotError};
+pub use validate::{Invalid, Limits};
+pub use view::{Counts, Filter, From, JobView, Page, QueueView};

@@ -1,0 +1,176 @@
+//! Leases: how long claims last. They live in the broker's memory, on its own monotonic clock.
+//!
+//! A heartbeat changes nothing that must survive the broker, so it is no command and costs no storage
+//! request. What survives is the claim; a new broker gives every running job one fresh full lease
+//! ([`Leases::resume`]), since it cannot know how much of the old one was left. A job whose worker died
+//! during the takeover is therefore late by at most one lease, and a living worker never loses a claim to
+//! a takeover.
+//!
+//! A lease that ran out becomes an [`Action::Expire`](super::Action::Expire) that goes through the log:
+//! [`Leases::expired`] names each claim once, and from then on its heartbeats are answered
+//! [`Lost::Expired`] whatever the log still has to say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::command::Claim;
+use super::event::{Event, Lost};
+use super::job::{Payload, Token};
+use super::machine::Queue;
+use super::shelves::{Class, Shelf};
+use crate::{JobId, Moment};
+
+/// The leases of all running jobs.
+#[derive(Debug, Default)]
+pub struct Leases {
+    /// By the number of the claim's token.
+    leases: BTreeMap<u64, Lease>,
+    /// Those that can still run out.
+    deadlines: BTreeSet<(Moment, u64)>,
+}
+
+#[derive(Debug)]
+struct Lease {
+    id: JobId,
+    token: Token,
+    length: Duration,
+    /// None once it was reported as expired.
+    deadline: Option<Moment>,
+    progress: Option<Payload>,
+}
+
+/// The answer to a heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heartbeat {
+    /// The claim lasts this much longer.
+    Renewed(Duration),
+    /// The job is to be given up. The lease was not renewed: what is left of it is for stopping.
+    Cancelled,
+    /// The claim does not hold.
+    Lost(Lost),
+}
+
+impl Leases {
+    /// Gives every running job a fresh full lease: what a new broker starts with.
+    #[must_use]
+    pub fn resume(queue: &Queue, now: Moment) -> Self {
+        let mut leases = Self::default();
+        let running = |shelf: &Shelf| shelf.class == Class::Running;
+        for (_, handle) in queue.shelves.after(0, running) {
+            let job = &queue.jobs[handle];
+            let running = job.running.as_ref().expect("a running job has a claim");
+            leases.grant(job.id.clone(), running.token, running.lease_ms, now);
+        }
+        leases
+    }
+
+    /// Claims start leases, and their ends end them: to be called with the events of every command.
+    pub fn follow(&mut self, events: &[Event], now: Moment) {
+        for event in events {
+            if let Event::Claimed(claimed) = event {
+                self.grant(claimed.id.clone(), claimed.token, claimed.lease_ms, now);
+            } else if let Some(token) = event.ended_claim()
+                && let Some(lease) = self.leases.remove(&token.number)
+                && let Some(deadline) = lease.deadline
+            {
+                self.deadlines.remove(&(deadline, token.number));
+            }
+        }
+    }
+
+    /// Renews a lease, and notes progress.
+    #[must_use]
+    pub fn heartbeat(
+        &mut self,
+        queue: &Queue,
+        id: &JobId,
+        token: Token,
+        progress: Option<Payload>,
+        now: Moment,
+    ) -> Heartbeat {
+        let status = match queue.claim_status(id, token) {
+            Ok(status) => status,
+            Err(lost) => return Heartbeat::Lost(lost),
+        };
+        // A claim without a lease cannot be; it would never expire. Called lost, its worker stops.
+        let Some(lease) = self.leases.get_mut(&token.number) else {
+            return Heartbeat::Lost(Lost::Expired);
+        };
+        let Some(deadline) = lease.deadline.filter(|&deadline| deadline > now) else {
+            return Heartbeat::Lost(Lost::Expired);
+        };
+        if progress.is_some() {
+            lease.progress = progress;
+        }
+        if status.cancel_requested {
+            return Heartbeat::Cancelled;
+        }
+        let renewed = now + lease.length;
+        lease.deadline = Some(renewed);
+        self.deadlines.remove(&(deadline, token.number));
+        self.deadlines.insert((renewed, token.number));
+        Heartbeat::Renewed(lease.length)
+    }
+
+    /// When the next lease runs out.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Moment> {
+        self.deadlines.first().map(|&(deadline, _)| deadline)
+    }
+
+    /// The claims whose lease has run out, at most so many, each of them once. They are to be sent through
+    /// the log; if that fails for good, the broker has lost its queue and these leases with it.
+    #[must_use]
+    pub fn expired(&mut self, now: Moment, most: usize) -> Vec<Claim> {
+        let mut claims = Vec::new();
+        while claims.len() < most
+            && let Some(&(deadline, number)) = self.deadlines.first()
+            && deadline <= now
+        {
+            self.deadlines.pop_first();
+            let lease = self
+                .leases
+                .get_mut(&number)
+                .expect("a deadline has its lease");
+            lease.deadline = None;
+            claims.push(Claim {
+                id: lease.id.clone(),
+                token: lease.token,
+            });
+        }
+        claims
+    }
+
+    /// What the worker that runs a job last said of its progress.
+    #[must_use]
+    pub fn progress(&self, queue: &Queue, id: &JobId) -> Option<&Payload> {
+        let running = queue.jobs[queue.find(id)?].running.as_ref()?;
+        self.leases.get(&running.token.number)?.progress.as_ref()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.leases.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.leases.is_empty()
+    }
+
+    fn grant(&mut self, id: JobId, token: Token, lease_ms: u32, now: Moment) {
+        let length = Duration::from_millis(lease_ms.into());
+        let deadline = now + length;
+        let lease = Lease {
+            id,
+            token,
+            length,
+            deadline: Some(deadline),
+            progress: None,
+        };
+        self.leases.insert(token.number, lease);
+        self.deadlines.insert((deadline, token.number));
+    }
+}

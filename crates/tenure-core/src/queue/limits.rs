@@ -1,0 +1,161 @@
+//! What a queue may do at once and per time, and how long finished jobs are kept.
+//!
+//! All of it is part of the state, set by commands: a replay must not depend on the configuration of the
+//! process that replays.
+
+use serde::{Deserialize, Serialize};
+
+/// The limits of one queue. Setting them replaces them all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct QueueOptions {
+    /// At most this many jobs run at once; no limit if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// At most this many jobs are claimed per time; no limit if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+}
+
+/// So many jobs per so long, in the long run; up to `burst` of them at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// Jobs per period.
+    pub jobs: u32,
+    /// The period.
+    pub period_ms: u32,
+    /// How many may be claimed at once after a quiet time; `jobs` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
+}
+
+/// A token bucket without tokens: the time at which the jobs claimed so far would have been due at a
+/// steady rate. Counted in milliseconds times `jobs`, so that no division ever rounds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Bucket(u64);
+
+impl Bucket {
+    /// From when on one more job may be claimed.
+    pub(crate) fn open_at(self, rate: Rate) -> u64 {
+        let jobs = u64::from(rate.jobs.max(1));
+        self.0.saturating_sub(credit(rate)).div_ceil(jobs)
+    }
+
+    pub(crate) fn take(&mut self, rate: Rate, now: u64) {
+        // The present is any moment of its millisecond: counted from the end of it, every claim would
+        // lose the fraction by which it had to wait for the clock to tick.
+        let jobs = u64::from(rate.jobs.max(1));
+        let steady = now.saturating_mul(jobs).saturating_sub(jobs - 1);
+        self.0 = self.0.max(steady).saturating_add(rate.period_ms.into());
+    }
+}
+
+fn credit(rate: Rate) -> u64 {
+    let burst = rate.burst.unwrap_or(rate.jobs).max(1);
+    u64::from(burst - 1) * u64::from(rate.period_ms)
+}
+
+/// What holds for the whole namespace's queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// How long completed jobs, and with them their ids and results, are kept. Default: a day, and the
+    /// latest 100,000.
+    pub completed: Keep,
+    /// How long cancelled jobs are kept. Default: a day, and the latest 100,000.
+    pub cancelled: Keep,
+    /// How long dead jobs are kept. Default: for ever; what was not done does not vanish of itself.
+    pub dead: Keep,
+    /// The most jobs of all states together; further submits are refused until some are forgotten.
+    /// Default 10,000,000.
+    pub jobs_max: u64,
+}
+
+/// How long finished jobs are kept: whichever bound is reached first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Keep {
+    /// For this long; for ever if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_ms: Option<u64>,
+    /// The latest so many; all if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let keep = Keep {
+            age_ms: Some(24 * 3_600_000),
+            count: Some(100_000),
+        };
+        Self {
+            completed: keep,
+            cancelled: keep,
+            dead: Keep::default(),
+            jobs_max: 10_000_000,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// When each of `jobs` claims is let through, asking as early as allowed.
+    fn claims(rate: Rate, start: u64, jobs: usize) -> Vec<u64> {
+        let mut bucket = Bucket::default();
+        let mut now = start;
+        (0..jobs)
+            .map(|_| {
+                now = now.max(bucket.open_at(rate));
+                bucket.take(rate, now);
+                now - start
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_burst_passes_at_once_and_then_the_rate_holds() {
+        let rate = Rate {
+            jobs: 3,
+            period_ms: 1_000,
+            burst: None,
+        };
+        assert_eq!(claims(rate, 50, 7), [0, 0, 0, 333, 666, 1_000, 1_333]);
+        let steady = Rate {
+            burst: Some(1),
+            ..rate
+        };
+        assert_eq!(claims(steady, 50, 4), [0, 333, 666, 1_000]);
+    }
+
+    #[test]
+    fn no_fraction_is_lost_in_the_long_run() {
+        let rate = Rate {
+            jobs: 7,
+            period_ms: 1_000,
+            burst: Some(1),
+        };
+        assert_eq!(claims(rate, 1_700_000_000_000, 7_001)[7_000], 1_000_000);
+    }
+
+    #[test]
+    fn quiet_time_saves_no_more_than_a_burst() {
+        let rate = Rate {
+            jobs: 1,
+            period_ms: 1_000,
+            burst: Some(2),
+        };
+        let mut bucket = Bucket::default();
+        bucket.take(rate, 1_000);
+        let late = 1_000_000;
+        for expected in [late, late, late + 1_000] {
+            let open = bucket.open_at(rate).max(late);
+            assert_eq!(open, expected);
+            bucket.take(rate, open);
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! The queue itself: its state, how commands are applied, and the few moves that all of them are made of.
+
+use std::collections::BTreeMap;
+
+use super::command::{Action, Command};
+use super::event::{Event, Refusal};
+use super::groups::Groups;
+use super::hash::Hash;
+use super::job::{ATTEMPTS_DEFAULT, Key, State, Submission};
+use super::limits::Settings;
+use super::named_queue::NamedQueue;
+use super::names::Names;
+use super::record::{Extra, Job};
+use super::schedule::Schedule;
+use super::shelves::{Class, Shelves};
+use super::slab::{Handle, Slab};
+use super::snapshot::Pending;
+use super::table::Table;
+use crate::{JobId, JobType, QueueName, ScheduleName};
+
+/// All jobs, queues and schedules of a namespace.
+#[derive(Debug)]
+pub struct Queue {
+    /// The latest time of any command.
+    pub(crate) now: u64,
+    /// How many jobs were ever accepted.
+    pub(crate) sequence: u64,
+    /// How many claims were ever made.
+    pub(crate) claims: u64,
+    /// How many jobs ever finished.
+    pub(crate) finishes: u64,
+    /// How often a schedule was ever set.
+    pub(crate) revision: u64,
+    pub(crate) settings: Settings,
+    pub(crate) jobs: Slab<Job>,
+    pub(crate) ids: Table,
+    pub(crate) types: Names<JobType, ()>,
+    pub(crate) queues: Names<QueueName, NamedQueue>,
+    pub(crate) shelves: Shelves,
+    /// Scheduled jobs by their time, then by their place in the log.
+    pub(crate) scheduled: BTreeMap<(u64, u64), Handle>,
+    /// Unfinished jobs by their queue and unique key.
+    pub(crate) unique: Table,
+    pub(crate) groups: Groups,
+    /// Finished jobs of each class, in the order in which they finished.
+    pub(crate) finished: [BTreeMap<u64, Handle>; 3],
+    pub(crate) schedules: BTreeMap<ScheduleName, Schedule>,
+    pub(crate) snapshot: Option<Box<Pending>>,
+    seed: u64,
+}
+
+/// How many jobs a command lets time change on the way, each way. Bounds the longest stop when a million
+/// jobs fall due in one moment, while what one command adds the next ones can always clear away.
+const PORTION: usize = 100;
+/// The same for the command that is there for it.
+const PORTION_OF_TICK: usize = 2_000;
+
+impl Queue {
+    /// An empty queue. The seed scatters the hash tables, so that strangers cannot aim at them; it has no
+    /// influence on any answer, and every process may have its own.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            now: 0,
+            sequence: 0,
+            claims: 0,
+            finishes: 0,
+            revision: 0,
+            settings: Settings::default(),
+            jobs: Slab::new(),
+            ids: Table::new(),
+            types: Names::new(),
+            queues: Names::new(),
+            shelves: Shelves::default(),
+            scheduled: BTreeMap::new(),
+            unique: Table::new(),
+            groups: Groups::new(seed),
+            finished: [const { BTreeMap::new() }; 3],
+            schedules: BTreeMap::new(),
+            snapshot: None,
+            seed,
+        }
+    }
+
+    /// Carries a command out: always, and always in the same way. Cost: logarithmic per item, whatever
+    /// waits in the queue.
+    #[must_use = "events are the answer to the caller"]
+    pub fn apply(&mut self, command: Command) -> Vec<Event> {
+        self.now = self.now.max(command.at);
+        let portion = match &command.action {
+            Action::Tick => PORTION_OF_TICK,
+            Action::Complete(items) => PORTION + 2 * items.len(),
+            Action::Fail(items) => PORTION + 2 * items.len(),
+            Action::Expire(items) => PORTION + 2 * items.len(),
+            Action::Cancel(items) => PORTION + 2 * items.len(),
+            _ => PORTION,
+        };
+        let mut events = Vec::new();
+        self.promote(portion, &mut events);
+        self.act(command.action, &mut events);
+        self.forget_expired(portion);
+        events
+    }
+
+    fn act(&mut self, action: Action, events: &mut Vec<Event>) {
+        match action {
+            Action::Submit(jobs) => {
+                for job in jobs {
+                    self.submit(job, events);
+                }
+            }
+            Action::Claim(request) => self.claim(&request, events),
+            Action::Complete(claims) => {
+                for claim in claims {
+                    self.complete(claim, events);
+                }
+            }
+            Action::Fail(claims) => {
+                for claim in claims {
+                    self.fail(claim, events);
+                }
+            }
+            Action::Expire(claims) => {
+                for claim in claims {
+                    self.expire(claim, events);
+                }
+            }
+            Action::Cancel(ids) => {
+                for id in ids {
+                    self.cancel(id, events);
+                }
+            }
+            Action::Retry(ids) => {
+                for id in ids {
+                    self.retry(id, events);
+                }
+            }
+            Action::Forget(ids) => {
+                for id in ids {
+                    self.forget_by_hand(id, events);
+                }
+            }
+            Action::SetQueue(queue, options) => self.set_queue(queue, options, events),
+            Action::Pause(queue) => self.pause(queue, true, events),
+            Action::Resume(queue) => self.pause(queue, false, events),
+            Action::SetSchedule(name, spec, next) => self.set_schedule(name, *spec, next, events),
+            Action::DeleteSchedule(name) => self.delete_schedule(name, events),
+            Action::Fire(firings) => {
+                for firing in firings {
+                    self.fire(firing, events);
+                }
+            }
+            Action::Configure(settings) => {
+                self.settings = settings;
+                events.push(Event::Configured);
+            }
+            Action::Tick => {}
+        }
+    }
+
+    /// Scheduled jobs that are due become ready, the earliest first.
+    fn promote(&mut self, portion: usize, events: &mut Vec<Event>) {
+        for _ in 0..portion {
+            let Some((&(run_at, _), &handle)) = self.scheduled.first_key_value() else {
+                return;
+            };
+            if run_at > self.now {
+                return;
+            }
+            self.make_ready(handle, events);
+        }
+    }
+
+    pub(crate) fn submit(&mut self, submission: Submission, events: &mut Vec<Event>) {
+        let content = submission.content();
+        let sequence = self.sequence + 1;
+        let id = submission.id.clone().unwrap_or_else(|| {
+            JobId::new(format!("job:{sequence}")).expect("letters, a colon and digits")
+        });
+        if let Some(existing) = self.find(&id) {
+            events.push(if self.jobs[existing].content == content {
+                Event::Duplicate {
+                    existing: id.clone(),
+                    id,
+                }
+            } else {
+                Event::Refused {
+                    id,
+                    refusal: Refusal::Conflict,
+                }
+            });
+            return;
+        }
+        if let Some(existing) =
+            self.holder_of_key(&submission.queue, submission.unique_key.as_ref())
+        {
+            let existing = self.jobs[existing].id.clone();
+            events.push(Event::Duplicate { id, existing });
+            return;
+        }
+        if self.jobs.len() as u64 >= self.settings.jobs_max {
+            events.push(Event::Refused {
+                id,
+                refusal: Refusal::Full,
+            });
+            return;
+        }
+        let job = self.new_job(id.clone(), submission, content);
+        let queue = self.queues.name(job.queue).clone();
+        let state = job.class.state();
+        let handle = self.insert(job);
+        events.push(Event::Submitted {
+            id,
+            queue,
+            sequence,
+            state,
+        });
+        if let Some(group) = self.jobs[handle].group() {
+            self.settle(group, events);
+        }
+    }
+
+    fn new_job(&mut self, id: JobId, submission: Submission, content: u64) -> Job {
+        let now = self.now;
+        let delayed = submission.delay_ms.map(|delay| now.saturating_add(delay));
+        let run_at = submission.run_at.or(delayed).unwrap_or(now);
+        let class = match &submission.group {
+            _ if run_at > now => Class::Scheduled,
+            Some(_) => Class::Blocked,
+            None => Class::Ready,
+        };
+        let extra = Extra {
+            unique_key: submission.unique_key,
+            group_key: submission.group,
+            backoff: submission.backoff,
+            ..Extra::default()
+        };
+        self.sequence += 1;
+        Job {
+            id,
+            payload: submission.payload,
+            sequence: self.sequence,
+            content,
+            created_at: now,
+            run_at,
+            changed_at: now,
+            finish: 0,
+            queue: self.queues.take(&submission.queue),
+            job_type: self.types.take(&submission.job_type),
+            attempt: 0,
+            max_attempts: submission.max_attempts.unwrap_or(ATTEMPTS_DEFAULT).max(1),
+            running: None,
+            extra: extra.boxed(),
+            priority: submission.priority,
+            class,
+        }
+    }
+
+    /// Takes a job in, with every index that its class asks for.
+    pub(crate) fn insert(&mut self, job: Job) -> Handle {
+        let hash = self.hash_of_id(&job.id);
+        let finished = job.class.is_finished();
+        let handle = self.jobs.insert(job);
+        self.ids.insert(hash, handle);
+        if !finished {
+            self.hold_keys(handle);
+        }
+        self.place(handle);
+        handle
+    }
+
+    /// Drops a finished job, with its id.
+    pub(crate) fn forget(&mut self, handle: Handle) {
+        self.keep_image(handle);
+        self.displace(handle);
+        let job = self.jobs.remove(handle);
+        self.ids.remove(self.hash_of_id(&job.id), handle);
+        self.queues.release(job.queue);
+        self.types.release(job.job_type);
+    }
+
+    /// A job may run from now on, as far as time is concerned.
+    pub(crate) fn make_ready(&mut self, handle: Handle, events: &mut Vec<Event>) {
+        match self.jobs[handle].group() {
+            Some(group) => {
+                self.move_to(handle, Class::Blocked);
+                self.settle(group, events);
+            }
+            None => {
+                self.move_to(handle, Class::Ready);
+                events.push(self.ready_event(handle));
+            }
+        }
+    }
+
+    /// A job ends. Its keys are free, and its group moves on.
+    pub(crate) fn finish(&mut self, handle: Handle, class: Class, events: &mut Vec<Event>) {
+        self.finishes += 1;
+        let finish = self.finishes;
+        let job = self.edit(handle);
+        job.finish = finish;
+        job.running = None;
+        let sequence = job.sequence;
+        self.move_to(handle, class);
+        if self.jobs[handle].unique_key().is_some() {
+            let hash = self.hash_of_unique(handle);
+            self.unique.remove(hash, handle);
+        }
+        if let Some(group) = self.jobs[handle].group() {
+            self.jobs[handle].extra_mut().group = None;
+            if self.groups.leave(group, sequence) {
+                self.settle(group, events);
+            }
+        }
+    }
+
+    /// Takes the unique key, which must be free, and a place in the group.
+    pub(crate) fn hold_keys(&mut self, handle: Handle) {
+        if self.jobs[handle].unique_key().is_some() {
+            let hash = self.hash_of_unique(handle);
+            self.unique.insert(hash, handle);
+        }
+        let job = &self.jobs[handle];
+        if let Some(key) = job.group_key() {
+            let group = self.groups.join(job.queue, key, job.sequence, handle);
+            self.jobs[handle].extra_mut().group = Some(group);
+        }
+    }
+
+    /// Lets the first of a group be claimed, and no other.
+    pub(crate) fn settle(&mut self, group: Handle, events: &mut Vec<Event>) {
+        let next = match self.groups[group].running {
+            Some(_) => None,
+            None => self.groups.first(group),
+        };
+        let next = next.filter(|&job| self.jobs[job].class.state() == State::Ready);
+        let open = self.groups[group].open;
+        if open == next {
+            return;
+        }
+        if let Some(open) = open {
+            self.move_to(open, Class::Blocked);
+        }
+        if let Some(next) = next {
+            self.move_to(next, Class::Ready);
+            events.push(self.ready_event(next));
+        }
+    }
+
+    /// Changes a job's class, and with it every index.
+    pub(crate) fn move_to(&mut self, handle: Handle, class: Class) {
+        self.keep_image(handle);
+        self.displace(handle);
+        let now = self.now;
+        let job = &mut self.jobs[handle];
+        // Waiting for one's turn in a group and having it are one state.
+        if job.class.state() != class.state() {
+            job.changed_at = now;
+        }
+        job.class = class;
+        self.place(handle);
+    }
+
+    fn place(&mut self, handle: Handle) {
+        let job = &self.jobs[handle];
+        let change = self.shelves.put(job.shelf(), job.sequence, handle);
+        let queue = &mut self.queues[job.queue];
+        queue.counts[job.class as usize] += 1;
+        queue.follow(job.shelf(), change);
+        match job.class {
+            Class::Scheduled => {
+                self.scheduled.insert((job.run_at, job.sequence), handle);
+            }
+            Class::Ready => {
+                if let Some(group) = job.group() {
+                    self.groups[group].open = Some(handle);
+                }
+            }
+            Class::Running => {
+                if let Some(group) = job.group() {
+                    self.groups[group].running = Some(handle);
+                }
+            }
+            Class::Blocked => {}
+            Class::Completed | Class::Cancelled | Class::Dead => {
+                self.finished[finished_place(job.class)].insert(job.finish, handle);
+            }
+        }
+    }
+
+    fn displace(&mut self, handle: Handle) {
+        let job = &self.jobs[handle];
+        let change = self.shelves.take(job.shelf(), job.sequence);
+        let queue = &mut self.queues[job.queue];
+        queue.counts[job.class as usize] -= 1;
+        queue.follow(job.shelf(), change);
+        match job.class {
+            Class::Scheduled => {
+                self.scheduled.remove(&(job.run_at, job.sequence));
+            }
+            Class::Ready => {
+                if let Some(group) = job.group() {
+                    self.groups[group].open = None;
+                }
+            }
+            Class::Running => {
+                if let Some(group) = job.group() {
+                    self.groups[group].running = None;
+                }
+            }
+            Class::Blocked => {}
+            Class::Completed | Class::Cancelled | Class::Dead => {
+                self.finished[finished_place(job.class)].remove(&job.finish);
+            }
+        }
+    }
+
+    /// The only way to change a job in place, for fields that no index depends on.
+    pub(crate) fn edit(&mut self, handle: Handle) -> &mut Job {
+        self.keep_image(handle);
+        &mut self.jobs[handle]
+    }
+
+    pub(crate) fn find(&self, id: &JobId) -> Option<Handle> {
+        self.ids
+            .find(self.hash_of_id(id), |handle| self.jobs[handle].id == *id)
+    }
+
+    /// The unfinished job of a queue with this unique key.
+    pub(crate) fn holder_of_key(&self, queue: &QueueName, key: Option<&Key>) -> Option<Handle> {
+        let key = key?;
+        let queue = self.queues.find(queue)?;
+        self.unique.find(self.hash_of_key(key), |handle| {
+            let job = &self.jobs[handle];
+            job.queue == queue && job.unique_key() == Some(key)
+        })
+    }
+
+    fn hash_of_id(&self, id: &JobId) -> u64 {
+        let mut hash = Hash::new(self.seed);
+        hash.text(id.as_str());
+        hash.finish()
+    }
+
+    fn hash_of_key(&self, key: &Key) -> u64 {
+        let mut hash = Hash::new(self.seed);
+        hash.text(key.as_str());
+        hash.finish()
+    }
+
+    fn hash_of_unique(&self, handle: Handle) -> u64 {
+        let key = self.jobs[handle].unique_key();
+        self.hash_of_key(key.expect("asked only of jobs that have one"))
+    }
+
+    fn ready_event(&self, handle: Handle) -> Event {
+        let job = &self.jobs[handle];
+        Event::Ready {
+            id: job.id.clone(),
+            queue: self.queues.name(job.queue).clone(),
+            job_type: self.types.name(job.job_type).clone(),
+        }
+    }
+}
+
+/// Where in `finished`.
+pub(crate) const fn finished_place(class: Class) -> usize {
+    match class {
+        Class::Completed => 0,
+        Class::Cancelled => 1,
+        _ => 2,
+    }
+}

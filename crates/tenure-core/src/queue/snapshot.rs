@@ -1,0 +1,465 @@
+//! Snapshots: the whole state as lines of JSON, taken while commands go on.
+//!
+//! [`Queue::begin_snapshot`] fixes a moment; [`Queue::snapshot_chunk`] then gives the state of that moment
+//! in pieces of about the size asked for, a millisecond of work or so each, between which commands may be
+//! applied. A job that changes before its line was written leaves its old line behind (copy on write), so
+//! a snapshot costs no second copy of the state, only of what changes while it is taken. Jobs stand in
+//! the order of the log: two snapshots can be compared line by line.
+//!
+//! ```text
+//! {"header":{"format":1,"now":…,"sequence":…,"claims":…,"finishes":…,"revision":…,"jobs":2}}
+//! {"settings":{…}}
+//! {"queue":{"name":"default","paused":true,"options":{…},"bucket":0}}      queues with anything set
+//! {"schedule":{"name":…,"spec":{…},"revision":…,"next":…,"last":…}}
+//! {"job":[{"sequence":1,"id":…,…},{"content":…}]}                 as shown, and what is not shown
+//! {"job":[{"sequence":4,"id":…,…},{"content":…,"token":…}]}
+//! {"end":{"jobs":2}}                                               without it the snapshot is not whole
+//! ```
+//!
+//! [`Restore`] takes the same bytes, however they were cut, and rebuilds every index. It refuses what
+//! does not fit together, naming the line; whether bytes were damaged is for the log's checksums to say.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use serde::{Deserialize, Serialize};
+
+use super::job::{State, Token};
+use super::limits::{Bucket, QueueOptions, Settings};
+use super::machine::Queue;
+use super::record::{Extra, Job, Running};
+use super::schedule::Schedule;
+use super::shelves::Class;
+use super::slab::Handle;
+use super::view::JobView;
+use crate::QueueName;
+
+const FORMAT: u32 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Header(Header),
+    Settings(Settings),
+    Queue(QueueLine),
+    Schedule(Box<Schedule>),
+    Job(Box<JobView>, Hidden),
+    End(End),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    format: u32,
+    now: u64,
+    sequence: u64,
+    claims: u64,
+    finishes: u64,
+    revision: u64,
+    jobs: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QueueLine {
+    name: QueueName,
+    paused: bool,
+    options: QueueOptions,
+    bucket: Bucket,
+}
+
+/// What is kept of a job but not shown.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Hidden {
+    content: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    finish: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<Token>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct End {
+    jobs: u64,
+}
+
+/// A snapshot that is being taken.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// What stands before the jobs, until it was given out.
+    head: Vec<u8>,
+    /// The last job whose line was given out.
+    place: u64,
+    /// The last job that is part of the snapshot.
+    last: u64,
+    /// The old lines of jobs that changed before theirs was given out.
+    images: BTreeMap<u64, Vec<u8>>,
+    /// How many lines are still to come.
+    left: u64,
+    jobs: u64,
+}
+
+impl Queue {
+    /// Starts a snapshot of the state as it is now. One that was under way is dropped.
+    pub fn begin_snapshot(&mut self) {
+        let mut head = Vec::new();
+        self.write_head(&mut head);
+        let jobs = self.jobs.len() as u64;
+        self.snapshot = Some(Box::new(Pending {
+            head,
+            place: 0,
+            last: self.sequence,
+            images: BTreeMap::new(),
+            left: jobs,
+            jobs,
+        }));
+    }
+
+    /// The next piece: whole lines, and no more than one line above `bytes_max`. None once the snapshot is
+    /// complete, and if none was begun.
+    #[must_use]
+    pub fn snapshot_chunk(&mut self, bytes_max: usize) -> Option<Vec<u8>> {
+        let mut pending = self.snapshot.take()?;
+        let mut out = std::mem::take(&mut pending.head);
+        let mut live = self.shelves.after(pending.place, |_| true).peekable();
+        while out.len() < bytes_max && pending.left > 0 {
+            let image = pending
+                .images
+                .first_key_value()
+                .map(|(&sequence, _)| sequence);
+            let current = live.peek().map(|&(sequence, _)| sequence);
+            let sequence = image
+                .into_iter()
+                .chain(current)
+                .min()
+                .expect("lines are left");
+            if current == Some(sequence) {
+                let (_, handle) = live.next().expect("it was peeked at");
+                if image != Some(sequence) {
+                    self.write_job(handle, &mut out);
+                }
+            }
+            if image == Some(sequence) {
+                let (_, line) = pending.images.pop_first().expect("it was looked at");
+                out.extend_from_slice(&line);
+            }
+            pending.place = sequence;
+            pending.left -= 1;
+        }
+        drop(live);
+        if pending.left > 0 {
+            self.snapshot = Some(pending);
+        } else {
+            write_line(&Line::End(End { jobs: pending.jobs }), &mut out);
+        }
+        Some(out)
+    }
+
+    /// Drops the snapshot that is under way, if any.
+    pub fn abandon_snapshot(&mut self) {
+        self.snapshot = None;
+    }
+
+    /// The whole state at once.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.write_head(&mut out);
+        for (_, handle) in self.shelves.after(0, |_| true) {
+            self.write_job(handle, &mut out);
+        }
+        write_line(
+            &Line::End(End {
+                jobs: self.jobs.len() as u64,
+            }),
+            &mut out,
+        );
+        out
+    }
+
+    /// Before a job changes: if it is part of a snapshot and its line is still to come, its line as it is.
+    #[inline]
+    pub(crate) fn keep_image(&mut self, handle: Handle) {
+        if self.snapshot.is_some() {
+            self.keep_image_of(handle);
+        }
+    }
+
+    #[cold]
+    fn keep_image_of(&mut self, handle: Handle) {
+        let Some(mut pending) = self.snapshot.take() else {
+            return;
+        };
+        let sequence = self.jobs[handle].sequence;
+        let to_come = (
+            Bound::Excluded(pending.place),
+            Bound::Included(pending.last),
+        );
+        if std::ops::RangeBounds::contains(&to_come, &sequence) {
+            pending.images.entry(sequence).or_insert_with(|| {
+                let mut line = Vec::new();
+                self.write_job(handle, &mut line);
+                line
+            });
+        }
+        self.snapshot = Some(pending);
+    }
+
+    fn write_head(&self, out: &mut Vec<u8>) {
+        let header = Header {
+            format: FORMAT,
+            now: self.now,
+            sequence: self.sequence,
+            claims: self.claims,
+            finishes: self.finishes,
+            revision: self.revision,
+            jobs: self.jobs.len() as u64,
+        };
+        write_line(&Line::Header(header), out);
+        write_line(&Line::Settings(self.settings), out);
+        for (name, _, queue) in self.queues.iter() {
+            if queue.paused || queue.options != QueueOptions::default() {
+                let line = QueueLine {
+                    name: name.clone(),
+                    paused: queue.paused,
+                    options: queue.options,
+                    bucket: queue.bucket,
+                };
+                write_line(&Line::Queue(line), out);
+            }
+        }
+        for schedule in self.schedules.values() {
+            write_line(&Line::Schedule(Box::new(schedule.clone())), out);
+        }
+    }
+
+    fn write_job(&self, handle: Handle, out: &mut Vec<u8>) {
+        let job = &self.jobs[handle];
+        let hidden = Hidden {
+            content: job.content,
+            finish: (job.finish > 0).then_some(job.finish),
+            token: job.running.as_ref().map(|running| running.token),
+        };
+        write_line(&Line::Job(Box::new(self.view(handle)), hidden), out);
+    }
+}
+
+fn write_line(line: &Line, out: &mut Vec<u8>) {
+    serde_json::to_writer(&mut *out, line).expect("plain data, written to memory");
+    out.push(b'\n');
+}
+
+/// A snapshot that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} of the snapshot {problem}")]
+pub struct SnapshotError {
+    /// Counted from 1.
+    pub line: u64,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+/// Rebuilds a queue from its snapshot, piece by piece.
+#[derive(Debug)]
+pub struct Restore {
+    queue: Queue,
+    /// The start of a line whose end is still to come.
+    rest: Vec<u8>,
+    lines: u64,
+    header: Option<Header>,
+    jobs: u64,
+    ended: bool,
+}
+
+impl Restore {
+    /// Starts. The seed is that of [`Queue::new`].
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            queue: Queue::new(seed),
+            rest: Vec::new(),
+            lines: 0,
+            header: None,
+            jobs: 0,
+            ended: false,
+        }
+    }
+
+    /// Takes the next bytes.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), SnapshotError> {
+        let mut bytes = bytes;
+        while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
+            let (line, following) = (&bytes[..end], &bytes[end + 1..]);
+            bytes = following;
+            self.lines += 1;
+            let outcome = if self.rest.is_empty() {
+                self.line(line)
+            } else {
+                let mut whole = std::mem::take(&mut self.rest);
+                whole.extend_from_slice(line);
+                self.line(&whole)
+            };
+            outcome.map_err(|problem| SnapshotError {
+                line: self.lines,
+                problem,
+            })?;
+        }
+        self.rest.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Jobs read so far, and jobs in all once the first line was read.
+    #[must_use]
+    pub fn progress(&self) -> (u64, Option<u64>) {
+        (self.jobs, self.header.as_ref().map(|header| header.jobs))
+    }
+
+    /// The queue, if the snapshot was whole.
+    pub fn finish(self) -> Result<Queue, SnapshotError> {
+        if self.ended && self.rest.is_empty() {
+            return Ok(self.queue);
+        }
+        let line = self.lines + 1;
+        Err(SnapshotError {
+            line,
+            problem: "is missing: it ends too early".to_owned(),
+        })
+    }
+
+    fn line(&mut self, line: &[u8]) -> Result<(), String> {
+        let line: Line =
+            serde_json::from_slice(line).map_err(|error| format!("cannot be read: {error}"))?;
+        if self.ended {
+            return Err("comes after the end".to_owned());
+        }
+        if self.header.is_none() != matches!(line, Line::Header(_)) {
+            return Err("is not where the header belongs".to_owned());
+        }
+        match line {
+            Line::Header(header) => return self.header(header),
+            Line::Settings(settings) => self.queue.settings = settings,
+            Line::Queue(line) => self.queue.change_queue(&line.name, |queue| {
+                queue.paused = line.paused;
+                queue.options = line.options;
+                queue.bucket = line.bucket;
+            }),
+            Line::Schedule(schedule) => {
+                self.queue
+                    .schedules
+                    .insert(schedule.name.clone(), *schedule);
+            }
+            Line::Job(view, hidden) => return self.job(*view, &hidden),
+            Line::End(End { jobs }) => {
+                if jobs != self.jobs
+                    || self
+                        .header
+                        .as_ref()
+                        .is_some_and(|header| header.jobs != jobs)
+                {
+                    return Err(format!("ends {jobs} jobs after {} were read", self.jobs));
+                }
+                self.ended = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn header(&mut self, header: Header) -> Result<(), String> {
+        if header.format != FORMAT {
+            return Err(format!(
+                "is of format {}; this program reads {FORMAT}",
+                header.format
+            ));
+        }
+        self.queue.now = header.now;
+        self.queue.sequence = header.sequence;
+        self.queue.claims = header.claims;
+        self.queue.finishes = header.finishes;
+        self.queue.revision = header.revision;
+        self.header = Some(header);
+        Ok(())
+    }
+
+    fn job(&mut self, view: JobView, hidden: &Hidden) -> Result<(), String> {
+        let queue = &mut self.queue;
+        if queue.find(&view.id).is_some() {
+            return Err(format!("has the job {} again", view.id));
+        }
+        if view.sequence == 0 || view.sequence > queue.sequence {
+            return Err(format!(
+                "has the impossible sequence number {}",
+                view.sequence
+            ));
+        }
+        if view.state.is_finished() != hidden.finish.is_some() {
+            return Err(format!(
+                "is {} and in finishing order {:?}",
+                view.state, hidden.finish
+            ));
+        }
+        if !view.state.is_finished()
+            && queue
+                .holder_of_key(&view.queue, view.unique_key.as_ref())
+                .is_some()
+        {
+            return Err("has a unique key that another job holds".to_owned());
+        }
+        let job = rebuilt(view, hidden, queue)?;
+        queue.insert(job);
+        self.jobs += 1;
+        Ok(())
+    }
+}
+
+fn rebuilt(view: JobView, hidden: &Hidden, queue: &mut Queue) -> Result<Job, String> {
+    let running = match (view.state, hidden.token, view.worker, view.lease_ms) {
+        (State::Running, Some(token), Some(worker), Some(lease_ms)) => {
+            let cancel_requested = view.cancel_requested;
+            Some(Box::new(Running {
+                token,
+                worker,
+                lease_ms,
+                cancel_requested,
+            }))
+        }
+        (State::Running, ..) => return Err("runs without a claim".to_owned()),
+        (_, None, ..) => None,
+        (state, ..) => return Err(format!("is {state} with a claim")),
+    };
+    let extra = Extra {
+        unique_key: view.unique_key,
+        group_key: view.group,
+        group: None,
+        backoff: view.backoff,
+        error: view.error,
+        result: view.result,
+    };
+    Ok(Job {
+        id: view.id,
+        payload: view.payload,
+        sequence: view.sequence,
+        content: hidden.content,
+        created_at: view.created_at,
+        run_at: view.run_at,
+        changed_at: view.changed_at,
+        finish: hidden.finish.unwrap_or(0),
+        queue: queue.queues.take(&view.queue),
+        job_type: queue.types.take(&view.job_type),
+        attempt: view.attempt,
+        max_attempts: view.max_attempts,
+        running,
+        extra: extra.boxed(),
+        priority: view.priority,
+        class: match view.state {
+            State::Scheduled => Class::Scheduled,
+            State::Ready if view.blocked => Class::Blocked,
+            State::Ready => Class::Ready,
+            State::Running => Class::Running,
+            State::Completed => Class::Completed,
+            State::Cancelled => Class::Cancelled,
+            State::Dead => Class::Dead,
+        },
+    })
+}

@@ -1,0 +1,209 @@
+//! Queues, schedules, retention: what is set by hand and what time does by itself.
+
+use super::event::Event;
+use super::limits::{Bucket, Keep, QueueOptions};
+use super::machine::{Queue, finished_place};
+use super::named_queue::NamedQueue;
+use super::schedule::{Firing, Schedule, ScheduleSpec};
+use super::shelves::Class;
+use crate::{QueueName, ScheduleName};
+
+impl Queue {
+    /// When [`Action::Tick`](super::Action::Tick) next has something to do: a scheduled job is due. At or
+    /// before the present if it has now.
+    #[must_use]
+    pub fn due_at(&self) -> Option<u64> {
+        self.scheduled
+            .first_key_value()
+            .map(|(&(run_at, _), _)| run_at)
+    }
+
+    /// When retention next has something to forget. Nothing waits for it, so it may be late.
+    #[must_use]
+    pub fn retention_due_at(&self) -> Option<u64> {
+        self.retention()
+            .into_iter()
+            .filter_map(|(place, keep)| {
+                let (_, &oldest) = self.finished[place].first_key_value()?;
+                if keep
+                    .count
+                    .is_some_and(|count| self.finished[place].len() as u64 > count)
+                {
+                    return Some(self.now);
+                }
+                Some(self.jobs[oldest].changed_at.saturating_add(keep.age_ms?))
+            })
+            .min()
+    }
+
+    /// When a schedule is next due.
+    #[must_use]
+    pub fn firing_due_at(&self) -> Option<u64> {
+        self.schedules
+            .values()
+            .filter_map(|schedule| schedule.next)
+            .min()
+    }
+
+    /// The plans for every schedule that is due, to be sent through the log as one
+    /// [`Action::Fire`](super::Action::Fire).
+    #[must_use]
+    pub fn due_firings(&self, now: u64) -> Vec<Firing> {
+        self.schedules
+            .values()
+            .filter_map(|schedule| schedule.plan(now))
+            .collect()
+    }
+
+    pub(crate) fn set_queue(
+        &mut self,
+        name: QueueName,
+        options: QueueOptions,
+        events: &mut Vec<Event>,
+    ) {
+        self.change_queue(&name, |queue| {
+            // The same rate set again must not let another burst through.
+            if queue.options.rate != options.rate {
+                queue.bucket = Bucket::default();
+            }
+            queue.options = options;
+        });
+        events.push(Event::QueueSet { queue: name });
+    }
+
+    pub(crate) fn pause(&mut self, name: QueueName, paused: bool, events: &mut Vec<Event>) {
+        self.change_queue(&name, |queue| queue.paused = paused);
+        events.push(if paused {
+            Event::Paused { queue: name }
+        } else {
+            Event::Resumed { queue: name }
+        });
+    }
+
+    /// A queue that has anything set holds its own name.
+    pub(crate) fn change_queue(&mut self, name: &QueueName, change: impl FnOnce(&mut NamedQueue)) {
+        let handle = self.queues.take(name);
+        let queue = &mut self.queues[handle];
+        change(queue);
+        let keep = queue.paused || queue.options != QueueOptions::default();
+        let kept = queue.keep(keep);
+        match (kept, keep) {
+            (false, true) => {}
+            (true, false) => {
+                self.queues.release(handle);
+                self.queues.release(handle);
+            }
+            _ => self.queues.release(handle),
+        }
+    }
+
+    pub(crate) fn set_schedule(
+        &mut self,
+        name: ScheduleName,
+        spec: ScheduleSpec,
+        next: Option<u64>,
+        events: &mut Vec<Event>,
+    ) {
+        let unchanged = self
+            .schedules
+            .get(&name)
+            .filter(|schedule| schedule.spec == spec);
+        // Set again word for word, as every deployment does, it keeps a slot that is due.
+        let next = unchanged.map_or(next, |schedule| schedule.next);
+        if unchanged.is_none() {
+            self.revision += 1;
+            let last = self.schedules.get(&name).and_then(|schedule| schedule.last);
+            let schedule = Schedule {
+                name: name.clone(),
+                spec,
+                revision: self.revision,
+                next,
+                last,
+            };
+            self.schedules.insert(name.clone(), schedule);
+        }
+        events.push(Event::ScheduleSet {
+            schedule: name,
+            next,
+        });
+    }
+
+    pub(crate) fn delete_schedule(&mut self, name: ScheduleName, events: &mut Vec<Event>) {
+        let existed = self.schedules.remove(&name).is_some();
+        events.push(Event::ScheduleDeleted {
+            schedule: name,
+            existed,
+        });
+    }
+
+    /// Fires the slots of a plan, if it was made for the schedule as it is.
+    pub(crate) fn fire(&mut self, firing: Firing, events: &mut Vec<Event>) {
+        let Firing {
+            schedule: name,
+            revision,
+            due,
+            slots,
+            next,
+        } = firing;
+        let Some(schedule) = self
+            .schedules
+            .get_mut(&name)
+            .filter(|schedule| schedule.revision == revision && schedule.next == Some(due))
+        else {
+            return events.push(Event::FiringStale { schedule: name });
+        };
+        schedule.next = next;
+        schedule.last = slots.last().copied().or(schedule.last);
+        let jobs: Vec<_> = slots.iter().map(|&slot| schedule.slot(slot)).collect();
+        events.push(Event::Fired {
+            schedule: name.clone(),
+            slots: slots.len() as u64,
+            next,
+        });
+        for job in jobs {
+            let mut outcome = Vec::new();
+            self.submit(job, &mut outcome);
+            events.extend(outcome.into_iter().map(|event| match event {
+                Event::Submitted { id, .. } => Event::SlotFired {
+                    schedule: name.clone(),
+                    id,
+                    created: true,
+                },
+                Event::Duplicate { id, .. } | Event::Refused { id, .. } => Event::SlotFired {
+                    schedule: name.clone(),
+                    id,
+                    created: false,
+                },
+                consequence => consequence,
+            }));
+        }
+    }
+
+    /// Forgets what the settings no longer keep, the longest finished first.
+    pub(crate) fn forget_expired(&mut self, portion: usize) {
+        for (place, keep) in self.retention() {
+            for _ in 0..portion {
+                let Some((_, &oldest)) = self.finished[place].first_key_value() else {
+                    break;
+                };
+                let age = self.now.saturating_sub(self.jobs[oldest].changed_at);
+                let many = self.finished[place].len() as u64;
+                let too_old = keep.age_ms.is_some_and(|most| age >= most);
+                let too_many = keep.count.is_some_and(|most| many > most);
+                if !too_old && !too_many {
+                    break;
+                }
+                self.forget(oldest);
+            }
+        }
+    }
+
+    /// What is kept of each class, with its place in `finished`.
+    fn retention(&self) -> [(usize, Keep); 3] {
+        [
+            (finished_place(Class::Completed), self.settings.completed),
+            (finished_place(Class::Cancelled), self.settings.cancelled),
+            (finished_place(Class::Dead), self.settings.dead),
+        ]
+    }
+}

@@ -1,0 +1,413 @@
+//! What a request may ask for, checked before it becomes a command.
+//!
+//! Names and keys check themselves when they are read. The rest depends on limits that belong to the
+//! serving process, not to the state: applying a command never fails, so that a log written under other
+//! limits still replays.
+
+use std::borrow::Cow;
+
+use super::command::{ClaimRequest, Completion, Failure};
+use super::job::{Payload, Submission};
+use super::limits::{QueueOptions, Settings};
+use super::retry::Backoff;
+use super::schedule::{CATCH_UP_MAX, Missed, Schedule, ScheduleSpec};
+use crate::ScheduleName;
+
+/// A request that cannot be carried out, named by the field that is wrong. Displayed: `field problem`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} {problem}")]
+pub struct Invalid {
+    /// Where in the request, like `jobs[3].run_at`.
+    pub field: Cow<'static, str>,
+    /// What is wrong with it.
+    pub problem: Cow<'static, str>,
+}
+
+impl Invalid {
+    pub(crate) fn new(field: &'static str, problem: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            field: field.into(),
+            problem: problem.into(),
+        }
+    }
+
+    /// The same, one level further in.
+    fn within(self, outer: &str) -> Self {
+        Self {
+            field: format!("{outer}.{}", self.field).into(),
+            problem: self.problem,
+        }
+    }
+}
+
+/// The limits of one serving process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest payload. It is kept in memory until the job is forgotten. Default 256 KiB.
+    pub payload_bytes_max: usize,
+    /// The largest result. Default 16 KiB.
+    pub result_bytes_max: usize,
+    /// Errors are cut to this. Default 2 KiB.
+    pub error_bytes_max: usize,
+    /// The most items of one batch, and the most jobs of one claim. Default 1,000.
+    pub batch_max: usize,
+    /// How far ahead a job may be scheduled. Default ten years: further is a mistake in units.
+    pub delay_ms_max: u64,
+    /// The longest lease. Default a day.
+    pub lease_ms_max: u32,
+    /// The most attempts. Default 10,000.
+    pub attempts_max: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            payload_bytes_max: 256 * 1024,
+            result_bytes_max: 16 * 1024,
+            error_bytes_max: 2 * 1024,
+            batch_max: 1_000,
+            delay_ms_max: 10 * 365 * 24 * 3_600_000,
+            lease_ms_max: 24 * 3_600_000,
+            attempts_max: 10_000,
+        }
+    }
+}
+
+/// Ids that are made here: clients must not take them first.
+const RESERVED_IDS: [&str; 2] = ["job:", "schedule:"];
+
+/// The shortest lease: below this a heartbeat cannot reliably arrive in time.
+const LEASE_MS_MIN: u32 = 100;
+
+impl Limits {
+    /// Checks a batch of submissions.
+    pub fn submissions(&self, jobs: &[Submission], now: u64) -> Result<(), Invalid> {
+        self.batch("jobs", jobs.len())?;
+        for (place, job) in jobs.iter().enumerate() {
+            self.submission(job, now)
+                .map_err(|invalid| invalid.within(&format!("jobs[{place}]")))?;
+        }
+        Ok(())
+    }
+
+    /// Checks one submission.
+    pub fn submission(&self, job: &Submission, now: u64) -> Result<(), Invalid> {
+        if let Some(id) = &job.id
+            && let Some(prefix) = RESERVED_IDS
+                .iter()
+                .find(|prefix| id.as_str().starts_with(*prefix))
+        {
+            return Err(Invalid::new(
+                "id",
+                format!("starts with {prefix}, which is kept for ids made here"),
+            ));
+        }
+        bytes("payload", &job.payload, self.payload_bytes_max)?;
+        if job.run_at.is_some() && job.delay_ms.is_some() {
+            return Err(Invalid::new("delay_ms", "and run_at exclude each other"));
+        }
+        let ahead = job.run_at.map(|run_at| run_at.saturating_sub(now));
+        for (field, ahead) in [("run_at", ahead), ("delay_ms", job.delay_ms)] {
+            if ahead.is_some_and(|ahead| ahead > self.delay_ms_max) {
+                let days = self.delay_ms_max / 86_400_000;
+                return Err(Invalid::new(
+                    field,
+                    format!("is more than {days} days ahead; times are in milliseconds"),
+                ));
+            }
+        }
+        if let Some(attempts) = job.max_attempts {
+            between("max_attempts", attempts, 1, self.attempts_max)?;
+        }
+        job.backoff.as_ref().map_or(Ok(()), check_backoff)
+    }
+
+    /// Checks a claim.
+    pub fn claim(&self, request: &ClaimRequest) -> Result<(), Invalid> {
+        let most = u32::try_from(self.batch_max).unwrap_or(u32::MAX);
+        between("max", request.max, 1, most)?;
+        between(
+            "lease_ms",
+            request.lease_ms,
+            LEASE_MS_MIN,
+            self.lease_ms_max,
+        )?;
+        for (field, count) in [
+            ("queues", request.queues.len()),
+            ("types", request.types.len()),
+        ] {
+            if count > self.batch_max {
+                return Err(Invalid::new(
+                    field,
+                    format!("has {count} entries; at most {most}"),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks a batch of completions.
+    pub fn completions(&self, claims: &[Completion]) -> Result<(), Invalid> {
+        self.batch("claims", claims.len())?;
+        for (place, result) in claims.iter().map(|claim| claim.result.as_ref()).enumerate() {
+            result
+                .map_or(Ok(()), |result| {
+                    bytes("result", result, self.result_bytes_max)
+                })
+                .map_err(|invalid| invalid.within(&format!("claims[{place}]")))?;
+        }
+        Ok(())
+    }
+
+    /// Checks a batch of failures, and cuts their errors: a worker that fails must be able to say so,
+    /// however long its stack trace.
+    pub fn failures(&self, claims: &mut [Failure]) -> Result<(), Invalid> {
+        self.batch("claims", claims.len())?;
+        for (place, claim) in claims.iter_mut().enumerate() {
+            if claim
+                .retry_in_ms
+                .is_some_and(|wait| wait > self.delay_ms_max)
+            {
+                return Err(
+                    Invalid::new("retry_in_ms", "is too long; times are in milliseconds")
+                        .within(&format!("claims[{place}]")),
+                );
+            }
+            if let Some(error) = &mut claim.error
+                && error.len() > self.error_bytes_max
+            {
+                *error = error[..error.floor_char_boundary(self.error_bytes_max)].into();
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the length of any other batch.
+    pub fn batch(&self, field: &'static str, items: usize) -> Result<(), Invalid> {
+        if (1..=self.batch_max).contains(&items) {
+            return Ok(());
+        }
+        Err(Invalid::new(
+            field,
+            format!("has {items} items; 1 to {} are allowed", self.batch_max),
+        ))
+    }
+
+    /// Checks a queue's limits.
+    pub fn queue_options(&self, options: &QueueOptions) -> Result<(), Invalid> {
+        if options.concurrency == Some(0) {
+            return Err(Invalid::new(
+                "concurrency",
+                "is 0; to stop a queue, pause it",
+            ));
+        }
+        if let Some(rate) = &options.rate {
+            between("rate.jobs", rate.jobs, 1, 1_000_000)?;
+            between("rate.period_ms", rate.period_ms, 1, 86_400_000)?;
+            between("rate.burst", rate.burst.unwrap_or(1), 1, 1_000_000)?;
+        }
+        Ok(())
+    }
+
+    /// Checks a schedule. [`Schedule::command`] checks cron and zone again, and makes the action.
+    pub fn schedule(
+        &self,
+        name: &ScheduleName,
+        spec: &ScheduleSpec,
+        now: u64,
+    ) -> Result<(), Invalid> {
+        // The id of its jobs holds the name and a time, and is a name itself.
+        if name.as_str().len() > 150 {
+            return Err(Invalid::new("name", "has more than 150 bytes"));
+        }
+        let job = &spec.job;
+        for (field, given) in [
+            ("job.id", job.id.is_some()),
+            ("job.run_at", job.run_at.is_some()),
+            ("job.delay_ms", job.delay_ms.is_some()),
+        ] {
+            if given {
+                return Err(Invalid::new(
+                    field,
+                    "cannot be given: the schedule makes it",
+                ));
+            }
+        }
+        self.submission(job, now)
+            .map_err(|invalid| invalid.within("job"))?;
+        if let Missed::All(count) = spec.missed {
+            between("missed.all", count, 1, CATCH_UP_MAX)?;
+        }
+        Schedule::command(name.clone(), spec.clone(), now).map(drop)
+    }
+
+    /// Checks the settings.
+    pub fn settings(&self, settings: &Settings) -> Result<(), Invalid> {
+        if settings.jobs_max == 0 {
+            return Err(Invalid::new("jobs_max", "is 0"));
+        }
+        Ok(())
+    }
+}
+
+fn bytes(field: &'static str, value: &Payload, max: usize) -> Result<(), Invalid> {
+    if value.bytes() <= max {
+        return Ok(());
+    }
+    Err(Invalid::new(
+        field,
+        format!("has {} bytes; at most {max} are allowed", value.bytes()),
+    ))
+}
+
+fn between(field: &'static str, value: u32, min: u32, max: u32) -> Result<(), Invalid> {
+    if (min..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(Invalid::new(
+        field,
+        format!("is {value}, not between {min} and {max}"),
+    ))
+}
+
+fn check_backoff(backoff: &Backoff) -> Result<(), Invalid> {
+    between("backoff.factor", backoff.factor.into(), 1, 100)?;
+    between(
+        "backoff.jitter_percent",
+        backoff.jitter_percent.into(),
+        0,
+        100,
+    )?;
+    if backoff.max_ms < backoff.first_ms {
+        return Err(Invalid::new("backoff.max_ms", "is less than first_ms"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::limits::Rate;
+
+    const NOW: u64 = 1_767_225_600_000;
+
+    #[track_caller]
+    fn refused(job: &str, problem: &str) {
+        let job: Submission = serde_json::from_str(job).unwrap();
+        let error = Limits::default().submissions(&[job], NOW).unwrap_err();
+        assert!(error.to_string().contains(problem), "{error}");
+    }
+
+    #[test]
+    fn bad_submissions_are_named_by_field() {
+        refused(
+            r#"{"type":"a","max_attempts":0}"#,
+            "jobs[0].max_attempts is 0, not between 1",
+        );
+        refused(
+            r#"{"type":"a","run_at":"9999-06-01T00:00:00Z"}"#,
+            "jobs[0].run_at is more than 3650 days",
+        );
+        refused(
+            r#"{"type":"a","delay_ms":315360000001}"#,
+            "jobs[0].delay_ms is more than",
+        );
+        refused(
+            r#"{"type":"a","delay_ms":1,"run_at":1}"#,
+            "exclude each other",
+        );
+        refused(
+            r#"{"type":"a","id":"job:1"}"#,
+            "jobs[0].id starts with job:",
+        );
+        refused(
+            r#"{"type":"a","backoff":{"factor":0}}"#,
+            "jobs[0].backoff.factor is 0",
+        );
+        refused(
+            r#"{"type":"a","backoff":{"max_ms":1}}"#,
+            "jobs[0].backoff.max_ms is less",
+        );
+        let large = format!(r#"{{"type":"a","payload":"{}"}}"#, "x".repeat(256 * 1024));
+        refused(&large, "jobs[0].payload has 262146 bytes; at most 262144");
+        let error = Limits::default().submissions(&[], NOW).unwrap_err();
+        assert_eq!(error.to_string(), "jobs has 0 items; 1 to 1000 are allowed");
+    }
+
+    #[test]
+    fn a_time_in_the_past_is_no_mistake() {
+        let job: Submission = serde_json::from_str(r#"{"type":"a","run_at":1}"#).unwrap();
+        Limits::default().submission(&job, NOW).unwrap();
+    }
+
+    #[test]
+    fn long_errors_are_cut_at_a_character() {
+        let limits = Limits {
+            error_bytes_max: 4,
+            ..Limits::default()
+        };
+        let line = r#"{"id":"a","token":"1-00000001","error":"aéüöä"}"#;
+        let mut failure: Failure = serde_json::from_str(line).unwrap();
+        limits.failures(std::slice::from_mut(&mut failure)).unwrap();
+        assert_eq!(failure.error.as_deref(), Some("aé"));
+    }
+
+    #[test]
+    fn limits_of_queues_are_checked() {
+        let limits = Limits::default();
+        let rate = Rate {
+            jobs: 0,
+            period_ms: 1,
+            burst: None,
+        };
+        let check = |concurrency, rate| {
+            limits
+                .queue_options(&QueueOptions { concurrency, rate })
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(
+            check(Some(0), None).unwrap_err(),
+            "concurrency is 0; to stop a queue, pause it"
+        );
+        assert!(
+            check(None, Some(rate))
+                .unwrap_err()
+                .starts_with("rate.jobs is 0")
+        );
+        assert!(
+            check(
+                None,
+                Some(Rate {
+                    jobs: 1,
+                    burst: Some(0),
+                    ..rate
+                })
+            )
+            .is_err()
+        );
+        assert_eq!(check(Some(1), Some(Rate { jobs: 1, ..rate })), Ok(()));
+    }
+
+    #[test]
+    fn schedules_are_checked_with_their_job() {
+        let check = |job: &str| {
+            let spec = format!(r#"{{"cron":"@daily","job":{job},"missed":{{"all":5}}}}"#);
+            let spec: ScheduleSpec = serde_json::from_str(&spec).unwrap();
+            let name = ScheduleName::new("s").unwrap();
+            Limits::default()
+                .schedule(&name, &spec, NOW)
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(check(r#"{"type":"a"}"#), Ok(()));
+        assert!(
+            check(r#"{"type":"a","id":"x"}"#)
+                .unwrap_err()
+                .starts_with("job.id cannot")
+        );
+        assert!(
+            check(r#"{"type":"a","max_attempts":0}"#)
+                .unwrap_err()
+                .starts_with("job.max_attempts")
+        );
+    }
+}
