@@ -208,7 +208,7 @@ pub struct ClaimStatus {
     pub cancel_requested: bool,
 }
 
-fn nonce(seed: u32, claim: u64) -> u32 {
+pub(crate) fn nonce(seed: u32, claim: u64) -> u32 {
     let mut hash = Hash::new(seed.into());
     hash.number(claim);
     (hash.finish() >> 32) as u32

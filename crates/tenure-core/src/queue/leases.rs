@@ -174,3 +174,90 @@ impl Leases {
         self.deadlines.insert((deadline, token.number));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::tests::stories::{Story, id};
+    use crate::queue::{Action, Claimed};
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_origin(Duration::from_secs(seconds))
+    }
+
+    /// A job whose lease of 30 s started at 0.
+    fn running() -> (Story, Leases, Claimed) {
+        let mut story = Story::new();
+        story.submit(&[r#""id":"a""#]);
+        let claimed = story.claim(1).remove(0);
+        let mut leases = Leases::default();
+        leases.follow(&[Event::Claimed(Box::new(claimed.clone()))], at(0));
+        (story, leases, claimed)
+    }
+
+    #[test]
+    fn a_heartbeat_renews_and_silence_expires_once() {
+        let (story, mut leases, claimed) = running();
+        let beat = |leases: &mut Leases, now| {
+            leases.heartbeat(&story.queue, &id("a"), claimed.token, None, at(now))
+        };
+        assert_eq!(
+            beat(&mut leases, 20),
+            Heartbeat::Renewed(Duration::from_secs(30))
+        );
+        assert_eq!(leases.next_deadline(), Some(at(50)));
+        assert_eq!(leases.expired(at(49), 10), []);
+        let claim = Claim {
+            id: id("a"),
+            token: claimed.token,
+        };
+        assert_eq!(leases.expired(at(50), 10), [claim]);
+        assert_eq!(leases.expired(at(99), 10), [], "once");
+        // The command is under way: the queue still says running, the worker must not hear that.
+        assert_eq!(beat(&mut leases, 51), Heartbeat::Lost(Lost::Expired));
+    }
+
+    #[test]
+    fn a_heartbeat_that_comes_late_does_not_bring_a_lease_back() {
+        let (story, mut leases, claimed) = running();
+        let beat = leases.heartbeat(&story.queue, &id("a"), claimed.token, None, at(30));
+        assert_eq!(beat, Heartbeat::Lost(Lost::Expired));
+        assert_eq!(leases.expired(at(30), 10).len(), 1);
+    }
+
+    #[test]
+    fn ended_claims_have_no_lease() {
+        let (mut story, mut leases, claimed) = running();
+        let events = story.complete(&claimed);
+        leases.follow(&events, at(1));
+        assert!(leases.is_empty());
+        assert_eq!(leases.next_deadline(), None);
+        let beat = leases.heartbeat(&story.queue, &id("a"), claimed.token, None, at(1));
+        assert!(matches!(beat, Heartbeat::Lost(Lost::NotRunning { .. })));
+    }
+
+    #[test]
+    fn a_cancelled_job_is_told_and_gets_no_more_time() {
+        let (mut story, mut leases, claimed) = running();
+        let events = story.act(Action::Cancel(vec![id("a")]));
+        leases.follow(&events, at(1));
+        let beat = leases.heartbeat(&story.queue, &id("a"), claimed.token, None, at(20));
+        assert_eq!(beat, Heartbeat::Cancelled);
+        assert_eq!(leases.next_deadline(), Some(at(30)));
+    }
+
+    #[test]
+    fn a_new_broker_gives_every_running_job_a_full_lease() {
+        let (story, mut old, claimed) = running();
+        let progress = Payload::new("50").unwrap();
+        let beat = old.heartbeat(&story.queue, &id("a"), claimed.token, Some(progress), at(1));
+        assert_eq!(beat, Heartbeat::Renewed(Duration::from_secs(30)));
+        let shown = old.progress(&story.queue, &id("a")).map(Payload::as_str);
+        assert_eq!(shown, Some("50"));
+        // Its clock has nothing to do with the old one's.
+        let mut new = Leases::resume(&story.queue, at(1_000));
+        assert_eq!((new.len(), new.next_deadline()), (1, Some(at(1_030))));
+        let beat = new.heartbeat(&story.queue, &id("a"), claimed.token, None, at(1_029));
+        assert_eq!(beat, Heartbeat::Renewed(Duration::from_secs(30)));
+    }
+}

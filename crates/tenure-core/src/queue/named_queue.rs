@@ -38,4 +38,9 @@ impl NamedQueue {
     pub(crate) fn keep(&mut self, keep: bool) -> bool {
         std::mem::replace(&mut self.kept, keep)
     }
+
+    #[cfg(test)]
+    pub(crate) const fn is_kept(&self) -> bool {
+        self.kept
+    }
 }

@@ -36,6 +36,7 @@ impl<N: Ord + Clone, T: Default> Names<N, T> {
         &self.entries[handle].name
     }
 
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }

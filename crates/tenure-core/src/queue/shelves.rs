@@ -140,6 +140,11 @@ impl Shelves {
     }
 
     #[cfg(test)]
+    pub(crate) fn first_of(&self, shelf: Shelf) -> Option<u64> {
+        self.shelves.get(&shelf).and_then(first)
+    }
+
+    #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Shelf, u64, Handle)> {
         self.shelves.iter().flat_map(|(&shelf, jobs)| {
             jobs.iter()

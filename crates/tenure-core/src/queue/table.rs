@@ -49,6 +49,7 @@ impl Table {
         found.expect("what is removed was inserted").remove();
     }
 
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(HashTable::len).sum()
     }

@@ -1,0 +1,289 @@
+//! Random commands from a seed, from so small a world that names, keys and ids meet all the time.
+
+use crate::queue::*;
+use crate::{JobId, JobType, QueueName, ScheduleName};
+
+pub(super) struct Generator {
+    random: u64,
+    at: u64,
+    /// Every claim ever seen: ended ones are what stale workers come back with.
+    claims: Vec<Claim>,
+    plans: Vec<Firing>,
+    /// What clients send again.
+    sent: Vec<Submission>,
+}
+
+pub(super) fn queue_name(number: u64) -> QueueName {
+    QueueName::new(format!("q{number}")).unwrap()
+}
+
+pub(super) fn job_type(number: u64) -> JobType {
+    JobType::new(format!("t{number}")).unwrap()
+}
+
+pub(super) fn job_id(number: u64) -> JobId {
+    JobId::new(format!("id{number}")).unwrap()
+}
+
+fn key(number: u64) -> Key {
+    Key::new(format!("k{number}")).unwrap()
+}
+
+impl Generator {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            random: seed,
+            at: 1_700_000_000_000,
+            claims: Vec::new(),
+            plans: Vec::new(),
+            sent: Vec::new(),
+        }
+    }
+
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    pub(super) fn one_in(&mut self, bound: u64) -> bool {
+        self.below(bound) == 0
+    }
+
+    fn maybe<T>(&mut self, bound: u64, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        self.one_in(bound).then(|| make(self))
+    }
+
+    fn some<T>(&mut self, most: u64, mut make: impl FnMut(&mut Self) -> T) -> Vec<T> {
+        (0..=self.below(most)).map(|_| make(self)).collect()
+    }
+
+    pub(super) fn command(&mut self, queue: &Queue) -> Command {
+        self.at += match self.below(20) {
+            0 => 3_000,
+            1 | 2 => 200,
+            _ => self.below(30),
+        };
+        // Now and then a broker whose clock is behind.
+        let behind = if self.one_in(15) { self.below(500) } else { 0 };
+        Command {
+            at: self.at - behind,
+            action: self.action(queue),
+        }
+    }
+
+    fn action(&mut self, queue: &Queue) -> Action {
+        match self.below(40) {
+            0..10 => Action::Submit(self.some(3, Self::submission)),
+            10..19 => Action::Claim(self.claim_request()),
+            19..23 => Action::Complete(self.some(2, Self::completion)),
+            23..28 => Action::Fail(self.some(2, Self::failure)),
+            28 => Action::Expire(self.some(2, Self::claim)),
+            29 | 30 => Action::Cancel(self.some(2, Self::id)),
+            31 | 32 => Action::Retry(self.some(2, |this| this.finished(queue))),
+            33 => Action::Forget(self.some(2, |this| this.finished(queue))),
+            34 => Action::SetQueue(queue_name(self.below(3)), self.options()),
+            35 => {
+                let queue = queue_name(self.below(3));
+                let pause = self.one_in(3);
+                if pause {
+                    Action::Pause(queue)
+                } else {
+                    Action::Resume(queue)
+                }
+            }
+            36 => self.schedule(),
+            37 => self.fire(queue),
+            38 if self.one_in(4) => Action::Configure(self.settings()),
+            _ => Action::Tick,
+        }
+    }
+
+    fn submission(&mut self) -> Submission {
+        if !self.sent.is_empty() && self.one_in(6) {
+            let sent = self.below(self.sent.len() as u64);
+            return self.sent[usize::try_from(sent).unwrap()].clone();
+        }
+        let submission = self.new_submission();
+        self.sent.push(submission.clone());
+        submission
+    }
+
+    fn new_submission(&mut self) -> Submission {
+        Submission {
+            id: (!self.one_in(4)).then(|| self.id()),
+            queue: queue_name(self.below(3)),
+            payload: Payload::new(self.below(2).to_string()).unwrap(),
+            priority: [0, 0, 0, 1, -1, 127, -128][usize::try_from(self.below(7)).unwrap()],
+            run_at: self.maybe(8, |this| this.at + this.below(300)),
+            delay_ms: self.maybe(8, |this| this.below(100)),
+            max_attempts: self.maybe(2, |this| u32::try_from(this.below(4)).unwrap()),
+            unique_key: self.maybe(4, |this| key(this.below(3))),
+            group: self.maybe(2, |this| key(this.below(2))),
+            backoff: self.maybe(2, |this| Backoff {
+                first_ms: u32::try_from(this.below(60)).unwrap(),
+                factor: u8::try_from(this.below(4)).unwrap(),
+                max_ms: 200,
+                jitter_percent: 50,
+            }),
+            ..Submission::new(job_type(self.below(3)))
+        }
+    }
+
+    fn id(&mut self) -> JobId {
+        if self.one_in(6) {
+            let number = self.below(60);
+            return JobId::new(format!("job:{number}")).unwrap();
+        }
+        job_id(self.below(25))
+    }
+
+    /// Mostly a job that can be retried or forgotten.
+    fn finished(&mut self, queue: &Queue) -> JobId {
+        let state = [
+            State::Dead,
+            State::Cancelled,
+            State::Completed,
+            State::Scheduled,
+        ];
+        let filter = Filter {
+            state: Some(state[usize::try_from(self.below(4)).unwrap()]),
+            ..Filter::default()
+        };
+        let jobs = queue.page(&filter, From::After(0), 100).jobs;
+        if jobs.is_empty() || self.one_in(6) {
+            return self.id();
+        }
+        jobs[usize::try_from(self.below(jobs.len() as u64)).unwrap()]
+            .id
+            .clone()
+    }
+
+    fn claim_request(&mut self) -> ClaimRequest {
+        ClaimRequest {
+            worker: key(self.below(2)),
+            queues: self
+                .maybe(2, |this| this.some(3, |this| queue_name(this.below(4))))
+                .unwrap_or_default(),
+            types: self
+                .maybe(2, |this| this.some(3, |this| job_type(this.below(4))))
+                .unwrap_or_default(),
+            max: u32::try_from(self.below(5)).unwrap(),
+            lease_ms: 30_000,
+            nonce: u32::try_from(self.below(9)).unwrap(),
+        }
+    }
+
+    /// Mostly one that may still hold, sometimes an old one, sometimes one that never was.
+    fn claim(&mut self) -> Claim {
+        let recent = (self.claims.len() as u64).min(if self.one_in(5) { 1_000 } else { 6 });
+        if recent == 0 || self.one_in(20) {
+            return Claim {
+                id: self.id(),
+                token: Token {
+                    number: self.below(50),
+                    nonce: 0,
+                },
+            };
+        }
+        let back = usize::try_from(self.below(recent)).unwrap();
+        self.claims[self.claims.len() - 1 - back].clone()
+    }
+
+    fn completion(&mut self) -> Completion {
+        let Claim { id, token } = self.claim();
+        let result = self.maybe(3, |_| Payload::new("[true]").unwrap());
+        Completion { id, token, result }
+    }
+
+    fn failure(&mut self) -> Failure {
+        let Claim { id, token } = self.claim();
+        Failure {
+            id,
+            token,
+            error: self.maybe(2, |_| "no".into()),
+            retry_in_ms: self.maybe(3, |this| this.below(3) * 20),
+            permanent: self.one_in(10),
+        }
+    }
+
+    fn options(&mut self) -> QueueOptions {
+        QueueOptions {
+            concurrency: self.maybe(2, |this| u32::try_from(1 + this.below(3)).unwrap()),
+            rate: self.maybe(2, |this| Rate {
+                jobs: u32::try_from(1 + this.below(4)).unwrap(),
+                period_ms: u32::try_from(1 + this.below(100)).unwrap(),
+                burst: this.maybe(2, |this| u32::try_from(1 + this.below(3)).unwrap()),
+            }),
+        }
+    }
+
+    fn settings(&mut self) -> Settings {
+        let mut keep = || Keep {
+            age_ms: self.maybe(2, |this| this.below(2_000)),
+            count: self.maybe(2, |this| this.below(6)),
+        };
+        let (completed, cancelled, dead) = (keep(), keep(), keep());
+        let jobs_max = if self.one_in(4) { 12 } else { 1_000 };
+        Settings {
+            completed,
+            cancelled,
+            dead,
+            jobs_max,
+        }
+    }
+
+    fn schedule(&mut self) -> Action {
+        let name = ScheduleName::new(format!("s{}", self.below(2))).unwrap();
+        if self.one_in(4) {
+            return Action::DeleteSchedule(name);
+        }
+        let missed = [Missed::Skip, Missed::Once, Missed::All(2)];
+        let spec = ScheduleSpec {
+            cron: "* * * * * *".to_owned(),
+            timezone: "UTC".to_owned(),
+            job: Submission {
+                id: None,
+                run_at: None,
+                delay_ms: None,
+                ..self.new_submission()
+            },
+            missed: missed[usize::try_from(self.below(3)).unwrap()],
+        };
+        Schedule::command(name, spec, self.at).unwrap()
+    }
+
+    /// The plans of now, and sometimes ones that were made earlier.
+    fn fire(&mut self, queue: &Queue) -> Action {
+        let mut plans = queue.due_firings(self.at);
+        std::mem::swap(&mut self.plans, &mut plans);
+        if self.one_in(3) {
+            Action::Fire(plans)
+        } else {
+            Action::Fire(self.plans.clone())
+        }
+    }
+
+    /// Remembers the claims that were handed out.
+    pub(super) fn follow(&mut self, events: &[Event]) {
+        for event in events {
+            if let Event::Claimed(claimed) = event {
+                self.claims.push(Claim {
+                    id: claimed.id.clone(),
+                    token: claimed.token,
+                });
+            }
+        }
+    }
+
+    pub(super) fn filter(&mut self) -> Filter {
+        Filter {
+            state: self.maybe(2, |this| {
+                State::ALL[usize::try_from(this.below(6)).unwrap()]
+            }),
+            queue: self.maybe(2, |this| queue_name(this.below(4))),
+            job_type: self.maybe(2, |this| job_type(this.below(4))),
+        }
+    }
+}

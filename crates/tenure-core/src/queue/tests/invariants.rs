@@ -1,0 +1,133 @@
+//! What must hold after every command: every index says of every job what the job says of itself.
+
+use std::collections::BTreeSet;
+
+use crate::queue::machine::{Queue, finished_place};
+use crate::queue::shelves::Class;
+
+impl Queue {
+    /// Panics if any index disagrees with the jobs.
+    pub(super) fn check_invariants(&self) {
+        self.check_jobs();
+        self.check_groups();
+        self.check_counts();
+    }
+
+    fn check_jobs(&self) {
+        let shelved: Vec<_> = self.shelves.iter().collect();
+        assert_eq!(shelved.len(), self.jobs.len());
+        for (shelf, sequence, handle) in shelved {
+            assert_eq!(
+                (shelf, sequence),
+                (self.jobs[handle].shelf(), self.jobs[handle].sequence)
+            );
+        }
+        assert_eq!(self.ids.len(), self.jobs.len());
+        let mut keys = BTreeSet::new();
+        let mut scheduled = 0;
+        let mut finished = [0; 3];
+        for (handle, job) in self.jobs.iter() {
+            assert_eq!(self.find(&job.id), Some(handle));
+            assert!(job.sequence <= self.sequence);
+            assert_eq!(
+                job.running.is_some(),
+                job.class == Class::Running,
+                "{}",
+                job.id
+            );
+            assert_eq!(job.finish > 0, job.class.is_finished(), "{}", job.id);
+            assert!(job.attempt <= job.max_attempts, "{}", job.id);
+            let queue = self.queues.name(job.queue);
+            if let Some(key) = job.unique_key().filter(|_| !job.class.is_finished()) {
+                assert_eq!(self.holder_of_key(queue, Some(key)), Some(handle));
+                assert!(keys.insert((queue, key)), "two jobs hold one key");
+            }
+            if job.class == Class::Scheduled {
+                scheduled += 1;
+                assert_eq!(
+                    self.scheduled.get(&(job.run_at, job.sequence)),
+                    Some(&handle)
+                );
+            }
+            if job.class.is_finished() {
+                let place = finished_place(job.class);
+                finished[place] += 1;
+                assert_eq!(self.finished[place].get(&job.finish), Some(&handle));
+            }
+        }
+        assert_eq!(scheduled, self.scheduled.len());
+        assert_eq!(keys.len(), self.unique.len());
+        for (count, index) in finished.iter().zip(&self.finished) {
+            assert_eq!(*count, index.len());
+        }
+    }
+
+    fn check_groups(&self) {
+        let mut members = 0;
+        for (handle, group) in self.groups.iter() {
+            let jobs: Vec<_> = self.groups.members(handle).collect();
+            members += jobs.len();
+            let of = |class| {
+                let mut found = jobs
+                    .iter()
+                    .copied()
+                    .filter(|&job| self.jobs[job].class == class);
+                let first = found.next();
+                assert_eq!(found.next(), None, "two of one group");
+                first
+            };
+            let (open, running) = (of(Class::Ready), of(Class::Running));
+            assert_eq!((group.open, group.running), (open, running));
+            assert!(open.is_none() || running.is_none());
+            let first = jobs[0];
+            match self.jobs[first].class {
+                Class::Blocked => assert!(running.is_some(), "the first waits for nobody"),
+                Class::Ready => assert_eq!(open, Some(first)),
+                _ => {}
+            }
+            assert!(open.is_none_or(|open| open == first));
+            for job in jobs {
+                assert_eq!(self.jobs[job].group(), Some(handle));
+            }
+        }
+        let grouped = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| job.group().is_some())
+            .count();
+        assert_eq!(members, grouped);
+        for (_, job) in self.jobs.iter() {
+            let waits = job.group_key().is_some() && !job.class.is_finished();
+            assert_eq!(job.group().is_some(), waits, "{}", job.id);
+        }
+    }
+
+    fn check_counts(&self) {
+        let mut users = 0;
+        for (_, handle, queue) in self.queues.iter() {
+            let mut counts = [0; Class::COUNT];
+            let mut heads = BTreeSet::new();
+            for (shelf, sequence, _) in self
+                .shelves
+                .iter()
+                .filter(|(shelf, ..)| shelf.queue == handle)
+            {
+                counts[shelf.class as usize] += 1;
+                if shelf.class == Class::Ready && self.shelves.first_of(shelf) == Some(sequence) {
+                    heads.insert(((shelf.rank, sequence), shelf.job_type));
+                }
+            }
+            assert_eq!(queue.counts, counts);
+            let kept: BTreeSet<_> = queue
+                .heads
+                .iter()
+                .map(|(&turn, &name)| (turn, name))
+                .collect();
+            assert_eq!(kept, heads);
+            users += u64::from(self.queues.users(handle)) - u64::from(queue.is_kept());
+        }
+        assert_eq!(users, self.jobs.len() as u64);
+        let types: BTreeSet<_> = self.jobs.iter().map(|(_, job)| job.job_type).collect();
+        assert_eq!(types.len(), self.types.len());
+    }
+}

@@ -1,0 +1,684 @@
+//! The queue as one would explain it: a list of jobs, searched from end to end for every question.
+//!
+//! No index, no handle, no class: whether a job may be claimed is worked out from the whole list each
+//! time. It shares with the machine the words (commands, events, views) and the back-off, which has tests
+//! of its own, and nothing else.
+
+use std::collections::BTreeMap;
+
+use crate::queue::claim::nonce;
+use crate::queue::job::ATTEMPTS_DEFAULT;
+use crate::queue::*;
+use crate::{JobId, JobType, QueueName, ScheduleName};
+
+#[derive(Default)]
+pub(super) struct Model {
+    pub(super) now: u64,
+    sequence: u64,
+    claims: u64,
+    finishes: u64,
+    revision: u64,
+    settings: Settings,
+    pub(super) jobs: Vec<ModelJob>,
+    queues: BTreeMap<QueueName, ModelQueue>,
+    pub(super) schedules: BTreeMap<ScheduleName, Schedule>,
+}
+
+pub(super) struct ModelJob {
+    pub(super) submission: Submission,
+    pub(super) view: JobView,
+    token: Option<Token>,
+    finish: u64,
+}
+
+#[derive(Default)]
+struct ModelQueue {
+    options: QueueOptions,
+    paused: bool,
+    /// What is left in the bucket, in claims times the period, and since when.
+    level: Option<(u64, u64)>,
+}
+
+impl Model {
+    pub(super) fn apply(&mut self, command: Command) -> Vec<Event> {
+        self.now = self.now.max(command.at);
+        let mut events = Vec::new();
+        while let Some(due) = self.first_due() {
+            self.step(&mut events, |model, _| {
+                model.jobs[due].enter(State::Ready, model.now);
+            });
+        }
+        self.act(command.action, &mut events);
+        self.forget();
+        events
+    }
+
+    fn first_due(&self) -> Option<usize> {
+        let due =
+            |job: &ModelJob| job.view.state == State::Scheduled && job.view.run_at <= self.now;
+        (0..self.jobs.len())
+            .filter(|&place| due(&self.jobs[place]))
+            .min_by_key(|&place| self.jobs[place].view.run_at)
+    }
+
+    fn act(&mut self, action: Action, events: &mut Vec<Event>) {
+        match action {
+            Action::Submit(jobs) => self.each(jobs, events, Self::submit),
+            Action::Claim(request) => self.claim(&request, events),
+            Action::Complete(claims) => self.each(claims, events, Self::complete),
+            Action::Fail(claims) => self.each(claims, events, Self::fail),
+            Action::Expire(claims) => self.each(claims, events, |model, claim, events| {
+                let failure = Failure {
+                    id: claim.id,
+                    token: claim.token,
+                    error: Some("the lease ran out".into()),
+                    retry_in_ms: None,
+                    permanent: false,
+                };
+                model.fail(failure, events);
+            }),
+            Action::Cancel(ids) => self.each(ids, events, Self::cancel),
+            Action::Retry(ids) => self.each(ids, events, Self::retry),
+            Action::Forget(ids) => self.each(ids, events, Self::forget_by_hand),
+            Action::SetQueue(queue, options) => {
+                let entry = self.queues.entry(queue.clone()).or_default();
+                if entry.options.rate != options.rate {
+                    entry.level = None;
+                }
+                entry.options = options;
+                events.push(Event::QueueSet { queue });
+            }
+            Action::Pause(queue) => {
+                self.queues.entry(queue.clone()).or_default().paused = true;
+                events.push(Event::Paused { queue });
+            }
+            Action::Resume(queue) => {
+                self.queues.entry(queue.clone()).or_default().paused = false;
+                events.push(Event::Resumed { queue });
+            }
+            Action::SetSchedule(name, spec, next) => self.set_schedule(name, *spec, next, events),
+            Action::DeleteSchedule(schedule) => {
+                let existed = self.schedules.remove(&schedule).is_some();
+                events.push(Event::ScheduleDeleted { schedule, existed });
+            }
+            Action::Fire(firings) => {
+                for firing in firings {
+                    self.fire(firing, events);
+                }
+            }
+            Action::Configure(settings) => {
+                self.settings = settings;
+                events.push(Event::Configured);
+            }
+            Action::Tick => {}
+        }
+    }
+
+    fn each<T>(
+        &mut self,
+        items: Vec<T>,
+        events: &mut Vec<Event>,
+        act: fn(&mut Self, T, &mut Vec<Event>),
+    ) {
+        for item in items {
+            self.step(events, |model, events| act(model, item, events));
+        }
+    }
+
+    /// One change, and the jobs that may be claimed because of it and could not before.
+    fn step(&mut self, events: &mut Vec<Event>, change: impl FnOnce(&mut Self, &mut Vec<Event>)) {
+        let before: Vec<JobId> = self.claimable().map(|job| job.view.id.clone()).collect();
+        let new = self.sequence + 1;
+        change(self, events);
+        for job in self.claimable() {
+            let submitted_now = job.view.sequence == new && job.submission.group.is_none();
+            if !before.contains(&job.view.id) && !submitted_now {
+                events.push(Event::Ready {
+                    id: job.view.id.clone(),
+                    queue: job.view.queue.clone(),
+                    job_type: job.view.job_type.clone(),
+                });
+            }
+        }
+    }
+
+    fn claimable(&self) -> impl Iterator<Item = &ModelJob> {
+        self.jobs
+            .iter()
+            .filter(|job| job.view.state == State::Ready && !self.is_blocked(job))
+    }
+
+    /// Whether another job of its group runs, or comes first.
+    fn is_blocked(&self, job: &ModelJob) -> bool {
+        job.submission.group.is_some()
+            && self.jobs.iter().any(|other| {
+                let same = other.submission.group == job.submission.group
+                    && other.view.queue == job.view.queue
+                    && other.view.sequence != job.view.sequence;
+                let earlier = other.view.sequence < job.view.sequence;
+                same && (other.view.state == State::Running
+                    || earlier && !other.view.state.is_finished())
+            })
+    }
+
+    fn find(&mut self, id: &JobId) -> Option<&mut ModelJob> {
+        self.jobs.iter_mut().find(|job| job.view.id == *id)
+    }
+
+    fn holder_of_key(&self, queue: &QueueName, key: Option<&Key>) -> Option<JobId> {
+        let holds = |job: &&ModelJob| {
+            !job.view.state.is_finished()
+                && job.view.queue == *queue
+                && job.view.unique_key.as_ref() == key
+        };
+        key?;
+        self.jobs.iter().find(holds).map(|job| job.view.id.clone())
+    }
+
+    fn submit(&mut self, submission: Submission, events: &mut Vec<Event>) {
+        let sequence = self.sequence + 1;
+        let made = || JobId::new(format!("job:{sequence}")).unwrap();
+        let id = submission.id.clone().unwrap_or_else(made);
+        let submission = Submission {
+            id: None,
+            ..submission
+        };
+        if let Some(existing) = self.find(&id) {
+            return events.push(if existing.submission == submission {
+                Event::Duplicate {
+                    id: id.clone(),
+                    existing: id,
+                }
+            } else {
+                Event::Refused {
+                    id,
+                    refusal: Refusal::Conflict,
+                }
+            });
+        }
+        if let Some(existing) =
+            self.holder_of_key(&submission.queue, submission.unique_key.as_ref())
+        {
+            return events.push(Event::Duplicate { id, existing });
+        }
+        if self.jobs.len() as u64 >= self.settings.jobs_max {
+            return events.push(Event::Refused {
+                id,
+                refusal: Refusal::Full,
+            });
+        }
+        self.sequence = sequence;
+        let view = self.new_view(id.clone(), &submission);
+        let (queue, state) = (view.queue.clone(), view.state);
+        events.push(Event::Submitted {
+            id,
+            queue,
+            sequence,
+            state,
+        });
+        self.jobs.push(ModelJob {
+            submission,
+            view,
+            token: None,
+            finish: 0,
+        });
+    }
+
+    fn new_view(&self, id: JobId, submission: &Submission) -> JobView {
+        let delayed = submission.delay_ms.map(|delay| self.now + delay);
+        let run_at = submission.run_at.or(delayed).unwrap_or(self.now);
+        let waits = run_at > self.now;
+        JobView {
+            sequence: self.sequence,
+            id,
+            queue: submission.queue.clone(),
+            job_type: submission.job_type.clone(),
+            payload: submission.payload.clone(),
+            state: if waits {
+                State::Scheduled
+            } else {
+                State::Ready
+            },
+            blocked: false,
+            priority: submission.priority,
+            attempt: 0,
+            max_attempts: submission.max_attempts.unwrap_or(ATTEMPTS_DEFAULT).max(1),
+            created_at: self.now,
+            run_at,
+            changed_at: self.now,
+            unique_key: submission.unique_key.clone(),
+            group: submission.group.clone(),
+            backoff: submission.backoff,
+            error: None,
+            result: None,
+            worker: None,
+            lease_ms: None,
+            cancel_requested: false,
+        }
+    }
+
+    fn claim(&mut self, request: &ClaimRequest, events: &mut Vec<Event>) {
+        for _ in 0..request.max {
+            let Some(place) = self.next_claim(&request.queues, &request.types) else {
+                return;
+            };
+            self.claims += 1;
+            let token = Token {
+                number: self.claims,
+                nonce: nonce(request.nonce, self.claims),
+            };
+            self.take_from_bucket(place);
+            let job = &mut self.jobs[place];
+            job.enter(State::Running, self.now);
+            job.token = Some(token);
+            job.view.attempt += 1;
+            job.view.worker = Some(request.worker.clone());
+            job.view.lease_ms = Some(request.lease_ms);
+            let view = job.view.clone();
+            events.push(Event::Claimed(Box::new(Claimed {
+                id: view.id,
+                token,
+                queue: view.queue,
+                job_type: view.job_type,
+                payload: view.payload,
+                attempt: view.attempt,
+                max_attempts: view.max_attempts,
+                priority: view.priority,
+                group: view.group,
+                created_at: view.created_at,
+                lease_ms: request.lease_ms,
+            })));
+        }
+    }
+
+    pub(super) fn next_claim(&self, queues: &[QueueName], types: &[JobType]) -> Option<usize> {
+        (0..self.jobs.len())
+            .filter(|&place| {
+                let job = &self.jobs[place];
+                job.view.state == State::Ready
+                    && !self.is_blocked(job)
+                    && (queues.is_empty() || queues.contains(&job.view.queue))
+                    && (types.is_empty() || types.contains(&job.view.job_type))
+                    && self.is_open(&job.view.queue)
+            })
+            .min_by_key(|&place| {
+                let view = &self.jobs[place].view;
+                (-i32::from(view.priority), view.sequence)
+            })
+    }
+
+    fn is_open(&self, name: &QueueName) -> bool {
+        let Some(queue) = self.queues.get(name) else {
+            return true;
+        };
+        let running = self
+            .jobs
+            .iter()
+            .filter(|job| job.view.queue == *name && job.view.state == State::Running);
+        let full = queue
+            .options
+            .concurrency
+            .is_some_and(|most| running.count() >= most as usize);
+        let starved = queue
+            .options
+            .rate
+            .is_some_and(|rate| self.level(queue, rate) < u64::from(rate.period_ms));
+        !queue.paused && !full && !starved
+    }
+
+    /// Tokens trickle in at `jobs` per millisecond and each claim takes `period_ms` of them.
+    fn level(&self, queue: &ModelQueue, rate: Rate) -> u64 {
+        let burst = u64::from(rate.burst.unwrap_or(rate.jobs));
+        let jobs = u64::from(rate.jobs);
+        let brim = burst * u64::from(rate.period_ms) + jobs - 1;
+        queue.level.map_or(brim, |(level, since)| {
+            brim.min(level + (self.now - since) * jobs)
+        })
+    }
+
+    fn take_from_bucket(&mut self, place: usize) {
+        let name = self.jobs[place].view.queue.clone();
+        if let Some(queue) = self.queues.get(&name)
+            && let Some(rate) = queue.options.rate
+        {
+            let level = self.level(queue, rate) - u64::from(rate.period_ms);
+            let now = self.now;
+            self.queues.get_mut(&name).unwrap().level = Some((level, now));
+        }
+    }
+
+    fn holder(&mut self, id: &JobId, token: Token) -> Result<&mut ModelJob, Lost> {
+        let job = self.find(id).ok_or(Lost::NotFound)?;
+        match job.token {
+            Some(current) if current == token => Ok(job),
+            Some(_) => Err(Lost::Superseded {
+                attempt: job.view.attempt,
+            }),
+            None => Err(Lost::NotRunning {
+                state: job.view.state,
+            }),
+        }
+    }
+
+    fn complete(&mut self, claim: Completion, events: &mut Vec<Event>) {
+        let Completion { id, token, result } = claim;
+        match self.holder(&id, token) {
+            Err(reason) => events.push(Event::Lost { id, reason }),
+            Ok(job) => {
+                if result.is_some() {
+                    job.view.result = result;
+                }
+                let queue = job.view.queue.clone();
+                self.finish(&id, State::Completed);
+                events.push(Event::Completed { id, token, queue });
+            }
+        }
+    }
+
+    fn fail(&mut self, failure: Failure, events: &mut Vec<Event>) {
+        let Failure {
+            id,
+            token,
+            error,
+            retry_in_ms,
+            permanent,
+        } = failure;
+        let now = self.now;
+        let job = match self.holder(&id, token) {
+            Err(reason) => return events.push(Event::Lost { id, reason }),
+            Ok(job) => job,
+        };
+        job.view.error = error;
+        let queue = job.view.queue.clone();
+        let attempt = job.view.attempt;
+        if job.view.cancel_requested {
+            self.finish(&id, State::Cancelled);
+            events.push(Event::Cancelled {
+                id,
+                token: Some(token),
+                queue,
+            });
+        } else if permanent || attempt >= job.view.max_attempts {
+            self.finish(&id, State::Dead);
+            events.push(Event::Died {
+                id,
+                token,
+                queue,
+                attempt,
+            });
+        } else {
+            let backoff = job.view.backoff.unwrap_or_default();
+            let wait = retry_in_ms.unwrap_or_else(|| backoff.wait_ms(id.as_str(), attempt));
+            let run_at = now + wait;
+            job.view.run_at = run_at;
+            job.enter(
+                if wait > 0 {
+                    State::Scheduled
+                } else {
+                    State::Ready
+                },
+                now,
+            );
+            events.push(Event::Failed {
+                id,
+                token,
+                queue,
+                attempt,
+                run_at,
+            });
+        }
+    }
+
+    fn cancel(&mut self, id: JobId, events: &mut Vec<Event>) {
+        let Some(job) = self.find(&id) else {
+            return events.push(Event::Refused {
+                id,
+                refusal: Refusal::NotFound,
+            });
+        };
+        let state = job.view.state;
+        let queue = job.view.queue.clone();
+        match state {
+            State::Running => {
+                job.view.cancel_requested = true;
+                events.push(Event::CancelRequested { id });
+            }
+            State::Scheduled | State::Ready => {
+                self.finish(&id, State::Cancelled);
+                events.push(Event::Cancelled {
+                    id,
+                    token: None,
+                    queue,
+                });
+            }
+            _ => events.push(Event::Refused {
+                id,
+                refusal: Refusal::State { state },
+            }),
+        }
+    }
+
+    fn retry(&mut self, id: JobId, events: &mut Vec<Event>) {
+        let now = self.now;
+        let Some(job) = self.find(&id) else {
+            return events.push(Event::Refused {
+                id,
+                refusal: Refusal::NotFound,
+            });
+        };
+        let (state, queue, key) = (
+            job.view.state,
+            job.view.queue.clone(),
+            job.view.unique_key.clone(),
+        );
+        if matches!(state, State::Dead | State::Cancelled)
+            && let Some(existing) = self.holder_of_key(&queue, key.as_ref())
+        {
+            let refusal = Refusal::UniqueKey { existing };
+            return events.push(Event::Refused { id, refusal });
+        }
+        if !matches!(state, State::Dead | State::Cancelled | State::Scheduled) {
+            return events.push(Event::Refused {
+                id,
+                refusal: Refusal::State { state },
+            });
+        }
+        let job = self.find(&id).unwrap();
+        if state != State::Scheduled {
+            job.view.attempt = 0;
+        }
+        job.view.run_at = now;
+        job.enter(State::Ready, now);
+        events.push(Event::Retried { id, queue });
+    }
+
+    fn forget_by_hand(&mut self, id: JobId, events: &mut Vec<Event>) {
+        match self.find(&id).map(|job| job.view.state) {
+            None => events.push(Event::Refused {
+                id,
+                refusal: Refusal::NotFound,
+            }),
+            Some(state) if state.is_finished() => {
+                self.jobs.retain(|job| job.view.id != id);
+                events.push(Event::Forgotten { id });
+            }
+            Some(state) => events.push(Event::Refused {
+                id,
+                refusal: Refusal::State { state },
+            }),
+        }
+    }
+
+    fn finish(&mut self, id: &JobId, state: State) {
+        self.finishes += 1;
+        let (finish, now) = (self.finishes, self.now);
+        let job = self.find(id).unwrap();
+        job.enter(state, now);
+        job.finish = finish;
+    }
+
+    fn forget(&mut self) {
+        let keeps = [
+            (State::Completed, self.settings.completed),
+            (State::Cancelled, self.settings.cancelled),
+            (State::Dead, self.settings.dead),
+        ];
+        for (state, keep) in keeps {
+            let mut finishes: Vec<u64> = self
+                .jobs
+                .iter()
+                .filter(|job| job.view.state == state)
+                .map(|job| job.finish)
+                .collect();
+            finishes.sort_unstable();
+            let spare = keep.count.map_or(0, |count| {
+                finishes
+                    .len()
+                    .saturating_sub(usize::try_from(count).unwrap())
+            });
+            let now = self.now;
+            self.jobs.retain(|job| {
+                let age = now - job.view.changed_at;
+                job.view.state != state
+                    || !finishes[..spare].contains(&job.finish)
+                        && keep.age_ms.is_none_or(|most| age < most)
+            });
+        }
+    }
+
+    fn set_schedule(
+        &mut self,
+        name: ScheduleName,
+        spec: ScheduleSpec,
+        next: Option<u64>,
+        events: &mut Vec<Event>,
+    ) {
+        let old = self.schedules.get(&name);
+        if let Some(old) = old
+            && old.spec == spec
+        {
+            return events.push(Event::ScheduleSet {
+                schedule: name,
+                next: old.next,
+            });
+        }
+        self.revision += 1;
+        let last = old.and_then(|old| old.last);
+        let schedule = Schedule {
+            name: name.clone(),
+            spec,
+            revision: self.revision,
+            next,
+            last,
+        };
+        self.schedules.insert(name.clone(), schedule);
+        events.push(Event::ScheduleSet {
+            schedule: name,
+            next,
+        });
+    }
+
+    fn fire(&mut self, firing: Firing, events: &mut Vec<Event>) {
+        let name = firing.schedule;
+        let jobs = match self.schedules.get_mut(&name) {
+            Some(schedule)
+                if schedule.revision == firing.revision && schedule.next == Some(firing.due) =>
+            {
+                schedule.next = firing.next;
+                schedule.last = firing.slots.last().copied().or(schedule.last);
+                let slots = firing.slots.len() as u64;
+                events.push(Event::Fired {
+                    schedule: name.clone(),
+                    slots,
+                    next: firing.next,
+                });
+                firing
+                    .slots
+                    .iter()
+                    .map(|&slot| schedule.slot(slot))
+                    .collect()
+            }
+            _ => {
+                events.push(Event::FiringStale {
+                    schedule: name.clone(),
+                });
+                Vec::new()
+            }
+        };
+        let mut outcome = Vec::new();
+        self.each(jobs, &mut outcome, Self::submit);
+        events.extend(outcome.into_iter().map(|event| match event {
+            Event::Submitted { id, .. } => Event::SlotFired {
+                schedule: name.clone(),
+                id,
+                created: true,
+            },
+            Event::Duplicate { id, .. } | Event::Refused { id, .. } => Event::SlotFired {
+                schedule: name.clone(),
+                id,
+                created: false,
+            },
+            consequence => consequence,
+        }));
+    }
+
+    /// Every job as it is to be shown, in the order of the log.
+    pub(super) fn views(&self) -> Vec<JobView> {
+        let mut views: Vec<_> = self
+            .jobs
+            .iter()
+            .map(|job| JobView {
+                blocked: job.view.state == State::Ready && self.is_blocked(job),
+                ..job.view.clone()
+            })
+            .collect();
+        views.sort_by_key(|view| view.sequence);
+        views
+    }
+
+    /// Every queue with jobs or settings.
+    pub(super) fn queue_views(&self) -> Vec<QueueView> {
+        let mut views: BTreeMap<QueueName, QueueView> = BTreeMap::new();
+        let blank = |name: &QueueName| QueueView {
+            name: name.clone(),
+            paused: false,
+            options: QueueOptions::default(),
+            counts: Counts::default(),
+        };
+        for (name, queue) in &self.queues {
+            if queue.paused || queue.options != QueueOptions::default() {
+                let view = views.entry(name.clone()).or_insert_with(|| blank(name));
+                view.paused = queue.paused;
+                view.options = queue.options;
+            }
+        }
+        for job in self.views() {
+            let view = views
+                .entry(job.queue.clone())
+                .or_insert_with(|| blank(&job.queue));
+            let counts = &mut view.counts;
+            counts.blocked += u64::from(job.blocked);
+            *match job.state {
+                State::Scheduled => &mut counts.scheduled,
+                State::Ready => &mut counts.ready,
+                State::Running => &mut counts.running,
+                State::Completed => &mut counts.completed,
+                State::Cancelled => &mut counts.cancelled,
+                State::Dead => &mut counts.dead,
+            } += 1;
+        }
+        views.into_values().collect()
+    }
+}
+
+impl ModelJob {
+    fn enter(&mut self, state: State, now: u64) {
+        self.view.state = state;
+        self.view.changed_at = now;
+        self.view.worker = None;
+        self.view.lease_ms = None;
+        self.view.cancel_requested = false;
+        self.token = None;
+        self.finish = 0;
+    }
+}

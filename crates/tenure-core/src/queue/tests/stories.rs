@@ -1,0 +1,488 @@
+//! What users are promised, one story each. The model covers the combinations; these say what is meant.
+
+use crate::queue::*;
+use crate::{JobId, QueueName, ScheduleName};
+
+/// A queue and its clock.
+pub(in crate::queue) struct Story {
+    pub(in crate::queue) queue: Queue,
+    pub(super) at: u64,
+}
+
+impl Story {
+    pub(in crate::queue) fn new() -> Self {
+        Self {
+            queue: Queue::new(0),
+            at: 1_700_000_000_000,
+        }
+    }
+
+    pub(in crate::queue) fn act(&mut self, action: Action) -> Vec<Event> {
+        let at = self.at;
+        let events = self.queue.apply(Command { at, action });
+        self.queue.check_invariants();
+        events
+    }
+
+    /// Submits jobs written as JSON; the id comes first.
+    pub(in crate::queue) fn submit(&mut self, jobs: &[&str]) -> Vec<Event> {
+        let jobs = jobs
+            .iter()
+            .map(|job| serde_json::from_str(&format!(r#"{{"type":"t",{job}}}"#)).unwrap())
+            .collect();
+        self.act(Action::Submit(jobs))
+    }
+
+    /// Claims up to `max` jobs of every queue.
+    pub(in crate::queue) fn claim(&mut self, max: u32) -> Vec<Claimed> {
+        let request = ClaimRequest {
+            worker: Key::new("w").unwrap(),
+            queues: Vec::new(),
+            types: Vec::new(),
+            max,
+            lease_ms: 30_000,
+            nonce: 7,
+        };
+        let events = self.act(Action::Claim(request));
+        events
+            .into_iter()
+            .filter_map(|event| match event {
+                Event::Claimed(claimed) => Some(*claimed),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn claim_ids(&mut self, max: u32) -> Vec<String> {
+        let claimed = self.claim(max);
+        claimed
+            .iter()
+            .map(|claimed| claimed.id.to_string())
+            .collect()
+    }
+
+    pub(in crate::queue) fn complete(&mut self, claimed: &Claimed) -> Vec<Event> {
+        self.act(Action::Complete(vec![Completion {
+            id: claimed.id.clone(),
+            token: claimed.token,
+            result: None,
+        }]))
+    }
+
+    fn fail(&mut self, claimed: &Claimed) -> Vec<Event> {
+        self.act(Action::Fail(vec![Failure {
+            id: claimed.id.clone(),
+            token: claimed.token,
+            error: Some("no".into()),
+            retry_in_ms: Some(1_000),
+            permanent: false,
+        }]))
+    }
+
+    fn state(&self, job: &str) -> State {
+        self.queue.job(&id(job)).unwrap().state
+    }
+}
+
+pub(in crate::queue) fn id(text: &str) -> JobId {
+    JobId::new(text).unwrap()
+}
+
+fn queue(text: &str) -> QueueName {
+    QueueName::new(text).unwrap()
+}
+
+#[test]
+fn priority_comes_first_then_the_order_of_the_log() {
+    let mut story = Story::new();
+    story.submit(&[
+        r#""id":"a""#,
+        r#""id":"b","priority":5"#,
+        r#""id":"c","queue":"other""#,
+    ]);
+    story.submit(&[r#""id":"d","priority":5"#, r#""id":"e","priority":-5"#]);
+    assert_eq!(story.claim_ids(10), ["b", "d", "a", "c", "e"]);
+}
+
+#[test]
+fn a_retried_job_keeps_its_place() {
+    let mut story = Story::new();
+    story.submit(&[r#""id":"a""#, r#""id":"b""#]);
+    let first = story.claim(1);
+    story.fail(&first[0]);
+    story.submit(&[r#""id":"c""#]);
+    story.at += 1_000;
+    assert_eq!(story.claim_ids(3), ["a", "b", "c"]);
+}
+
+#[test]
+fn a_poison_job_is_dead_after_its_attempts_and_frees_its_group() {
+    let mut story = Story::new();
+    story.submit(&[
+        r#""id":"poison","group":"g","max_attempts":3"#,
+        r#""id":"next","group":"g""#,
+    ]);
+    story.submit(&[r#""id":"other","group":"h""#]);
+    for attempt in 1..=3 {
+        let claimed = story.claim(2);
+        assert_eq!(
+            (claimed[0].id.as_str(), claimed[0].attempt),
+            ("poison", attempt)
+        );
+        // Other groups go on meanwhile.
+        assert_eq!(
+            claimed.get(1).map(|other| other.id.as_str()),
+            (attempt == 1).then_some("other")
+        );
+        assert_eq!(story.claim_ids(9), [""; 0], "its group waits");
+        let expired = Claim {
+            id: claimed[0].id.clone(),
+            token: claimed[0].token,
+        };
+        story.act(Action::Expire(vec![expired]));
+        story.at += 10_000;
+    }
+    assert_eq!(story.state("poison"), State::Dead);
+    assert_eq!(story.claim_ids(9), ["next"]);
+}
+
+#[test]
+fn a_dead_job_retried_by_hand_starts_over_at_its_place() {
+    let mut story = Story::new();
+    let jobs = [
+        r#""id":"a","group":"g","max_attempts":1"#,
+        r#""id":"b","group":"g""#,
+        r#""id":"c","group":"g""#,
+    ];
+    story.submit(&jobs);
+    let claimed = story.claim(1);
+    story.fail(&claimed[0]);
+    let running = story.claim(1);
+    assert_eq!(running[0].id.as_str(), "b");
+    story.act(Action::Retry(vec![id("a")]));
+    assert_eq!(story.claim_ids(9), [""; 0], "b still runs");
+    story.complete(&running[0]);
+    let again = story.claim(9);
+    assert_eq!(
+        (again[0].id.as_str(), again[0].attempt, again.len()),
+        ("a", 1, 1)
+    );
+}
+
+#[test]
+fn a_stale_token_is_told_why() {
+    let mut story = Story::new();
+    story.submit(&[r#""id":"a","max_attempts":2"#]);
+    let old = story.claim(1).remove(0);
+    story.fail(&old);
+    let lost = |events: Vec<Event>| match events.into_iter().find(Event::is_answer) {
+        Some(Event::Lost { reason, .. }) => reason,
+        event => panic!("{event:?}"),
+    };
+    assert_eq!(
+        lost(story.complete(&old)),
+        Lost::NotRunning {
+            state: State::Scheduled
+        }
+    );
+    story.at += 1_000;
+    let new = story.claim(1).remove(0);
+    assert_ne!(new.token, old.token);
+    assert_eq!(lost(story.complete(&old)), Lost::Superseded { attempt: 2 });
+    story.complete(&new);
+    assert_eq!(
+        lost(story.fail(&new)),
+        Lost::NotRunning {
+            state: State::Completed
+        }
+    );
+    story.act(Action::Forget(vec![id("a")]));
+    assert_eq!(lost(story.fail(&new)), Lost::NotFound);
+}
+
+#[test]
+fn a_cancelled_running_job_is_not_tried_again_but_done_is_done() {
+    let mut story = Story::new();
+    story.submit(&[r#""id":"a""#, r#""id":"b""#, r#""id":"c""#]);
+    let claimed = story.claim(2);
+    let events = story.act(Action::Cancel(vec![id("a"), id("b"), id("c"), id("d")]));
+    assert!(matches!(
+        events[..],
+        [
+            Event::CancelRequested { .. },
+            Event::CancelRequested { .. },
+            Event::Cancelled { .. },
+            Event::Refused {
+                refusal: Refusal::NotFound,
+                ..
+            },
+        ]
+    ));
+    let status = story.queue.claim_status(&claimed[0].id, claimed[0].token);
+    assert!(status.unwrap().cancel_requested);
+    story.fail(&claimed[0]);
+    story.complete(&claimed[1]);
+    assert_eq!(
+        (story.state("a"), story.state("b")),
+        (State::Cancelled, State::Completed)
+    );
+}
+
+#[test]
+fn sending_a_submit_again_is_a_duplicate_and_other_content_a_conflict() {
+    let mut story = Story::new();
+    let job = r#""id":"a","delay_ms":50"#;
+    story.submit(&[job]);
+    story.at += 1_000;
+    let same = story.submit(&[job]);
+    assert!(
+        same.contains(&Event::Duplicate {
+            id: id("a"),
+            existing: id("a")
+        }),
+        "{same:?}"
+    );
+    let other = story.submit(&[r#""id":"a","delay_ms":51"#]);
+    assert_eq!(
+        other,
+        [Event::Refused {
+            id: id("a"),
+            refusal: Refusal::Conflict
+        }]
+    );
+    // Also while it runs, and after it has finished, until it is forgotten.
+    let claimed = story.claim(1);
+    story.complete(&claimed[0]);
+    assert_eq!(story.submit(&[job]), same[1..]);
+    let keep = Keep {
+        age_ms: Some(10),
+        count: None,
+    };
+    story.act(Action::Configure(Settings {
+        completed: keep,
+        ..Settings::default()
+    }));
+    story.at += 10;
+    story.act(Action::Tick);
+    assert!(matches!(
+        story.submit(&[job])[..],
+        [Event::Submitted { .. }]
+    ));
+}
+
+#[test]
+fn a_unique_key_names_its_holder_until_it_has_finished() {
+    let mut story = Story::new();
+    story.submit(&[r#""id":"a","unique_key":"k","max_attempts":1"#]);
+    let duplicate = story.submit(&[r#""id":"b","unique_key":"k""#]);
+    assert_eq!(
+        duplicate,
+        [Event::Duplicate {
+            id: id("b"),
+            existing: id("a")
+        }]
+    );
+    // The key belongs to the queue.
+    assert!(matches!(
+        story.submit(&[r#""id":"c","queue":"q","unique_key":"k""#])[..],
+        [Event::Submitted { .. }]
+    ));
+    let claimed = story.claim(1);
+    story.fail(&claimed[0]);
+    assert!(matches!(
+        story.submit(&[r#""id":"b","unique_key":"k""#])[..],
+        [Event::Submitted { .. }]
+    ));
+    let retried = story.act(Action::Retry(vec![id("a")]));
+    let refusal = Refusal::UniqueKey { existing: id("b") };
+    assert_eq!(
+        retried,
+        [Event::Refused {
+            id: id("a"),
+            refusal
+        }]
+    );
+}
+
+#[test]
+fn limits_hold_per_queue_and_say_when_they_open() {
+    let mut story = Story::new();
+    let jobs: Vec<_> = (0..6)
+        .map(|number| format!(r#""id":"j{number}""#))
+        .collect();
+    story.submit(&jobs.iter().map(String::as_str).collect::<Vec<_>>());
+    let rate = Rate {
+        jobs: 2,
+        period_ms: 1_000,
+        burst: None,
+    };
+    let options = QueueOptions {
+        concurrency: Some(3),
+        rate: Some(rate),
+    };
+    story.act(Action::SetQueue(queue("default"), options));
+    assert_eq!(story.claim(9).len(), 2, "the burst");
+    assert_eq!(story.queue.claimable_at(&[], &[]), Some(story.at + 500));
+    story.at += 500;
+    assert_eq!(story.claim(9).len(), 1, "the rate");
+    story.at += 10_000;
+    assert_eq!(story.claim(9).len(), 0, "three are running");
+    assert_eq!(story.queue.claimable_at(&[], &[]), None);
+    story.act(Action::SetQueue(queue("default"), QueueOptions::default()));
+    story.act(Action::Pause(queue("default")));
+    assert_eq!(story.claim(9).len(), 0, "paused");
+    story.act(Action::Resume(queue("default")));
+    assert_eq!(story.claim(9).len(), 3);
+}
+
+#[test]
+fn a_million_due_jobs_do_not_stop_a_command() {
+    let mut story = Story::new();
+    let job: Submission = serde_json::from_str(r#"{"type":"t","delay_ms":10}"#).unwrap();
+    story.act(Action::Submit(vec![job; 5_000]));
+    story.at += 10;
+    let ready = |story: &Story| story.queue.queues().next().unwrap().counts.ready;
+    story.act(Action::Pause(queue("q")));
+    assert_eq!(ready(&story), 100);
+    story.act(Action::Tick);
+    assert_eq!(ready(&story), 2_100);
+    // What becomes ready does so in order.
+    assert_eq!(story.claim_ids(1), ["job:1"]);
+    let ids = (2..=5_000)
+        .map(|number| id(&format!("job:{number}")))
+        .collect();
+    story.act(Action::Cancel(ids));
+    let keep = Keep {
+        age_ms: None,
+        count: Some(0),
+    };
+    story.act(Action::Configure(Settings {
+        cancelled: keep,
+        ..Settings::default()
+    }));
+    assert_eq!(story.queue.len(), 4_900);
+    while story
+        .queue
+        .retention_due_at()
+        .is_some_and(|at| at <= story.at)
+    {
+        story.act(Action::Tick);
+    }
+    assert_eq!(story.queue.len(), 1);
+}
+
+#[test]
+fn a_slot_fires_once_however_often_its_plan_is_sent() {
+    let mut story = Story::new();
+    let spec = r#"{"cron":"0 * * * *","timezone":"Europe/Berlin","job":{"type":"report"}}"#;
+    let spec: ScheduleSpec = serde_json::from_str(spec).unwrap();
+    let name = ScheduleName::new("hourly").unwrap();
+    let set = Schedule::command(name.clone(), spec.clone(), story.at).unwrap();
+    story.act(set);
+    let due = story.queue.firing_due_at().unwrap();
+    assert_eq!(story.queue.due_firings(due - 1), []);
+    story.at = due;
+    let plan = story.queue.due_firings(due);
+    // Another broker, with a clock a second ahead, makes its own plan from the same state.
+    let rival = story.queue.due_firings(due + 1_000);
+    assert_eq!(story.act(Action::Fire(plan.clone())).len(), 2);
+    for stale in [plan, rival] {
+        let events = story.act(Action::Fire(stale));
+        assert_eq!(
+            events,
+            [Event::FiringStale {
+                schedule: name.clone()
+            }]
+        );
+    }
+    assert_eq!(story.queue.len(), 1);
+    // Set again word for word it goes on; changed, plans for its old form are void.
+    let plan = story.queue.due_firings(due + 3_600_000);
+    story.act(Schedule::command(name.clone(), spec.clone(), due).unwrap());
+    assert_eq!(story.queue.due_firings(due + 3_600_000), plan);
+    let changed = ScheduleSpec {
+        cron: "30 * * * *".to_owned(),
+        ..spec
+    };
+    story.act(Schedule::command(name.clone(), changed, due).unwrap());
+    assert_eq!(
+        story.act(Action::Fire(plan)),
+        [Event::FiringStale { schedule: name }]
+    );
+}
+
+#[test]
+fn time_never_goes_back() {
+    let mut story = Story::new();
+    story.submit(&[r#""id":"a","delay_ms":50"#]);
+    story.at += 50;
+    story.act(Action::Tick);
+    story.at -= 10_000;
+    story.submit(&[r#""id":"b","delay_ms":50"#]);
+    assert_eq!(story.queue.job(&id("b")).unwrap().run_at, story.at + 10_050);
+    assert_eq!(story.state("a"), State::Ready);
+}
+
+#[test]
+fn a_damaged_snapshot_is_refused_with_its_line() {
+    let mut story = Story::new();
+    story.submit(&[r#""id":"a""#, r#""id":"b","unique_key":"k""#, r#""id":"c""#]);
+    story.claim(1);
+    let whole = String::from_utf8(story.queue.encode()).unwrap();
+    let restore = |text: &str| {
+        let mut restore = Restore::new(0);
+        restore.feed(text.as_bytes())?;
+        restore.finish().map(drop)
+    };
+    restore(&whole).unwrap();
+    let lines: Vec<&str> = whole.lines().collect();
+    for (text, line, problem) in [
+        (whole.replace("\"format\":1", "\"format\":9"), 1, "format 9"),
+        (
+            whole.replace("\"jobs\":3", "\"jobs\":4"),
+            6,
+            "ends 4 jobs after 3",
+        ),
+        (
+            whole.replace("\"id\":\"b\"", "\"id\":\"a\""),
+            4,
+            "has the job a again",
+        ),
+        (
+            whole.replace("\"sequence\":2", "\"sequence\":9"),
+            4,
+            "impossible sequence number 9",
+        ),
+        (
+            whole.replace("\"worker\":\"w\",", ""),
+            3,
+            "runs without a claim",
+        ),
+        (
+            whole.replace("\"state\":\"ready\"", "\"state\":\"dead\""),
+            4,
+            "finishing order",
+        ),
+        (
+            whole.replace("\"priority\"", "\"priorty\""),
+            3,
+            "cannot be read",
+        ),
+        (whole.clone() + lines[2] + "\n", 7, "after the end"),
+        (lines[2..].join("\n") + "\n", 1, "header"),
+        (
+            lines[..5].join("\n") + "\n",
+            6,
+            "is missing: it ends too early",
+        ),
+        (
+            whole.trim_end().to_owned(),
+            6,
+            "is missing: it ends too early",
+        ),
+    ] {
+        let error = restore(&text).unwrap_err();
+        assert_eq!(error.line, line, "{error}");
+        assert!(error.to_string().contains(problem), "{error}");
+    }
+}
