@@ -6,11 +6,13 @@
 //!
 //! - [`session`]: a process's liveness, the only thing that is ever renewed.
 //! - [`election`]: who leads, as a lease that is written only when leadership changes.
+//! - [`cluster`]: who runs which daemon, as desired by the leader and reported by the nodes.
 //! - [`node`]: one process's session, what it observes of others, and its elections, as one machine.
 //! - [`queue`]: the durable job queue: commands in, events out, replayed exactly.
 //!
 //! Read [`session`] first, then [`election`]: their module texts are the protocol.
 
+pub mod cluster;
 pub mod election;
 mod io;
 mod name;
@@ -23,8 +25,8 @@ mod time;
 
 pub use io::{Expect, Read, Version, Written};
 pub use name::{
-    ElectionName, Incarnation, JobId, JobType, Lineage, NameError, Namespace, NodeId, QueueName,
-    ScheduleName,
+    DaemonId, ElectionName, Incarnation, JobId, JobType, Lineage, NameError, Namespace, NodeId,
+    QueueName, ScheduleName,
 };
 pub use record::RecordError;
 pub use time::{Moment, Now, Wall};

@@ -117,6 +117,8 @@ names! {
     QueueName = "the queue name";
     /// The name of a cron schedule.
     ScheduleName = "the schedule name";
+    /// The name of a daemon within a namespace.
+    DaemonId = "the daemon id";
 }
 
 macro_rules! unique_ids {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::Part;
 use crate::record::{self, RecordError, milliseconds};
 use crate::{ElectionName, Incarnation, NodeId, Wall};
 
@@ -46,6 +47,9 @@ pub struct About {
     /// The elections it is a candidate in, with its priority in each.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub stands: BTreeMap<ElectionName, u8>,
+    /// Its part in the cluster. Boxed: most sessions that pass through the machines have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Box<Part>>,
 }
 
 /// Whether the process is there.

@@ -1,0 +1,100 @@
+//! Cluster: who runs which daemon.
+//!
+//! # The protocol
+//!
+//! A *daemon* is long-running work in numbered *shards*. The leader of the namespace's default election
+//! decides which session runs which shard and writes that down in one object, the *assignments*: the
+//! desired state. Each node reports in its own session object what it can run and what became of what it
+//! was given: the actual state. The two never share an object, so nobody contends. Operators ask for
+//! nodes to be kept free in a third, the *drains*.
+//!
+//! The objects are `<namespace>/cluster/assignments` and `<namespace>/cluster/drains`. They are three names
+//! deep because hints are told apart by their first two: what lies directly under a namespace would wake
+//! nobody on PostgreSQL.
+//!
+//! ```text
+//!                 written            node reports running            written
+//!   unassigned ----------> assigning --------------------> active ----------> revoking
+//!       ^                      |  |                           |                  |
+//!       |                      |  +------ not in time --------|----------------->|
+//!       |                      v                              v                  v
+//!       +---- node reports stopped or failed, or its session has ended, or (revoking only) the
+//!             drain timeout is over: free, and mostly given to another node in the same write
+//! ```
+//!
+//! **Generations.** Every assignment has a generation, the fencing token of what it starts. All are drawn
+//! from one counter in the assignments, so they only grow, whatever is forgotten meanwhile. A node starts a
+//! generation at most once.
+//!
+//! **Installing.** A new leader first rewrites the assignments as they are, under its term, expecting the
+//! version it read. From then on the write of any older leader fails, so each write builds on the one
+//! before, whoever trusts itself as a leader. Everything that safety needs is in the objects; what a
+//! leader keeps in memory (timeouts, failures) starts afresh with the next one, and only makes it wait.
+//!
+//! **Reports are promises.** A shard that its node reports stopped or failed has ended and will not start
+//! again in that generation. A shard that is not reported says nothing: the node may have read its
+//! assignment and be about to start it. So a revoke is confirmed by words and never by silence, also for
+//! what was never started.
+//!
+//! **Looking.** A node looks at the assignments with every heartbeat and with every hint. It trusts itself
+//! with a shard while its session is trusted *and* while the shard was seen to be assigned to it, not
+//! revoking, in a look that started less than nine tenths of the drain timeout ago; then it aborts. That
+//! is what lets the leader take a shard from a node that is alive and does not answer: once the drain
+//! timeout has passed since it knew the revoke to be stored, no look from before can be trusted by
+//! anybody. The drain timeout is the one in the object, so nodes need not be configured alike; a leader
+//! that brings a shorter one waits by the longer for as long as somebody may have seen it.
+//!
+//! **Dead nodes.** The shards of a session are free when it has ended: gone, evicted, or missing for a
+//! whole ttl. Silence moves nothing. A node that says it is restarting has its shards kept for a while.
+//!
+//! **Placing.** What is free goes to the least loaded node that offers the daemon, has its labels and has
+//! room, counting what this very pass gives out. Then shards are moved from more to less loaded nodes,
+//! while that brings their loads nearer to each other, a limited number at a time, and not while nodes
+//! come and go. Where a shard has failed it is passed over for a while, which doubles.
+//!
+//! # What is guaranteed
+//!
+//! - A shard is never trusted by two processes at one time, if clocks differ in rate by less than the
+//!   session's margin and a tenth, whichever leaders there are and however reads and writes are delayed
+//!   or their answers lost.
+//! - The generations in which a shard starts only grow, over all nodes.
+//! - A node does not start a shard while an older generation of it has not ended there.
+//! - A live node's shards move only when they are revoked; a dead one's only when its session has ended.
+//! - At most one write of the assignments is in flight, and at most one is started per cycle.
+//! - When nodes, operators and the store come to rest, every shard that some node can run is running, and
+//!   between two nodes that may run the same work the loads differ by no more than the lightest shard
+//!   that could be moved.
+//!
+//! # What is not
+//!
+//! - A daemon that acts without asking whether it is trusted acts late when its process is paused: pass
+//!   the generation on, and let the receiver refuse an older one.
+//! - If the assignments are deleted, they are made anew from what live nodes report, nothing is given out
+//!   for a drain timeout, and generations go on above everything reported and above the term times
+//!   2^20; a daemon that used more than that in a term and runs nowhere could see one again.
+//! - If the assignments are replaced with an older copy while nodes look, a node may believe the copy until
+//!   the leader's next look: at most one heartbeat.
+//! - Capacity limits what is given to a node. What is there when it shrinks stays.
+//! - Balance looks at two nodes at a time: where labels would ask for a chain of moves over a third,
+//!   there is none.
+
+pub mod agent;
+pub mod assigner;
+pub mod config;
+mod decide;
+mod desired;
+mod memory;
+mod nodes;
+mod placement;
+pub mod plan;
+pub mod record;
+pub mod report;
+
+pub use agent::Agent;
+pub use assigner::{Assigner, plan};
+pub use config::Config;
+pub use plan::{Decision, Reason};
+pub use record::{
+    Assignment, AssignmentState, Assignments, Daemon, Drained, Drains, Generation, Shard,
+};
+pub use report::{Count, Definition, DefinitionError, Going, Part, Run, RunState};

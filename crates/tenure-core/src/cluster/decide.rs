@@ -1,0 +1,593 @@
+//! What the leader does next: a pure function of what is desired, what is reported, and what time it is.
+//!
+//! Shards are looked at one by one first: whose node has ended or answered is free, whose node must not
+//! keep it is revoked. Then what is free is placed, then loads are balanced.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::Config;
+use super::memory::{Memory, Reported, Standing};
+use super::nodes::Nodes;
+use super::placement::{NoPlace, Placement, Room, Work};
+use super::plan::{Decision, Reason};
+use super::record::{Assignment, AssignmentState, Assignments, Shard};
+use super::report::{Count, Definition, Going, Part, RunState};
+use crate::session::{Holder, Record};
+use crate::{DaemonId, Moment, NodeId};
+
+/// Everything that a decision rests on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Outlook<'a> {
+    pub(crate) now: Moment,
+    pub(crate) config: &'a Config,
+    pub(crate) desired: &'a Assignments,
+    pub(crate) nodes: &'a Nodes,
+    pub(crate) drained: &'a BTreeSet<NodeId>,
+    pub(crate) memory: &'a Memory,
+    /// How long after a revoke its node has certainly ended the shard.
+    pub(crate) force_after: Duration,
+    /// What is free may be given out.
+    pub(crate) may_place: bool,
+    /// Work may be moved for balance.
+    pub(crate) may_balance: bool,
+}
+
+/// What to do now, and when to ask again if nothing happens.
+#[derive(Debug, Clone)]
+pub(crate) struct Decided {
+    pub(crate) decisions: Vec<Decision>,
+    pub(crate) again_at: Moment,
+}
+
+/// What each shard's node reports of the generation that is assigned to it.
+pub(crate) fn reported<'a>(desired: &'a Assignments, nodes: &'a Nodes) -> Reported<'a> {
+    let mut reported: Reported<'_> = desired
+        .daemons
+        .iter()
+        .map(|(id, daemon)| (id, vec![None; daemon.shards.len()]))
+        .collect();
+    for record in nodes.live().values() {
+        for (id, runs) in &Part::of(&record.about).runs {
+            let (Some(daemon), Some(states)) = (desired.daemons.get(id), reported.get_mut(id))
+            else {
+                continue;
+            };
+            for run in runs {
+                let index = run.0 as usize;
+                let assigned = daemon.shards.get(index).copied().flatten();
+                if assigned.is_some_and(|assignment| {
+                    assignment.incarnation == record.incarnation && assignment.generation == run.1
+                }) {
+                    states[index] = Some(&run.2);
+                }
+            }
+        }
+    }
+    reported
+}
+
+/// Decides.
+pub(crate) fn decide(outlook: &Outlook<'_>) -> Decided {
+    let mut judge = Judge::new(outlook);
+    judge.define();
+    judge.look_at_shards();
+    judge.place();
+    judge.balance();
+    Decided {
+        decisions: judge.decisions,
+        again_at: judge.again_at,
+    }
+}
+
+/// What is to become of a shard in this pass.
+#[derive(Debug, Clone)]
+enum Seat {
+    /// It stays with whoever has it.
+    Stays { node: Option<usize>, movable: bool },
+    /// It is being revoked.
+    Leaves { node: Option<usize> },
+    /// It wants a place: not there, if possible here.
+    Vacant {
+        avoid: Option<usize>,
+        prefer: Option<usize>,
+    },
+    /// There is to be no such shard.
+    Closed,
+}
+
+struct Judge<'a> {
+    outlook: &'a Outlook<'a>,
+    /// The live nodes by position.
+    live: Vec<&'a Record>,
+    positions: BTreeMap<crate::Incarnation, usize>,
+    /// The daemons by position, with the definition that rules and the seats of their shards.
+    daemons: Vec<(&'a DaemonId, &'a Definition, Vec<Seat>)>,
+    placement: Placement,
+    /// How many more shards may be set on their way.
+    budget: usize,
+    decisions: Vec<Decision>,
+    again_at: Moment,
+}
+
+impl<'a> Judge<'a> {
+    fn new(outlook: &'a Outlook<'a>) -> Self {
+        let live: Vec<&Record> = outlook.nodes.live().values().collect();
+        let on_their_way = outlook
+            .desired
+            .iter()
+            .filter(|(_, _, assignment)| assignment.state == AssignmentState::Revoking)
+            .count();
+        Self {
+            positions: outlook.nodes.live().keys().copied().zip(0..).collect(),
+            live,
+            daemons: Vec::new(),
+            placement: Placement::new(Vec::new(), Vec::new()),
+            budget: outlook.config.moves_max.saturating_sub(on_their_way),
+            decisions: Vec::new(),
+            again_at: Moment::NEVER,
+            outlook,
+        }
+    }
+
+    // ---- which daemons there are --------------------------------------------------------------------
+
+    /// Finds the definition that rules for every daemon; see [`Definition`].
+    fn define(&mut self) {
+        let mut offers: BTreeMap<&DaemonId, Vec<&Definition>> = BTreeMap::new();
+        for record in &self.live {
+            for (id, definition) in &Part::of(&record.about).offers {
+                if definition.check().is_ok() {
+                    offers.entry(id).or_default().push(definition);
+                }
+            }
+        }
+        let desired = &self.outlook.desired.daemons;
+        let known: BTreeSet<&DaemonId> = desired.keys().chain(offers.keys().copied()).collect();
+        for id in known {
+            let current = desired.get(id);
+            let Some(offered) = offers.get(id) else {
+                let daemon = current.expect("a daemon that nobody offers is one that is known");
+                if daemon.shards.iter().all(Option::is_none) {
+                    let daemon = id.clone();
+                    self.decisions.push(Decision::Forget { daemon });
+                } else {
+                    self.daemons.push((id, &daemon.definition, Vec::new()));
+                }
+                continue;
+            };
+            let newest = offered
+                .iter()
+                .copied()
+                .max_by_key(|offer| (offer.revision, *offer));
+            let newest = newest.expect("somebody offers it");
+            let current = current.map(|daemon| &daemon.definition);
+            let ruling = match current {
+                Some(current)
+                    if current.revision == newest.revision && offered.contains(&current) =>
+                {
+                    current
+                }
+                _ => newest,
+            };
+            if current != Some(ruling) {
+                self.decisions.push(Decision::Define {
+                    daemon: id.clone(),
+                    definition: ruling.clone(),
+                });
+            }
+            self.daemons.push((id, ruling, Vec::new()));
+        }
+    }
+
+    // ---- what becomes of what is assigned -----------------------------------------------------------
+
+    fn look_at_shards(&mut self) {
+        let reported = reported(self.outlook.desired, self.outlook.nodes);
+        // Nodes that are about to start something of a daemon, by the position of both.
+        let mut starting = BTreeSet::new();
+        for position in 0..self.daemons.len() {
+            let (id, definition, _) = self.daemons[position];
+            let shards: &[Option<Assignment>] = match self.outlook.desired.daemons.get(id) {
+                Some(daemon) => &daemon.shards,
+                None => &[],
+            };
+            let count = definition
+                .count
+                .number()
+                .max(u32::try_from(shards.len()).unwrap_or(0));
+            let mut seats = Vec::with_capacity(count as usize);
+            for index in 0..count {
+                let assignment = shards.get(index as usize).copied().flatten();
+                let report = reported
+                    .get(id)
+                    .and_then(|all| all.get(index as usize))
+                    .copied();
+                let report = report.flatten();
+                let seat = match assignment {
+                    None if index >= definition.count.number() => Seat::Closed,
+                    None => Seat::Vacant {
+                        avoid: None,
+                        prefer: None,
+                    },
+                    Some(assignment) => self.look_at(id, definition, index, assignment, report),
+                };
+                if let Seat::Stays {
+                    node: Some(node),
+                    movable: false,
+                } = seat
+                {
+                    starting.insert((position, node));
+                }
+                seats.push(seat);
+            }
+            self.daemons[position].2 = seats;
+        }
+        self.placement = self.survey(&starting);
+    }
+
+    /// What becomes of one shard that is assigned.
+    fn look_at(
+        &mut self,
+        id: &DaemonId,
+        definition: &Definition,
+        index: u32,
+        assignment: Assignment,
+        report: Option<&RunState>,
+    ) -> Seat {
+        let is_surplus = index >= definition.count.number();
+        let revoking = assignment.state == AssignmentState::Revoking;
+        let holder = &self.outlook.desired.holders[&assignment.incarnation];
+        let shard = Shard {
+            daemon: id.clone(),
+            index,
+        };
+        if let Some(ended) = self.outlook.nodes.ended(assignment.incarnation) {
+            let prefer = self.outlook.nodes.back(&holder.node, id);
+            let prefer = prefer.map(|record| self.positions[&record.incarnation]);
+            let kept = ended.kept_until.filter(|&until| self.outlook.now < until);
+            if let (Some(until), None, false, false) = (kept, prefer, revoking, is_surplus) {
+                self.again_at = self.again_at.min(until);
+                self.wait(shard, Reason::Restarting);
+                return Seat::Stays {
+                    node: None,
+                    movable: false,
+                };
+            }
+            self.free(shard, holder, Reason::SessionEnded(ended.how));
+            let prefer = prefer.filter(|_| kept.is_some() && !revoking);
+            return vacant(is_surplus, None, prefer);
+        }
+        let Some(&node) = self.positions.get(&assignment.incarnation) else {
+            // Not heard of is not dead: it keeps what it has until its session has ended.
+            self.wait(shard, Reason::SessionUnknown);
+            return if revoking {
+                Seat::Leaves { node: None }
+            } else {
+                Seat::Stays {
+                    node: None,
+                    movable: false,
+                }
+            };
+        };
+        if let Some(state) = report.filter(|state| state.has_ended()) {
+            return self.has_ended(shard, holder, node, revoking, is_surplus, state);
+        }
+        if revoking {
+            return self.is_leaving(shard, holder, node, is_surplus);
+        }
+        match self.must_go(definition, &shard, node, report) {
+            Some(reason) => {
+                self.revoke(shard, holder, reason);
+                Seat::Leaves { node: Some(node) }
+            }
+            None => self.keeps(shard, node, assignment, report),
+        }
+    }
+
+    /// The node says that the shard has ended.
+    fn has_ended(
+        &mut self,
+        shard: Shard,
+        holder: &Holder,
+        node: usize,
+        revoking: bool,
+        is_surplus: bool,
+        state: &RunState,
+    ) -> Seat {
+        let restarting = matches!(self.part(node).going, Some(Going::Restarting { .. }));
+        if restarting && !revoking && !is_surplus {
+            self.wait(shard, Reason::Restarting);
+            return Seat::Stays {
+                node: Some(node),
+                movable: false,
+            };
+        }
+        let (reason, avoid) = match state {
+            // Whatever happens while it is told to end is nobody's failure.
+            RunState::Failed { error } if !revoking => {
+                let error = error.clone();
+                (Reason::Failed { error }, Some(node))
+            }
+            _ => (Reason::Stopped, None),
+        };
+        self.free(shard, holder, reason);
+        vacant(is_surplus, avoid, None)
+    }
+
+    /// The shard was revoked and its node has not answered yet.
+    fn is_leaving(&mut self, shard: Shard, holder: &Holder, node: usize, is_surplus: bool) -> Seat {
+        let since = self.outlook.memory.since(&shard.daemon, shard.index);
+        let forced_at = since + self.outlook.force_after;
+        if self.outlook.now >= forced_at {
+            self.free(shard, holder, Reason::Unanswered);
+            return vacant(is_surplus, Some(node), None);
+        }
+        self.again_at = self.again_at.min(forced_at);
+        Seat::Leaves { node: Some(node) }
+    }
+
+    /// Why a node must not keep a shard.
+    fn must_go(
+        &mut self,
+        definition: &Definition,
+        shard: &Shard,
+        node: usize,
+        report: Option<&RunState>,
+    ) -> Option<Reason> {
+        let record = self.live[node];
+        if shard.index >= definition.count.number() {
+            return Some(Reason::Surplus);
+        }
+        let part = Part::of(&record.about);
+        if part.going.is_some() {
+            // It drains everything by itself, and says so.
+            return None;
+        }
+        if !part.offers.contains_key(&shard.daemon) {
+            return Some(Reason::NotOffered);
+        }
+        if !definition.allows(&record.about.labels) {
+            return Some(Reason::LabelMissing);
+        }
+        let late = match report {
+            None => Some(Reason::NotAcknowledged),
+            Some(RunState::Starting) => Some(Reason::NotStarted),
+            _ => None,
+        };
+        // What was once active and is reported no more is a node that lost its memory: the same.
+        if let Some(reason) = late {
+            let since = self.outlook.memory.since(&shard.daemon, shard.index);
+            let late_at = since + self.outlook.config.acknowledge_timeout;
+            if self.outlook.now >= late_at {
+                return Some(reason);
+            }
+            self.again_at = self.again_at.min(late_at);
+        }
+        if self.outlook.drained.contains(&record.node) && self.budget > 0 {
+            self.budget -= 1;
+            return Some(Reason::Drained);
+        }
+        None
+    }
+
+    fn keeps(
+        &mut self,
+        shard: Shard,
+        node: usize,
+        assignment: Assignment,
+        report: Option<&RunState>,
+    ) -> Seat {
+        let running = report == Some(&RunState::Running);
+        if running && assignment.state == AssignmentState::Assigning {
+            let on = self.live[node].node.clone();
+            self.decisions.push(Decision::Activate { shard, on });
+        } else if self.part(node).going.is_some() {
+            self.wait(shard, Reason::Leaving);
+        }
+        Seat::Stays {
+            node: Some(node),
+            movable: running,
+        }
+    }
+
+    // ---- where everything goes ----------------------------------------------------------------------
+
+    /// Nodes and work as they are after the shards were looked at, before anything is placed.
+    fn survey(&mut self, starting: &BTreeSet<(usize, usize)>) -> Placement {
+        let rooms = self
+            .live
+            .iter()
+            .map(|record| Room::new(Part::of(&record.about).capacity));
+        let rooms: Vec<Room> = rooms.collect();
+        let mut works = Vec::with_capacity(self.daemons.len());
+        for position in 0..self.daemons.len() {
+            works.push(self.work(position, starting));
+        }
+        let mut placement = Placement::new(rooms, works);
+        for (position, (_, _, seats)) in self.daemons.iter().enumerate() {
+            for (index, seat) in (0..).zip(seats) {
+                match *seat {
+                    Seat::Stays {
+                        node: Some(node),
+                        movable,
+                    } => placement.stays(position, index, node, movable),
+                    Seat::Leaves { node: Some(node) } => placement.leaves(position, node),
+                    _ => {}
+                }
+            }
+        }
+        placement
+    }
+
+    fn work(&mut self, position: usize, starting: &BTreeSet<(usize, usize)>) -> Work {
+        let (id, definition, _) = self.daemons[position];
+        let may = |record: &&Record| {
+            Part::of(&record.about).takes(id)
+                && definition.allows(&record.about.labels)
+                && !self.outlook.drained.contains(&record.node)
+        };
+        let allowed = self.live.iter().map(may).collect();
+        let alone = matches!(definition.count, Count::Replicas(_));
+        let mut work = Work::new(definition.weight, alone, allowed);
+        if !self.outlook.memory.has_failures() {
+            return work;
+        }
+        for (node, record) in self.live.iter().enumerate() {
+            let memory = self.outlook.memory;
+            match memory.standing(self.outlook.now, id, record.incarnation) {
+                Some((Standing::Unreliable, until)) => {
+                    self.again_at = self.again_at.min(until);
+                    work.unreliable.push(node);
+                }
+                Some((Standing::OnTrial, _)) if starting.contains(&(position, node)) => {
+                    work.unreliable.push(node);
+                }
+                Some((Standing::OnTrial, _)) => work.on_trial.push(node),
+                None => {}
+            }
+        }
+        work
+    }
+
+    /// Gives out what is free, the heaviest first, and reckons with what is on its way.
+    fn place(&mut self) {
+        let mut order: Vec<usize> = (0..self.daemons.len()).collect();
+        order.sort_by_key(|&position| Reverse(self.daemons[position].1.weight));
+        let mut generation = self.outlook.desired.generation;
+        for position in order {
+            let seats = std::mem::take(&mut self.daemons[position].2);
+            let id = self.daemons[position].0;
+            for (index, seat) in (0..).zip(seats) {
+                let shard = || Shard {
+                    daemon: id.clone(),
+                    index,
+                };
+                match seat {
+                    Seat::Vacant { .. } if !self.outlook.may_place => {
+                        self.wait(shard(), Reason::Lost);
+                    }
+                    Seat::Vacant { avoid, prefer } => {
+                        match self.place_one(position, index, avoid, prefer) {
+                            Ok((to, reason)) => {
+                                generation = generation.next();
+                                self.decisions.push(Decision::Assign {
+                                    shard: shard(),
+                                    generation,
+                                    to: self.live[to].holder(),
+                                    reason,
+                                });
+                            }
+                            Err(reason) => self.wait(shard(), reason),
+                        }
+                    }
+                    Seat::Leaves { .. } if index < self.daemons[position].1.count.number() => {
+                        let next = self.placement.place(position, &[], None).ok();
+                        let to = next.map(|node| self.live[node].node.clone());
+                        self.wait(shard(), Reason::Draining { to });
+                    }
+                    Seat::Stays { .. } | Seat::Leaves { .. } | Seat::Closed => {}
+                }
+            }
+        }
+    }
+
+    fn place_one(
+        &mut self,
+        position: usize,
+        index: u32,
+        avoid: Option<usize>,
+        prefer: Option<usize>,
+    ) -> Result<(usize, Reason), Reason> {
+        let id = self.daemons[position].0;
+        let mut avoided: Vec<usize> = avoid.into_iter().collect();
+        let mut again_at = Moment::NEVER;
+        if self.outlook.memory.has_failures() {
+            for (node, record) in self.live.iter().enumerate() {
+                let memory = self.outlook.memory;
+                let until = memory.passed_over(self.outlook.now, id, index, record.incarnation);
+                if let Some(until) = until {
+                    avoided.push(node);
+                    again_at = again_at.min(until);
+                }
+            }
+        }
+        match self.placement.place(position, &avoided, prefer) {
+            Ok(node) if prefer == Some(node) => Ok((node, Reason::Returned)),
+            Ok(node) => {
+                let weight = u64::from(self.daemons[position].1.weight);
+                let load = self.placement.load(node) - weight;
+                Ok((node, Reason::LeastLoaded { load }))
+            }
+            Err(problem) => {
+                self.again_at = self.again_at.min(again_at);
+                Err(match problem {
+                    NoPlace::NoNode => Reason::NoNode,
+                    NoPlace::PassedOver => Reason::PassedOver,
+                    NoPlace::OneEverywhere => Reason::ReplicaEverywhere,
+                    NoPlace::NoRoom => Reason::NoRoom,
+                })
+            }
+        }
+    }
+
+    fn balance(&mut self) {
+        if !self.outlook.may_balance || !self.outlook.may_place {
+            return;
+        }
+        for moved in self.placement.balance(self.budget) {
+            let shard = Shard {
+                daemon: self.daemons[moved.work].0.clone(),
+                index: moved.index,
+            };
+            // It is revoked now: there is no use in noting that it runs.
+            self.decisions.retain(
+                |decision| !matches!(decision, Decision::Activate { shard: other, .. } if *other == shard),
+            );
+            let to = self.live[moved.to].node.clone();
+            let loads = moved.loads;
+            self.decisions.push(Decision::Revoke {
+                shard,
+                from: self.live[moved.from].node.clone(),
+                reason: Reason::Balance { to, loads },
+            });
+        }
+    }
+
+    fn part(&self, node: usize) -> &'a Part {
+        Part::of(&self.live[node].about)
+    }
+
+    // ---- words --------------------------------------------------------------------------------------
+
+    fn wait(&mut self, shard: Shard, reason: Reason) {
+        self.decisions.push(Decision::Wait { shard, reason });
+    }
+
+    fn free(&mut self, shard: Shard, from: &Holder, reason: Reason) {
+        let from = from.clone();
+        self.decisions.push(Decision::Free {
+            shard,
+            from,
+            reason,
+        });
+    }
+
+    fn revoke(&mut self, shard: Shard, from: &Holder, reason: Reason) {
+        let from = from.node.clone();
+        self.decisions.push(Decision::Revoke {
+            shard,
+            from,
+            reason,
+        });
+    }
+}
+
+fn vacant(is_surplus: bool, avoid: Option<usize>, prefer: Option<usize>) -> Seat {
+    if is_surplus {
+        Seat::Closed
+    } else {
+        Seat::Vacant { avoid, prefer }
+    }
+}

@@ -1,0 +1,130 @@
+//! The next assignments: what is decided, carried out on what is desired.
+
+use super::plan::Decision;
+use super::record::{Assignment, AssignmentState, Assignments, Daemon, Shard};
+use super::report::{Definition, Part};
+use crate::Wall;
+use crate::session::Record;
+
+/// The assignments after these decisions.
+pub(crate) fn apply(assignments: &Assignments, decisions: &[Decision], at: Wall) -> Assignments {
+    let mut next = assignments.clone();
+    for decision in decisions {
+        match decision {
+            Decision::Define { daemon, definition } => {
+                let count = definition.count.number() as usize;
+                let entry = next.daemons.entry(daemon.clone());
+                let entry = entry.or_insert_with(|| blank(definition));
+                entry.definition = definition.clone();
+                let length = entry.shards.len().max(count);
+                entry.shards.resize(length, None);
+            }
+            Decision::Forget { daemon } => drop(next.daemons.remove(daemon)),
+            Decision::Assign {
+                shard,
+                generation,
+                to,
+                ..
+            } => {
+                assert!(
+                    *generation > next.generation,
+                    "a generation is given out once, and they only grow"
+                );
+                next.generation = *generation;
+                next.holders.insert(to.incarnation, to.clone());
+                let place = place(&mut next, shard);
+                assert!(place.is_none(), "only what is free is given out");
+                *place = Some(Assignment {
+                    generation: *generation,
+                    incarnation: to.incarnation,
+                    state: AssignmentState::Assigning,
+                    since: at,
+                });
+            }
+            Decision::Activate { shard, .. } => {
+                set(&mut next, shard, AssignmentState::Active, at);
+            }
+            Decision::Revoke { shard, .. } => {
+                set(&mut next, shard, AssignmentState::Revoking, at);
+            }
+            Decision::Free { shard, .. } => *place(&mut next, shard) = None,
+            Decision::Wait { .. } => {}
+        }
+    }
+    for daemon in next.daemons.values_mut() {
+        let count = daemon.definition.count.number() as usize;
+        while daemon.shards.len() > count && daemon.shards.last() == Some(&None) {
+            daemon.shards.pop();
+        }
+    }
+    next.retain_holders();
+    next
+}
+
+/// Assignments that say what live nodes report, for when nothing else is left of them.
+pub(crate) fn adopt_reports<'a>(
+    mut assignments: Assignments,
+    live: impl Iterator<Item = &'a Record>,
+    at: Wall,
+) -> Assignments {
+    for record in live {
+        let part = Part::of(&record.about);
+        for (id, runs) in &part.runs {
+            let Some(definition) = part.offers.get(id) else {
+                continue;
+            };
+            for run in runs {
+                assignments.generation = assignments.generation.max(run.1);
+                if run.2.has_ended() || run.0 >= definition.count.number() {
+                    continue;
+                }
+                let daemon = assignments.daemons.entry(id.clone());
+                daemon.or_insert_with(|| blank(definition));
+                let shard = Shard {
+                    daemon: id.clone(),
+                    index: run.0,
+                };
+                let place = place(&mut assignments, &shard);
+                // Of two that claim one shard the later is right: the earlier was told to end.
+                if place.is_none_or(|other| other.generation < run.1) {
+                    *place = Some(Assignment {
+                        generation: run.1,
+                        incarnation: record.incarnation,
+                        state: AssignmentState::Active,
+                        since: at,
+                    });
+                }
+                let holder = record.holder();
+                assignments.holders.insert(record.incarnation, holder);
+            }
+        }
+    }
+    assignments.retain_holders();
+    assignments
+}
+
+fn blank(definition: &Definition) -> Daemon {
+    Daemon {
+        definition: definition.clone(),
+        shards: Vec::new(),
+    }
+}
+
+fn set(assignments: &mut Assignments, shard: &Shard, state: AssignmentState, at: Wall) {
+    if let Some(assignment) = place(assignments, shard) {
+        assignment.state = state;
+        assignment.since = at;
+    }
+}
+
+fn place<'a>(assignments: &'a mut Assignments, shard: &Shard) -> &'a mut Option<Assignment> {
+    let daemon = assignments
+        .daemons
+        .get_mut(&shard.daemon)
+        .expect("what is decided about is defined");
+    let index = shard.index as usize;
+    if daemon.shards.len() <= index {
+        daemon.shards.resize(index + 1, None);
+    }
+    &mut daemon.shards[index]
+}

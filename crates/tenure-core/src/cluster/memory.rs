@@ -1,0 +1,235 @@
+//! What the leader remembers beside what it has written down: since when things are as they are, and
+//! where work has failed.
+//!
+//! None of it is needed for safety. A new leader starts every timeout afresh, which can only make it wait
+//! longer, and tries again where work has failed.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Config;
+use super::plan::{Decision, Reason};
+use super::record::{AssignmentState, Assignments, Generation, Shard};
+use super::report::RunState;
+use crate::{DaemonId, Incarnation, Moment};
+
+/// What each shard's node reports of the generation that is assigned to it, by daemon and shard.
+pub(crate) type Reported<'a> = BTreeMap<&'a DaemonId, Vec<Option<&'a RunState>>>;
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Memory {
+    timers: BTreeMap<DaemonId, Vec<Timer>>,
+    failures: BTreeMap<(DaemonId, Incarnation), Failures>,
+}
+
+/// Since when a shard is as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Timer {
+    generation: Generation,
+    stage: Stage,
+    since: Moment,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Vacant,
+    Assigned,
+    Acknowledged,
+    Revoked,
+}
+
+/// Where and how often a daemon has failed on one node.
+#[derive(Debug, Clone, Default)]
+struct Failures {
+    any: Failure,
+    shards: BTreeMap<u32, Failure>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Failure {
+    count: u32,
+    delay: Duration,
+    until: Moment,
+}
+
+/// Whether a node may be trusted with a daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has failed not long ago.
+    Unreliable,
+    /// It has failed before.
+    OnTrial,
+}
+
+impl Memory {
+    /// Starts the timer of every shard that is no longer as it was.
+    pub(crate) fn observe(&mut self, now: Moment, desired: &Assignments, reported: &Reported<'_>) {
+        self.timers.retain(|id, _| desired.daemons.contains_key(id));
+        for (id, daemon) in &desired.daemons {
+            let reports = reported.get(id);
+            let timers = self.timers.entry(id.clone()).or_default();
+            let vacant = Timer {
+                generation: Generation(0),
+                stage: Stage::Vacant,
+                since: now,
+            };
+            timers.resize(daemon.shards.len(), vacant);
+            for (index, (timer, assignment)) in timers.iter_mut().zip(&daemon.shards).enumerate() {
+                let report = reports.and_then(|reports| reports.get(index).copied().flatten());
+                let (generation, stage) = match assignment {
+                    None => (Generation(0), Stage::Vacant),
+                    Some(assignment) => {
+                        let stage = match (assignment.state, report) {
+                            (AssignmentState::Revoking, _) => Stage::Revoked,
+                            (_, None) => Stage::Assigned,
+                            (_, Some(_)) => Stage::Acknowledged,
+                        };
+                        (assignment.generation, stage)
+                    }
+                };
+                if (timer.generation, timer.stage) != (generation, stage) {
+                    *timer = Timer {
+                        generation,
+                        stage,
+                        since: now,
+                    };
+                }
+            }
+        }
+    }
+
+    /// Every timer starts afresh.
+    pub(crate) fn forget_timers(&mut self) {
+        self.timers.clear();
+    }
+
+    /// Since when a shard is as it is; never, if that was not observed.
+    pub(crate) fn since(&self, daemon: &DaemonId, index: u32) -> Moment {
+        let timer = self
+            .timers
+            .get(daemon)
+            .and_then(|all| all.get(index as usize));
+        timer.map_or(Moment::NEVER, |timer| timer.since)
+    }
+
+    /// Learns where work fails from what is decided about it.
+    pub(crate) fn learn(
+        &mut self,
+        now: Moment,
+        config: &Config,
+        desired: &Assignments,
+        decisions: &[Decision],
+    ) {
+        for decision in decisions {
+            match decision {
+                Decision::Free {
+                    shard,
+                    from,
+                    reason: Reason::Failed { .. } | Reason::Unanswered,
+                } => self.failed(now, config, shard, from.incarnation),
+                Decision::Revoke {
+                    shard,
+                    reason: Reason::NotAcknowledged | Reason::NotStarted,
+                    ..
+                } => {
+                    if let Some(assignment) = desired.get(shard) {
+                        self.failed(now, config, shard, assignment.incarnation);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let longest = config.failure_delay_max;
+        self.failures
+            .retain(|_, failures| !failures.any.is_forgiven(now, longest));
+    }
+
+    fn failed(&mut self, now: Moment, config: &Config, shard: &Shard, on: Incarnation) {
+        let key = (shard.daemon.clone(), on);
+        let failures = self.failures.entry(key).or_default();
+        failures.any.again(now, config);
+        failures
+            .shards
+            .entry(shard.index)
+            .or_default()
+            .again(now, config);
+    }
+
+    /// How a node has done with a daemon of late, and when that changes; `None` if nothing failed.
+    pub(crate) fn standing(
+        &self,
+        now: Moment,
+        daemon: &DaemonId,
+        node: Incarnation,
+    ) -> Option<(Standing, Moment)> {
+        let failures = self.failures.get(&(daemon.clone(), node))?;
+        Some(if now < failures.any.until {
+            (Standing::Unreliable, failures.any.until)
+        } else {
+            (Standing::OnTrial, Moment::NEVER)
+        })
+    }
+
+    /// Until when a node is passed over for a shard.
+    pub(crate) fn passed_over(
+        &self,
+        now: Moment,
+        daemon: &DaemonId,
+        index: u32,
+        node: Incarnation,
+    ) -> Option<Moment> {
+        let failures = self.failures.get(&(daemon.clone(), node))?;
+        let until = failures.shards.get(&index)?.until;
+        (now < until).then_some(until)
+    }
+
+    /// Whether anything has failed anywhere.
+    pub(crate) fn has_failures(&self) -> bool {
+        !self.failures.is_empty()
+    }
+}
+
+impl Failure {
+    fn again(&mut self, now: Moment, config: &Config) {
+        // Many shards may fail at once, and one decision may be made twice: that is one failure.
+        if now < self.until {
+            return;
+        }
+        if self.is_forgiven(now, config.failure_delay_max) {
+            self.count = 0;
+        }
+        let delay = config.failure_delay.saturating_mul(1 << self.count.min(20));
+        self.delay = delay.min(config.failure_delay_max);
+        self.count += 1;
+        self.until = now + self.delay;
+    }
+
+    /// Nothing has failed for long enough since.
+    fn is_forgiven(&self, now: Moment, delay_max: Duration) -> bool {
+        now > self.until + (self.delay * 4).min(delay_max * 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_passed_over_for_longer_and_longer_and_then_forgiven() {
+        let config = Config::default();
+        let mut failure = Failure::default();
+        let mut now = Moment::from_origin(Duration::from_secs(1000));
+        let mut delays = Vec::new();
+        for _ in 0..10 {
+            failure.again(now, &config);
+            // The same failure, told twice.
+            failure.again(now, &config);
+            delays.push(failure.until.since(now).as_secs());
+            now = failure.until;
+        }
+        assert_eq!(delays, [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
+        now = now + Duration::from_secs(601);
+        failure.again(now, &config);
+        assert_eq!(failure.until.since(now).as_secs(), 2);
+    }
+}

@@ -1,0 +1,97 @@
+//! The nodes as the leader knows them: live sessions, and those that have ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::report::{Going, Part};
+use crate::session::observer::End;
+use crate::session::{Record, State};
+use crate::{DaemonId, Incarnation, Moment, NodeId};
+
+/// Every session that matters.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Nodes {
+    live: BTreeMap<Incarnation, Record>,
+    ended: BTreeMap<Incarnation, Ended>,
+}
+
+/// A session that has ended: what it held is free.
+#[derive(Debug, Clone)]
+pub(crate) struct Ended {
+    pub(crate) how: End,
+    /// Its node is restarting: until then its shards are kept for it.
+    pub(crate) kept_until: Option<Moment>,
+}
+
+impl Nodes {
+    /// Takes what a session object says. Returns whether that makes a difference to anybody.
+    pub(crate) fn hear(&mut self, now: Moment, record: Record, restart_max: Duration) -> bool {
+        let incarnation = record.incarnation;
+        if self.ended.contains_key(&incarnation) {
+            return false;
+        }
+        let how = match record.state {
+            State::Alive => {
+                let known = self.live.get(&incarnation);
+                // Reads may overtake each other; only the newest counts.
+                if known.is_some_and(|known| known.counter > record.counter) {
+                    return false;
+                }
+                let changed = known.is_none_or(|known| known.about != record.about);
+                self.live.insert(incarnation, record);
+                return changed;
+            }
+            State::Gone => End::Gone,
+            State::Evicted { .. } => End::Evicted,
+        };
+        self.live.insert(incarnation, record);
+        self.end(now, incarnation, how, restart_max)
+    }
+
+    /// A session has ended. Returns whether that is news.
+    pub(crate) fn end(
+        &mut self,
+        now: Moment,
+        incarnation: Incarnation,
+        how: End,
+        restart_max: Duration,
+    ) -> bool {
+        let record = self.live.remove(&incarnation);
+        if self.ended.contains_key(&incarnation) {
+            return false;
+        }
+        let going = record.and_then(|record| Part::of(&record.about).going);
+        let kept_until = match going {
+            Some(Going::Restarting { within }) => Some(now + within.min(restart_max)),
+            Some(Going::Leaving) | None => None,
+        };
+        self.ended.insert(incarnation, Ended { how, kept_until });
+        true
+    }
+
+    /// A whole listing was taken: a session that is not in it is neither live nor known to have ended.
+    pub(crate) fn retain_live(&mut self, listed: &BTreeSet<Incarnation>) {
+        self.live
+            .retain(|incarnation, _| listed.contains(incarnation));
+    }
+
+    /// Forgets sessions that have ended and hold nothing.
+    pub(crate) fn forget_ended(&mut self, keep: impl Fn(Incarnation) -> bool) {
+        self.ended.retain(|&incarnation, _| keep(incarnation));
+    }
+
+    pub(crate) fn live(&self) -> &BTreeMap<Incarnation, Record> {
+        &self.live
+    }
+
+    pub(crate) fn ended(&self, incarnation: Incarnation) -> Option<&Ended> {
+        self.ended.get(&incarnation)
+    }
+
+    /// A live session of the node that offers the daemon and is not about to go.
+    pub(crate) fn back(&self, node: &NodeId, daemon: &DaemonId) -> Option<&Record> {
+        self.live
+            .values()
+            .find(|record| record.node == *node && Part::of(&record.about).takes(daemon))
+    }
+}

@@ -1,0 +1,229 @@
+//! What the leader decides, and why, in words.
+
+use std::fmt;
+
+use super::record::{Generation, Shard};
+use super::report::Definition;
+use crate::session::Holder;
+use crate::session::observer::End;
+use crate::{DaemonId, NodeId};
+
+/// One decision. Displays as one line with its reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// This definition rules from now on.
+    Define {
+        /// Of which daemon.
+        daemon: DaemonId,
+        /// The definition.
+        definition: Definition,
+    },
+    /// Nobody offers the daemon and nothing of it is left.
+    Forget {
+        /// Which.
+        daemon: DaemonId,
+    },
+    /// The shard is to run there.
+    Assign {
+        /// Which.
+        shard: Shard,
+        /// In which generation.
+        generation: Generation,
+        /// Where.
+        to: Holder,
+        /// Why there.
+        reason: Reason,
+    },
+    /// The node has reported it running.
+    Activate {
+        /// Which.
+        shard: Shard,
+        /// Where.
+        on: NodeId,
+    },
+    /// The node is to end it.
+    Revoke {
+        /// Which.
+        shard: Shard,
+        /// Where.
+        from: NodeId,
+        /// Why.
+        reason: Reason,
+    },
+    /// The shard is nobody's any more.
+    Free {
+        /// Which.
+        shard: Shard,
+        /// Whose it was.
+        from: Holder,
+        /// Why.
+        reason: Reason,
+    },
+    /// Nothing can be done for now.
+    Wait {
+        /// Which.
+        shard: Shard,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// Why something is decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reason {
+    /// No other node that may run it has less to do.
+    LeastLoaded {
+        /// Its load before.
+        load: u64,
+    },
+    /// Its node is back.
+    Returned,
+    /// Moving it brings the loads nearer to each other.
+    Balance {
+        /// Where it goes, as far as can be said now.
+        to: NodeId,
+        /// The loads of both nodes before.
+        loads: (u64, u64),
+    },
+    /// An operator wants the node free.
+    Drained,
+    /// The node took no notice in time.
+    NotAcknowledged,
+    /// The node took notice, but the daemon did not start in time.
+    NotStarted,
+    /// The node does not offer the daemon.
+    NotOffered,
+    /// The node lacks a label that the daemon requires.
+    LabelMissing,
+    /// The daemon has fewer shards now.
+    Surplus,
+    /// The session of the node has ended.
+    SessionEnded(End),
+    /// The node has ended it.
+    Stopped,
+    /// The daemon could not start, or ended by itself.
+    Failed {
+        /// What the node says.
+        error: String,
+    },
+    /// The node did not confirm its end in time; it no longer trusts itself with it.
+    Unanswered,
+    /// The node is to drain it.
+    Draining {
+        /// Where it goes next, as far as can be said now.
+        to: Option<NodeId>,
+    },
+    /// The node is restarting, and its shards are kept for it.
+    Restarting,
+    /// The node is leaving and drains it by itself.
+    Leaving,
+    /// Nobody knows yet whether the node is there.
+    SessionUnknown,
+    /// No live node offers the daemon with the labels it requires.
+    NoNode,
+    /// Every node that may run it has failed to, not long ago.
+    PassedOver,
+    /// Every node that may run it has a replica.
+    ReplicaEverywhere,
+    /// Every node that may run it is full.
+    NoRoom,
+    /// The assignments were lost; whatever nodes still run by them has to end first.
+    Lost,
+}
+
+impl Decision {
+    /// Whether this only notes down what is already so, and can wait for the next write.
+    pub(crate) fn can_wait(&self) -> bool {
+        matches!(self, Decision::Activate { .. })
+    }
+
+    /// Whether this changes anything.
+    pub(crate) fn changes(&self) -> bool {
+        !matches!(self, Decision::Wait { .. })
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Decision::Define { daemon, definition } => {
+                let (count, kind) = match definition.count {
+                    super::Count::Shards(count) => (count, "shards"),
+                    super::Count::Replicas(count) => (count, "replicas"),
+                };
+                let weight = definition.weight;
+                write!(formatter, "{daemon}: {count} {kind} of weight {weight}")
+            }
+            Decision::Forget { daemon } => write!(formatter, "{daemon}: forget, nobody offers it"),
+            Decision::Assign {
+                shard,
+                generation,
+                to,
+                reason,
+            } => {
+                let node = &to.node;
+                write!(
+                    formatter,
+                    "{shard}: assign to {node} in generation {generation}, {reason}"
+                )
+            }
+            Decision::Activate { shard, on } => write!(formatter, "{shard}: active on {on}"),
+            Decision::Revoke {
+                shard,
+                from,
+                reason,
+            } => write!(formatter, "{shard}: revoke from {from}, {reason}"),
+            Decision::Free {
+                shard,
+                from,
+                reason,
+            } => write!(formatter, "{shard}: take from {}, {reason}", from.node),
+            Decision::Wait { shard, reason } => write!(formatter, "{shard}: wait, {reason}"),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = match self {
+            Reason::LeastLoaded { load } => {
+                return write!(formatter, "which has the least load, {load}");
+            }
+            Reason::Balance {
+                to,
+                loads: (from_load, to_load),
+            } => {
+                return write!(
+                    formatter,
+                    "whose load is {from_load}, while {to} has {to_load}"
+                );
+            }
+            Reason::Failed { error } => return write!(formatter, "where it failed: {error}"),
+            Reason::Draining { to: Some(to) } => {
+                return write!(formatter, "it is draining and then goes to {to}");
+            }
+            Reason::Draining { to: None } => "it is draining, and there is no place for it yet",
+            Reason::Returned => "where it was before the restart",
+            Reason::Drained => "which an operator drains",
+            Reason::NotAcknowledged => "which took no notice of it in time",
+            Reason::NotStarted => "where it did not start in time",
+            Reason::NotOffered => "which does not offer the daemon",
+            Reason::LabelMissing => "which lacks a required label",
+            Reason::Surplus => "the daemon has fewer shards now",
+            Reason::SessionEnded(End::Gone) => "which has left",
+            Reason::SessionEnded(End::Evicted) => "which was evicted",
+            Reason::SessionEnded(End::Missing) => "whose session is missing",
+            Reason::Stopped => "which has ended it",
+            Reason::Unanswered => "which did not end it in time",
+            Reason::Restarting => "it is kept for its node, which is restarting",
+            Reason::Leaving => "its node is leaving and drains it",
+            Reason::SessionUnknown => "nobody knows yet whether its node is there",
+            Reason::NoNode => "no live node offers it with the labels it requires",
+            Reason::PassedOver => "it failed on every node that may run it, not long ago",
+            Reason::ReplicaEverywhere => "every node that may run it has a replica",
+            Reason::NoRoom => "every node that may run it is full",
+            Reason::Lost => "the assignments were lost, and nodes may still run by them",
+        };
+        formatter.write_str(words)
+    }
+}

@@ -1,0 +1,390 @@
+//! Assignments and drains as they are stored.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::report::Definition;
+use crate::election::{Term, Writer};
+use crate::record::{self, RecordError, milliseconds};
+use crate::session::Holder;
+use crate::{DaemonId, Incarnation, NodeId, Wall};
+
+/// The number of an assignment, and the fencing token of what it starts.
+///
+/// All daemons of a namespace draw from one counter, so a generation only grows for a daemon's whole
+/// life, also when the daemon was forgotten and comes back, and nothing has to be remembered of what is
+/// gone.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Generation(pub u64);
+
+/// One shard, or one replica, of a daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Shard {
+    /// Of which daemon.
+    pub daemon: DaemonId,
+    /// Which of its shards, from 0.
+    pub index: u32,
+}
+
+/// The desired state, at `<namespace>/cluster/assignments`. Written by the leader alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assignments {
+    /// The leader's term.
+    pub term: Term,
+    /// Makes every write differ from every other, so that each can be recognised.
+    pub writer: Writer,
+    /// The highest generation ever given out.
+    pub generation: Generation,
+    /// How long after a revoke a node may run a shard at most. A node trusts what it has seen here for
+    /// nine tenths of this time from the start of its look.
+    pub drain_timeout: Duration,
+    /// How long the leader waits before it takes a shard from a node that does not answer: the drain
+    /// timeout, or a longer one for as long as somebody may still go by it.
+    pub force_after: Duration,
+    /// The sessions that shards are assigned to.
+    pub holders: BTreeMap<Incarnation, Holder>,
+    /// Every daemon that is offered by a live node or still assigned to some node.
+    pub daemons: BTreeMap<DaemonId, Daemon>,
+}
+
+/// A daemon and where it is to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Daemon {
+    /// The definition that rules.
+    pub definition: Definition,
+    /// By shard; `None` is assigned to nobody. More than the definition says while a daemon shrinks.
+    pub shards: Vec<Option<Assignment>>,
+}
+
+/// Which session is to run a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Assignment {
+    /// The fencing token.
+    pub generation: Generation,
+    /// The session.
+    pub incarnation: Incarnation,
+    /// How far it is.
+    pub state: AssignmentState,
+    /// When it got there, on the clock of the leader that wrote it, for people.
+    pub since: Wall,
+}
+
+/// How far an assignment is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AssignmentState {
+    /// The node is to start it.
+    Assigning,
+    /// The node has reported it running.
+    Active,
+    /// The node is to end it and to say so.
+    Revoking,
+}
+
+/// The nodes that operators keep free, at `<namespace>/cluster/drains`. An object of its own: operators
+/// and the leader never contend, and assignments keep one writer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drains {
+    /// Makes every write differ from every other.
+    pub writer: Writer,
+    /// By node.
+    pub nodes: BTreeMap<NodeId, Drained>,
+}
+
+/// Why a node is kept free.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drained {
+    /// Who asked for it.
+    pub by: String,
+    /// When, on the operator's clock, for people.
+    pub since: Wall,
+}
+
+/// How long a node may trust what it saw of the assignments, from the start of its look: a tenth less
+/// than the leader waits before it takes a shard away. The tenth covers clocks that run at different
+/// rates, and the time it takes to end a daemon.
+#[must_use]
+pub(crate) fn look_trust(drain_timeout: Duration) -> Duration {
+    drain_timeout - drain_timeout / 10
+}
+
+impl Assignments {
+    /// One line of JSON; nodes are named once and referred to by number.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        record::encode(&Stored::from(self))
+    }
+
+    /// Reads stored assignments.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        record::decode::<Stored>(bytes)?.try_into()
+    }
+
+    /// The assignment of a shard.
+    #[must_use]
+    pub fn get(&self, shard: &Shard) -> Option<&Assignment> {
+        let shards = &self.daemons.get(&shard.daemon)?.shards;
+        shards.get(shard.index as usize)?.as_ref()
+    }
+
+    /// Every assignment, in the order of daemons and shards.
+    pub fn iter(&self) -> impl Iterator<Item = (&DaemonId, u32, &Assignment)> {
+        self.daemons.iter().flat_map(|(id, daemon)| {
+            let numbered = (0..).zip(&daemon.shards);
+            numbered.filter_map(move |(index, shard)| Some((id, index, shard.as_ref()?)))
+        })
+    }
+
+    /// The sessions that something is assigned to, and no other.
+    pub(crate) fn retain_holders(&mut self) {
+        let used: std::collections::BTreeSet<Incarnation> =
+            self.iter().map(|(_, _, held)| held.incarnation).collect();
+        self.holders
+            .retain(|incarnation, _| used.contains(incarnation));
+    }
+}
+
+impl Drains {
+    /// One line of JSON.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        record::encode(self)
+    }
+
+    /// Reads stored drains.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
+        record::decode(bytes)
+    }
+}
+
+impl Generation {
+    /// The next generation.
+    #[must_use]
+    pub(crate) fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl fmt::Display for Shard {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.daemon, self.index)
+    }
+}
+
+/// The stored form: about 40 bytes per shard, so ten thousand on a hundred nodes fit into half a megabyte.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    term: Term,
+    writer: Writer,
+    generation: Generation,
+    #[serde(rename = "drain_timeout_ms", with = "milliseconds")]
+    drain_timeout: Duration,
+    #[serde(rename = "force_after_ms", with = "milliseconds")]
+    force_after: Duration,
+    nodes: Vec<Holder>,
+    daemons: BTreeMap<DaemonId, StoredDaemon>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredDaemon {
+    definition: Definition,
+    shards: Vec<Option<StoredAssignment>>,
+}
+
+/// Generation, position in the table of nodes, state, since.
+#[derive(Serialize, Deserialize)]
+struct StoredAssignment(Generation, usize, AssignmentState, Wall);
+
+impl From<&Assignments> for Stored {
+    fn from(assignments: &Assignments) -> Self {
+        let positions: BTreeMap<Incarnation, usize> =
+            assignments.holders.keys().copied().zip(0..).collect();
+        let shard = |assignment: &Assignment| {
+            assert!(
+                assignment.generation <= assignments.generation,
+                "every generation is drawn from the counter"
+            );
+            StoredAssignment(
+                assignment.generation,
+                *positions
+                    .get(&assignment.incarnation)
+                    .expect("whoever assigns a shard names its holder"),
+                assignment.state,
+                assignment.since,
+            )
+        };
+        let daemon = |daemon: &Daemon| StoredDaemon {
+            definition: daemon.definition.clone(),
+            shards: daemon
+                .shards
+                .iter()
+                .map(|assignment| assignment.as_ref().map(shard))
+                .collect(),
+        };
+        Self {
+            term: assignments.term,
+            writer: assignments.writer,
+            generation: assignments.generation,
+            drain_timeout: assignments.drain_timeout,
+            force_after: assignments.force_after,
+            nodes: assignments.holders.values().cloned().collect(),
+            daemons: assignments
+                .daemons
+                .iter()
+                .map(|(id, stored)| (id.clone(), daemon(stored)))
+                .collect(),
+        }
+    }
+}
+
+impl TryFrom<Stored> for Assignments {
+    type Error = RecordError;
+
+    fn try_from(stored: Stored) -> Result<Self, RecordError> {
+        let damaged = |text: String| RecordError::Malformed(text);
+        let mut daemons = BTreeMap::new();
+        for (id, daemon) in stored.daemons {
+            let mut shards = Vec::with_capacity(daemon.shards.len());
+            for assignment in daemon.shards {
+                let Some(StoredAssignment(generation, position, state, since)) = assignment else {
+                    shards.push(None);
+                    continue;
+                };
+                let Some(holder) = stored.nodes.get(position) else {
+                    return Err(damaged(format!("{id} is assigned to node {position}")));
+                };
+                if generation > stored.generation {
+                    return Err(damaged(format!(
+                        "{id} has generation {generation}, the highest is {}",
+                        stored.generation
+                    )));
+                }
+                shards.push(Some(Assignment {
+                    generation,
+                    incarnation: holder.incarnation,
+                    state,
+                    since,
+                }));
+            }
+            let definition = daemon.definition;
+            daemons.insert(id, Daemon { definition, shards });
+        }
+        Ok(Self {
+            term: stored.term,
+            writer: stored.writer,
+            generation: stored.generation,
+            drain_timeout: stored.drain_timeout,
+            force_after: stored.force_after,
+            holders: stored
+                .nodes
+                .into_iter()
+                .map(|holder| (holder.incarnation, holder))
+                .collect(),
+            daemons,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assignments(nodes: u32, shards: u32) -> Assignments {
+        let holder = |number: u32| Holder {
+            node: NodeId::new(format!("web-{number}")).unwrap(),
+            incarnation: Incarnation(u128::from(number) + 10),
+            ttl: Duration::from_secs(10),
+        };
+        let assigned = |index: u32| {
+            Some(Assignment {
+                generation: Generation(u64::from(index) + 1),
+                incarnation: holder(index % nodes).incarnation,
+                state: AssignmentState::Active,
+                since: Wall(1_700_000_000_000),
+            })
+        };
+        Assignments {
+            term: Term(3),
+            writer: Writer {
+                incarnation: Incarnation(0xa),
+                counter: 9,
+            },
+            generation: Generation(u64::from(shards)),
+            drain_timeout: Duration::from_secs(30),
+            force_after: Duration::from_secs(30),
+            holders: (0..nodes)
+                .map(|number| (holder(number).incarnation, holder(number)))
+                .collect(),
+            daemons: [(
+                DaemonId::new("indexer").unwrap(),
+                Daemon {
+                    definition: Definition::shards(shards),
+                    shards: (0..shards).map(assigned).collect(),
+                },
+            )]
+            .into(),
+        }
+    }
+
+    #[test]
+    fn the_stored_forms_are_stable() {
+        let mut record = assignments(1, 2);
+        let shards = &mut record.daemons.first_entry().unwrap().into_mut().shards;
+        shards[1] = None;
+        let text = r#"{"format":1,"term":3,"writer":{"incarnation":"0000000000000000000000000000000a","counter":9},"generation":2,"drain_timeout_ms":30000,"force_after_ms":30000,"nodes":[{"node":"web-0","incarnation":"0000000000000000000000000000000a","ttl_ms":10000}],"daemons":{"indexer":{"definition":{"count":{"shards":2}},"shards":[[1,0,"active",1700000000000],null]}}}"#;
+        assert_eq!(String::from_utf8(record.encode()).unwrap(), text);
+        assert_eq!(Assignments::decode(text.as_bytes()).unwrap(), record);
+
+        let drains = Drains {
+            writer: record.writer,
+            nodes: [(
+                NodeId::new("web-0").unwrap(),
+                Drained {
+                    by: "ops".to_owned(),
+                    since: Wall(5),
+                },
+            )]
+            .into(),
+        };
+        let text = r#"{"format":1,"writer":{"incarnation":"0000000000000000000000000000000a","counter":9},"nodes":{"web-0":{"by":"ops","since":5}}}"#;
+        assert_eq!(String::from_utf8(drains.encode()).unwrap(), text);
+        assert_eq!(Drains::decode(text.as_bytes()).unwrap(), drains);
+    }
+
+    #[test]
+    fn ten_thousand_shards_on_a_hundred_nodes_fit_into_half_a_megabyte() {
+        let record = assignments(100, 10_000);
+        let bytes = record.encode();
+        assert!(bytes.len() < 512 * 1024, "{} bytes", bytes.len());
+        assert_eq!(Assignments::decode(&bytes).unwrap(), record);
+    }
+
+    #[test]
+    fn damage_is_named() {
+        let text = String::from_utf8(assignments(1, 2).encode()).unwrap();
+        for (from, to, problem) in [
+            ("[2,0,", "[2,7,", "indexer is assigned to node 7"),
+            (
+                "[2,0,",
+                "[3,0,",
+                "indexer has generation 3, the highest is 2",
+            ),
+        ] {
+            let damaged = text.replace(from, to);
+            let error = Assignments::decode(damaged.as_bytes()).unwrap_err();
+            assert!(error.to_string().contains(problem), "{error}");
+        }
+    }
+}
