@@ -426,11 +426,8 @@ impl Agent {
             going: self.going,
         };
         if self.reported.as_ref() != Some(&report) {
-            let is_news = self.reported.is_some() || report != Report::default();
             self.reported = Some(report.clone());
-            if is_news {
-                outputs.push(Output::Report(report));
-            }
+            outputs.push(Output::Report(report));
         }
         if self.going.is_some() && self.local.is_empty() && !self.idle {
             self.idle = true;

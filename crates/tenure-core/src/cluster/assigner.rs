@@ -256,7 +256,9 @@ impl Assigner {
             return drains_at;
         }
         let decide_at = match self.phase {
-            Phase::Leading { .. } if self.is_informed() => self.decide_at.max(self.write_from),
+            Phase::Leading { .. } if self.is_informed() && !self.must_read => {
+                self.decide_at.max(self.write_from)
+            }
             _ => Moment::NEVER,
         };
         let request_at = self.due.min(decide_at).max(self.retry_from);

@@ -1,0 +1,1 @@
+//! What a person would try with a few nodes.

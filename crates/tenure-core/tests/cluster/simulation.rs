@@ -1,0 +1,124 @@
+//! Random faults from a seed, then none, and then everything must come to rest as it should.
+
+use std::time::Duration;
+
+use tenure_core::cluster::{Definition, Going};
+
+use crate::world::{Faults, World};
+
+const NODES: usize = 5;
+
+/// How long after the last fault everything runs: a session's ttl, what its node was given by others
+/// before, then a revoke that nobody answers, and the longest that a node is passed over, twice.
+const REST: Duration = Duration::from_secs(150);
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// One run; returns a digest of everything that happened.
+fn run(seed: u64) -> u64 {
+    let mut world = World::new(
+        seed,
+        NODES,
+        &[("a", Definition::shards(9)), ("b", Definition::shards(4))],
+    );
+    world.run(seconds(10));
+    world.faults = Faults {
+        lost_answers: world.random.below(15),
+        slow_answers: world.random.below(15),
+        failing_starts: world.random.below(30),
+        hanging_daemons: world.random.below(20),
+        ..Faults::default()
+    };
+    let end = seconds(60 + world.random.below(120));
+    while world.now < end {
+        let pause = Duration::from_millis(world.random.below(6000));
+        let until = world.now + pause;
+        while world.step(until) {
+            if world.random.chance(1) {
+                world.keep_a_leader();
+            }
+        }
+        disturb(&mut world);
+    }
+    heal(&mut world);
+    world.run(REST);
+    let loads = world
+        .settled()
+        .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    let spread = loads.iter().max().unwrap() - loads.iter().min().unwrap();
+    assert!(spread <= 1, "seed {seed}: loads {loads:?}");
+    let (rest, writes) = (world.now, world.assignment_writes);
+    world.run(seconds(60));
+    assert_eq!(
+        world.started_since(rest),
+        [],
+        "seed {seed}: at rest nothing moves"
+    );
+    assert_eq!(
+        world.assignment_writes, writes,
+        "seed {seed}: at rest nothing is written"
+    );
+    world.digest
+}
+
+fn disturb(world: &mut World) {
+    let random = &mut world.random;
+    let node = usize::try_from(random.below(NODES as u64)).unwrap();
+    let kind = random.below(12);
+    let long = Duration::from_millis(random.below(25_000));
+    match kind {
+        0 | 1 => {
+            world.kill(node);
+            world.boot_in(node, long);
+        }
+        2 => world.pause(node, long),
+        3 => world.faults.outage_until = world.now + long / 3,
+        4 => {
+            world.leave(node, Going::Leaving);
+            world.boot_in(node, long * 2);
+        }
+        5 => {
+            let within = seconds(20);
+            world.leave(node, Going::Restarting { within });
+            world.boot_in(node, long);
+        }
+        6 => world.drain(node, true),
+        7 => world.drain(node, false),
+        _ => {
+            world.elect(node, long);
+        }
+    }
+}
+
+fn heal(world: &mut World) {
+    world.faults = Faults::default();
+    for node in 0..NODES {
+        world.pause(node, Duration::ZERO);
+        world.drain(node, false);
+        // Whoever is about to leave may do so; whoever is down comes back.
+        world.boot_in(node, seconds(1));
+        world.boot_in(node, seconds(40));
+        world.boot_in(node, seconds(80));
+    }
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let read = |name: &str| std::env::var_os(name)?.to_str()?.parse::<u64>().ok();
+    let first = read("TENURE_TEST_SEED").unwrap_or(0);
+    first..first + read("TENURE_TEST_SEEDS").unwrap_or(60)
+}
+
+#[test]
+fn no_shard_is_shared_or_lost_whatever_happens() {
+    for seed in seeds() {
+        run(seed);
+    }
+}
+
+#[test]
+fn one_seed_gives_one_story() {
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}

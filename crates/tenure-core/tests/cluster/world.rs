@@ -1,0 +1,985 @@
+//! A world of nodes around one store: real sessions, observers, agents and assigners; simulated time,
+//! storage, processes and daemons. Everything follows from a seed.
+//!
+//! After every event: no shard is trusted by two processes. At every start: generations have grown.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tenure_core::cluster::agent::{self, Agent};
+use tenure_core::cluster::assigner::{self, Assigner};
+use tenure_core::cluster::{
+    Assignments, Config, Decision, Definition, Drained, Drains, Generation, Going, Part, Shard,
+};
+use tenure_core::election::{Term, Writer};
+use tenure_core::session::record::About;
+use tenure_core::session::{self, Holder, Observer, Record, Session, observer};
+use tenure_core::{
+    DaemonId, Expect, Incarnation, Moment, NodeId, Now, Read, Version, Wall, Written,
+};
+
+/// What every clock shows when the world begins.
+const ORIGIN: Moment = Moment::from_origin(Duration::from_secs(100_000));
+
+/// When the answer to a request counts as lost.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+pub(crate) struct World {
+    pub(crate) now: Duration,
+    pub(crate) random: Random,
+    queue: BTreeMap<(Duration, u64), Event>,
+    serial: u64,
+    pub(crate) config: Config,
+    session_config: session::Config,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) faults: Faults,
+    store: Store,
+    terms: u64,
+    pub(crate) leader: Option<usize>,
+    incarnations: u128,
+    highest: BTreeMap<Shard, Generation>,
+    /// Every start there was: when, what, on which node.
+    pub(crate) starts: Vec<(Duration, Shard, usize)>,
+    pub(crate) assignment_writes: u64,
+    pub(crate) decisions: Vec<(Duration, Decision)>,
+    /// Of everything that happened, to compare runs.
+    pub(crate) digest: u64,
+    pub(crate) events: u64,
+    /// How many events there were at this very moment.
+    rush: u32,
+}
+
+/// How likely things go wrong, in percent, and whether the store answers at all.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Faults {
+    pub(crate) lost_answers: u64,
+    pub(crate) slow_answers: u64,
+    pub(crate) failing_starts: u64,
+    pub(crate) hanging_daemons: u64,
+    pub(crate) outage_until: Duration,
+}
+
+pub(crate) struct Node {
+    name: NodeId,
+    /// How fast its clock runs, in parts per thousand.
+    rate: u32,
+    /// Counts the starts of its process; what belongs to an older one is dropped.
+    life: u64,
+    pub(crate) up: bool,
+    paused_until: Duration,
+    incarnation: Incarnation,
+    session: Option<Session>,
+    observer: Observer,
+    assigner: Assigner,
+    agent: Agent,
+    about: About,
+    leads: Option<Term>,
+    list_at: Duration,
+    lists: bool,
+    pub(crate) running: BTreeMap<(Shard, Generation), Daemon>,
+    pub(crate) offers: BTreeMap<DaemonId, Definition>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Daemon {
+    Starting,
+    Running,
+    /// Will never react to anything but being aborted.
+    Hanging,
+}
+
+#[derive(Default)]
+struct Store {
+    versions: u64,
+    sessions: BTreeMap<Incarnation, (Record, Version)>,
+    assignments: Option<(Vec<u8>, Version)>,
+    drains: Option<(Drains, Version)>,
+}
+
+#[derive(Debug, Clone)]
+enum Ask {
+    WriteSession(Box<Record>, Expect),
+    ReadSession(Incarnation),
+    Evict(Box<Record>, Expect),
+    Observe(Holder, Option<Version>),
+    Look(Option<Version>),
+    ReadAssignments(Option<Version>),
+    WriteAssignments(Vec<u8>, Expect),
+    ReadDrains(Option<Version>),
+    List,
+}
+
+#[derive(Debug, Clone)]
+enum Told {
+    SessionWritten(Written),
+    SessionRead(Read<Record>),
+    Evicted(Incarnation, Written),
+    Observed(Incarnation, Read<Record>),
+    Looked(Read<Assignments>),
+    AssignmentsRead(Read<Assignments>),
+    AssignmentsWritten(Written),
+    DrainsRead(Read<Drains>),
+    Listed(Option<Vec<Record>>),
+}
+
+#[derive(Debug, Clone)]
+enum Event {
+    /// The store carries a request out; `answer_in` is `None` if the answer is lost.
+    Apply(Who, Ask, Option<Duration>),
+    Answer(Who, Told),
+    Started(Who, Shard, Generation),
+    Ended(Who, Shard, Generation, Option<String>),
+    Join(Who),
+    Boot(usize),
+    Deposed(Who, Term),
+}
+
+impl Event {
+    fn name(&self) -> String {
+        match self {
+            Event::Apply(who, ..) => format!("apply {who:?}"),
+            Event::Answer(who, _) => format!("answer {who:?}"),
+            other => format!("{other:?}"),
+        }
+    }
+}
+
+/// One session of one process of one node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Who {
+    node: usize,
+    life: u64,
+    incarnation: Incarnation,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, nodes: usize, offers: &[(&str, Definition)]) -> Self {
+        let mut world = Self {
+            now: Duration::ZERO,
+            random: Random(seed),
+            queue: BTreeMap::new(),
+            serial: 0,
+            config: Config {
+                failure_delay_max: Duration::from_secs(10),
+                ..Config::default()
+            },
+            session_config: session::Config::default(),
+            nodes: Vec::new(),
+            faults: Faults::default(),
+            store: Store::default(),
+            terms: 0,
+            leader: None,
+            incarnations: 0,
+            highest: BTreeMap::new(),
+            starts: Vec::new(),
+            assignment_writes: 0,
+            decisions: Vec::new(),
+            digest: 0,
+            events: 0,
+            rush: 0,
+        };
+        for _ in 0..nodes {
+            world.add_node(offers);
+        }
+        world
+    }
+
+    // ---- what a test does ---------------------------------------------------------------------------
+
+    pub(crate) fn add_node(&mut self, offers: &[(&str, Definition)]) -> usize {
+        let node = self.nodes.len();
+        let name = NodeId::new(format!("n{node}")).unwrap();
+        let holder = self.holder(&name, Incarnation(0));
+        let offers = offers.iter().cloned();
+        let offers = offers.map(|(id, definition)| (DaemonId::new(id).unwrap(), definition));
+        self.nodes.push(Node {
+            rate: 995 + u32::try_from(self.random.below(11)).unwrap(),
+            life: 0,
+            up: false,
+            paused_until: Duration::ZERO,
+            incarnation: Incarnation(0),
+            session: None,
+            observer: Observer::new(self.session_config.clone(), name.clone(), 0),
+            assigner: Assigner::new(self.config.clone(), &self.session_config, holder, ORIGIN, 0),
+            agent: Agent::new(&self.session_config, ORIGIN, 0),
+            about: About::default(),
+            leads: None,
+            list_at: Duration::ZERO,
+            lists: false,
+            running: BTreeMap::new(),
+            offers: offers.collect(),
+            name,
+        });
+        self.boot(node);
+        node
+    }
+
+    /// Starts the node's process.
+    pub(crate) fn boot(&mut self, node: usize) {
+        if self.nodes[node].up {
+            return;
+        }
+        let seed = self.random.next();
+        let moment = self.moment(node);
+        let it = &mut self.nodes[node];
+        it.up = true;
+        it.life += 1;
+        it.paused_until = Duration::ZERO;
+        it.observer = Observer::new(self.session_config.clone(), it.name.clone(), seed);
+        it.agent = Agent::new(&self.session_config, moment, seed);
+        it.leads = None;
+        it.running.clear();
+        self.join(node);
+    }
+
+    /// kill -9.
+    pub(crate) fn kill(&mut self, node: usize) {
+        let it = &mut self.nodes[node];
+        it.up = false;
+        it.life += 1;
+        it.session = None;
+        it.leads = None;
+        it.running.clear();
+        if self.leader == Some(node) {
+            self.leader = None;
+        }
+    }
+
+    pub(crate) fn boot_in(&mut self, node: usize, delay: Duration) {
+        self.push(delay, Event::Boot(node));
+    }
+
+    pub(crate) fn pause(&mut self, node: usize, duration: Duration) {
+        self.nodes[node].paused_until = self.now + duration;
+    }
+
+    pub(crate) fn leave(&mut self, node: usize, going: Going) {
+        if self.nodes[node].up {
+            self.step_agent(node, agent::Input::Leave(going));
+        }
+    }
+
+    pub(crate) fn drain(&mut self, node: usize, drained: bool) {
+        let name = self.nodes[node].name.clone();
+        self.store.versions += 1;
+        let version = Version::new(self.store.versions.to_string());
+        let mut drains = match self.store.drains.take() {
+            Some((drains, _)) => drains,
+            None => Drains {
+                writer: Writer {
+                    incarnation: Incarnation(1),
+                    counter: 0,
+                },
+                nodes: BTreeMap::new(),
+            },
+        };
+        drains.writer.counter += 1;
+        if drained {
+            let by = "ops".to_owned();
+            let since = Wall(0);
+            drains.nodes.insert(name, Drained { by, since });
+        } else {
+            drains.nodes.remove(&name);
+        }
+        self.store.drains = Some((drains, version));
+    }
+
+    /// Makes a node with a trusted session the leader. The old one hears of it after `told_in`; until
+    /// then both decide.
+    pub(crate) fn elect(&mut self, node: usize, told_in: Duration) -> bool {
+        if !self.is_trusted(node) || self.leader == Some(node) {
+            return false;
+        }
+        if let Some(old) = self.leader
+            && let Some(term) = self.nodes[old].leads
+        {
+            let who = self.who(old);
+            self.push(told_in, Event::Deposed(who, term));
+        }
+        self.terms += 1;
+        self.leader = Some(node);
+        let term = Term(self.terms);
+        self.nodes[node].leads = Some(term);
+        self.nodes[node].list_at = self.now;
+        self.step_assigner(node, assigner::Input::Elected(term));
+        true
+    }
+
+    pub(crate) fn delete_assignments(&mut self) {
+        self.store.assignments = None;
+    }
+
+    /// Elects somebody if nobody leads, as the election would.
+    pub(crate) fn keep_a_leader(&mut self) {
+        let leads = self.leader.is_some_and(|node| self.is_trusted(node));
+        if !leads {
+            self.leader = None;
+            let trusted = (0..self.nodes.len()).find(|&node| self.is_trusted(node));
+            if let Some(node) = trusted {
+                self.elect(node, Duration::ZERO);
+            }
+        }
+    }
+
+    /// Lets time pass, with a leader at all times.
+    pub(crate) fn run(&mut self, duration: Duration) {
+        let until = self.now + duration;
+        while self.step(until) {
+            self.keep_a_leader();
+        }
+    }
+
+    /// The next event before then; false if there is none.
+    pub(crate) fn step(&mut self, until: Duration) -> bool {
+        let wakes = (0..self.nodes.len()).map(|node| (self.wakes_at(node), node));
+        let (wake_at, node) = wakes.min().unwrap_or((Duration::MAX, 0));
+        let queued_at = self.queue.first_key_value().map(|(&(at, _), _)| at);
+        let next = wake_at.min(queued_at.unwrap_or(Duration::MAX));
+        if next > until {
+            self.now = until;
+            return false;
+        }
+        assert!(
+            next > self.now || self.rush < 10_000,
+            "{next:?}: time stands still"
+        );
+        self.rush = if next > self.now { 0 } else { self.rush + 1 };
+        self.now = self.now.max(next);
+        self.events += 1;
+        if queued_at.is_some_and(|at| at <= wake_at) {
+            let (_, event) = self.queue.pop_first().unwrap();
+            self.note(&format!("{:?} {}", self.now, event.name()));
+            self.happen(event);
+        } else {
+            self.note(&format!("{:?} wake {node}", self.now));
+            self.wake(node);
+        }
+        self.assert_nobody_shares_a_shard();
+        true
+    }
+
+    /// Where every shard runs, if everything is as it should be.
+    pub(crate) fn settled(&self) -> Result<Vec<u64>, String> {
+        let mut running: BTreeMap<&Shard, Vec<usize>> = BTreeMap::new();
+        let mut loads = vec![0; self.nodes.len()];
+        for (node, it) in self.nodes.iter().enumerate() {
+            for ((shard, generation), state) in &it.running {
+                let trusted = it.agent.trusted_until(shard, *generation);
+                if *state != Daemon::Running || trusted.is_none() {
+                    return Err(format!("{shard} is {state:?} on n{node}"));
+                }
+                running.entry(shard).or_default().push(node);
+                loads[node] += u64::from(it.offers[&shard.daemon].weight);
+            }
+        }
+        let mut wanted = BTreeMap::new();
+        for it in self.nodes.iter().filter(|it| it.up) {
+            wanted.extend(it.offers.iter());
+        }
+        for (daemon, definition) in wanted {
+            for index in 0..definition.count.number() {
+                let daemon = daemon.clone();
+                let shard = Shard { daemon, index };
+                match running.remove(&shard).as_deref() {
+                    Some([_]) => {}
+                    other => return Err(format!("{shard} runs on {other:?}")),
+                }
+            }
+        }
+        match running.into_keys().next() {
+            Some(shard) => Err(format!("{shard} runs and should not")),
+            None => Ok(loads),
+        }
+    }
+
+    /// The nodes that each shard was started on since then.
+    pub(crate) fn started_since(&self, when: Duration) -> Vec<(&Shard, usize)> {
+        let since = self.starts.iter().filter(|(at, ..)| *at >= when);
+        since.map(|(_, shard, node)| (shard, *node)).collect()
+    }
+
+    pub(crate) fn shards_on(&self, node: usize) -> Vec<Shard> {
+        let running = self.nodes[node].running.keys();
+        running.map(|(shard, _)| shard.clone()).collect()
+    }
+
+    pub(crate) fn assignments(&self) -> Option<Assignments> {
+        let (bytes, _) = self.store.assignments.as_ref()?;
+        Some(Assignments::decode(bytes).unwrap())
+    }
+
+    // ---- what must always hold ----------------------------------------------------------------------
+
+    fn assert_nobody_shares_a_shard(&self) {
+        let mut trusted: BTreeMap<&Shard, usize> = BTreeMap::new();
+        for (node, it) in self.nodes.iter().enumerate() {
+            let moment = self.moment(node);
+            for (shard, generation) in it.running.keys() {
+                let until = it.agent.trusted_until(shard, *generation);
+                if until.is_some_and(|until| moment < until)
+                    && let Some(other) = trusted.insert(shard, node)
+                {
+                    panic!("{:?}: n{other} and n{node} both trust {shard}", self.now);
+                }
+            }
+        }
+    }
+
+    fn assert_generation_grows(&mut self, shard: &Shard, generation: Generation) {
+        let highest = self.highest.entry(shard.clone()).or_default();
+        assert!(
+            generation > *highest,
+            "{:?}: {shard} starts in {generation} after {highest}",
+            self.now
+        );
+        *highest = generation;
+    }
+
+    // ---- time ---------------------------------------------------------------------------------------
+
+    /// What the clock of a node shows.
+    fn moment(&self, node: usize) -> Moment {
+        ORIGIN + self.now / 1000 * self.nodes[node].rate
+    }
+
+    /// When the clock of a node will show this.
+    fn when(&self, node: usize, moment: Moment) -> Duration {
+        if moment == Moment::NEVER {
+            return Duration::MAX;
+        }
+        let elapsed = moment.since(ORIGIN) / self.nodes[node].rate * 1000;
+        (elapsed + Duration::from_micros(2)).max(self.now)
+    }
+
+    fn wakes_at(&self, node: usize) -> Duration {
+        let it = &self.nodes[node];
+        if !it.up {
+            return Duration::MAX;
+        }
+        let session = it.session.as_ref().map_or(Moment::NEVER, Session::wake_at);
+        let machines = [
+            session,
+            it.observer.wake_at(),
+            it.agent.wake_at(),
+            it.assigner.wake_at(),
+        ];
+        let at = machines
+            .into_iter()
+            .map(|moment| self.when(node, moment))
+            .min();
+        let list_at = match it.leads {
+            Some(_) if !it.lists => it.list_at,
+            _ => Duration::MAX,
+        };
+        at.unwrap().min(list_at).max(it.paused_until)
+    }
+
+    fn wake(&mut self, node: usize) {
+        self.step_session(node, session::machine::Input::Wake);
+        self.step_observer(node, observer::Input::Wake);
+        self.step_agent(node, agent::Input::Wake);
+        self.step_assigner(node, assigner::Input::Wake);
+        let it = &mut self.nodes[node];
+        if it.up && it.leads.is_some() && !it.lists && self.now >= it.list_at {
+            it.lists = true;
+            self.ask(node, Ask::List);
+        }
+    }
+
+    // ---- events -------------------------------------------------------------------------------------
+
+    fn push(&mut self, delay: Duration, event: Event) {
+        self.serial += 1;
+        self.queue.insert((self.now + delay, self.serial), event);
+    }
+
+    fn happen(&mut self, event: Event) {
+        let who = match &event {
+            Event::Apply(..) | Event::Boot(_) => None,
+            Event::Answer(who, _)
+            | Event::Started(who, ..)
+            | Event::Ended(who, ..)
+            | Event::Join(who)
+            | Event::Deposed(who, _) => Some(*who),
+        };
+        if let Some(who) = who {
+            let it = &self.nodes[who.node];
+            if !it.up || it.life != who.life {
+                return;
+            }
+            if self.now < it.paused_until {
+                self.push(it.paused_until - self.now, event);
+                return;
+            }
+        }
+        match event {
+            Event::Apply(who, ask, answer_in) => {
+                let told = self.apply(ask);
+                if let Some(delay) = answer_in {
+                    self.push(delay, Event::Answer(who, told));
+                }
+            }
+            Event::Answer(who, told) => self.hear(who, told),
+            Event::Started(who, shard, generation) => {
+                let key = (shard, generation);
+                let it = &mut self.nodes[who.node];
+                if it.running.get(&key) == Some(&Daemon::Starting) {
+                    it.running.insert(key.clone(), Daemon::Running);
+                    self.step_agent(who.node, agent::Input::Started(key.0, key.1));
+                }
+            }
+            Event::Ended(who, shard, generation, error) => {
+                let key = (shard, generation);
+                if self.nodes[who.node].running.remove(&key).is_some() {
+                    let (shard, generation) = key;
+                    let input = agent::Input::Ended {
+                        shard,
+                        generation,
+                        error,
+                    };
+                    self.step_agent(who.node, input);
+                }
+            }
+            Event::Join(who) => self.join(who.node),
+            Event::Boot(node) => self.boot(node),
+            Event::Deposed(who, term) => {
+                let it = &mut self.nodes[who.node];
+                if it.leads == Some(term) {
+                    it.leads = None;
+                    self.step_assigner(who.node, assigner::Input::Ended);
+                }
+            }
+        }
+    }
+
+    fn join(&mut self, node: usize) {
+        self.incarnations += 1;
+        let incarnation = Incarnation(self.incarnations + 100);
+        let seed = self.random.next();
+        let moment = self.moment(node);
+        let holder = self.holder(&self.nodes[node].name, incarnation);
+        let it = &mut self.nodes[node];
+        it.incarnation = incarnation;
+        it.about = About {
+            cluster: Some(Box::new(Part {
+                offers: it.offers.clone(),
+                ..Part::default()
+            })),
+            ..About::default()
+        };
+        let now = Now {
+            moment,
+            wall: Wall(0),
+        };
+        let config = self.session_config.clone();
+        it.session = Some(Session::new(config, &holder, it.about.clone(), now, seed));
+        let config = self.config.clone();
+        it.assigner = Assigner::new(config, &self.session_config, holder, moment, seed);
+        it.lists = false;
+        let offers: Vec<DaemonId> = it.offers.keys().cloned().collect();
+        for daemon in offers {
+            self.step_agent(node, agent::Input::Offer(daemon));
+        }
+        self.step_agent(node, agent::Input::Joined(incarnation));
+        self.step_session(node, session::machine::Input::Wake);
+    }
+
+    // ---- the store ----------------------------------------------------------------------------------
+
+    fn ask(&mut self, node: usize, ask: Ask) {
+        let who = self.who(node);
+        let quick = Duration::from_millis(1 + self.random.below(20));
+        if self.now < self.faults.outage_until {
+            let told = failed(&ask, Written::NotApplied);
+            self.push(quick, Event::Answer(who, told));
+        } else if self.random.chance(self.faults.lost_answers) {
+            let told = failed(&ask, Written::Unknown);
+            self.push(TIMEOUT, Event::Answer(who, told));
+            // Carried out at once, late, or never.
+            let late = Duration::from_millis(self.random.below(8000));
+            match self.random.below(3) {
+                0 => self.push(quick, Event::Apply(who, ask, None)),
+                1 => self.push(late, Event::Apply(who, ask, None)),
+                _ => {}
+            }
+        } else if self.random.chance(self.faults.slow_answers) {
+            // Looks have no timeout here: they may come very late indeed.
+            let most = match ask {
+                Ask::Look(_) | Ask::List => 40_000,
+                _ => 900,
+            };
+            let (before, after) = (self.random.below(most), self.random.below(most));
+            let (before, after) = (Duration::from_millis(before), Duration::from_millis(after));
+            self.push(before, Event::Apply(who, ask, Some(after)));
+        } else {
+            self.push(quick, Event::Apply(who, ask, Some(quick)));
+        }
+    }
+
+    fn apply(&mut self, ask: Ask) -> Told {
+        match ask {
+            Ask::WriteSession(record, expect) => {
+                Told::SessionWritten(self.write_session(*record, &expect))
+            }
+            Ask::Evict(record, expect) => {
+                let incarnation = record.incarnation;
+                Told::Evicted(incarnation, self.write_session(*record, &expect))
+            }
+            Ask::ReadSession(incarnation) => {
+                Told::SessionRead(read(self.store.sessions.get(&incarnation), None))
+            }
+            Ask::Observe(holder, known) => {
+                let found = self.store.sessions.get(&holder.incarnation);
+                Told::Observed(holder.incarnation, read(found, known))
+            }
+            Ask::Look(known) => Told::Looked(self.read_assignments(known)),
+            Ask::ReadAssignments(known) => Told::AssignmentsRead(self.read_assignments(known)),
+            Ask::WriteAssignments(bytes, expect) => {
+                let current = self.store.assignments.as_ref().map(|(_, version)| version);
+                let written = self.store.versions.checked_add(1).unwrap();
+                if !expects(&expect, current) {
+                    return Told::AssignmentsWritten(Written::Conflict);
+                }
+                self.store.versions = written;
+                let version = Version::new(written.to_string());
+                self.store.assignments = Some((bytes, version.clone()));
+                self.assignment_writes += 1;
+                self.hint_agents();
+                Told::AssignmentsWritten(Written::Done(version))
+            }
+            Ask::ReadDrains(known) => Told::DrainsRead(read(self.store.drains.as_ref(), known)),
+            Ask::List => {
+                let records = self.store.sessions.values();
+                Told::Listed(Some(records.map(|(record, _)| record.clone()).collect()))
+            }
+        }
+    }
+
+    fn write_session(&mut self, record: Record, expect: &Expect) -> Written {
+        let current = self.store.sessions.get(&record.incarnation);
+        if !expects(expect, current.map(|(_, version)| version)) {
+            return Written::Conflict;
+        }
+        self.store.versions += 1;
+        let version = Version::new(self.store.versions.to_string());
+        // What is stored is what can be read back.
+        let record = Record::decode(&record.encode()).unwrap();
+        let stored = (record.clone(), version.clone());
+        self.store.sessions.insert(record.incarnation, stored);
+        self.hint_leaders(&record);
+        Written::Done(version)
+    }
+
+    fn read_assignments(&self, known: Option<Version>) -> Read<Assignments> {
+        let found = self.store.assignments.as_ref();
+        let decoded = found.map(|(bytes, version)| {
+            let assignments = Assignments::decode(bytes).unwrap();
+            (assignments, version.clone())
+        });
+        read(decoded.as_ref(), known)
+    }
+
+    /// Most hints arrive.
+    fn hint_agents(&mut self) {
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].up
+                && self.now >= self.nodes[node].paused_until
+                && self.random.chance(80)
+            {
+                self.step_agent(node, agent::Input::Hint);
+            }
+        }
+    }
+
+    fn hint_leaders(&mut self, record: &Record) {
+        for node in 0..self.nodes.len() {
+            let it = &self.nodes[node];
+            let leads = it.up && it.leads.is_some() && self.now >= it.paused_until;
+            if leads && self.random.chance(80) {
+                let input = assigner::Input::Session(Box::new(record.clone()));
+                self.step_assigner(node, input);
+            }
+        }
+    }
+
+    fn hear(&mut self, who: Who, told: Told) {
+        let node = who.node;
+        let is_current = self.nodes[node].incarnation == who.incarnation;
+        match told {
+            Told::SessionWritten(written) if is_current => {
+                self.step_session(node, session::machine::Input::Written(written));
+            }
+            Told::SessionRead(found) if is_current => {
+                self.step_session(node, session::machine::Input::Read(found));
+            }
+            Told::Evicted(incarnation, written) => {
+                self.step_observer(node, observer::Input::Evicted(incarnation, written));
+            }
+            Told::Observed(incarnation, found) => {
+                self.step_observer(node, observer::Input::Read(incarnation, found));
+            }
+            // The agent outlives sessions and must cope by itself.
+            Told::Looked(found) => self.step_agent(node, agent::Input::Looked(found)),
+            Told::AssignmentsRead(found) if is_current => {
+                self.step_assigner(node, assigner::Input::Read(found));
+            }
+            Told::AssignmentsWritten(written) if is_current => {
+                self.step_assigner(node, assigner::Input::Written(written));
+            }
+            Told::DrainsRead(found) if is_current => {
+                self.step_assigner(node, assigner::Input::DrainsRead(found));
+            }
+            Told::Listed(records) if is_current => {
+                self.nodes[node].lists = false;
+                self.nodes[node].list_at = self.now + self.session_config.heartbeat;
+                if let Some(records) = records {
+                    self.step_assigner(node, assigner::Input::Sessions(records));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    // ---- the machines -------------------------------------------------------------------------------
+
+    fn step_session(&mut self, node: usize, input: session::machine::Input) {
+        use session::machine::Output;
+        let moment = self.moment(node);
+        let Some(session) = &mut self.nodes[node].session else {
+            return;
+        };
+        for output in session.step(moment, input) {
+            match output {
+                Output::Write { record, expect, .. } => {
+                    self.ask(node, Ask::WriteSession(Box::new(record), expect));
+                }
+                Output::Read { .. } => {
+                    let own = self.nodes[node].incarnation;
+                    self.ask(node, Ask::ReadSession(own));
+                }
+                Output::Trusted { until } => {
+                    self.step_agent(node, agent::Input::Trusted(until));
+                }
+                Output::Over { .. } => {
+                    self.nodes[node].session = None;
+                    self.nodes[node].leads = None;
+                    self.step_assigner(node, assigner::Input::Ended);
+                    self.step_agent(node, agent::Input::SessionOver);
+                    let who = self.who(node);
+                    let pause = Duration::from_millis(10 + self.random.below(3000));
+                    self.push(pause, Event::Join(who));
+                }
+                Output::Left => self.kill(node),
+            }
+        }
+    }
+
+    fn step_observer(&mut self, node: usize, input: observer::Input) {
+        use observer::Output;
+        let moment = self.moment(node);
+        for output in self.nodes[node].observer.step(moment, input) {
+            match output {
+                Output::Read { holder, known } => self.ask(node, Ask::Observe(holder, known)),
+                Output::Evict { record, expect, .. } => {
+                    self.ask(node, Ask::Evict(record, expect));
+                }
+                Output::Ended { incarnation, end } => {
+                    let input = assigner::Input::SessionEnded(incarnation, end);
+                    self.step_assigner(node, input);
+                }
+            }
+        }
+    }
+
+    fn step_agent(&mut self, node: usize, input: agent::Input) {
+        use agent::Output;
+        let moment = self.moment(node);
+        for output in self.nodes[node].agent.step(moment, input) {
+            match output {
+                Output::Look { known } => self.ask(node, Ask::Look(known)),
+                Output::Start { shard, generation } => self.start(node, shard, generation),
+                Output::Drain {
+                    shard, generation, ..
+                } => {
+                    let key = (shard, generation);
+                    let hangs = self.nodes[node].running.get(&key) == Some(&Daemon::Hanging);
+                    if !hangs && !self.random.chance(self.faults.hanging_daemons) {
+                        let delay = Duration::from_millis(1 + self.random.below(2000));
+                        self.end(node, delay, key, None);
+                    }
+                }
+                Output::Abort { shard, generation } => {
+                    // Rarely something cannot even be aborted for a while.
+                    let most = if self.random.chance(self.faults.hanging_daemons) {
+                        60_000
+                    } else {
+                        300
+                    };
+                    let delay = Duration::from_millis(self.random.below(most));
+                    self.end(node, delay, (shard, generation), None);
+                }
+                Output::Report(report) => {
+                    report.apply(&mut self.nodes[node].about);
+                    let about = self.nodes[node].about.clone();
+                    self.step_session(node, session::machine::Input::About(about));
+                }
+                Output::Idle => self.step_session(node, session::machine::Input::Leave),
+            }
+        }
+    }
+
+    fn start(&mut self, node: usize, shard: Shard, generation: Generation) {
+        self.note(&format!("start {shard} {generation} on {node}"));
+        self.assert_generation_grows(&shard, generation);
+        let older = self.nodes[node]
+            .running
+            .keys()
+            .find(|(other, _)| *other == shard);
+        assert_eq!(older, None, "{:?}: two generations on n{node}", self.now);
+        self.starts.push((self.now, shard.clone(), node));
+        let key = (shard, generation);
+        let who = self.who(node);
+        let delay = Duration::from_millis(1 + self.random.below(300));
+        let mut state = Daemon::Starting;
+        if self.random.chance(self.faults.failing_starts) {
+            self.end(node, delay, key.clone(), Some("no luck".to_owned()));
+        } else if self.random.chance(self.faults.hanging_daemons) {
+            state = Daemon::Hanging;
+        } else {
+            let (shard, generation) = key.clone();
+            self.push(delay, Event::Started(who, shard, generation));
+        }
+        self.nodes[node].running.insert(key, state);
+    }
+
+    fn end(
+        &mut self,
+        node: usize,
+        delay: Duration,
+        (shard, generation): (Shard, Generation),
+        error: Option<String>,
+    ) {
+        let who = self.who(node);
+        self.push(delay, Event::Ended(who, shard, generation, error));
+    }
+
+    fn step_assigner(&mut self, node: usize, input: assigner::Input) {
+        use assigner::Output;
+        let now = Now {
+            moment: self.moment(node),
+            wall: Wall(u64::try_from(self.now.as_millis()).unwrap()),
+        };
+        for output in self.nodes[node].assigner.step(now, input) {
+            match output {
+                Output::Read { known } => self.ask(node, Ask::ReadAssignments(known)),
+                Output::Write {
+                    assignments,
+                    expect,
+                } => self.ask(node, Ask::WriteAssignments(assignments.encode(), expect)),
+                Output::ReadDrains { known } => self.ask(node, Ask::ReadDrains(known)),
+                Output::Watch(holder) if holder.incarnation != self.nodes[node].incarnation => {
+                    self.step_observer(node, observer::Input::Watch(holder));
+                }
+                Output::Watch(_) => {}
+                Output::Forget(incarnation) => {
+                    self.step_observer(node, observer::Input::Forget(incarnation));
+                }
+                Output::Decided(decisions) => {
+                    let at = self.now;
+                    self.decisions
+                        .extend(decisions.into_iter().map(|decision| (at, decision)));
+                }
+                Output::Installed { .. } | Output::Superseded { .. } | Output::Anomaly(_) => {}
+            }
+        }
+    }
+
+    // ---- small things -------------------------------------------------------------------------------
+
+    pub(crate) fn is_trusted(&self, node: usize) -> bool {
+        let it = &self.nodes[node];
+        let moment = self.moment(node);
+        it.up
+            && it
+                .session
+                .as_ref()
+                .is_some_and(|session| session.is_trusted(moment))
+    }
+
+    fn who(&self, node: usize) -> Who {
+        Who {
+            node,
+            life: self.nodes[node].life,
+            incarnation: self.nodes[node].incarnation,
+        }
+    }
+
+    fn holder(&self, node: &NodeId, incarnation: Incarnation) -> Holder {
+        Holder {
+            node: node.clone(),
+            incarnation,
+            ttl: self.session_config.ttl,
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        for byte in text.bytes() {
+            self.digest = (self.digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
+/// How a request ends that was not answered.
+fn failed(ask: &Ask, written: Written) -> Told {
+    match ask {
+        Ask::WriteSession(..) => Told::SessionWritten(written),
+        Ask::ReadSession(_) => Told::SessionRead(Read::Failed),
+        Ask::Evict(record, _) => Told::Evicted(record.incarnation, written),
+        Ask::Observe(holder, _) => Told::Observed(holder.incarnation, Read::Failed),
+        Ask::Look(_) => Told::Looked(Read::Failed),
+        Ask::ReadAssignments(_) => Told::AssignmentsRead(Read::Failed),
+        Ask::WriteAssignments(..) => Told::AssignmentsWritten(written),
+        Ask::ReadDrains(_) => Told::DrainsRead(Read::Failed),
+        Ask::List => Told::Listed(None),
+    }
+}
+
+fn expects(expect: &Expect, current: Option<&Version>) -> bool {
+    match expect {
+        Expect::Absent => current.is_none(),
+        Expect::Version(version) => current == Some(version),
+    }
+}
+
+fn read<T: Clone>(found: Option<&(T, Version)>, known: Option<Version>) -> Read<T> {
+    match found {
+        None => Read::Missing,
+        Some((_, version)) if known.as_ref() == Some(version) => Read::Unchanged { age: None },
+        Some((record, version)) => Read::Found {
+            record: record.clone(),
+            version: version.clone(),
+            age: None,
+        },
+    }
+}
+
+/// Splitmix64.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
