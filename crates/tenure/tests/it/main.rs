@@ -3,15 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "also what tests share is test code")]
 
 mod elections;
-<<<<<<< HEAD
-#[cfg(all(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-=======
+#[cfg(feature = "object")]
 mod engines;
 mod faults;
->>>>>>> 7484f40 (tenure: poll by listing, report duplicates, count)
+#[cfg(all(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod fences;
 mod one_shot;
 mod queue_log;
 mod support;
+#[cfg(feature = "file")]
 mod tampering;
 mod work;
