@@ -21,7 +21,7 @@ use tracing::Instrument;
 
 mod events;
 
-use crate::clock;
+use crate::Clock;
 use crate::duplicates::{self, Duplicates, Look};
 use crate::election::Seat;
 use crate::keys::Keys;
@@ -54,6 +54,7 @@ pub(crate) struct Driver {
     pub(crate) keys: Keys,
     pub(crate) node: NodeId,
     pub(crate) config: Config,
+    pub(crate) clock: Clock,
     pub(crate) about: About,
     pub(crate) commands: mpsc::UnboundedReceiver<Command>,
     /// For the terms, which report the end of their work.
@@ -163,7 +164,13 @@ impl Driver {
         // Patience for an answer counts from the question, so company is waited for only so long.
         let pause = self.config.heartbeat.min(self.config.request_timeout) / 4;
         Run {
-            machine: Node::new(self.config.clone(), me.clone(), about, clock::now(), seed),
+            machine: Node::new(
+                self.config.clone(),
+                me.clone(),
+                about,
+                self.clock.now(),
+                seed,
+            ),
             me,
             requests: JoinSet::new(),
             polls: listings(pause),
@@ -178,7 +185,7 @@ impl Driver {
     /// cancelled, and requests go on in tasks of their own.
     async fn next(&mut self, run: &mut Run, hints: &mut Option<Watch>) -> Wake {
         let deadline = run.deadline();
-        if deadline <= clock::moment() {
+        if deadline <= self.clock.moment() {
             // Time first: no flood of anything else may hide that trust has ended.
             tokio::task::yield_now().await;
             return Wake::Time;
@@ -199,7 +206,7 @@ impl Driver {
                 },
             },
             election = next_nudge(self.nudger.as_mut()) => Wake::Hint(election),
-            () = clock::sleep_towards(deadline) => Wake::Time,
+            () = self.clock.sleep_towards(deadline) => Wake::Time,
         }
     }
 
@@ -240,7 +247,7 @@ impl Driver {
 
     fn on_time(&mut self, run: &mut Run) {
         self.check_watchdogs(run);
-        let now = clock::moment();
+        let now = self.clock.moment();
         if run.duplicates.next_look.is_some_and(|at| at <= now) {
             self.look(run);
         }
@@ -268,7 +275,7 @@ impl Driver {
     }
 
     fn on_look(&self, run: &mut Run, look: Option<Look>) {
-        let new = run.duplicates.end(clock::moment(), &self.config, look);
+        let new = run.duplicates.end(self.clock.moment(), &self.config, look);
         for record in new {
             tracing::warn!(
                 other = %record.incarnation,
@@ -310,7 +317,7 @@ impl Driver {
     }
 
     fn check_watchdogs(&mut self, run: &mut Run) {
-        let now = clock::moment();
+        let now = self.clock.moment();
         let starved: Vec<_> = run
             .leading
             .values()
@@ -326,13 +333,13 @@ impl Driver {
 
     /// One step of the machine, with everything that it asks for.
     fn step(&mut self, run: &mut Run, input: Input) {
-        let outputs = run.machine.step(clock::now(), input);
+        let outputs = run.machine.step(self.clock.now(), input);
         self.carry_out(run, outputs, None);
     }
 
     /// The same for an input that makes many elections look at their leases.
     fn step_by_listing(&mut self, run: &mut Run, input: Input, listings: &Arc<Listings>) {
-        let outputs = run.machine.step(clock::now(), input);
+        let outputs = run.machine.step(self.clock.now(), input);
         let is_worth = listings.is_worth(self.elections.len());
         self.carry_out(run, outputs, is_worth.then_some(listings));
     }
@@ -373,9 +380,9 @@ impl Driver {
             | Request::WriteFence { election, .. } => Sent::Of(election.clone()),
         };
         let (store, keys) = (self.store.clone(), self.keys.clone());
-        let started = clock::moment();
+        let (clock, started) = (self.clock.clone(), self.clock.moment());
         let done = move |answer| {
-            let took = clock::moment().since(started);
+            let took = clock.moment().since(started);
             Done::Answer(ticket, sent, Box::new(answer), took)
         };
         match (request, listings) {

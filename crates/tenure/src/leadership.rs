@@ -13,7 +13,7 @@ use tenure_store::Key;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::clock;
+use crate::Clock;
 use crate::driver::Command;
 use crate::fence::Token;
 
@@ -34,6 +34,7 @@ pub(crate) struct TermState {
     pub(crate) term: Term,
     lineage: Lineage,
     fence_key: Key,
+    clock: Clock,
     /// The end of trust, in nanoseconds since the clock's origin: read at every check, without a lock.
     trusted_until: AtomicU64,
     /// Told whenever the end of trust has moved.
@@ -103,7 +104,7 @@ impl Leadership {
     /// How long this process may still act as the leader, at least; an error if it may not. Reads two
     /// atomics and a clock.
     pub fn check(&self) -> Result<Duration, Stopped> {
-        let remaining = self.term.trusted_until().since(clock::moment());
+        let remaining = self.term.trusted_until().since(self.term.clock.moment());
         if remaining.is_zero() || self.term.over.is_cancelled() {
             return Err(self.term.stopped());
         }
@@ -195,7 +196,7 @@ impl Leadership {
     pub fn watchdog(&self, period: Duration) -> Watchdog {
         let fed = Arc::new(Fed {
             period,
-            at: AtomicU64::new(nanoseconds(clock::moment())),
+            at: AtomicU64::new(nanoseconds(self.term.clock.moment())),
         });
         *lock(&self.term.watchdog) = Some(fed.clone());
         self.term.send(Command::WatchdogSet);
@@ -224,7 +225,7 @@ impl Watchdog {
     pub fn feed(&self) {
         self.fed
             .at
-            .store(nanoseconds(clock::moment()), Ordering::Relaxed);
+            .store(nanoseconds(self.term.clock.moment()), Ordering::Relaxed);
     }
 }
 
@@ -243,17 +244,18 @@ impl Drop for Watchdog {
 impl TermState {
     pub(crate) fn new(
         election: ElectionName,
-        term: Term,
-        lineage: Lineage,
+        token: Token,
         fence_key: Key,
         trusted_until: Moment,
+        clock: Clock,
         commands: mpsc::UnboundedSender<Command>,
     ) -> Arc<Self> {
         Arc::new(Self {
             election,
-            term,
-            lineage,
+            term: token.term,
+            lineage: token.lineage,
             fence_key,
+            clock,
             trusted_until: AtomicU64::new(nanoseconds(trusted_until)),
             moved: Notify::new(),
             stop: CancellationToken::new(),
@@ -277,7 +279,7 @@ impl TermState {
     }
 
     pub(crate) fn is_trusted(&self) -> bool {
-        !self.over.is_cancelled() && clock::moment() < self.trusted_until()
+        !self.over.is_cancelled() && self.clock.moment() < self.trusted_until()
     }
 
     /// Asks the work to stop.

@@ -41,7 +41,9 @@ mod one_shot;
 mod polls;
 pub mod queue;
 mod requests;
+pub mod testing;
 
+pub use clock::Clock;
 pub use election::{Election, Transition, Transitions};
 pub use error::Error;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]

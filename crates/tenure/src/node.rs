@@ -12,13 +12,14 @@ use tenure_store::Store;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::Clock;
 use crate::driver::{Command, Driver};
 use crate::election::{Election, Seat};
 use crate::inspect::Namespaced;
 use crate::keys::Keys;
 use crate::metrics::{Counters, Metrics};
 use crate::nudge::Nudger;
-use crate::{Error, clock, requests};
+use crate::{Error, requests};
 
 /// How to take part in a namespace.
 #[derive(Debug, Clone)]
@@ -39,6 +40,8 @@ pub struct NodeOptions {
     /// Where to listen for nudges on stores without hints. Other hosts reach this node only if it is an
     /// address of theirs too; the default is a free port on loopback.
     pub nudge: Option<SocketAddr>,
+    /// What time it is; another than the host's only in tests.
+    pub clock: Clock,
 }
 
 impl NodeOptions {
@@ -52,6 +55,7 @@ impl NodeOptions {
             labels: BTreeMap::new(),
             address: None,
             nudge: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+            clock: Clock::default(),
         }
     }
 }
@@ -71,6 +75,7 @@ pub(crate) struct Inner {
     session: watch::Receiver<Option<Holder>>,
     duplicates: watch::Receiver<Vec<Record>>,
     counters: Arc<Counters>,
+    clock: Clock,
     seats: Mutex<HashMap<ElectionName, Arc<Seat>>>,
     /// Cancelled when the driver has ended.
     stopped: CancellationToken,
@@ -110,6 +115,7 @@ impl Node {
         let (session, session_seen) = watch::channel(None);
         let (duplicates, duplicates_seen) = watch::channel(Vec::new());
         let counters = Arc::new(Counters::default());
+        let clock = options.clock.clone();
         let stopped = CancellationToken::new();
         let (ready, opened) = oneshot::channel();
         let thread = Thread {
@@ -142,6 +148,7 @@ impl Node {
             session: session_seen,
             duplicates: duplicates_seen,
             counters,
+            clock,
             seats: Mutex::default(),
             stopped,
         };
@@ -184,7 +191,7 @@ impl Node {
     /// What this node has counted so far.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        self.inner.counters.snapshot(clock::moment())
+        self.inner.counters.snapshot(self.inner.clock.moment())
     }
 
     /// What the store says about this namespace.
@@ -330,6 +337,7 @@ impl Thread {
             keys: Keys::new(self.namespace),
             node: self.id,
             config: self.options.session,
+            clock: self.options.clock,
             about,
             commands: self.receiver,
             reports: self.reports,

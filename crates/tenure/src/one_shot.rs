@@ -40,10 +40,11 @@ use tenure_core::session::{Config, Holder, Record, State};
 use tenure_core::{ElectionName, Incarnation, Lineage, Moment, Namespace, NodeId, Read, Written};
 use tenure_store::{Expect, Store, Version, list_all};
 
+use crate::clock::HOST;
 use crate::inspect::{Candidate, Namespaced, candidates};
 use crate::keys::Keys;
 use crate::requests::carry_out;
-use crate::{Error, Token, clock};
+use crate::{Error, Token};
 
 /// Marks the sessions of this interface, so that they are told from those of running nodes.
 const LABEL: &str = "tenure.one-shot";
@@ -124,21 +125,21 @@ impl OneShot {
         let (me, mut trusted_until) = self.beat(id).await?;
         let mut call = Call::new(self, me, trusted_until);
         call.step(Input::Stand(PRIORITY_DEFAULT));
-        let give_up = clock::moment() + self.config.ttl * 3;
+        let give_up = HOST.moment() + self.config.ttl * 3;
         while call.token.is_none() && !call.is_lost() {
-            if clock::moment() >= give_up {
+            if HOST.moment() >= give_up {
                 return Err(Error::Contended {
                     election: self.election.clone(),
                 });
             }
-            if clock::moment() + self.config.grace >= trusted_until {
+            if HOST.moment() + self.config.grace >= trusted_until {
                 trusted_until = self.beat(id).await?.1;
                 call.step(Input::Trusted(trusted_until));
             }
             call.turn().await;
         }
         let valid_for = match call.token {
-            Some(_) => trusted_until.since(clock::moment()),
+            Some(_) => trusted_until.since(HOST.moment()),
             None => Duration::ZERO,
         };
         let token = call.token.filter(|_| !valid_for.is_zero());
@@ -174,10 +175,10 @@ impl OneShot {
             return Ok(());
         };
         let mut call = Call::new(self, record.holder(), Moment::default());
-        let give_up = clock::moment() + self.config.ttl;
+        let give_up = HOST.moment() + self.config.ttl;
         // A machine that does not stand gives back whatever it finds in its hands.
         while !call.machine.holds_nothing() {
-            if clock::moment() >= give_up {
+            if HOST.moment() >= give_up {
                 return Err(Error::Contended {
                     election: self.election.clone(),
                 });
@@ -219,7 +220,7 @@ impl OneShot {
             record.counter += 1;
             record.ttl = self.config.ttl;
             change(&mut record);
-            let started = clock::moment();
+            let started = HOST.moment();
             let key = self.keys.session(&record.holder());
             match self
                 .store
@@ -250,7 +251,7 @@ impl OneShot {
             counter: 0,
             ttl: self.config.ttl,
             state: State::Alive,
-            joined_at: clock::now().wall,
+            joined_at: HOST.now().wall,
             about: About {
                 labels: [(LABEL.to_owned(), "true".to_owned())].into(),
                 ..About::default()
@@ -302,7 +303,7 @@ enum From {
 
 impl<'a> Call<'a> {
     fn new(elections: &'a OneShot, me: Holder, trusted_until: Moment) -> Self {
-        let now = clock::moment();
+        let now = HOST.moment();
         let config = elections.config.clone();
         let new_lineage = Lineage(uuid::Uuid::new_v4().as_u128());
         let mut call = Self {
@@ -326,13 +327,14 @@ impl<'a> Call<'a> {
             .leader
             .as_ref()
             .is_some_and(|leader| leader.incarnation != self.me);
-        someone_leads && self.requests.is_empty() && !self.is_troubled && wake_at > clock::moment()
+        someone_leads && self.requests.is_empty() && !self.is_troubled && wake_at > HOST.moment()
     }
 
     /// One request and its answer, or a sleep until the next is due.
     async fn turn(&mut self) {
         let Some((from, request)) = self.requests.pop() else {
-            clock::sleep_towards(self.machine.wake_at().min(self.observer.wake_at())).await;
+            HOST.sleep_towards(self.machine.wake_at().min(self.observer.wake_at()))
+                .await;
             self.step(Input::Wake);
             return self.observe(observer::Input::Wake);
         };
@@ -366,7 +368,7 @@ impl<'a> Call<'a> {
     }
 
     fn step(&mut self, input: Input) {
-        for output in self.machine.step(clock::now(), input) {
+        for output in self.machine.step(HOST.now(), input) {
             let election = self.elections.election.clone();
             let request = match output {
                 Output::ReadLease { known } => {
@@ -417,7 +419,7 @@ impl<'a> Call<'a> {
     }
 
     fn observe(&mut self, input: observer::Input) {
-        for output in self.observer.step(clock::moment(), input) {
+        for output in self.observer.step(HOST.moment(), input) {
             match output {
                 observer::Output::Read { holder, known } => {
                     let from = From::Session(holder.incarnation);

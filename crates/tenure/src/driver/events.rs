@@ -6,7 +6,7 @@ use tenure_core::node::Event;
 use tenure_core::{ElectionName, Lineage, Moment};
 
 use super::{Driver, Run};
-use crate::clock;
+use crate::Token;
 use crate::leadership::{Leadership, TermState};
 
 impl Driver {
@@ -24,7 +24,8 @@ impl Driver {
             }
             Event::SessionEnded { incarnation, end } => {
                 tracing::info!(other = %incarnation, ?end, "another session has ended");
-                self.counters.session_ended(clock::moment(), incarnation);
+                self.counters
+                    .session_ended(self.clock.moment(), incarnation);
             }
             Event::Leader { election, leader } => self.on_leader(&election, leader),
             Event::Elected {
@@ -65,7 +66,7 @@ impl Driver {
     }
 
     fn on_trusted(&mut self, run: &mut Run, until: Moment) {
-        tracing::debug!(remaining = ?until.since(clock::moment()), "trusted");
+        tracing::debug!(remaining = ?until.since(self.clock.moment()), "trusted");
         self.counters.trusted_until(until);
         let is_new = self.session.send_if_modified(|current| {
             let is_new = current.is_none();
@@ -88,7 +89,7 @@ impl Driver {
             None => tracing::info!(%election, "the lease is free"),
         }
         self.counters
-            .leader(clock::moment(), election, leader.as_ref());
+            .leader(self.clock.moment(), election, leader.as_ref());
         if leader.is_none()
             && let Some(nudger) = &mut self.nudger
         {
@@ -110,7 +111,9 @@ impl Driver {
         self.counters.elected(&election, term);
         let fence_key = self.keys.fence(&election);
         let reports = self.reports.clone();
-        let state = TermState::new(election.clone(), term, lineage, fence_key, until, reports);
+        let token = Token { lineage, term };
+        let clock = self.clock.clone();
+        let state = TermState::new(election.clone(), token, fence_key, until, clock, reports);
         run.leading.insert(election, state.clone());
         seat.elected(Leadership::new(state), term, lineage);
     }

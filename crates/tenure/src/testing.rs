@@ -1,0 +1,72 @@
+//! For tests of your own leader code: time that passes when you say so.
+//!
+//! Together with [`Faulty`](tenure_store::wrap::Faulty) this shows in milliseconds what a store that hangs
+//! for a minute does to a leader. See `crates/tenure/tests/it/deadline.rs` for how the driver itself is
+//! tested.
+//!
+//! ```
+//! use std::time::Duration;
+//! use tenure::testing::ManualClock;
+//! use tenure::{Node, NodeOptions};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), tenure::Error> {
+//! let clock = ManualClock::new();
+//! let mut options = NodeOptions::new("memory:", "demo");
+//! options.clock = clock.clock();
+//! let node = Node::start(options).await?;
+//! let leadership = node.join("reports").await?.elected().await?;
+//!
+//! let remaining = leadership.check().expect("just elected");
+//! assert_eq!(remaining, Duration::from_secs(9));
+//! // No heartbeat can be confirmed in no time at all, so an hour later the term is over.
+//! clock.advance(Duration::from_secs(3600));
+//! assert!(leadership.check().is_err());
+//! # Ok(())
+//! # }
+//! ```
+
+use std::time::Duration;
+
+use tenure_core::Moment;
+use tokio::sync::watch;
+
+use crate::Clock;
+
+/// A clock that stands still until it is moved. Every node that was given a [`clock`](ManualClock::clock)
+/// of it shares its time.
+#[derive(Debug)]
+pub struct ManualClock {
+    time: watch::Sender<Moment>,
+}
+
+impl ManualClock {
+    /// A clock that reads the same each time.
+    #[must_use]
+    pub fn new() -> Self {
+        let start = Moment::from_origin(Duration::from_secs(1_000_000));
+        Self {
+            time: watch::Sender::new(start),
+        }
+    }
+
+    /// For [`NodeOptions::clock`](crate::NodeOptions::clock).
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        Clock {
+            manual: Some(self.time.subscribe()),
+        }
+    }
+
+    /// Lets time pass. Nodes act on it on their own threads, a moment later; what they check at use is
+    /// true at once.
+    pub fn advance(&self, by: Duration) {
+        self.time.send_modify(|now| *now = *now + by);
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
