@@ -87,4 +87,4 @@ pub use retry::Backoff;
 pub use schedule::{Firing, Missed, Schedule, ScheduleSpec};
 pub use snapshot::{Restore, SnapshotError};
 pub use validate::{Invalid, Limits};
-pub use view::{Counts, Filter, From, JobView, Page, QueueView};
+pub use view::{Counts, Filter, JobView, Page, Place, QueueView};

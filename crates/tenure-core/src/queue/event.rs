@@ -193,3 +193,40 @@ pub enum Lost {
         attempt: u32,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_flat_objects_that_name_themselves() {
+        let claimed = Event::Claimed(Box::new(Claimed {
+            id: JobId::new("a").unwrap(),
+            token: Token {
+                number: 1,
+                nonce: 2,
+            },
+            queue: QueueName::new("q").unwrap(),
+            job_type: JobType::new("t").unwrap(),
+            payload: Payload::new("{\"n\":1.0}").unwrap(),
+            attempt: 1,
+            max_attempts: 2,
+            priority: 0,
+            group: None,
+            created_at: 3,
+            lease_ms: 4,
+        }));
+        assert_eq!(
+            serde_json::to_string(&claimed).unwrap(),
+            r#"{"event":"claimed","id":"a","token":"1-00000002","queue":"q","type":"t","payload":{"n":1.0},"attempt":1,"max_attempts":2,"priority":0,"created_at":3,"lease_ms":4}"#
+        );
+        let lost = Event::Lost {
+            id: JobId::new("a").unwrap(),
+            reason: Lost::Superseded { attempt: 2 },
+        };
+        assert_eq!(
+            serde_json::to_string(&lost).unwrap(),
+            r#"{"event":"lost","id":"a","reason":{"code":"superseded","attempt":2}}"#
+        );
+    }
+}

@@ -1,6 +1,6 @@
 //! One small hash, for content that is compared after a restart and for tables that are never walked.
 //!
-//! Stable: its value is kept in snapshots, so it must never change. Fast rather than strong: with a seed
+//! Stable: its value is kept in snapshots and decides the jitter of retries, so it must never change. Fast rather than strong: with a seed
 //! that strangers do not know it spreads keys well enough, but it proves nothing.
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;

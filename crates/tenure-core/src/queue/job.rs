@@ -103,7 +103,8 @@ pub struct Submission {
     /// No second job of this queue with this key is accepted until this one has finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique_key: Option<Key>,
-    /// Jobs of this queue with this key run one at a time, in the order of the log.
+    /// Jobs of this queue with this key run one at a time, in the order of the log. A job that waits for
+    /// its time, or for its next attempt, holds its place and the rest of the group with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Key>,
     /// How long it waits between attempts.

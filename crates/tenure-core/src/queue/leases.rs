@@ -6,6 +6,8 @@
 //! during the takeover is therefore late by at most one lease, and a living worker never loses a claim to
 //! a takeover.
 //!
+//! Progress is kept with the lease: shown while the job runs, and gone with it or with the broker.
+//!
 //! A lease that ran out becomes an [`Action::Expire`](super::Action::Expire) that goes through the log:
 //! [`Leases::expired`] names each claim once, and from then on its heartbeats are answered
 //! [`Lost::Expired`] whatever the log still has to say.

@@ -49,7 +49,7 @@ fn the_machine_agrees_with_the_model_on_every_event_and_query() {
 
 fn compare_queries(queue: &Queue, model: &Model, generator: &mut Generator, said: &str) {
     let views = model.views();
-    let everything = queue.page(&Filter::default(), From::After(0), usize::MAX);
+    let everything = queue.page(&Filter::default(), Place::After(0), usize::MAX);
     assert_eq!(everything.jobs, views, "{said}");
     assert_eq!(
         queue.queues().collect::<Vec<_>>(),
@@ -108,7 +108,7 @@ fn compare_pages(queue: &Queue, views: &[JobView], generator: &mut Generator) {
                     .is_none_or(|name| view.job_type == *name)
         })
         .collect();
-    for start in [From::After(0), From::Before(u64::MAX)] {
+    for start in [Place::After(0), Place::Before(u64::MAX)] {
         let mut found = Vec::new();
         let mut from = start;
         loop {
@@ -117,8 +117,8 @@ fn compare_pages(queue: &Queue, views: &[JobView], generator: &mut Generator) {
             found.extend(page.jobs);
             match (page.next, start) {
                 (None, _) => break,
-                (Some(next), From::After(_)) => from = From::After(next),
-                (Some(next), From::Before(_)) => from = From::Before(next),
+                (Some(next), Place::After(_)) => from = Place::After(next),
+                (Some(next), Place::Before(_)) => from = Place::Before(next),
             }
         }
         assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{filter:?}");

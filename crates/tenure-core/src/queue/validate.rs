@@ -76,6 +76,9 @@ impl Default for Limits {
 /// Ids that are made here: clients must not take them first.
 const RESERVED_IDS: [&str; 2] = ["job:", "schedule:"];
 
+/// The most queues, and the most types, of one claim: it looks at each pair of them.
+const NAMES_MAX: usize = 100;
+
 /// The shortest lease: below this a heartbeat cannot reliably arrive in time.
 const LEASE_MS_MIN: u32 = 100;
 
@@ -136,11 +139,9 @@ impl Limits {
             ("queues", request.queues.len()),
             ("types", request.types.len()),
         ] {
-            if count > self.batch_max {
-                return Err(Invalid::new(
-                    field,
-                    format!("has {count} entries; at most {most}"),
-                ));
+            if count > NAMES_MAX {
+                let problem = format!("has {count} entries; at most {NAMES_MAX} are allowed");
+                return Err(Invalid::new(field, problem));
             }
         }
         Ok(())

@@ -84,7 +84,7 @@ pub struct Filter {
 
 /// Where a page starts. Pages are stable: jobs that come or go meanwhile shift nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
+pub enum Place {
     /// In the order of the log, after this sequence number; 0 for the first page.
     After(u64),
     /// The newest first, before this sequence number; `u64::MAX` for the first page.
@@ -160,7 +160,7 @@ impl Queue {
 
     /// Jobs in the order of the log, or backwards. Cost: the page, and the number of queues times types.
     #[must_use]
-    pub fn page(&self, filter: &Filter, from: From, limit: usize) -> Page {
+    pub fn page(&self, filter: &Filter, from: Place, limit: usize) -> Page {
         let Some(matches) = self.matches(filter) else {
             return Page {
                 jobs: Vec::new(),
@@ -168,8 +168,8 @@ impl Queue {
             };
         };
         let mut found = match from {
-            From::After(place) => self.shelves.after(place, matches),
-            From::Before(place) => self.shelves.before(place, matches),
+            Place::After(place) => self.shelves.after(place, matches),
+            Place::Before(place) => self.shelves.before(place, matches),
         };
         let jobs: Vec<_> = found
             .by_ref()
