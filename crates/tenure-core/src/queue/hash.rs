@@ -1,7 +1,8 @@
 //! One small hash, for content that is compared after a restart and for tables that are never walked.
 //!
-//! Stable: its value is kept in snapshots and decides the jitter of retries, so it must never change. Fast rather than strong: with a seed
-//! that strangers do not know it spreads keys well enough, but it proves nothing.
+//! Stable: its value is kept in snapshots and decides the jitter of retries, so it must never change.
+//! Fast rather than strong: with a seed that strangers do not know it spreads keys well enough, but it
+//! proves nothing.
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 const START: u64 = 0x243f_6a88_85a3_08d3;

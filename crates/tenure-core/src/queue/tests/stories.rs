@@ -323,6 +323,12 @@ fn limits_hold_per_queue_and_say_when_they_open() {
     story.act(Action::SetQueue(queue("default"), options));
     assert_eq!(story.claim(9).len(), 2, "the burst");
     assert_eq!(story.queue.claimable_at(&[], &[]), Some(story.at + 500));
+    story.act(Action::SetQueue(queue("default"), options));
+    assert_eq!(
+        story.claim(9).len(),
+        0,
+        "set again, it lets no second burst through"
+    );
     story.at += 500;
     assert_eq!(story.claim(9).len(), 1, "the rate");
     story.at += 10_000;
@@ -400,11 +406,14 @@ fn a_slot_fires_once_however_often_its_plan_is_sent() {
     let plan = story.queue.due_firings(due + 3_600_000);
     story.act(Schedule::command(name.clone(), spec.clone(), due).unwrap());
     assert_eq!(story.queue.due_firings(due + 3_600_000), plan);
-    let changed = ScheduleSpec {
-        cron: "30 * * * *".to_owned(),
-        ..spec
-    };
+    let mut changed = spec;
+    changed.job.payload = Payload::new("1").unwrap();
     story.act(Schedule::command(name.clone(), changed, due).unwrap());
+    assert_eq!(
+        story.queue.firing_due_at(),
+        Some(plan[0].due),
+        "only what it submits has changed"
+    );
     assert_eq!(
         story.act(Action::Fire(plan)),
         [Event::FiringStale { schedule: name }]
