@@ -136,7 +136,8 @@ pub enum Output {
     },
     /// Put this into the session record.
     Report(Report),
-    /// After [`Input::Leave`]: everything has ended, the session may go.
+    /// After [`Input::Leave`]: everything has ended. The session may go; if it is over already, no new one
+    /// is to be made.
     Idle,
 }
 

@@ -1,1 +1,216 @@
-//! What a person would try with a few nodes.
+//! What a person would try with a few nodes, and what must come of it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tenure_core::cluster::{Decision, Definition, Going, Reason, Shard};
+
+use crate::world::{Faults, World};
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn twelve() -> [(&'static str, Definition); 1] {
+    [("indexer", Definition::shards(12))]
+}
+
+/// Three nodes that run twelve shards.
+fn three() -> World {
+    let mut world = World::new(7, 3, &twelve());
+    world.run(seconds(20));
+    assert_eq!(world.settled(), Ok(vec![4, 4, 4]));
+    world
+}
+
+#[test]
+fn a_fourth_node_gets_three_of_twelve_and_nothing_else_moves() {
+    let mut world = three();
+    let before = world.now;
+    world.add_node(&twelve());
+    world.run(seconds(20));
+    assert_eq!(world.settled(), Ok(vec![3, 3, 3, 3]));
+    let started = world.started_since(before);
+    assert_eq!(started.len(), 3);
+    assert!(started.iter().all(|&(_, node)| node == 3));
+}
+
+#[test]
+fn a_dead_nodes_shards_and_only_those_run_elsewhere_after_its_ttl() {
+    let mut world = three();
+    let (lost, before) = (world.shards_on(1), world.now);
+    world.kill(1);
+    world.run(seconds(9));
+    assert_eq!(world.started_since(before), [], "silence moves nothing");
+    // The ttl from the last heartbeat as it was seen, the eviction, one cycle and a start.
+    world.run(seconds(6));
+    assert_eq!(world.settled(), Ok(vec![6, 0, 6]));
+    let started: BTreeSet<&Shard> = started(&world, before);
+    assert_eq!(started, lost.iter().collect());
+}
+
+#[test]
+fn a_node_that_leaves_has_drained_and_is_replaced_within_a_second() {
+    let mut world = three();
+    let (lost, before) = (world.shards_on(2), world.now);
+    world.leave(2, Going::Leaving);
+    // Two seconds of draining at most, in this world.
+    world.run(seconds(3));
+    assert_eq!(world.settled(), Ok(vec![6, 6, 0]));
+    assert_eq!(started(&world, before), lost.iter().collect());
+    let reasons = world.decisions.iter().filter(|(at, _)| *at > before);
+    let forced = |decision: &Decision| matches!(decision, Decision::Free { reason, .. } if *reason == Reason::Unanswered);
+    assert!(reasons.into_iter().all(|(_, decision)| !forced(decision)));
+}
+
+#[test]
+fn an_outage_of_five_seconds_moves_nothing() {
+    let mut world = three();
+    for _ in 0..20 {
+        let before = world.now;
+        world.faults.outage_until = world.now + seconds(5);
+        world.run(seconds(14));
+        assert_eq!(world.started_since(before), []);
+        assert_eq!(world.settled(), Ok(vec![4, 4, 4]));
+    }
+}
+
+#[test]
+fn a_rolling_restart_gives_every_node_its_own_shards_back() {
+    let mut world = three();
+    for node in 0..3 {
+        let (own, before) = (world.shards_on(node), world.now);
+        let within = seconds(30);
+        world.leave(node, Going::Restarting { within });
+        world.boot_in(node, seconds(10));
+        world.run(seconds(25));
+        assert_eq!(world.settled(), Ok(vec![4, 4, 4]));
+        let started = world.started_since(before);
+        let expected: Vec<(&Shard, usize)> = own.iter().map(|shard| (shard, node)).collect();
+        assert_eq!(started.len(), expected.len());
+        assert!(expected.iter().all(|start| started.contains(start)));
+    }
+}
+
+#[test]
+fn a_node_that_does_not_come_back_loses_its_shards_after_the_grace() {
+    let mut world = three();
+    let before = world.now;
+    let within = seconds(20);
+    world.leave(0, Going::Restarting { within });
+    world.run(seconds(19));
+    assert_eq!(world.started_since(before), []);
+    world.run(seconds(20));
+    assert_eq!(world.settled(), Ok(vec![0, 6, 6]));
+}
+
+#[test]
+fn a_drained_node_is_emptied_and_kept_empty() {
+    let mut world = three();
+    world.drain(0, true);
+    world.run(seconds(20));
+    assert_eq!(world.settled(), Ok(vec![0, 6, 6]));
+    // Also when there is more to do, and under another leader.
+    world.elect(1, Duration::ZERO);
+    world.kill(2);
+    world.run(seconds(30));
+    assert_eq!(world.settled(), Ok(vec![0, 12, 0]));
+    world.drain(0, false);
+    world.run(seconds(30));
+    assert_eq!(world.settled(), Ok(vec![6, 6, 0]));
+}
+
+#[test]
+fn a_shard_that_hangs_blocks_nobody_else() {
+    let mut world = three();
+    let before = world.now;
+    // Whatever starts now never gets anywhere, and does not drain either.
+    world.faults = Faults {
+        hanging_daemons: 100,
+        ..Faults::default()
+    };
+    let lost = world.shards_on(2);
+    world.kill(2);
+    world.run(seconds(16));
+    assert_eq!(started(&world, before), lost.iter().collect());
+    world.faults = Faults::default();
+    // Not started in time, revoked, drained in vain, aborted, and then elsewhere.
+    world.run(seconds(30 + 30 + 10));
+    assert_eq!(world.settled(), Ok(vec![6, 6, 0]));
+    assert_eq!(started(&world, before), lost.iter().collect());
+}
+
+#[test]
+fn lost_assignments_are_made_anew_and_nothing_moves() {
+    let mut world = three();
+    let (before, generation) = (world.now, world.assignments().unwrap().generation);
+    world.delete_assignments();
+    world.run(seconds(60));
+    assert_eq!(world.started_since(before), []);
+    assert_eq!(world.settled(), Ok(vec![4, 4, 4]));
+    // Also when the leader changes at once.
+    world.delete_assignments();
+    assert!(world.elect(2, seconds(5)) || world.elect(1, seconds(5)));
+    world.run(seconds(60));
+    assert_eq!(world.started_since(before), []);
+    assert!(world.assignments().unwrap().generation >= generation);
+    world.add_node(&twelve());
+    world.run(seconds(60));
+    assert_eq!(world.settled(), Ok(vec![3, 3, 3, 3]));
+}
+
+#[test]
+fn a_leader_writes_at_most_once_per_cycle() {
+    let mut world = three();
+    let (before, writes) = (world.now, world.assignment_writes);
+    for _ in 0..5 {
+        world.add_node(&twelve());
+    }
+    world.kill(1);
+    world.run(seconds(30));
+    let cycles = (world.now - before).as_millis() / world.config.cycle.as_millis();
+    let writes = world.assignment_writes - writes;
+    assert!(u128::from(writes) <= cycles, "{writes} in {cycles} cycles");
+    assert!(writes < 20, "{writes} writes for one change");
+}
+
+/// A node joins and another is drained, and at one event on the way the leader changes, while the old one
+/// goes on for five seconds.
+fn interrupted(at: u64) -> bool {
+    let mut world = three();
+    world.add_node(&twelve());
+    world.drain(1, true);
+    let end = world.now + seconds(20);
+    let first = world.events;
+    let mut changed = false;
+    while world.step(end) {
+        if world.events - first == at {
+            let next = (0..3).find(|&node| world.leader != Some(node));
+            changed = world.elect(next.unwrap(), seconds(5));
+        }
+        world.keep_a_leader();
+    }
+    world.run(seconds(60));
+    let loads = world.settled();
+    assert_eq!(
+        loads,
+        Ok(vec![4, 0, 4, 4]),
+        "after {at}\n{}",
+        world.describe()
+    );
+    changed
+}
+
+#[test]
+fn the_leader_may_change_at_every_step() {
+    let changed = (0..300).filter(|&at| interrupted(at)).count();
+    assert!(changed > 250, "{changed}");
+}
+
+fn started(world: &World, since: Duration) -> BTreeSet<&Shard> {
+    world
+        .started_since(since)
+        .into_iter()
+        .map(|(shard, _)| shard)
+        .collect()
+}

@@ -46,9 +46,13 @@ fn run(seed: u64) -> u64 {
     world.run(REST);
     let loads = world
         .settled()
-        .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}", world.describe()));
     let spread = loads.iter().max().unwrap() - loads.iter().min().unwrap();
-    assert!(spread <= 1, "seed {seed}: loads {loads:?}");
+    assert!(
+        spread <= 1,
+        "seed {seed}: loads {loads:?}\n{}",
+        world.describe()
+    );
     let (rest, writes) = (world.now, world.assignment_writes);
     world.run(seconds(60));
     assert_eq!(
@@ -107,7 +111,7 @@ fn heal(world: &mut World) {
 fn seeds() -> std::ops::Range<u64> {
     let read = |name: &str| std::env::var_os(name)?.to_str()?.parse::<u64>().ok();
     let first = read("TENURE_TEST_SEED").unwrap_or(0);
-    first..first + read("TENURE_TEST_SEEDS").unwrap_or(60)
+    first..first + read("TENURE_TEST_SEEDS").unwrap_or(30)
 }
 
 #[test]

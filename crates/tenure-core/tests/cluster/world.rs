@@ -287,7 +287,7 @@ impl World {
     /// Makes a node with a trusted session the leader. The old one hears of it after `told_in`; until
     /// then both decide.
     pub(crate) fn elect(&mut self, node: usize, told_in: Duration) -> bool {
-        if !self.is_trusted(node) || self.leader == Some(node) {
+        if !self.is_trusted(node) || self.nodes[node].leads.is_some() {
             return false;
         }
         if let Some(old) = self.leader
@@ -311,8 +311,8 @@ impl World {
 
     /// Elects somebody if nobody leads, as the election would.
     pub(crate) fn keep_a_leader(&mut self) {
-        let leads = self.leader.is_some_and(|node| self.is_trusted(node));
-        if !leads {
+        let leads = |node: usize| self.is_trusted(node) && self.nodes[node].leads.is_some();
+        if !self.leader.is_some_and(leads) {
             self.leader = None;
             let trusted = (0..self.nodes.len()).find(|&node| self.is_trusted(node));
             if let Some(node) = trusted {
@@ -390,6 +390,33 @@ impl World {
             Some(shard) => Err(format!("{shard} runs and should not")),
             None => Ok(loads),
         }
+    }
+
+    /// What a person would want to know when something has gone wrong.
+    pub(crate) fn describe(&self) -> String {
+        use std::fmt::Write as _;
+        let mut text = format!("at {:?}, leader {:?}\n", self.now, self.leader);
+        for (node, it) in self.nodes.iter().enumerate() {
+            let trusted = self.is_trusted(node);
+            let runs: Vec<String> = it
+                .running
+                .keys()
+                .map(|(shard, _)| shard.to_string())
+                .collect();
+            let name = &it.name;
+            let _ = writeln!(
+                text,
+                "{name}: up {}, trusted {trusted}, going {:?}, leads {:?}, runs {}",
+                it.up,
+                Part::of(&it.about).going,
+                it.leads,
+                runs.join(" ")
+            );
+            for decision in it.assigner.plan(self.moment(node)) {
+                let _ = writeln!(text, "    {decision}");
+            }
+        }
+        text
     }
 
     /// The nodes that each shard was started on since then.
@@ -823,6 +850,7 @@ impl World {
                     let about = self.nodes[node].about.clone();
                     self.step_session(node, session::machine::Input::About(about));
                 }
+                Output::Idle if self.nodes[node].session.is_none() => self.kill(node),
                 Output::Idle => self.step_session(node, session::machine::Input::Leave),
             }
         }
