@@ -6,6 +6,8 @@
     reason = "a test says what it found, and fails where it cannot go on"
 )]
 
+#[path = "cluster/scale.rs"]
+mod scale;
 #[path = "cluster/scenarios.rs"]
 mod scenarios;
 #[path = "cluster/simulation.rs"]
