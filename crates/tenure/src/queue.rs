@@ -81,18 +81,27 @@ pub trait Machine: Send + 'static {
         Ok(())
     }
 
-    /// Forgets everything: a replay begins.
+    /// Forgets everything: a replay begins, perhaps not for the first time.
     fn reset(&mut self);
 
-    /// Takes a line of a snapshot, in the order in which they were given.
-    fn restore(&mut self, line: &[u8]) -> Result<(), String>;
+    /// Takes the next lines of a snapshot. They come in the order in which they were given, cut elsewhere.
+    fn restore(&mut self, lines: &[u8]) -> Result<(), String>;
+
+    /// The snapshot is complete.
+    fn restored(&mut self) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Begins a snapshot of the present state. Must return at once, and forget one that was begun before.
     fn begin_snapshot(&mut self);
 
-    /// The next line of the snapshot, without a newline or zero byte; `None` when it is complete. Records are
-    /// applied between two calls, and the lines must show the state as it was when the snapshot was begun.
-    fn snapshot_line(&mut self) -> Option<Bytes>;
+    /// The next piece of the snapshot: whole lines, each with its newline, without zero bytes, and at most one
+    /// line more than `bytes_max`; `None` when it is complete. Records are applied between two calls, and the
+    /// lines must show the state as it was when the snapshot was begun.
+    fn snapshot_chunk(&mut self, bytes_max: usize) -> Option<Bytes>;
+
+    /// Forgets the snapshot that was begun: nobody asks for more of it.
+    fn abandon_snapshot(&mut self) {}
 }
 
 /// The number of a record in the log. The first is 1.

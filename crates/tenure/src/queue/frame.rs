@@ -133,14 +133,41 @@ pub(crate) fn encode<L: AsRef<[u8]>>(
     lines: &[L],
 ) -> Bytes {
     let bytes = lines.iter().map(|line| line.as_ref().len() + 1).sum();
-    let mut frame = BytesMut::with_capacity(HEADER_BYTES_MAX + bytes);
-    // The body first, for its checksum; the header goes into the gap before it.
-    frame.put_bytes(b' ', HEADER_BYTES_MAX);
+    let mut frame = with_gap(bytes);
     for line in lines {
         debug_assert!(check_line(line.as_ref()).is_ok());
         frame.put_slice(line.as_ref());
         frame.put_u8(b'\n');
     }
+    seal(frame, kind, place, previous, lines.len())
+}
+
+/// Writes a frame of whole lines. Every piece has passed [`check_lines`].
+pub(crate) fn encode_pieces(kind: Kind, place: Place, pieces: &[Bytes]) -> Bytes {
+    let mut frame = with_gap(pieces.iter().map(Bytes::len).sum());
+    for piece in pieces {
+        debug_assert!(check_lines(piece).is_ok());
+        frame.put_slice(piece);
+    }
+    let count = newlines(&frame[HEADER_BYTES_MAX..]);
+    seal(frame, kind, place, None, count)
+}
+
+/// The body comes first, for its checksum, behind a gap for the header.
+fn with_gap(bytes: usize) -> BytesMut {
+    let mut frame = BytesMut::with_capacity(HEADER_BYTES_MAX + bytes);
+    frame.put_bytes(b' ', HEADER_BYTES_MAX);
+    frame
+}
+
+/// Puts the header right before the body.
+fn seal(
+    mut frame: BytesMut,
+    kind: Kind,
+    place: Place,
+    previous: Option<Previous>,
+    count: usize,
+) -> Bytes {
     let header = Header {
         format: FORMAT,
         kind,
@@ -151,8 +178,8 @@ pub(crate) fn encode<L: AsRef<[u8]>>(
         incarnation: place.incarnation,
         number: place.number,
         previous,
-        count: lines.len(),
-        bytes,
+        count,
+        bytes: frame.len() - HEADER_BYTES_MAX,
         body: Checksum::of(&frame[HEADER_BYTES_MAX..]),
     };
     let line = header.to_line();
@@ -176,6 +203,21 @@ pub(crate) fn check_line(line: &[u8]) -> Result<(), Error> {
         format!("a record {problem}"),
         "write a record as one line of JSON",
     ))
+}
+
+/// Whether a piece can be written: whole lines, of which none looks like a crash.
+pub(crate) fn check_lines(piece: &[u8]) -> Result<(), Error> {
+    if piece.ends_with(b"\n") && !piece.contains(&0) {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        "a piece of a snapshot does not end with a newline, or contains a zero byte",
+        "give whole lines of JSON",
+    ))
+}
+
+fn newlines(bytes: &[u8]) -> usize {
+    bytes.iter().filter(|&&byte| byte == b'\n').count()
 }
 
 /// Reads a frame that is all there is.
@@ -286,13 +328,12 @@ impl Frame {
         if Checksum::of(&body) != header.body {
             return Err("the checksum of its records is wrong".to_owned());
         }
-        let frame = Self { header, body };
-        let count = frame.lines().count();
-        if count != frame.header.count {
-            let said = frame.header.count;
-            return Err(format!("it has {count} records, its header says {said}"));
+        let count = newlines(&body);
+        if count != header.count || !(body.is_empty() || body.ends_with(b"\n")) {
+            let said = header.count;
+            return Err(format!("it has {count} lines, its header says {said}"));
         }
-        Ok(frame)
+        Ok(Self { header, body })
     }
 
     /// The records.
@@ -304,7 +345,12 @@ impl Frame {
             .take(if nothing { 0 } else { usize::MAX })
     }
 
-    /// How many records there are.
+    /// All lines, each with its newline.
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// How many lines there are.
     pub(crate) fn count(&self) -> usize {
         self.header.count
     }
@@ -312,11 +358,6 @@ impl Frame {
     /// The checksum of the records.
     pub(crate) fn checksum(&self) -> Checksum {
         self.header.body
-    }
-
-    /// How many bytes the body has.
-    pub(crate) fn body_bytes(&self) -> usize {
-        self.body.len()
     }
 }
 

@@ -200,7 +200,7 @@ impl<'a, M: Machine> Replay<'a, M> {
         }
         tail.seq = header.seq;
         tail.generation = header.generation;
-        tail.log_bytes += frame.body_bytes() as u64;
+        tail.log_bytes += frame.body().len() as u64;
         match header.kind {
             Kind::Commit => {
                 for record in frame.lines() {
@@ -222,7 +222,7 @@ impl<'a, M: Machine> Replay<'a, M> {
         if header.kind == Kind::Commit {
             self.progress.records += frame.count() as u64;
         }
-        self.progress.bytes += frame.body_bytes() as u64;
+        self.progress.bytes += frame.body().len() as u64;
         self.progress.elapsed = self.started.elapsed();
         (self.report)(self.progress);
         self.frames += 1;

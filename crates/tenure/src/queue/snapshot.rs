@@ -59,8 +59,9 @@ pub(crate) struct Listing {
 
 /// What is sent to whoever writes a snapshot. Without the end there is none: the sender has gone.
 #[derive(Debug)]
-pub(crate) enum Chunk {
-    Lines(Vec<Bytes>),
+pub(crate) enum Piece {
+    /// Whole lines that have been checked.
+    Lines(Bytes),
     End,
 }
 
@@ -123,31 +124,21 @@ pub(crate) async fn write(
     access: &Access,
     place: Place,
     mut contents: Contents,
-    mut chunks: mpsc::Receiver<Chunk>,
+    mut pieces: mpsc::Receiver<Piece>,
 ) -> Result<(Published, u64), Error> {
     let unique = uuid::Uuid::new_v4().as_u64_pair().0;
     let name = format!("{:020}-{unique:016x}", place.seq);
-    let (mut lines, mut bytes, mut total) = (Vec::new(), 0, 0);
-    loop {
-        let chunk = chunks.recv().await.ok_or(Error::Stopped)?;
-        let is_end = matches!(chunk, Chunk::End);
-        if let Chunk::Lines(more) = chunk {
-            for line in more {
-                let size = line.len() + 1;
-                if bytes + size > access.config.part_bytes_max && !lines.is_empty() {
-                    total += write_part(access, &name, place, &mut contents, &lines).await?;
-                    (lines, bytes) = (Vec::new(), 0);
-                }
-                bytes += size;
-                lines.push(line);
-            }
+    let (mut part, mut bytes, mut total) = (Vec::new(), 0, 0);
+    while let Piece::Lines(lines) = pieces.recv().await.ok_or(Error::Stopped)? {
+        if bytes + lines.len() > access.config.part_bytes_max && !part.is_empty() {
+            total += write_part(access, &name, place, &mut contents, &part).await?;
+            (part, bytes) = (Vec::new(), 0);
         }
-        if is_end {
-            break;
-        }
+        bytes += lines.len();
+        part.push(lines);
     }
-    if !lines.is_empty() {
-        total += write_part(access, &name, place, &mut contents, &lines).await?;
+    if !part.is_empty() {
+        total += write_part(access, &name, place, &mut contents, &part).await?;
     }
     let line = serde_json::to_vec(&contents).expect("a manifest has no failing serializers");
     let manifest = frame::encode(Kind::Manifest, place, None, &[line]);
@@ -161,15 +152,15 @@ async fn write_part(
     name: &str,
     place: Place,
     contents: &mut Contents,
-    lines: &[Bytes],
+    pieces: &[Bytes],
 ) -> Result<u64, Error> {
     let number = contents.parts.len() as u64;
-    let part = frame::encode(Kind::Part, Place { number, ..place }, None, lines);
+    let part = frame::encode_pieces(Kind::Part, Place { number, ..place }, pieces);
     create(access, &access.keys.part(name, number), &part).await?;
     let frame = frame::decode(&part).expect("what was just encoded");
     contents.parts.push(Part {
         count: frame.count(),
-        bytes: frame.body_bytes(),
+        bytes: frame.body().len(),
         body: frame.checksum(),
     });
     Ok(part.len() as u64)
@@ -211,21 +202,22 @@ pub(crate) async fn restore<M: Machine>(
         let part = part?;
         let found = Part {
             count: part.count(),
-            bytes: part.body_bytes(),
+            bytes: part.body().len(),
             body: part.checksum(),
         };
         if found != *expected {
             let what = "it is not the part that the manifest names";
             return Err(Error::corrupt(&key, what).into());
         }
-        for line in part.lines() {
-            machine
-                .restore(line)
-                .map_err(|what| Error::corrupt(&key, what))?;
-        }
+        machine
+            .restore(part.body())
+            .map_err(|what| Error::corrupt(&key, what))?;
         total += found.bytes as u64;
         progress(found.count, found.bytes);
     }
+    machine
+        .restored()
+        .map_err(|what| Error::corrupt(&key, what))?;
     Ok((manifest, contents, total))
 }
 

@@ -6,11 +6,12 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::snapshot::{self, Chunk};
-use super::{Error, Log, Machine, Record, cleanup};
+use super::frame::check_lines;
+use super::snapshot::{self, Piece};
+use super::{Error, Log, Machine, cleanup};
 
 /// How much is taken from the machine at once. Commits wait for no more than this.
-const PULL_BYTES: usize = 64 * 1024;
+const PIECE_BYTES: usize = 64 * 1024;
 
 /// How many pieces wait to be written.
 const PIECES_MAX: usize = 16;
@@ -23,7 +24,7 @@ pub(crate) struct Snapshots {
 #[derive(Debug)]
 struct Active {
     /// Gone when everything was sent.
-    chunks: Option<mpsc::Sender<Chunk>>,
+    pieces: Option<mpsc::Sender<Piece>>,
     task: JoinHandle<Result<Written, Error>>,
     /// How large the log was when the snapshot was begun.
     log_bytes: u64,
@@ -63,7 +64,7 @@ impl Snapshots {
             Ok(Written { bytes, swept })
         });
         self.active = Some(Active {
-            chunks: Some(sender),
+            pieces: Some(sender),
             task,
             log_bytes,
         });
@@ -75,13 +76,13 @@ impl Snapshots {
         let Some(active) = &mut self.active else {
             return std::future::pending().await;
         };
-        let ended = match active.chunks.clone() {
+        let ended = match active.pieces.clone() {
             None => (&mut active.task).await,
-            Some(chunks) => tokio::select! {
+            Some(pieces) => tokio::select! {
                 biased;
                 ended = &mut active.task => ended,
                 // Without a receiver the task is about to end.
-                Ok(permit) = chunks.reserve() => {
+                Ok(permit) = pieces.reserve() => {
                     let pulled = pull(machine);
                     return self.send(permit, pulled);
                 }
@@ -103,14 +104,14 @@ impl Snapshots {
 
     fn send(
         &mut self,
-        permit: mpsc::Permit<'_, Chunk>,
-        pulled: Result<Vec<Bytes>, Error>,
+        permit: mpsc::Permit<'_, Piece>,
+        pulled: Result<Option<Bytes>, Error>,
     ) -> Option<Outcome> {
         match pulled {
-            Ok(lines) if !lines.is_empty() => permit.send(Chunk::Lines(lines)),
-            Ok(_) => {
-                permit.send(Chunk::End);
-                self.active.as_mut()?.chunks = None;
+            Ok(Some(lines)) => permit.send(Piece::Lines(lines)),
+            Ok(None) => {
+                permit.send(Piece::End);
+                self.active.as_mut()?.pieces = None;
             }
             Err(error) => {
                 self.active = None;
@@ -128,15 +129,11 @@ impl Drop for Active {
 }
 
 /// The next lines of the snapshot; none when it is complete.
-fn pull<M: Machine>(machine: &Mutex<M>) -> Result<Vec<Bytes>, Error> {
+fn pull<M: Machine>(machine: &Mutex<M>) -> Result<Option<Bytes>, Error> {
     let mut machine = machine.lock().map_err(|_| Error::Stopped)?;
-    let (mut lines, mut bytes) = (Vec::new(), 0);
-    while bytes < PULL_BYTES {
-        let Some(line) = machine.snapshot_line() else {
-            break;
-        };
-        bytes += line.len();
-        lines.push(Record::new(line)?.as_bytes().clone());
+    let piece = machine.snapshot_chunk(PIECE_BYTES);
+    if let Some(lines) = &piece {
+        check_lines(lines)?;
     }
-    Ok(lines)
+    Ok(piece)
 }

@@ -365,6 +365,9 @@ impl<M: Machine> Writer<M> {
             }
             Some(Outcome::Failed(error)) => {
                 tracing::warn!(%error, "a snapshot failed, trying again when the log has grown");
+                if let Ok(mut machine) = self.shared.machine.lock() {
+                    machine.abandon_snapshot();
+                }
                 self.snapshot_floor = self.log.sizes().0 + self.log.config().snapshot_bytes_min;
             }
         }

@@ -18,6 +18,7 @@ pub(crate) struct Memo {
     pub(crate) records: Vec<String>,
     snapshot: Vec<String>,
     pub(crate) restored: usize,
+    is_whole: bool,
     pub(crate) resets: usize,
 }
 
@@ -26,6 +27,7 @@ impl Machine for Memo {
 
     fn apply(&mut self, position: Position, record: &[u8]) -> usize {
         self.records.push(text(record));
+        assert!(self.restored == 0 || self.is_whole);
         assert_eq!(
             position.0,
             self.records.len() as u64,
@@ -42,9 +44,17 @@ impl Machine for Memo {
         };
     }
 
-    fn restore(&mut self, line: &[u8]) -> Result<(), String> {
-        self.records.push(text(line));
-        self.restored += 1;
+    fn restore(&mut self, lines: &[u8]) -> Result<(), String> {
+        for line in text(lines).lines() {
+            self.records.push(line.to_owned());
+            self.restored += 1;
+        }
+        self.is_whole = false;
+        Ok(())
+    }
+
+    fn restored(&mut self) -> Result<(), String> {
+        self.is_whole = true;
         Ok(())
     }
 
@@ -53,8 +63,17 @@ impl Machine for Memo {
         self.snapshot.reverse();
     }
 
-    fn snapshot_line(&mut self) -> Option<Bytes> {
-        self.snapshot.pop().map(Bytes::from)
+    fn snapshot_chunk(&mut self, bytes_max: usize) -> Option<Bytes> {
+        let mut chunk = String::new();
+        // Small pieces, so that there are many.
+        while chunk.len() < bytes_max.min(100) {
+            let Some(line) = self.snapshot.pop() else {
+                break;
+            };
+            chunk += &line;
+            chunk += "\n";
+        }
+        (!chunk.is_empty()).then(|| chunk.into())
     }
 }
 

@@ -364,7 +364,7 @@ impl Machine for Fragile {
         Ok(())
     }
     fn begin_snapshot(&mut self) {}
-    fn snapshot_line(&mut self) -> Option<Bytes> {
+    fn snapshot_chunk(&mut self, _: usize) -> Option<Bytes> {
         None
     }
 }
