@@ -50,7 +50,7 @@ impl Clock {
         let reached = |now: &Moment| *now >= deadline;
         if manual.clone().wait_for(reached).await.is_err() {
             // Nobody moves the clock any more: that moment never comes.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }
