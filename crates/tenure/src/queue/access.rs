@@ -1,5 +1,6 @@
 //! Requests to the store as the log needs them: with patience, and with every outcome settled.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,11 +15,18 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The store, and where in it the queue of a namespace is.
-#[derive(Debug)]
 pub(crate) struct Access {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) keys: Keys,
     pub(crate) config: Config,
+}
+
+/// Not all that the store holds.
+impl fmt::Debug for Access {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let store = self.store.describe().location;
+        write!(formatter, "{}* in {store}", self.keys.queue)
+    }
 }
 
 /// How [`Access::create`] ended.

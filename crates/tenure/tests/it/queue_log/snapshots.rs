@@ -1,10 +1,11 @@
 //! Snapshots: half-written ones, slow readers, and what clean-up leaves.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::queue::{Config, Form, Handle, Writer};
+use tenure::queue::{Config, Form, Handle, Machine, Position, Writer};
 use tenure::store::wrap::faulty::{Fault, Faults, Faulty, Kind};
 use tenure::store::wrap::metered::Operation;
 use tenure::store::{Expect, Prefix, list_all};
@@ -113,6 +114,62 @@ async fn a_snapshot_that_fails_loses_nothing_and_is_tried_again() {
         world.store.get(&world.place(2)).await.unwrap().is_none(),
         "cleaned up with the next"
     );
+}
+
+/// Gives something else than lines, once.
+struct Careless {
+    memo: Memo,
+    is_careless: bool,
+    abandoned: Arc<AtomicUsize>,
+}
+
+impl Machine for Careless {
+    type Answer = usize;
+    fn apply(&mut self, position: Position, record: &[u8]) -> usize {
+        self.memo.apply(position, record)
+    }
+    fn reset(&mut self) {
+        self.memo.reset();
+    }
+    fn restore(&mut self, lines: &[u8]) -> Result<(), String> {
+        self.memo.restore(lines)
+    }
+    fn begin_snapshot(&mut self) {
+        self.memo.begin_snapshot();
+    }
+    fn snapshot_chunk(&mut self, bytes_max: usize) -> Option<Bytes> {
+        match std::mem::take(&mut self.is_careless) {
+            true => Some(Bytes::from_static(b"no line")),
+            false => self.memo.snapshot_chunk(bytes_max),
+        }
+    }
+    fn abandon_snapshot(&mut self) {
+        self.abandoned.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_that_cannot_be_written_is_abandoned_and_tried_again() {
+    let world = World::memory();
+    let (log, memo) = world.lead(1, tiny()).await.unwrap();
+    let abandoned = Arc::<AtomicUsize>::default();
+    let machine = Careless {
+        memo,
+        is_careless: true,
+        abandoned: abandoned.clone(),
+    };
+    let (handle, writer) = Writer::new(log, machine, CancellationToken::new());
+    tokio::spawn(writer.run());
+    let mut sent = Vec::new();
+    while handle.statistics().snapshots == 0 {
+        let line = sent.len().to_string();
+        handle.commit(line.clone()).await.unwrap();
+        sent.push(line);
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(abandoned.load(Ordering::Relaxed), 1);
+    handle.shutdown().await;
+    assert_eq!(world.replay().await.unwrap().records, sent);
 }
 
 /// What it wants to read next is cleaned up, twice over: it begins again with what replaced it.
