@@ -293,3 +293,60 @@ impl Oracle {
         );
     }
 }
+
+/// A crash every few milliseconds of a leader's life, with another seed each time: taking over, committing, writing snapshots, cleaning up.
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_moment_loses_nothing_that_was_acknowledged() {
+    let faults = || Faults {
+        delayed: 1.0,
+        delay: Duration::from_millis(2)..=Duration::from_millis(6),
+        ..Faults::default()
+    };
+    let mut longest = 0;
+    for moment in (0..700).step_by(3) {
+        let world = World::memory();
+        let mut expected = Vec::new();
+        let mut acknowledged = 0;
+        for term in 1..=2 {
+            let faulty = Faulty::new(world.store.clone(), faults(), moment + term).unwrap();
+            let slot = Arc::new(Mutex::new(None));
+            let namespace = world.namespace.clone();
+            let leader = tokio::spawn(lead(Arc::new(faulty), namespace, term, slot.clone()));
+            let life = sleep(Duration::from_millis(moment));
+            tokio::pin!(life);
+            loop {
+                let handle = slot.lock().unwrap().clone();
+                let Some(handle): Option<Handle<Memo>> = handle else {
+                    tokio::select! {
+                        biased;
+                        () = &mut life => break,
+                        () = sleep(Duration::from_millis(1)) => continue,
+                    }
+                };
+                let record = format!("{{\"term\":{term},\"record\":{}}}", expected.len());
+                expected.push(record.clone());
+                tokio::select! {
+                    biased;
+                    () = &mut life => break,
+                    answered = handle.commit(record) => {
+                        answered.unwrap();
+                        acknowledged = expected.len();
+                    }
+                }
+            }
+            leader.abort();
+            let _ = leader.await;
+            let read = world.replay().await.unwrap().records;
+            // The last one was under way: it is there or not, and that is settled now.
+            assert!(
+                read.len() >= acknowledged,
+                "moment {moment}: {acknowledged} lost"
+            );
+            assert_eq!(read, expected[..read.len()], "moment {moment}");
+            expected.truncate(read.len());
+            acknowledged = read.len();
+        }
+        longest = longest.max(expected.len());
+    }
+    assert!(longest > 100, "{longest}");
+}
