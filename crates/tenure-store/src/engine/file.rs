@@ -30,6 +30,8 @@
 //! - Folders that have become empty stay. Removing them would race with writers that are about to use
 //!   them, and gain nothing.
 //! - Symbolic links below `DIR` are no objects. `DIR` itself may be one.
+//! - Files that a user of [`Store::local_folder`] keeps below `DIR`, such as the segments of a queue's log,
+//!   may show in listings as if they had been put there by hand.
 //!
 //! # What is assumed
 //!
