@@ -83,6 +83,7 @@ pub mod assigner;
 pub mod config;
 mod decide;
 mod desired;
+mod drained;
 mod memory;
 mod nodes;
 mod placement;

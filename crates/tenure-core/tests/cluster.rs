@@ -12,5 +12,7 @@ mod scale;
 mod scenarios;
 #[path = "cluster/simulation.rs"]
 mod simulation;
+#[path = "cluster/traces.rs"]
+mod traces;
 #[path = "cluster/world.rs"]
 mod world;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::decide::{Decided, Outlook, decide, reported};
+use super::drained::Drained;
 use super::memory::Memory;
 use super::nodes::Nodes;
 use super::plan::Decision;
@@ -31,15 +32,13 @@ pub struct Assigner {
     listed: bool,
     /// The sessions whose end the driver is to tell.
     watched: BTreeSet<Incarnation>,
-    /// The nodes that operators keep free; `None` before the first answer.
-    drained: Option<BTreeSet<NodeId>>,
-    drains_version: Option<Version>,
-    reads_drains: bool,
-    drains_due: Moment,
+    drained: Drained,
     memory: Memory,
     /// The assignments as they stand in the store, and the version they stand at.
     stored: Stored,
     in_flight: Option<Flight>,
+    /// What was decided in a write whose answer was lost, by its counter.
+    unsettled_decisions: Option<(u64, Vec<Decision>)>,
     /// How many times this process wrote, so that each write differs.
     writes: u64,
     /// The highest generation that this process ever tried to give out.
@@ -205,13 +204,11 @@ impl Assigner {
             nodes: Nodes::default(),
             listed: false,
             watched: BTreeSet::new(),
-            drained: None,
-            drains_version: None,
-            reads_drains: false,
-            drains_due: now,
+            drained: Drained::new(now),
             memory: Memory::default(),
             stored: Stored::Nothing,
             in_flight: None,
+            unsettled_decisions: None,
             writes: 0,
             generation: Generation::default(),
             must_read: true,
@@ -247,11 +244,7 @@ impl Assigner {
         if matches!(self.phase, Phase::Following | Phase::Superseded) {
             return Moment::NEVER;
         }
-        let drains_at = if self.reads_drains {
-            Moment::NEVER
-        } else {
-            self.drains_due
-        };
+        let drains_at = self.drained.wake_at();
         if self.in_flight.is_some() {
             return drains_at;
         }
@@ -284,7 +277,7 @@ impl Assigner {
             Input::Read(read) => self.on_read(now.moment, read, &mut outputs),
             Input::Written(written) => self.on_written(now.moment, written, &mut outputs),
             Input::DrainsRead(read) => self.on_drains_read(now.moment, read, &mut outputs),
-            Input::DrainsHint => self.drains_due = self.drains_due.min(now.moment),
+            Input::DrainsHint => self.drained.hint(now.moment),
         }
         if !matches!(self.phase, Phase::Following | Phase::Superseded) {
             self.request(now, &mut outputs);
@@ -298,9 +291,7 @@ impl Assigner {
     fn on_elected(&mut self, now: Moment, term: Term) {
         self.phase = Phase::Taking { term, lost: false };
         self.listed = false;
-        self.drained = None;
-        self.drains_version = None;
-        self.drains_due = now;
+        self.drained.forget(now);
         self.memory = Memory::default();
         self.stored = Stored::Nothing;
         self.must_read = true;
@@ -348,40 +339,12 @@ impl Assigner {
     }
 
     fn on_drains_read(&mut self, now: Moment, read: Read<Drains>, outputs: &mut Vec<Output>) {
-        if !std::mem::take(&mut self.reads_drains) {
-            return;
+        if matches!(read, Read::Unreadable { .. }) {
+            outputs.push(Output::Anomaly(Anomaly::DrainsUnreadable));
         }
-        self.drains_due = now + self.random.jitter(self.heartbeat);
-        let drained = match read {
-            Read::Found {
-                record, version, ..
-            } => {
-                self.drains_version = Some(version);
-                record.nodes.into_keys().collect()
-            }
-            Read::Missing => {
-                self.drains_version = None;
-                BTreeSet::new()
-            }
-            Read::Unreadable { .. } => {
-                outputs.push(Output::Anomaly(Anomaly::DrainsUnreadable));
-                // Work that runs where it should not is better than none at all.
-                self.drained.take().unwrap_or_default()
-            }
-            Read::Unchanged { .. } => {
-                if self.drained.is_none() {
-                    // The answer to a question of an earlier term.
-                    self.drains_due = now;
-                }
-                return;
-            }
-            Read::Failed => {
-                self.drains_due = now + self.random.jitter(self.retry);
-                return;
-            }
-        };
-        if self.drained.as_ref() != Some(&drained) {
-            self.drained = Some(drained);
+        let retry = self.random.jitter(self.retry);
+        let pause = self.random.jitter(self.heartbeat);
+        if self.drained.on_read(now, read, retry, pause) {
             self.decide_at = now;
         }
     }
@@ -507,6 +470,12 @@ impl Assigner {
             };
             outputs.push(Output::Installed { term });
         }
+        if let Some((counter, decisions)) = self.unsettled_decisions.take()
+            && counter == assignments.writer.counter
+            && !decisions.is_empty()
+        {
+            outputs.push(Output::Decided(decisions));
+        }
         self.nodes
             .forget_ended(|incarnation| assignments.holders.contains_key(&incarnation));
         self.memory
@@ -532,13 +501,12 @@ impl Assigner {
         match written {
             // The answer may be to a write of a term that has ended meanwhile.
             Written::Done(version) if assignments.term == term => {
+                self.unsettled_decisions = Some((assignments.writer.counter, decisions));
                 self.adopt(now, *assignments, version, outputs);
-                if !decisions.is_empty() {
-                    outputs.push(Output::Decided(decisions));
-                }
             }
             Written::NotApplied => self.retry_from = now + self.random.jitter(self.retry),
             Written::Done(_) | Written::Conflict | Written::Unknown => {
+                self.unsettled_decisions = Some((assignments.writer.counter, decisions));
                 self.must_read = true;
                 self.due = now;
             }
@@ -550,13 +518,11 @@ impl Assigner {
 
     /// Whether enough is known to decide.
     fn is_informed(&self) -> bool {
-        self.listed && self.drained.is_some()
+        self.listed && self.drained.nodes().is_some()
     }
 
     fn request(&mut self, now: Now, outputs: &mut Vec<Output>) {
-        if !self.reads_drains && now.moment >= self.drains_due {
-            self.reads_drains = true;
-            let known = self.drains_version.clone();
+        if let Some(known) = self.drained.request(now.moment) {
             outputs.push(Output::ReadDrains { known });
         }
         if self.in_flight.is_some() || now.moment < self.retry_from {
@@ -641,7 +607,7 @@ impl Assigner {
             config: &self.config,
             desired: assignments,
             nodes: &self.nodes,
-            drained: self.drained.as_ref()?,
+            drained: self.drained.nodes()?,
             memory: &self.memory,
             force_after: self.force_after(now),
             may_place: now >= place_from,

@@ -105,6 +105,10 @@ struct Judge<'a> {
     /// The daemons by position, with the definition that rules and the seats of their shards.
     daemons: Vec<(&'a DaemonId, &'a Definition, Vec<Seat>)>,
     placement: Placement,
+    /// The live nodes that have not taken notice of something, by position.
+    silent: BTreeSet<usize>,
+    /// Where which daemon fails in this very pass, which the memory learns only from its decisions.
+    failing: BTreeSet<(DaemonId, usize)>,
     /// How many more shards may be set on their way.
     budget: usize,
     decisions: Vec<Decision>,
@@ -123,6 +127,8 @@ impl<'a> Judge<'a> {
             positions: outlook.nodes.live().keys().copied().zip(0..).collect(),
             live,
             daemons: Vec::new(),
+            silent: BTreeSet::new(),
+            failing: BTreeSet::new(),
             placement: Placement::new(Vec::new(), Vec::new()),
             budget: outlook.config.moves_max.saturating_sub(on_their_way),
             decisions: Vec::new(),
@@ -307,6 +313,7 @@ impl<'a> Judge<'a> {
         let (reason, avoid) = match state {
             // Whatever happens while it is told to end is nobody's failure.
             RunState::Failed { error } if !revoking => {
+                self.failing.insert((shard.daemon.clone(), node));
                 let error = error.clone();
                 (Reason::Failed { error }, Some(node))
             }
@@ -321,6 +328,7 @@ impl<'a> Judge<'a> {
         let since = self.outlook.memory.since(&shard.daemon, shard.index);
         let forced_at = since + self.outlook.force_after;
         if self.outlook.now >= forced_at {
+            self.failing.insert((shard.daemon.clone(), node));
             self.free(shard, holder, Reason::Unanswered);
             return vacant(is_surplus, Some(node), None);
         }
@@ -361,6 +369,7 @@ impl<'a> Judge<'a> {
             let since = self.outlook.memory.since(&shard.daemon, shard.index);
             let late_at = since + self.outlook.config.acknowledge_timeout;
             if self.outlook.now >= late_at {
+                self.failing.insert((shard.daemon.clone(), node));
                 return Some(reason);
             }
             self.again_at = self.again_at.min(late_at);
@@ -379,6 +388,9 @@ impl<'a> Judge<'a> {
         assignment: Assignment,
         report: Option<&RunState>,
     ) -> Seat {
+        if report.is_none() {
+            self.silent.insert(node);
+        }
         let running = report == Some(&RunState::Running);
         if running && assignment.state == AssignmentState::Assigning {
             let on = self.live[node].node.clone();
@@ -396,11 +408,12 @@ impl<'a> Judge<'a> {
 
     /// Nodes and work as they are after the shards were looked at, before anything is placed.
     fn survey(&mut self, starting: &BTreeSet<(usize, usize)>) -> Placement {
-        let rooms = self
-            .live
-            .iter()
-            .map(|record| Room::new(Part::of(&record.about).capacity));
-        let rooms: Vec<Room> = rooms.collect();
+        let mut rooms = Vec::with_capacity(self.live.len());
+        for node in 0..self.live.len() {
+            let mut room = Room::new(self.part(node).capacity);
+            room.silent = self.silent.contains(&node);
+            rooms.push(room);
+        }
         let mut works = Vec::with_capacity(self.daemons.len());
         for position in 0..self.daemons.len() {
             works.push(self.work(position, starting));
@@ -431,11 +444,15 @@ impl<'a> Judge<'a> {
         let allowed = self.live.iter().map(may).collect();
         let alone = matches!(definition.count, Count::Replicas(_));
         let mut work = Work::new(definition.weight, alone, allowed);
-        if !self.outlook.memory.has_failures() {
+        let memory = self.outlook.memory;
+        if !memory.has_failures() && self.failing.is_empty() {
             return work;
         }
         for (node, record) in self.live.iter().enumerate() {
-            let memory = self.outlook.memory;
+            if self.failing.contains(&(id.clone(), node)) {
+                work.unreliable.push(node);
+                continue;
+            }
             match memory.standing(self.outlook.now, id, record.incarnation) {
                 Some((Standing::Unreliable, until)) => {
                     self.again_at = self.again_at.min(until);

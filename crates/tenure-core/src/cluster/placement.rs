@@ -8,7 +8,9 @@
 #[derive(Debug, Clone)]
 pub(crate) struct Room {
     /// The most it takes, as a sum of weights.
-    pub(crate) capacity: u64,
+    capacity: u64,
+    /// It has not taken notice of something yet: nothing is moved there for balance.
+    pub(crate) silent: bool,
     /// The weight of what will be there.
     load: u64,
     /// The weight of what is there or will be.
@@ -69,6 +71,7 @@ impl Room {
     pub(crate) fn new(capacity: Option<u32>) -> Self {
         Self {
             capacity: capacity.map_or(u64::MAX, u64::from),
+            silent: false,
             load: 0,
             held: 0,
         }
@@ -159,6 +162,9 @@ impl Placement {
                 // Weights are at least 1, and moving all of a difference of 1 would only mirror it.
                 if high <= low + 1 {
                     break;
+                }
+                if self.rooms[to].silent {
+                    continue;
                 }
                 if let Some((work, index)) = self.best_to_move(from, to, high - low) {
                     let loads = (high, low);
@@ -301,6 +307,13 @@ mod tests {
         let mut mixed = placement(2, &[(5, 0), (3, 0)]);
         assert_eq!(mixed.balance(9).len(), 1);
         assert_eq!(mixed.balance(9), []);
+    }
+
+    #[test]
+    fn nothing_is_moved_to_a_node_that_takes_no_notice() {
+        let mut crowded = placement(3, &[(1, 0); 10]);
+        crowded.rooms[1].silent = true;
+        assert!(crowded.balance(9).iter().all(|moved| moved.to == 2));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::record::{Generation, Shard};
-use super::report::Definition;
+use super::report::{Count, Definition};
 use crate::session::Holder;
 use crate::session::observer::End;
 use crate::{DaemonId, NodeId};
@@ -148,8 +148,10 @@ impl fmt::Display for Decision {
         match self {
             Decision::Define { daemon, definition } => {
                 let (count, kind) = match definition.count {
-                    super::Count::Shards(count) => (count, "shards"),
-                    super::Count::Replicas(count) => (count, "replicas"),
+                    Count::Shards(1) => (1, "shard"),
+                    Count::Shards(count) => (count, "shards"),
+                    Count::Replicas(1) => (1, "replica"),
+                    Count::Replicas(count) => (count, "replicas"),
                 };
                 let weight = definition.weight;
                 write!(formatter, "{daemon}: {count} {kind} of weight {weight}")

@@ -646,21 +646,23 @@ impl World {
     fn apply(&mut self, ask: Ask) -> Told {
         match ask {
             Ask::WriteSession(record, expect) => {
-                Told::SessionWritten(self.write_session(*record, &expect))
+                Told::SessionWritten(self.write_session(&record, &expect))
             }
             Ask::Evict(record, expect) => {
                 let incarnation = record.incarnation;
-                Told::Evicted(incarnation, self.write_session(*record, &expect))
+                Told::Evicted(incarnation, self.write_session(&record, &expect))
             }
             Ask::ReadSession(incarnation) => {
                 Told::SessionRead(read(self.store.sessions.get(&incarnation), None))
             }
             Ask::Observe(holder, known) => {
                 let found = self.store.sessions.get(&holder.incarnation);
-                Told::Observed(holder.incarnation, read(found, known))
+                Told::Observed(holder.incarnation, read(found, known.as_ref()))
             }
-            Ask::Look(known) => Told::Looked(self.read_assignments(known)),
-            Ask::ReadAssignments(known) => Told::AssignmentsRead(self.read_assignments(known)),
+            Ask::Look(known) => Told::Looked(self.read_assignments(known.as_ref())),
+            Ask::ReadAssignments(known) => {
+                Told::AssignmentsRead(self.read_assignments(known.as_ref()))
+            }
             Ask::WriteAssignments(bytes, expect) => {
                 let current = self.store.assignments.as_ref().map(|(_, version)| version);
                 let written = self.store.versions.checked_add(1).unwrap();
@@ -674,7 +676,9 @@ impl World {
                 self.hint_agents();
                 Told::AssignmentsWritten(Written::Done(version))
             }
-            Ask::ReadDrains(known) => Told::DrainsRead(read(self.store.drains.as_ref(), known)),
+            Ask::ReadDrains(known) => {
+                Told::DrainsRead(read(self.store.drains.as_ref(), known.as_ref()))
+            }
             Ask::List => {
                 let records = self.store.sessions.values();
                 Told::Listed(Some(records.map(|(record, _)| record.clone()).collect()))
@@ -682,7 +686,7 @@ impl World {
         }
     }
 
-    fn write_session(&mut self, record: Record, expect: &Expect) -> Written {
+    fn write_session(&mut self, record: &Record, expect: &Expect) -> Written {
         let current = self.store.sessions.get(&record.incarnation);
         if !expects(expect, current.map(|(_, version)| version)) {
             return Written::Conflict;
@@ -697,7 +701,7 @@ impl World {
         Written::Done(version)
     }
 
-    fn read_assignments(&self, known: Option<Version>) -> Read<Assignments> {
+    fn read_assignments(&self, known: Option<&Version>) -> Read<Assignments> {
         let found = self.store.assignments.as_ref();
         let decoded = found.map(|(bytes, version)| {
             let assignments = Assignments::decode(bytes).unwrap();
@@ -979,10 +983,10 @@ fn expects(expect: &Expect, current: Option<&Version>) -> bool {
     }
 }
 
-fn read<T: Clone>(found: Option<&(T, Version)>, known: Option<Version>) -> Read<T> {
+fn read<T: Clone>(found: Option<&(T, Version)>, known: Option<&Version>) -> Read<T> {
     match found {
         None => Read::Missing,
-        Some((_, version)) if known.as_ref() == Some(version) => Read::Unchanged { age: None },
+        Some((_, version)) if known == Some(version) => Read::Unchanged { age: None },
         Some((record, version)) => Read::Found {
             record: record.clone(),
             version: version.clone(),
