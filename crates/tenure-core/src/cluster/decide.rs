@@ -419,19 +419,43 @@ impl<'a> Judge<'a> {
             works.push(self.work(position, starting));
         }
         let mut placement = Placement::new(rooms, works);
-        for (position, (_, _, seats)) in self.daemons.iter().enumerate() {
+        let mut by_node: BTreeMap<&NodeId, u64> = BTreeMap::new();
+        for (position, (id, definition, seats)) in self.daemons.iter().enumerate() {
             for (index, seat) in (0..).zip(seats) {
                 match *seat {
-                    Seat::Stays {
-                        node: Some(node),
-                        movable,
-                    } => placement.stays(position, index, node, movable),
+                    Seat::Stays { node, movable } => {
+                        if let Some(node) = node {
+                            placement.stays(position, index, node, movable);
+                        }
+                        if let Some(node) = self.node_of(id, index) {
+                            *by_node.entry(node).or_default() += u64::from(definition.weight);
+                        }
+                    }
                     Seat::Leaves { node: Some(node) } => placement.leaves(position, node),
                     _ => {}
                 }
             }
         }
+        // A node that was killed and is back has two sessions for a while. What the old one held comes
+        // back to it when that has ended, so nothing else is moved there meanwhile.
+        for (node, record) in self.live.iter().enumerate() {
+            let of_node = by_node.get(&record.node).copied().unwrap_or_default();
+            let elsewhere = of_node.saturating_sub(placement.load(node));
+            placement.add_load(node, elsewhere);
+        }
         placement
+    }
+
+    /// The node that a shard is assigned to.
+    fn node_of(&self, id: &DaemonId, index: u32) -> Option<&'a NodeId> {
+        let desired = self.outlook.desired;
+        let assignment = desired
+            .daemons
+            .get(id)?
+            .shards
+            .get(index as usize)?
+            .as_ref()?;
+        Some(&desired.holders.get(&assignment.incarnation)?.node)
     }
 
     fn work(&mut self, position: usize, starting: &BTreeSet<(usize, usize)>) -> Work {

@@ -131,6 +131,11 @@ impl Placement {
         Ok(node)
     }
 
+    /// The node has this much more to do than is known of this session.
+    pub(crate) fn add_load(&mut self, node: usize, weight: u64) {
+        self.rooms[node].load += weight;
+    }
+
     /// The load of a node, as it will be.
     pub(crate) fn load(&self, node: usize) -> u64 {
         self.rooms[node].load

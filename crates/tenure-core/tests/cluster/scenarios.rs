@@ -93,6 +93,20 @@ fn a_rolling_restart_gives_every_node_its_own_shards_back() {
 }
 
 #[test]
+fn a_node_that_crashes_and_comes_back_gets_its_own_shards_back() {
+    for after in [100, 1000, 5000] {
+        let mut world = three();
+        let (own, before) = (world.shards_on(1), world.now);
+        world.kill(1);
+        world.boot_in(1, Duration::from_millis(after));
+        world.run(seconds(25));
+        assert_eq!(world.settled(), Ok(vec![4, 4, 4]));
+        assert_eq!(world.shards_on(1), own);
+        assert_eq!(world.started_since(before).len(), 4);
+    }
+}
+
+#[test]
 fn a_node_that_does_not_come_back_loses_its_shards_after_the_grace() {
     let mut world = three();
     let before = world.now;
