@@ -1,7 +1,7 @@
 # `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help test check fix sim bench-store
+.PHONY: help test check fix sim bench-store bench-election
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -25,3 +25,6 @@ sim: ## simulate nodes on a faulty store; SEEDS=N for more or fewer
 
 bench-store: ## what each engine costs, next to the floor below it, in one run
 	scripts/with-servers -- cargo bench -p tenure-store --bench engines --locked
+
+bench-election: ## how long nobody leads when a leader resigns, on every engine
+	scripts/with-servers -- cargo bench -p tenure --bench handover --locked

@@ -136,7 +136,13 @@ impl Driver {
                 self.step(&mut run, join(&seat, priority));
             }
             while !run.left {
-                match self.next(&mut run, hints).await {
+                let wake = self.next(&mut run, hints).await;
+                // Time first: nothing that came meanwhile may hide that trust has ended, least of all
+                // after the whole process was paused.
+                if run.deadline() <= self.clock.moment() {
+                    self.on_time(&mut run);
+                }
+                match wake {
                     Wake::Hint(election) => self.step(&mut run, Input::Hint(election)),
                     Wake::HintAll => {
                         let hinted = run.hinted.clone();
@@ -144,7 +150,7 @@ impl Driver {
                     }
                     Wake::Done(done) => self.on_done(&mut run, done),
                     Wake::Command(command) => self.on_command(&mut run, command),
-                    Wake::Time => self.on_time(&mut run),
+                    Wake::Time => {}
                 }
             }
             self.counters.left();
@@ -185,11 +191,6 @@ impl Driver {
     /// cancelled, and requests go on in tasks of their own.
     async fn next(&mut self, run: &mut Run, hints: &mut Option<Watch>) -> Wake {
         let deadline = run.deadline();
-        if deadline <= self.clock.moment() {
-            // Time first: no flood of anything else may hide that trust has ended.
-            tokio::task::yield_now().await;
-            return Wake::Time;
-        }
         tokio::select! {
             biased;
             Some(done) = run.requests.join_next(), if !run.requests.is_empty() => {

@@ -280,7 +280,7 @@ struct Requests {
 
 async fn requests_per_heartbeat(elections: usize) -> Requests {
     use tenure::store::wrap::Metered;
-    use tenure::store::wrap::metered::Snapshot;
+    use tenure::store::wrap::metered::{Outcome, Snapshot};
 
     const HEARTBEATS: u64 = 4;
     let store = Arc::new(Metered::new(Arc::new(Memory::new())));
@@ -293,8 +293,18 @@ async fn requests_per_heartbeat(elections: usize) -> Requests {
     for election in &joined {
         elected(election).await;
     }
-    // What the session says of its elections is written by then.
-    heartbeats(&node, 2).await;
+    // What the session says of its elections is written by then, and every lease that was written has been
+    // looked at for that.
+    let looks = || {
+        let snapshot = store.meter().snapshot();
+        snapshot.count(Operation::GetIfChanged, Outcome::Unchanged)
+    };
+    until("it is quiet", async || {
+        let before = looks();
+        heartbeats(&node, 2).await;
+        looks() - before <= 2
+    })
+    .await;
 
     let count = |snapshot: &Snapshot, is_write| -> u64 {
         let ended = snapshot.ended.iter();

@@ -10,6 +10,8 @@ mod faults;
 #[cfg(all(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod fences;
 mod one_shot;
+#[cfg(all(feature = "file", feature = "sqlite"))]
+mod processes;
 mod queue_log;
 mod support;
 #[cfg(feature = "file")]
