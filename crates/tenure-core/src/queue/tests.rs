@@ -115,6 +115,11 @@ fn compare_pages(queue: &Queue, views: &[JobView], generator: &mut Generator) {
             let page = queue.page(&filter, from, limit);
             assert!(page.jobs.len() <= limit);
             found.extend(page.jobs);
+            assert_eq!(
+                page.next.is_some(),
+                found.len() < expected.len(),
+                "{filter:?}"
+            );
             match (page.next, start) {
                 (None, _) => break,
                 (Some(next), Place::After(_)) => from = Place::After(next),
