@@ -1,5 +1,7 @@
 //! The engines. [`open`](crate::open) chooses one by URL; each also has a constructor of its own.
 
+#[cfg(any(feature = "file", feature = "sqlite"))]
+mod clock;
 #[cfg(feature = "file")]
 pub mod file;
 pub mod memory;

@@ -82,7 +82,7 @@ async fn measure(engine: &str, url: &str, handovers: usize) {
         node.shutdown().await;
     }
     times.sort();
-    let at = |share: f64| times[((times.len() - 1) as f64 * share).round() as usize];
+    let at = |percent: usize| times[(times.len() - 1) * percent / 100];
     let requests: Vec<String> = [
         Operation::Put,
         Operation::Get,
@@ -97,9 +97,9 @@ async fn measure(engine: &str, url: &str, handovers: usize) {
     .collect();
     println!(
         "{engine:<9} {:>8.1?} {:>9.1?} {:>9.1?}   {}",
-        at(0.5),
-        at(0.99),
-        at(0.0),
+        at(50),
+        at(99),
+        at(0),
         requests.join(", ")
     );
 }

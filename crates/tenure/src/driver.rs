@@ -113,7 +113,7 @@ impl Driver {
             self.run_incarnation(&mut hints).await;
             self.session.send_replace(None);
         }
-        for stopped in self.stopping {
+        for stopped in self.stopping.drain(..) {
             let _ = stopped.send(());
         }
     }
@@ -436,6 +436,14 @@ impl Run {
         self.leading
             .keys()
             .for_each(|election| self.refresh_trust(election));
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        for (seat, _) in self.elections.values() {
+            seat.close();
+        }
     }
 }
 

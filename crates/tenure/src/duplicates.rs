@@ -105,3 +105,66 @@ pub(crate) async fn look(
     }
     Ok(look)
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use tenure_core::{Namespace, NodeId, Wall};
+    use tenure_store::Expect;
+    use tenure_store::engine::memory::Memory;
+
+    use super::*;
+
+    fn record(incarnation: u128, counter: u64, state: State) -> Record {
+        Record {
+            node: NodeId::new("a").unwrap(),
+            incarnation: Incarnation(incarnation),
+            counter,
+            ttl: Duration::from_secs(10),
+            state,
+            joined_at: Wall(0),
+            about: tenure_core::session::record::About::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn only_what_moves_and_lives_is_a_duplicate() {
+        let (store, config) = (Memory::new(), Config::default());
+        let keys = Keys::new(Namespace::new("test").unwrap());
+        let write = async |record: Record| {
+            let key = keys.session(&record.holder());
+            let expect = match store.get(&key).await.unwrap() {
+                None => Expect::Absent,
+                Some(object) => Expect::Version(object.version),
+            };
+            let value = Bytes::from(record.encode());
+            store.put(&key, value, &expect).await.unwrap();
+        };
+        let me = record(1, 1, State::Alive).holder();
+        let by = NodeId::new("b").unwrap();
+        let (killed, evicted, twin) = (2, 3, 4);
+        for incarnation in [1, killed, evicted, twin] {
+            write(record(incarnation, 1, State::Alive)).await;
+        }
+        let mut duplicates = Duplicates::default();
+        let mut see = async || {
+            let before = duplicates.begin();
+            let look = look(&store, &keys, &me, &before).await.unwrap();
+            let new = duplicates.end(Moment::default(), &config, Some(look));
+            let ids = |records: Vec<Record>| -> Vec<u128> {
+                records.iter().map(|record| record.incarnation.0).collect()
+            };
+            (ids(new), ids(duplicates.reported()))
+        };
+        assert_eq!(see().await, (vec![], vec![]));
+        for incarnation in [1, twin] {
+            write(record(incarnation, 2, State::Alive)).await;
+        }
+        write(record(evicted, 1, State::Evicted { by })).await;
+        assert_eq!(see().await, (vec![twin], vec![twin]));
+        write(record(twin, 3, State::Alive)).await;
+        assert_eq!(see().await, (vec![], vec![twin]), "told once");
+        write(record(twin, 4, State::Gone)).await;
+        assert_eq!(see().await, (vec![], vec![]));
+    }
+}

@@ -185,6 +185,8 @@ struct Log {
     /// The last transition, if it was an election: what a new subscriber hears first.
     elected: Option<Transition>,
     subscribers: Vec<mpsc::Sender<Transition>>,
+    /// Nothing will come any more.
+    closed: bool,
 }
 
 impl Seat {
@@ -220,6 +222,13 @@ impl Seat {
         self.leader.send_replace(leader);
     }
 
+    /// The driver has ended, and with it every subscription.
+    pub(crate) fn close(&self) {
+        let mut log = self.log();
+        log.closed = true;
+        log.subscribers.clear();
+    }
+
     fn subscribe(&self) -> Transitions {
         let (sender, receiver) = mpsc::channel(TRANSITIONS_WAITING_MAX);
         let mut log = self.log();
@@ -228,7 +237,9 @@ impl Seat {
                 .try_send(elected.clone())
                 .expect("the channel is new and empty");
         }
-        log.subscribers.push(sender);
+        if !log.closed {
+            log.subscribers.push(sender);
+        }
         Transitions { receiver }
     }
 

@@ -50,18 +50,17 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use self::clock::Clock;
 use self::folders::Folders;
 use self::lock::Lock;
 use self::object::ObjectFile;
 use self::scratch::Scratch;
+use super::clock::Clock;
 use crate::stamp::Stamp;
 use crate::{
     Capabilities, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
     Watch, check_value,
 };
 
-mod clock;
 mod fault;
 mod filesystem;
 mod folders;

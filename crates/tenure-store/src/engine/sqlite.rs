@@ -14,9 +14,8 @@
 //!
 //! # Clock
 //!
-//! The engine's clock is the host's, in milliseconds, which all processes share. One millisecond is taken
-//! off every age, since both readings are rounded. A host whose clock is set forward makes everything
-//! look older, as with every engine's clock.
+//! The engine's clock is the host's, which all processes share. Setting it makes nothing look older than it
+//! is to those who have the store open, since they count the present from the start of the host.
 //!
 //! There are no hints: callers poll.
 
@@ -30,6 +29,7 @@ use sqlx::sqlite::{
 };
 use sqlx::{ConnectOptions, Row};
 
+use super::clock::Clock;
 use super::sql::{self, Dial, Fate, Found, LISTED_MAX, Pool, Range, answered};
 use crate::{
     Capabilities, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
@@ -55,23 +55,10 @@ macro_rules! now {
     };
 }
 
-macro_rules! age_microseconds {
-    () => {
-        concat!("(", now!(), " - modified_at - 1) * 1000")
-    };
-}
+const GET: &str = "SELECT version, modified_at, value FROM tenure_objects WHERE key = ?";
 
-const GET: &str = concat!(
-    "SELECT version, ",
-    age_microseconds!(),
-    ", value FROM tenure_objects WHERE key = ?"
-);
-
-const GET_IF_CHANGED: &str = concat!(
-    "SELECT version, ",
-    age_microseconds!(),
-    ", CASE WHEN version <> ? THEN value END FROM tenure_objects WHERE key = ?"
-);
+const GET_IF_CHANGED: &str = "SELECT version, modified_at, CASE WHEN version <> ? THEN value END \
+     FROM tenure_objects WHERE key = ?";
 
 const INSERT: &str = concat!(
     "INSERT INTO tenure_objects (value, version, key, modified_at) VALUES (?, ?, ?, ",
@@ -98,6 +85,7 @@ pub struct Sqlite {
     /// fairer and faster than SQLite's own waiting.
     writer: Pool<SqliteConnectOptions>,
     path: PathBuf,
+    clock: Option<Clock>,
 }
 
 impl Dial for SqliteConnectOptions {
@@ -138,6 +126,7 @@ impl Sqlite {
             readers: Pool::new(options.clone(), READERS_MAX),
             writer: Pool::new(options, 1),
             path,
+            clock: Clock::start(),
         };
         let opened = store.prepare_table().await;
         opened.map_err(|error| store.read_error(format!("opening {}", store.location()), error))?;
@@ -171,7 +160,20 @@ impl Sqlite {
 
     async fn read_object(&self, query: Query) -> Result<Option<Found>, sqlx::Error> {
         let rows = self.read(query).await?;
-        rows.first().map(decode_object).transpose()
+        let row = rows.first();
+        row.map(|row| self.decode_object(row)).transpose()
+    }
+
+    fn decode_object(&self, row: &SqliteRow) -> Result<Found, sqlx::Error> {
+        let value: Option<Vec<u8>> = row.try_get(2)?;
+        let (version, modified_at) = (row.try_get(0)?, row.try_get::<i64, _>(1)?);
+        let clock = self.clock.as_ref();
+        let age = clock.and_then(|clock| clock.since(modified_at.saturating_mul(1_000_000)));
+        Ok(Found(value.map(|value| Object {
+            value: value.into(),
+            version: sql::to_version(version),
+            age,
+        })))
     }
 
     /// How many objects were changed.
@@ -207,7 +209,7 @@ impl Store for Sqlite {
             engine: "sqlite",
             location: self.location(),
             capabilities: Capabilities {
-                age: true,
+                age: self.clock.is_some(),
                 hints: false,
                 durable: true,
             },
@@ -275,14 +277,6 @@ impl Store for Sqlite {
     fn watch(&self, _prefix: &Prefix) -> Option<Watch> {
         None
     }
-}
-
-fn decode_object(row: &SqliteRow) -> Result<Found, sqlx::Error> {
-    let value: Option<Vec<u8>> = row.try_get(2)?;
-    let (version, age) = (row.try_get(0)?, row.try_get(1)?);
-    Ok(Found(
-        value.map(|value| sql::to_object(value, version, age)),
-    ))
 }
 
 fn fate(error: &sqlx::Error) -> Fate {

@@ -11,7 +11,7 @@ use tenure::store::engine::memory::Memory;
 use tenure::{Leadership, Node, Transition, Transitions};
 use tokio::time::timeout;
 
-use crate::support::{PATIENCE, elected, namespace, node_on};
+use crate::support::{PATIENCE, elected, namespace, node_on, until};
 
 /// Long enough that no term ends by itself.
 const TTL: Duration = Duration::from_secs(5);
@@ -49,9 +49,12 @@ async fn every_subscriber_hears_the_present_first_and_then_pairs_in_order() {
         if round == 2 {
             subscribed_while_leading = Some((leadership.term(), election.subscribe()));
         }
-        leadership.resign();
+        // Not by chance: of two that stand back the first to come forward would lead.
+        until("b is listed", async || {
+            election.transfer_to(b.id()).await.is_ok()
+        })
+        .await;
         elected(&other).await;
-        // Not by chance: who resigned stands back for a while.
         other.transfer_to(a.id()).await.unwrap();
     }
     elected(&election).await;
@@ -59,9 +62,10 @@ async fn every_subscriber_hears_the_present_first_and_then_pairs_in_order() {
     b.shutdown().await;
 
     let mut heard = Vec::new();
-    while let Some(transition) = early.next().await {
+    while let Some(transition) = timeout(PATIENCE, early.next()).await.unwrap() {
         heard.push(transition);
     }
+    assert_eq!(election.subscribe().next().await, None, "nothing will come");
     assert!(heard.len() >= 8, "{heard:?}");
     let mut last = Term(0);
     for pair in heard.chunks(2) {

@@ -1,21 +1,22 @@
-//! How old a file is.
+//! How old an object is, where the engine's clock is the host's.
 //!
-//! The kernel notes the time of a change on the host's wall clock, which people and time servers
-//! set. A leap forward would make every lease on the host look expired at once. So the present is
-//! counted from the clock that only counts on since boot, plus the smallest difference to the wall
-//! clock that was seen since the store was opened. Both are slewed alike, so the difference changes
-//! only when the wall clock is set:
-//! - set forward: files written later look too young, and files written before have their right age;
+//! The time of a change is noted on the host's wall clock, which people and time servers set. A leap
+//! forward would make every lease on the host look expired at once. So the present is counted from the
+//! clock that only counts on since boot, plus the smallest difference to the wall clock that was seen
+//! since the store was opened. Both are slewed alike, so the difference changes only when the wall
+//! clock is set:
+//! - set forward: objects written later look too young, and objects written before have their right age;
 //! - set back: the new, smaller difference counts from the next read on.
 //!
-//! Either way no file looks older than it is, except to a process that opened the store after the
-//! clock was set forward and reads a file from before.
+//! Either way no object looks older than it is, except to a process that opened the store after the
+//! clock was set forward and reads an object from before.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 /// The kernel takes the times of files from a clock that moves once per tick, every 10 ms at the
-/// slowest, so a file may carry a time from before it was written. Twice that is taken off.
+/// slowest, so a file may carry a time from before it was written; a database rounds to milliseconds. Twice
+/// the tick is taken off.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Two readings further apart than this say too little about the difference of the clocks.
