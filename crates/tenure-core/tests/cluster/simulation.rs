@@ -111,7 +111,7 @@ fn heal(world: &mut World) {
 fn seeds() -> std::ops::Range<u64> {
     let read = |name: &str| std::env::var_os(name)?.to_str()?.parse::<u64>().ok();
     let first = read("TENURE_TEST_SEED").unwrap_or(0);
-    first..first + read("TENURE_TEST_SEEDS").unwrap_or(30)
+    first..first + read("TENURE_TEST_SEEDS").unwrap_or(100)
 }
 
 #[test]
