@@ -14,14 +14,15 @@ use tenure::{Namespaced, store};
 
 use crate::support::{namespace, until, url};
 
-const TTL: Duration = Duration::from_secs(2);
+const TTL: Duration = Duration::from_secs(3);
 
 /// What the wall clocks do.
 enum Clocks {
     /// The first leader's is ahead by this, those that watch it are as far behind, and right.
     Apart(&'static str),
-    /// They are one clock, which is set forward by this while someone leads.
-    SetForward(&'static str),
+    /// They are one clock, which is set forward by five hours again and again while someone leads, so that
+    /// it happens between a heartbeat and a look at it too.
+    SetForward,
 }
 
 /// Leaders of one election, and the file that they all append to.
@@ -80,8 +81,12 @@ impl Troupe {
 
     fn set_clocks(&self, clock: &str) {
         for name in ["ahead", "behind", "right"] {
-            let clock_file = self.folder.path().join(format!("{name}.clock"));
-            fs::write(clock_file, clock).unwrap();
+            let (next, clock_file) = (
+                self.folder.path().join("next.clock"),
+                self.folder.path().join(format!("{name}.clock")),
+            );
+            fs::write(&next, clock).unwrap();
+            fs::rename(next, clock_file).unwrap();
         }
     }
 
@@ -198,7 +203,7 @@ async fn survives_clocks_kills_and_pauses(
     let mut troupe = Troupe::new(url);
     let (ahead, behind) = match clocks {
         Clocks::Apart(by) => (format!("+{by}"), format!("-{by}")),
-        Clocks::SetForward(_) => ("+0".to_owned(), "+0".to_owned()),
+        Clocks::SetForward => ("+0".to_owned(), "+0".to_owned()),
     };
     troupe.start("ahead", &ahead);
     let first = troupe.next(0, |_| true).await;
@@ -220,11 +225,18 @@ async fn survives_clocks_kills_and_pauses(
         .collect();
     let apart = joined.iter().max().unwrap() - joined.iter().min().unwrap();
     match clocks {
-        Clocks::Apart(_) => assert!(apart > 20 * 60 * 1000, "clocks are not set: {joined:?}"),
-        Clocks::SetForward(by) => troupe.set_clocks(&format!("+{by}")),
+        Clocks::Apart(_) => {
+            assert!(apart > 20 * 60 * 1000, "clocks are not set: {joined:?}");
+            // They would have taken over within a ttl.
+            tokio::time::sleep(TTL + TTL / 2).await;
+        }
+        Clocks::SetForward => {
+            for times in 1..=30 {
+                troupe.set_clocks(&format!("+{}h", 5 * times));
+                tokio::time::sleep(TTL / 20).await;
+            }
+        }
     }
-    // They would have taken over within a ttl.
-    tokio::time::sleep(TTL + TTL / 2).await;
     assert_eq!(
         troupe.lines().last().map(|line| line.term),
         Some(first.term)
@@ -289,7 +301,7 @@ async fn leaders_in_a_folder_survive_clocks_kills_and_pauses() {
 async fn leaders_on_sqlite_survive_clocks_kills_and_pauses() {
     // One host by nature, and so one clock.
     let url = |folder: &Path| format!("sqlite:{}", folder.join("store").display());
-    survives_clocks_kills_and_pauses("sqlite", &Clocks::SetForward("5h"), url).await;
+    survives_clocks_kills_and_pauses("sqlite", &Clocks::SetForward, url).await;
 }
 
 #[tokio::test]
