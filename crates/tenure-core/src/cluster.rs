@@ -50,7 +50,8 @@
 //! **Placing.** What is free goes to the least loaded node that offers the daemon, has its labels and has
 //! room, counting what this very pass gives out. Then shards are moved from more to less loaded nodes,
 //! while that brings their loads nearer to each other, a limited number at a time, and not while nodes
-//! come and go. Where a shard has failed it is passed over for a while, which doubles.
+//! come and go. Where a shard has failed it is passed over for a while, which doubles. A node that was
+//! killed and is back counts as loaded with what its old session still holds.
 //!
 //! # What is guaranteed
 //!
@@ -60,7 +61,8 @@
 //! - The generations in which a shard starts only grow, over all nodes.
 //! - A node does not start a shard while an older generation of it has not ended there.
 //! - A live node's shards move only when they are revoked; a dead one's only when its session has ended.
-//! - At most one write of the assignments is in flight, and at most one is started per cycle.
+//! - At most one write of the assignments is in flight, and once installed a leader starts at most one per
+//!   cycle.
 //! - When nodes, operators and the store come to rest, every shard that some node can run is running, and
 //!   between two nodes that may run the same work the loads differ by no more than the lightest shard
 //!   that could be moved.

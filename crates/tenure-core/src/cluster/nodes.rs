@@ -95,3 +95,55 @@ impl Nodes {
             .find(|record| record.node == *node && Part::of(&record.about).takes(daemon))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::record::About;
+    use crate::{DaemonId, Wall};
+
+    fn record(counter: u64, offers: &str, state: State) -> Record {
+        let part = Part {
+            offers: [(
+                DaemonId::new(offers).unwrap(),
+                crate::cluster::Definition::shards(1),
+            )]
+            .into(),
+            ..Part::default()
+        };
+        Record {
+            node: NodeId::new("a").unwrap(),
+            incarnation: Incarnation(1),
+            counter,
+            ttl: Duration::from_secs(10),
+            state,
+            joined_at: Wall(0),
+            about: About {
+                cluster: Some(Box::new(part)),
+                ..About::default()
+            },
+        }
+    }
+
+    #[test]
+    fn an_older_record_that_arrives_late_is_ignored() {
+        let (now, never) = (Moment::default(), Duration::ZERO);
+        let mut nodes = Nodes::default();
+        assert!(nodes.hear(now, record(2, "new", State::Alive), never));
+        assert!(!nodes.hear(now, record(1, "old", State::Alive), never));
+        assert!(
+            !nodes.hear(now, record(3, "new", State::Alive), never),
+            "only a heartbeat"
+        );
+        assert_eq!(nodes.live()[&Incarnation(1)].counter, 3);
+    }
+
+    #[test]
+    fn what_has_ended_has_ended() {
+        let (now, never) = (Moment::default(), Duration::ZERO);
+        let mut nodes = Nodes::default();
+        assert!(nodes.hear(now, record(2, "d", State::Gone), never));
+        assert!(!nodes.hear(now, record(3, "d", State::Alive), never));
+        assert!(nodes.live().is_empty());
+    }
+}

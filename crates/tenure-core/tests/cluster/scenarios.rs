@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tenure_core::cluster::{Decision, Definition, Going, Reason, Shard};
+use tenure_core::cluster::{Config, Decision, Definition, Going, Reason, Shard, plan};
+use tenure_core::{Moment, NodeId};
 
 use crate::world::{Faults, World};
 
@@ -132,6 +133,34 @@ fn a_drained_node_is_emptied_and_kept_empty() {
     world.drain(0, false);
     world.run(seconds(30));
     assert_eq!(world.settled(), Ok(vec![6, 6, 0]));
+}
+
+#[test]
+fn a_drained_node_is_emptied_no_faster_than_the_budget_allows() {
+    let world = three();
+    let assignments = world.assignments().unwrap();
+    let config = Config {
+        moves_max: 2,
+        ..Config::default()
+    };
+    let drained = [NodeId::new("n1").unwrap()].into();
+    let plan = plan(
+        Moment::default(),
+        &config,
+        &assignments,
+        world.sessions(),
+        &drained,
+    );
+    let lines: Vec<String> = plan.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        lines,
+        [
+            "indexer/1: revoke from n1, which an operator drains",
+            "indexer/4: revoke from n1, which an operator drains",
+            "indexer/1: wait, it is draining and then goes to n0",
+            "indexer/4: wait, it is draining and then goes to n2",
+        ]
+    );
 }
 
 #[test]

@@ -435,6 +435,11 @@ impl World {
         Some(Assignments::decode(bytes).unwrap())
     }
 
+    pub(crate) fn sessions(&self) -> Vec<Record> {
+        let stored = self.store.sessions.values();
+        stored.map(|(record, _)| record.clone()).collect()
+    }
+
     // ---- what must always hold ----------------------------------------------------------------------
 
     fn assert_nobody_shares_a_shard(&self) {

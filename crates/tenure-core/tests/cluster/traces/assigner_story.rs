@@ -167,7 +167,7 @@ impl Story {
     }
 
     fn read(&self, text: &str) -> Option<Read<Assignments>> {
-        let (head, entries) = text.split_once(": ").unwrap_or((text, ""));
+        let (head, entries) = text.split_once(':').unwrap_or((text, ""));
         let words: Vec<&str> = head.split(' ').collect();
         let found = |record, tag| {
             Some(Read::Found {
@@ -287,7 +287,8 @@ fn assignments(term: u64, node: &str, entries: &str) -> Option<Assignments> {
         holders: BTreeMap::new(),
         daemons: BTreeMap::new(),
     };
-    for entry in entries.split(", ").filter(|entry| !entry.is_empty()) {
+    let entries = entries.split(", ").map(str::trim);
+    for entry in entries.filter(|entry| !entry.is_empty()) {
         let words: Vec<&str> = entry.split(' ').collect();
         let [shard_name, number, node, state] = words[..] else {
             return None;
