@@ -56,17 +56,19 @@ impl Troupe {
         }
     }
 
-    /// Starts a leader whose wall clock is off by this.
-    fn start(&mut self, name: &str, clock: &str) {
-        // The clock of the leaders can be set as long as they run.
-        let clock_file = self.folder.path().join(format!("{name}.clock"));
-        fs::write(&clock_file, clock).unwrap();
+    /// Starts a leader whose wall clock is off by this, or is the one that can be set.
+    fn start(&mut self, name: &str, clock: Option<&str>) {
         let said = self.folder.path().join(name);
         let mut command = Command::new(example());
+        match clock {
+            Some(clock) => command.env("FAKETIME", clock),
+            None => {
+                command.env("FAKETIME_TIMESTAMP_FILE", self.folder.path().join("clock"));
+                command.env("FAKETIME_NO_CACHE", "1")
+            }
+        };
         let child = command
             .env("LD_PRELOAD", faketime().unwrap())
-            .env("FAKETIME_TIMESTAMP_FILE", &clock_file)
-            .env("FAKETIME_NO_CACHE", "1")
             // A wall clock is set, not the one that counts from the start of the host.
             .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
             .args([&self.url, name])
@@ -79,15 +81,11 @@ impl Troupe {
         self.leaders.push(Leader { child, said });
     }
 
-    fn set_clocks(&self, clock: &str) {
-        for name in ["ahead", "behind", "right"] {
-            let (next, clock_file) = (
-                self.folder.path().join("next.clock"),
-                self.folder.path().join(format!("{name}.clock")),
-            );
-            fs::write(&next, clock).unwrap();
-            fs::rename(next, clock_file).unwrap();
-        }
+    /// Sets the clock of all who were started without one of their own.
+    fn set_clock(&self, clock: &str) {
+        let next = self.folder.path().join("next");
+        fs::write(&next, clock).unwrap();
+        fs::rename(next, self.folder.path().join("clock")).unwrap();
     }
 
     fn lines(&self) -> Vec<Line> {
@@ -201,14 +199,19 @@ async fn survives_clocks_kills_and_pauses(
         return;
     }
     let mut troupe = Troupe::new(url);
-    let (ahead, behind) = match clocks {
-        Clocks::Apart(by) => (format!("+{by}"), format!("-{by}")),
-        Clocks::SetForward => ("+0".to_owned(), "+0".to_owned()),
+    troupe.set_clock("+0");
+    let [ahead, behind, right] = match clocks {
+        Clocks::Apart(by) => [
+            Some(format!("+{by}")),
+            Some(format!("-{by}")),
+            Some("+0".to_owned()),
+        ],
+        Clocks::SetForward => [None, None, None],
     };
-    troupe.start("ahead", &ahead);
+    troupe.start("ahead", ahead.as_deref());
     let first = troupe.next(0, |_| true).await;
-    troupe.start("behind", &behind);
-    troupe.start("right", "+0");
+    troupe.start("behind", behind.as_deref());
+    troupe.start("right", right.as_deref());
     let store = store::open(&troupe.url).await.unwrap();
     let view = Namespaced::new(store, Namespace::new(&troupe.namespace).unwrap());
     let election = "leader".parse().unwrap();
@@ -232,7 +235,7 @@ async fn survives_clocks_kills_and_pauses(
         }
         Clocks::SetForward => {
             for times in 1..=30 {
-                troupe.set_clocks(&format!("+{}h", 5 * times));
+                troupe.set_clock(&format!("+{}h", 5 * times));
                 tokio::time::sleep(TTL / 20).await;
             }
         }
