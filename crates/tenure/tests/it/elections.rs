@@ -29,6 +29,8 @@ async fn one_of_three_leads_and_resigning_moves_leadership() {
     for name in ["a", "b", "c"] {
         let node = node(&store, name, ttl).await;
         elections.push((node.join("e").await.unwrap(), node));
+        // Whoever comes first leads: the others come later.
+        elected(&elections[0].0).await;
     }
     let first = elected(&elections[0].0).await;
     assert_eq!(first.term(), Term(1));
