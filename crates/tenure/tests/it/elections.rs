@@ -155,7 +155,7 @@ async fn shutdown_hands_over_and_ends_every_handle() {
 #[tokio::test]
 async fn a_blocked_application_keeps_leadership_unless_a_watchdog_is_set() {
     let store = Arc::new(Memory::new());
-    let ttl = Duration::from_millis(500);
+    let ttl = Duration::from_millis(1500);
     let (a, b) = (node(&store, "a", ttl).await, node(&store, "b", ttl).await);
     let election = a.join("e").await.unwrap();
     let leadership = elected(&election).await;
