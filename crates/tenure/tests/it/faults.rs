@@ -317,8 +317,8 @@ async fn requests_per_heartbeat(elections: usize) -> Requests {
             .map(|ended| ended.count)
             .sum()
     };
-    // On a busy machine looks fall apart that would go together. What the code asks for shows in the quietest
-    // of several windows; if it asked for every lease by itself, none would be quiet.
+    // Writes are judged by the worst window, reads by the quietest: once, under load, a window had 225 reads per
+    // heartbeat, and why is not known. If every lease were always asked for by itself, no window would be quiet.
     let mut requests = Vec::new();
     for _ in 0..WINDOWS {
         // Heartbeats are counted right after their write: asked before and after, none is missed or counted
@@ -339,8 +339,12 @@ async fn requests_per_heartbeat(elections: usize) -> Requests {
         }
     }
     node.shutdown().await;
-    requests
-        .into_iter()
-        .min_by_key(|requests| requests.reads_per_heartbeat)
-        .unwrap()
+    let all = || requests.iter();
+    Requests {
+        writes_besides_heartbeats: all()
+            .map(|one| one.writes_besides_heartbeats)
+            .max()
+            .unwrap(),
+        reads_per_heartbeat: all().map(|one| one.reads_per_heartbeat).min().unwrap(),
+    }
 }
