@@ -23,12 +23,12 @@
 //! | --- | --- |
 //! | `origin` | the form of the log, and who took over last: `queue/origin.rs` |
 //! | `log/<place>` | one commit, in the form with objects: `queue/objects.rs` |
-//! | `segments/<generation>-<number>` | many commits, in the form with files: `queue/segment.rs` |
+//! | `segments/<takeover>-<number>` | many commits, in the form with files: `queue/segment.rs` |
 //! | `snapshot/<place>-<unique>/<part>` | the state at a place: `queue/snapshot.rs` |
 //! | `snapshot/<place>-<unique>/manifest` | what makes a snapshot count |
 //!
 //! Everything but the origin is a frame: a header line, and lines (`queue/frame.rs`). A *place* is the number of a frame in the
-//! log, a *position* that of a record, and a *generation* that of a take-over. All of them only grow.
+//! log, a *position* that of a record; every *take-over* has a number too. All of them only grow.
 //!
 //! The forms differ in how a replaced leader is kept from acknowledging. With objects, its next place is
 //! taken. With files, it finds that the origin was replaced. Why that is enough stands at the top of each file.

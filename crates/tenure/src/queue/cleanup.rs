@@ -13,7 +13,7 @@
 //!
 //! # What must stay for ever (objects only)
 //!
-//! The first object of every generation. The argument is in [`objects`](super::objects).
+//! The first object of every take-over. The argument is in [`objects`](super::objects).
 
 use std::collections::BTreeSet;
 use std::fs;

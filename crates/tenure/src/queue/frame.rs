@@ -70,7 +70,7 @@ pub(crate) struct Header {
     /// The number of the first record; of a snapshot, of the last that it contains.
     pub(crate) position: Position,
     /// Who wrote it: which take-over of the log, in which term, by which process.
-    pub(crate) generation: u64,
+    pub(crate) takeover: u64,
     pub(crate) term: Term,
     pub(crate) incarnation: Incarnation,
     /// Tells apart what one leader writes; of a part, which it is.
@@ -119,7 +119,7 @@ pub(crate) enum Found {
 pub(crate) struct Place {
     pub(crate) seq: u64,
     pub(crate) position: Position,
-    pub(crate) generation: u64,
+    pub(crate) takeover: u64,
     pub(crate) term: Term,
     pub(crate) incarnation: Incarnation,
     pub(crate) number: u64,
@@ -173,7 +173,7 @@ fn seal(
         kind,
         seq: place.seq,
         position: place.position,
-        generation: place.generation,
+        takeover: place.takeover,
         term: place.term,
         incarnation: place.incarnation,
         number: place.number,
@@ -388,7 +388,7 @@ mod tests {
         Place {
             seq,
             position: Position(seq * 10),
-            generation: 3,
+            takeover: 3,
             term: Term(5),
             incarnation: Incarnation(0xa),
             number: 7,
@@ -402,9 +402,9 @@ mod tests {
     #[test]
     fn the_stored_form_is_stable() {
         let text = concat!(
-            r#"{"format":1,"kind":"commit","seq":2,"position":20,"generation":3,"term":5,"#,
+            r#"{"format":1,"kind":"commit","seq":2,"position":20,"takeover":3,"term":5,"#,
             r#""incarnation":"0000000000000000000000000000000a","number":7,"count":2,"bytes":13,"#,
-            r#""body":"fecc8291","check":"ab888ab9"}"#,
+            r#""body":"fecc8291","check":"fb157386"}"#,
             "\n{\"a\":1}\nnull\n"
         );
         let stored = frame(2, &[r#"{"a":1}"#, "null"]);

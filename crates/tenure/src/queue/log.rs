@@ -93,13 +93,13 @@ impl Log {
         let origin = &claim.origin;
         let mut replay = Replay::new(machine, &mut progress);
         replay.run(&access, origin.form).await?;
-        if replay.tail.generation >= origin.generation {
+        if replay.tail.takeover >= origin.takeover {
             return Err(Error::Fenced);
         }
         let place = Place {
             seq: replay.tail.seq + 1,
             position: replay.tail.position.next(),
-            generation: origin.generation,
+            takeover: origin.takeover,
             term: origin.term,
             incarnation: origin.incarnation,
             number: 0,
@@ -242,8 +242,8 @@ impl Log {
 
     /// Which take-over of the log this is.
     #[must_use]
-    pub fn generation(&self) -> u64 {
-        self.claim.origin.generation
+    pub fn takeover(&self) -> u64 {
+        self.claim.origin.takeover
     }
 
     /// The last record that was committed.

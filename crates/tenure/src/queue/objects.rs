@@ -6,7 +6,7 @@
 //! # Taking over
 //!
 //! A new leader reads to the first gap and creates its *term record* there. If someone else is faster, it reads
-//! that object and tries the next place. From then on a leader of an older generation finds the place where it
+//! that object and tries the next place. From then on a leader that took over earlier finds the place where it
 //! would write next taken, and stops: no clock and no check-then-write is involved.
 //!
 //! Having created its term record at place p, the new leader looks once more for snapshots, and gives up if
@@ -19,7 +19,7 @@
 //! # Which objects stay for ever
 //!
 //! The term records, one small object per take-over. Everything else may be deleted behind a snapshot, and yet
-//! no leader of an older generation can commit. Let Z be one, whatever time it wakes up, and s the last
+//! no leader that took over earlier can commit. Let Z be one, whatever time it wakes up, and s the last
 //! place it knows to be its own. It creates s + 1.
 //!
 //! - If nobody has ever created s + 1, this is a commit like any other: nobody has taken over, since whoever
@@ -95,7 +95,7 @@ pub(crate) async fn take_place<M: Machine>(
             break;
         };
         let other = frame::decode(&other).map_err(|what| Error::corrupt(&key, what))?;
-        if other.header.generation >= place.generation {
+        if other.header.takeover >= place.takeover {
             return Err(Error::Fenced);
         }
         replay.frame(&other, || key.to_string()).await?;

@@ -1,9 +1,9 @@
 //! The origin: the one object that is there before the log is, and that every leader writes once.
 //!
 //! `<namespace>/queue/origin` says in which form the log is kept, so that nobody takes a log of files for an
-//! empty log of objects, and who took over last. To take over is to raise its *generation* by one, expecting
-//! the version that was read. So every leader that ever wrote to the log has a generation of its own,
-//! generations only grow, and they do so even if the election is started over at term 1.
+//! empty log of objects, and who took over last. To take over is to raise the number of the *take-over* by one,
+//! expecting the version that was read. So every leader that ever wrote to the log has a number of its own,
+//! the numbers only grow, and they do so even if the election is started over at term 1.
 //!
 //! For the form with files this object is the fence: see [`segment`](super::segment).
 
@@ -35,7 +35,7 @@ pub enum Form {
 pub(crate) struct Origin {
     format: u32,
     pub(crate) form: Form,
-    pub(crate) generation: u64,
+    pub(crate) takeover: u64,
     pub(crate) lineage: Lineage,
     pub(crate) term: Term,
     pub(crate) incarnation: Incarnation,
@@ -86,7 +86,7 @@ impl Origin {
 }
 
 impl Claim {
-    /// Takes over: raises the generation by one.
+    /// Takes over: raises the number by one.
     pub(crate) async fn take(access: &Access, owner: &Owner) -> Result<Self, Error> {
         let key = access.keys.origin();
         for _ in 0..ATTEMPTS_MAX {
@@ -109,19 +109,19 @@ impl Claim {
     }
 
     fn after(last: Option<Origin>, access: &Access, owner: &Owner) -> Result<Self, Error> {
-        let (form, generation) = match last {
+        let (form, takeover) = match last {
             // A candidate that was paused between winning and this must not take over from its successor.
             Some(last) if last.lineage == owner.token.lineage && last.term > owner.token.term => {
                 return Err(Error::Fenced);
             }
-            Some(last) => (last.form, last.generation),
+            Some(last) => (last.form, last.takeover),
             None if access.store.local_folder().is_some() => (Form::Segments, 0),
             None => (Form::Objects, 0),
         };
         let origin = Origin {
             format: FORMAT,
             form,
-            generation: generation + 1,
+            takeover: takeover + 1,
             lineage: owner.token.lineage,
             term: owner.token.term,
             incarnation: owner.incarnation,

@@ -1,6 +1,6 @@
 //! Recovery: the newest snapshot, then the log behind it, in order and without gaps.
 //!
-//! Everything is checked as it streams in: checksums, the order of places, positions and generations. What is
+//! Everything is checked as it streams in: checksums, the order of places, positions and take-overs. What is
 //! damaged, cut short or missing is an error that names it; nothing is skipped.
 //!
 //! A reader may be slow, and what it is about to read may be cleaned up meanwhile. What it misses then is
@@ -46,7 +46,7 @@ pub(crate) struct Tail {
     /// The last record.
     pub(crate) position: Position,
     /// Who wrote last.
-    pub(crate) generation: u64,
+    pub(crate) takeover: u64,
     pub(crate) snapshot: Option<Published>,
     pub(crate) snapshot_bytes: u64,
     /// The size of the log behind the snapshot.
@@ -133,7 +133,7 @@ impl<'a, M: Machine> Replay<'a, M> {
         self.tail = Tail {
             seq: manifest.header.seq,
             position: manifest.header.position,
-            generation: manifest.header.generation,
+            takeover: manifest.header.takeover,
             snapshot: Some(newest.clone()),
             snapshot_bytes: bytes,
             swept: contents.swept,
@@ -191,15 +191,15 @@ impl<'a, M: Machine> Replay<'a, M> {
             );
             return Err(Error::corrupt(&location(), what));
         }
-        if header.generation < tail.generation {
+        if header.takeover < tail.takeover {
             let what = format!(
-                "generation {} at place {} follows generation {}",
-                header.generation, header.seq, tail.generation
+                "take-over {} at place {} follows take-over {}",
+                header.takeover, header.seq, tail.takeover
             );
             return Err(Error::corrupt(&location(), what));
         }
         tail.seq = header.seq;
-        tail.generation = header.generation;
+        tail.takeover = header.takeover;
         tail.log_bytes += frame.body().len() as u64;
         match header.kind {
             Kind::Commit => {

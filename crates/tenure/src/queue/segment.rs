@@ -1,10 +1,10 @@
 //! The log as files, on a file store: an append costs a quarter of what a new file does.
 //!
-//! A *segment* is a file of frames, `<namespace>/queue/segments/<generation>-<number>` in the store's folder.
+//! A *segment* is a file of frames, `<namespace>/queue/segments/<takeover>-<number>` in the store's folder.
 //! Each leader writes to segments of its own: nobody ever appends to a file of another, and no file is
 //! changed in any other way. The first frame of a segment names the segment before it and the offset up to
 //! which the log goes there, so the segments form a chain. The log is the chain that ends in the segment with
-//! the highest generation and number whose first frame is whole. What lies in a file behind the offset that
+//! the highest take-over and number whose first frame is whole. What lies in a file behind the offset that
 //! its successor names is not in the log, and neither is a segment that no chain leads to.
 //!
 //! # The fence
@@ -20,11 +20,11 @@
 //! # Why no acknowledged record is lost
 //!
 //! Let R be a record that leader g acknowledged. *Every leader h > g has R in its chain.* R was in its file
-//! before g read the origin and found its own. So the origin was replaced by the next generation, and by
+//! before g read the origin and found its own. So the origin was replaced by the next take-over, and by
 //! all later ones, after R was in the file; and h reads only after it replaced the origin. What h takes for
-//! the end of the chain is a segment of g, or of some generation between g and h, since g's first segment was
+//! the end of the chain is a segment of g, or of some leader between g and h, since g's first segment was
 //! whole before R was written. If it is g's, then h reads R, which was synced whole before it was
-//! acknowledged. If it is that of a generation between, that leader too replaced the origin after R was in
+//! acknowledged. If it is that of a leader between, that one too replaced the origin after R was in
 //! the file, and by induction its chain, which its first frame fixes for ever, has R.
 //!
 //! # Why nothing else appears
@@ -62,7 +62,7 @@ const HEAD_BYTES: usize = 2 * HEADER_BYTES_MAX;
 /// The name of a segment. The order of names is the order in which leaders, and each of them, wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
-    pub(crate) generation: u64,
+    pub(crate) takeover: u64,
     pub(crate) number: u64,
 }
 
@@ -110,7 +110,7 @@ impl Segments {
         lines: Vec<String>,
     ) -> Result<Self, Error> {
         let name = Name {
-            generation: place.generation,
+            takeover: place.takeover,
             number: 1,
         };
         blocking(move || {
@@ -412,16 +412,16 @@ impl From<(Name, u64)> for Previous {
 
 impl fmt::Display for Name {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:020}-{:06}", self.generation, self.number)
+        write!(formatter, "{:020}-{:06}", self.takeover, self.number)
     }
 }
 
 impl FromStr for Name {
     type Err = ();
     fn from_str(text: &str) -> Result<Self, ()> {
-        let (generation, number) = text.split_once('-').ok_or(())?;
+        let (takeover, number) = text.split_once('-').ok_or(())?;
         let name = Self {
-            generation: generation.parse().map_err(|_| ())?,
+            takeover: takeover.parse().map_err(|_| ())?,
             number: number.parse().map_err(|_| ())?,
         };
         // Only as it is written, so that a name stands for one file.

@@ -78,7 +78,7 @@ async fn whatever_becomes_of_the_request_a_record_is_committed_once() {
             "{fault:?}"
         );
         let (log, _) = world.lead(2, Config::default()).await.unwrap();
-        assert_eq!(log.generation(), 2, "{fault:?}");
+        assert_eq!(log.takeover(), 2, "{fault:?}");
     }
 }
 

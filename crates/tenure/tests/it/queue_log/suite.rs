@@ -78,7 +78,7 @@ async fn ceph_keeps_the_log() {
 async fn what_was_committed_is_replayed_in_order(world: &World) {
     assert!(world.replay().await.unwrap().records.is_empty());
     let (mut log, machine) = world.lead(1, Config::default()).await.unwrap();
-    assert_eq!((log.form(), log.generation()), (world.form, 1));
+    assert_eq!((log.form(), log.takeover()), (world.form, 1));
     assert!(machine.records.is_empty());
     let first = log.commit(&records(&["a", "b"])).await.unwrap();
     let second = log.commit(&records(&["c"])).await.unwrap();
@@ -92,7 +92,7 @@ async fn what_was_committed_is_replayed_in_order(world: &World) {
 
     let (mut log, machine) = world.lead(2, Config::default()).await.unwrap();
     assert_eq!(machine.records, lines(&["a", "b", "c"]));
-    assert_eq!(log.generation(), 2);
+    assert_eq!(log.takeover(), 2);
     let third = log.commit(&records(&["d"])).await.unwrap();
     assert_eq!(third.first.0, 4);
     // A leader that has committed nothing leaves nothing behind but its term.
