@@ -9,9 +9,11 @@
 //! - [`cluster`]: who runs which daemon, as desired by the leader and reported by the nodes.
 //! - [`node`]: one process's session, what it observes of others, and its elections, as one machine.
 //! - [`queue`]: the durable job queue: commands in, events out, replayed exactly.
+//! - [`api`]: the HTTP interface as types, for server and client.
 //!
 //! Read [`session`] first, then [`election`]: their module texts are the protocol.
 
+pub mod api;
 pub mod cluster;
 pub mod election;
 mod io;

@@ -96,6 +96,7 @@ pub struct Claim {
 
 /// A claim that ends with success.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Completion {
     /// The job.
@@ -109,6 +110,7 @@ pub struct Completion {
 
 /// A claim that ends without success.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Failure {
     /// The job.
@@ -117,6 +119,7 @@ pub struct Failure {
     pub token: Token,
     /// What went wrong; shown to people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub error: Option<Box<str>>,
     /// Try again after this long, instead of what the job's back-off says.
     #[serde(default, skip_serializing_if = "Option::is_none")]

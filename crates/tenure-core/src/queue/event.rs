@@ -4,7 +4,7 @@
 //! after them stand consequences: jobs that became ready because time went on or their group moved on.
 //! [`Event::is_answer`] tells them apart.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::job::{Key, Payload, State, Token};
 use crate::{JobId, JobType, QueueName, ScheduleName};
@@ -124,7 +124,8 @@ impl Event {
 }
 
 /// A job as its worker gets it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Claimed {
     /// The job.
     pub id: JobId,
@@ -144,7 +145,7 @@ pub struct Claimed {
     /// Its priority.
     pub priority: i8,
     /// Its ordering group.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Key>,
     /// When it was submitted.
     pub created_at: u64,

@@ -23,6 +23,7 @@ pub const QUEUE_DEFAULT: &str = "default";
 
 /// Where a job stands. A finished job never leaves its state, except by a retry by hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Waits for its time: delayed, or between two attempts.
@@ -72,6 +73,7 @@ impl fmt::Display for State {
 
 /// A job as it is submitted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Submission {
     /// Made by the client, so that a submit can be sent again. Without one the job is named after its
@@ -93,6 +95,7 @@ pub struct Submission {
     /// Not before this time, in milliseconds since 1970 (or RFC 3339 text).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "super::schedule::time_or_text")]
+    #[cfg_attr(feature = "openapi", schema(schema_with = crate::api::schema::time_or_text))]
     pub run_at: Option<u64>,
     /// Not before this long after the submit. At most one of this and `run_at`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,7 +115,7 @@ pub struct Submission {
     pub backoff: Option<Backoff>,
 }
 
-fn queue_default() -> QueueName {
+pub(crate) fn queue_default() -> QueueName {
     static NAME: LazyLock<QueueName> =
         LazyLock::new(|| QueueName::new(QUEUE_DEFAULT).expect("a constant that is a name"));
     NAME.clone()

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The limits of one queue. Setting them replaces them all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct QueueOptions {
     /// At most this many jobs run at once; no limit if absent.
@@ -19,6 +20,7 @@ pub struct QueueOptions {
 
 /// So many jobs per so long, in the long run; up to `burst` of them at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Rate {
     /// Jobs per period.
@@ -59,6 +61,7 @@ fn credit(rate: Rate) -> u64 {
 
 /// What holds for the whole namespace's queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     /// How long completed jobs, and with them their ids and results, are kept. Default: a day, and the
@@ -75,6 +78,7 @@ pub struct Settings {
 
 /// How long finished jobs are kept: whichever bound is reached first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Keep {
     /// For this long; for ever if absent.

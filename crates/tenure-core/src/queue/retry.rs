@@ -10,6 +10,7 @@ use super::hash::Hash;
 
 /// The wait between attempts: `first_ms * factor^(attempt - 1)`, at most `max_ms`, less jitter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Backoff {
     /// The wait after the first failed attempt. Default 1 s.

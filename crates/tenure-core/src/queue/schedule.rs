@@ -24,6 +24,7 @@ use crate::{JobId, ScheduleName};
 
 /// What a schedule does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleSpec {
     /// Five fields, or six with seconds first.
@@ -44,6 +45,7 @@ fn utc() -> String {
 
 /// What happens to missed slots.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Missed {
     /// They are left out, if they are more than a minute late.

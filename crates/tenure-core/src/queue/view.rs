@@ -101,7 +101,9 @@ pub struct Page {
 }
 
 /// Jobs per state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
 #[expect(missing_docs, reason = "named like the states")]
 pub struct Counts {
     pub scheduled: u64,

@@ -1,0 +1,321 @@
+//! Claims over HTTP: taking jobs, keeping them, and ending them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::queue::event::Lost;
+use crate::queue::{Claimed, Completion, Failure, Key, Payload, State, Token};
+use crate::{JobId, JobType, QueueName};
+
+/// How long a claim lasts without a heartbeat when it does not say.
+pub const LEASE_MS_DEFAULT: u32 = 30_000;
+
+/// The longest that a claim waits for a job.
+pub const WAIT_MS_MAX: u32 = 60_000;
+
+/// `POST /v1/jobs/claim`: what a worker would take.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ClaimRequest {
+    /// Who asks; shown to people.
+    pub worker: Key,
+    /// From these queues; from every queue if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queues: Vec<QueueName>,
+    /// Of these types; of every type if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub types: Vec<JobType>,
+    /// At most this many jobs. Default 1.
+    #[serde(default = "one")]
+    pub max: u32,
+    /// How long each claim lasts without a heartbeat. Default 30 s.
+    #[serde(default = "lease_default")]
+    pub lease_ms: u32,
+    /// How long to wait for a job if there is none, up to a minute. Default 0.
+    #[serde(default)]
+    pub wait_ms: u32,
+}
+
+const fn one() -> u32 {
+    1
+}
+
+const fn lease_default() -> u32 {
+    LEASE_MS_DEFAULT
+}
+
+impl ClaimRequest {
+    /// One job of any queue and type, now.
+    #[must_use]
+    pub fn new(worker: Key) -> Self {
+        Self {
+            worker,
+            queues: Vec::new(),
+            types: Vec::new(),
+            max: 1,
+            lease_ms: LEASE_MS_DEFAULT,
+            wait_ms: 0,
+        }
+    }
+}
+
+/// The claimed jobs; none if there were none in time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ClaimAnswer {
+    /// In the order in which they are to run.
+    pub jobs: Vec<Claimed>,
+}
+
+/// `POST /v1/jobs/heartbeat`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct HeartbeatRequest {
+    /// The claims to keep.
+    pub claims: Vec<Heartbeat>,
+}
+
+/// A claim to keep.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Heartbeat {
+    /// The job.
+    pub id: JobId,
+    /// What the claim was answered with.
+    pub token: Token,
+    /// How far the work is: any small JSON value, shown while the job runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Payload>,
+}
+
+/// `POST /v1/jobs/complete`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct CompleteRequest {
+    /// The claims that end with success.
+    pub claims: Vec<Completion>,
+}
+
+/// `POST /v1/jobs/fail`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct FailRequest {
+    /// The claims that end without success.
+    pub claims: Vec<Failure>,
+}
+
+/// `POST /v1/jobs/{id}/heartbeat`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct HeartbeatSingle {
+    /// What the claim was answered with.
+    pub token: Token,
+    /// How far the work is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Payload>,
+}
+
+impl HeartbeatSingle {
+    /// The same as an item of a batch.
+    #[must_use]
+    pub fn of(self, id: JobId) -> Heartbeat {
+        Heartbeat {
+            id,
+            token: self.token,
+            progress: self.progress,
+        }
+    }
+}
+
+/// `POST /v1/jobs/{id}/complete`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Complete {
+    /// What the claim was answered with.
+    pub token: Token,
+    /// A small JSON value, kept as long as the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Payload>,
+}
+
+impl Complete {
+    /// The same as an item of a batch.
+    #[must_use]
+    pub fn of(self, id: JobId) -> Completion {
+        Completion {
+            id,
+            token: self.token,
+            result: self.result,
+        }
+    }
+}
+
+/// `POST /v1/jobs/{id}/fail`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Fail {
+    /// What the claim was answered with.
+    pub token: Token,
+    /// What went wrong; shown to people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub error: Option<Box<str>>,
+    /// Try again after this long, instead of what the job's back-off says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_in_ms: Option<u64>,
+    /// Do not try again, whatever attempts are left.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub permanent: bool,
+}
+
+impl Fail {
+    /// The same as an item of a batch.
+    #[must_use]
+    pub fn of(self, id: JobId) -> Failure {
+        Failure {
+            id,
+            token: self.token,
+            error: self.error,
+            retry_in_ms: self.retry_in_ms,
+            permanent: self.permanent,
+        }
+    }
+}
+
+/// What became of each claim, in the order of the request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ClaimsAnswer {
+    /// One for each claim.
+    pub claims: Vec<Outcome>,
+}
+
+/// What became of one claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Outcome {
+    /// The job.
+    pub id: JobId,
+    /// What became of it.
+    pub status: OutcomeStatus,
+    /// Why it is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<LostReason>,
+}
+
+/// What became of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum OutcomeStatus {
+    /// It was kept, or has ended as asked.
+    Ok,
+    /// The token does not hold the job, or no longer. Nothing was done.
+    Lost,
+    /// To a heartbeat: stop the work, then end the claim as usual. To a fail: the job was to be
+    /// cancelled, and is now.
+    Cancelled,
+}
+
+impl Outcome {
+    /// Done as asked.
+    #[must_use]
+    pub const fn ok(id: JobId) -> Self {
+        Self {
+            id,
+            status: OutcomeStatus::Ok,
+            reason: None,
+        }
+    }
+
+    /// The job is given up.
+    #[must_use]
+    pub const fn cancelled(id: JobId) -> Self {
+        Self {
+            id,
+            status: OutcomeStatus::Cancelled,
+            reason: None,
+        }
+    }
+
+    /// The claim does not hold.
+    #[must_use]
+    pub fn lost(id: JobId, reason: Lost) -> Self {
+        Self {
+            id,
+            status: OutcomeStatus::Lost,
+            reason: Some(reason.into()),
+        }
+    }
+}
+
+/// Why a claim does not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LostReason {
+    /// The reason.
+    pub code: LostCode,
+    /// The job's state, if it does not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// The attempt that runs now, if another one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+}
+
+/// The reasons for which a claim does not hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum LostCode {
+    /// There is no such job, or it was forgotten.
+    NotFound,
+    /// The lease ran out.
+    Expired,
+    /// The job waits for another attempt, or has finished.
+    NotRunning,
+    /// Another claim holds it.
+    Superseded,
+    /// A reason that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
+impl From<Lost> for LostReason {
+    fn from(lost: Lost) -> Self {
+        let (code, state, attempt) = match lost {
+            Lost::NotFound => (LostCode::NotFound, None, None),
+            Lost::Expired => (LostCode::Expired, None, None),
+            Lost::NotRunning { state } => (LostCode::NotRunning, Some(state), None),
+            Lost::Superseded { attempt } => (LostCode::Superseded, None, Some(attempt)),
+        };
+        Self {
+            code,
+            state,
+            attempt,
+        }
+    }
+}
+
+impl std::fmt::Display for LostReason {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.code, self.state, self.attempt) {
+            (LostCode::NotFound, ..) => formatter.write_str("there is no such job"),
+            (LostCode::Expired, ..) => formatter.write_str("its lease ran out"),
+            (LostCode::NotRunning, Some(state), _) => write!(formatter, "the job is {state}"),
+            (LostCode::NotRunning, ..) => formatter.write_str("the job is not running"),
+            (LostCode::Superseded, _, Some(attempt)) => {
+                write!(formatter, "attempt {attempt} holds the job")
+            }
+            (LostCode::Superseded, ..) => formatter.write_str("another attempt holds the job"),
+            (LostCode::Other, ..) => formatter.write_str("the claim does not hold"),
+        }
+    }
+}

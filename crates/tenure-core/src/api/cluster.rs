@@ -1,0 +1,164 @@
+//! The cluster over HTTP: who is there, who leads, and who runs which daemon.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{DaemonId, ElectionName, Incarnation, Namespace, NodeId};
+
+/// `GET /v1/cluster`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Cluster {
+    /// The namespace.
+    pub namespace: Namespace,
+    /// Who answers.
+    pub node: NodeId,
+    /// Who leads the queue.
+    pub leader: Option<Leader>,
+    /// Every election that was ever held.
+    #[serde(default)]
+    pub elections: Vec<ClusterElection>,
+    /// Every session that was not cleaned up yet.
+    #[serde(default)]
+    pub nodes: Vec<Node>,
+    /// Every daemon that is offered or still runs.
+    #[serde(default)]
+    pub daemons: Vec<Daemon>,
+    /// The last terms of the queue's election, oldest first.
+    #[serde(default)]
+    pub history: Vec<PastTerm>,
+}
+
+/// Who leads an election.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Leader {
+    /// The node.
+    pub node: NodeId,
+    /// The term.
+    pub term: u64,
+    /// The process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<Incarnation>,
+    /// Where it can be reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// When its term began, on its own clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_at: Option<u64>,
+}
+
+/// An election of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ClusterElection {
+    /// Its name.
+    pub name: ElectionName,
+    /// Who leads.
+    pub leader: Option<Leader>,
+    /// The current term, or the last one.
+    pub term: u64,
+    /// Who stands, by priority.
+    #[serde(default)]
+    pub candidates: Vec<NodeId>,
+}
+
+/// One process of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Node {
+    /// Its node.
+    pub node: NodeId,
+    /// Which start of it.
+    pub incarnation: Incarnation,
+    /// `alive`, `gone` or `evicted`.
+    pub state: String,
+    /// Where it can be reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Its labels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// The software it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The most work it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<u32>,
+    /// When it joined, on its own clock.
+    pub joined_at: u64,
+    /// How long it may be silent before others evict it.
+    pub ttl_ms: u64,
+    /// It is kept free of daemons.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drained: bool,
+    /// It is about to go.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub going: bool,
+}
+
+/// A daemon and where it runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Daemon {
+    /// Its name.
+    pub daemon: DaemonId,
+    /// What each of its shards takes of a node's capacity.
+    pub weight: u32,
+    /// By number; more than are wanted while it shrinks.
+    pub shards: Vec<DaemonShard>,
+}
+
+/// One shard, or one replica, of a daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DaemonShard {
+    /// Its number, from 0.
+    pub index: u32,
+    /// `unassigned`, `assigning`, `active` or `revoking`.
+    pub state: String,
+    /// Who is to run it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeId>,
+    /// The number of its assignment: its fencing token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+    /// When it got into its state, on the leader's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_at: Option<u64>,
+    /// What the node says about it, if that is a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// A term that has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PastTerm {
+    /// Its number.
+    pub term: u64,
+    /// Who led.
+    pub node: NodeId,
+    /// When it began, on the leader's clock.
+    pub since_at: u64,
+    /// When its end was written, on the writer's clock.
+    pub until_at: u64,
+    /// Why it ended.
+    pub reason: String,
+}
+
+/// `POST /v1/leader/resign`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ResignRequest {}
+
+/// `POST /v1/leader/transfer`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct TransferRequest {
+    /// Who is to lead: a live candidate.
+    pub node: NodeId,
+}

@@ -1,0 +1,128 @@
+//! Schemas of the types that are more than their fields: names, keys, tokens, payloads, codes, times.
+
+use std::borrow::Cow;
+
+use utoipa::openapi::schema::{AnyOfBuilder, KnownFormat, ObjectBuilder, SchemaFormat, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::Code;
+use crate::queue::{Key, Payload, Token};
+use crate::{
+    DaemonId, ElectionName, Incarnation, JobId, JobType, Namespace, NodeId, QueueName, ScheduleName,
+};
+
+/// What every name is held to; see [`crate::NameError`].
+const NAME_PATTERN: &str = r"^[A-Za-z0-9\-_:@+=][A-Za-z0-9\-_.:@+=]*$";
+
+fn text(description: &str, pattern: &str, length_max: usize) -> RefOr<Schema> {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some(description))
+        .pattern(Some(pattern))
+        .min_length(Some(1))
+        .max_length(Some(length_max))
+        .into()
+}
+
+macro_rules! texts {
+    ($($name:ident: $description:literal, $pattern:expr, $length_max:literal;)*) => {$(
+        impl PartialSchema for $name {
+            fn schema() -> RefOr<Schema> {
+                text($description, $pattern, $length_max)
+            }
+        }
+
+        impl ToSchema for $name {
+            fn name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+        }
+    )*};
+}
+
+texts! {
+    Namespace: "The name of a namespace.", NAME_PATTERN, 200;
+    NodeId: "The name of a node, or of a candidate.", NAME_PATTERN, 200;
+    ElectionName: "The name of an election.", NAME_PATTERN, 200;
+    JobId: "A job's id, made by whoever submits it: sending one twice enqueues it once.", NAME_PATTERN, 200;
+    JobType: "What kind of work a job is.", NAME_PATTERN, 200;
+    QueueName: "The name of a queue.", NAME_PATTERN, 200;
+    ScheduleName: "The name of a schedule.", NAME_PATTERN, 200;
+    DaemonId: "The name of a daemon.", NAME_PATTERN, 200;
+    Incarnation: "One start of one process.", "^[0-9a-f]{32}$", 32;
+    Token: "What the claim was answered with.", "^[0-9a-fA-F]{1,16}-[0-9a-fA-F]{1,8}$", 25;
+    Key: "Any text of 1 to 200 bytes without control characters.", r"^[^\u0000-\u001f\u007f-\u009f]+$", 200;
+}
+
+impl PartialSchema for Payload {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(utoipa::openapi::schema::SchemaType::AnyValue)
+            .description(Some("Any JSON value, kept word for word."))
+            .into()
+    }
+}
+
+impl ToSchema for Payload {
+    fn name() -> Cow<'static, str> {
+        "Payload".into()
+    }
+}
+
+impl PartialSchema for Code {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some(
+                "What programs go by. A code never changes its meaning; new ones may come.",
+            ))
+            .enum_values(Some(Code::ALL.iter().map(|code| code.as_str())))
+            .into()
+    }
+}
+
+impl ToSchema for Code {
+    fn name() -> Cow<'static, str> {
+        "Code".into()
+    }
+}
+
+/// Milliseconds since 1970, or RFC 3339 text.
+pub(crate) fn time_or_text() -> RefOr<Schema> {
+    let milliseconds = ObjectBuilder::new()
+        .schema_type(Type::Integer)
+        .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
+        .minimum(Some(0));
+    let time = ObjectBuilder::new()
+        .schema_type(Type::String)
+        .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)));
+    let null = ObjectBuilder::new().schema_type(Type::Null);
+    AnyOfBuilder::new()
+        .item(milliseconds)
+        .item(time)
+        .item(null)
+        .description(Some("Milliseconds since 1970, or RFC 3339 text."))
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::Submission;
+
+    #[test]
+    fn schemas_say_what_the_types_take() {
+        let schema = serde_json::to_value(Submission::schema()).unwrap();
+        assert_eq!(schema["required"], serde_json::json!(["type"]));
+        assert_eq!(schema["additionalProperties"], false);
+        assert_eq!(
+            schema["properties"]["run_at"]["anyOf"][0]["type"],
+            "integer"
+        );
+        let name = serde_json::to_value(JobId::schema()).unwrap();
+        assert_eq!(name["maxLength"], 200);
+        let payload = serde_json::to_value(Payload::schema()).unwrap();
+        assert_eq!(payload["type"], serde_json::Value::Null, "anything goes");
+    }
+}

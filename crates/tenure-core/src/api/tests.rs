@@ -1,0 +1,246 @@
+//! The forms that travel, word for word, and the two rules: requests are strict, answers are tolerant.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::*;
+use crate::queue::event::Lost;
+use crate::queue::{Completion, Failure, QueueOptions, ScheduleSpec, State, Submission, Token};
+use crate::{JobId, JobType, QueueName};
+
+#[track_caller]
+fn reads_back<T: Serialize + DeserializeOwned>(text: &str) -> T {
+    let value: T = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert_eq!(serde_json::to_string(&value).unwrap(), text);
+    value
+}
+
+#[track_caller]
+fn refuses<T: DeserializeOwned + std::fmt::Debug>(text: &str, problem: &str) {
+    let error = serde_json::from_str::<T>(text).unwrap_err().to_string();
+    assert!(error.contains(problem), "{error}");
+}
+
+fn token() -> Token {
+    "1f-0a1b2c3d".parse().unwrap()
+}
+
+#[test]
+fn requests_have_a_fixed_form() {
+    reads_back::<SubmitRequest>(r#"{"id":"a","type":"mail","payload":{"n":  1.0},"run_at":9}"#);
+    reads_back::<SubmitRequest>(r#"{"jobs":[{"type":"mail"},{"queue":"q","type":"mail"}]}"#);
+    reads_back::<ClaimRequest>(
+        r#"{"worker":"w","queues":["q"],"types":["mail"],"max":9,"lease_ms":1000,"wait_ms":5}"#,
+    );
+    reads_back::<HeartbeatRequest>(
+        r#"{"claims":[{"id":"a","token":"1f-0a1b2c3d","progress":[1, 2]}]}"#,
+    );
+    reads_back::<CompleteRequest>(r#"{"claims":[{"id":"a","token":"1f-0a1b2c3d","result":1.0}]}"#);
+    reads_back::<FailRequest>(
+        r#"{"claims":[{"id":"a","token":"1f-0a1b2c3d","error":"no","retry_in_ms":0,"permanent":true}]}"#,
+    );
+    reads_back::<RetryRequest>(r#"{"ids":["a","b"]}"#);
+    reads_back::<RetryRequest>(r#"{"state":"dead","queue":"q","type":"mail","limit":5}"#);
+    reads_back::<JobsQuery>(
+        r#"{"state":"dead","queue":"q","type":"mail","limit":5,"before":7,"order":"newest"}"#,
+    );
+    reads_back::<ElectRequest>(r#"{"candidate":"web-1","ttl_ms":5000}"#);
+    reads_back::<CandidateRequest>("{}");
+    reads_back::<ResignRequest>("{}");
+    reads_back::<TransferRequest>(r#"{"node":"web-1"}"#);
+    let claim: ClaimRequest = serde_json::from_str(r#"{"worker":"w"}"#).unwrap();
+    assert_eq!((claim.max, claim.lease_ms, claim.wait_ms), (1, 30_000, 0));
+}
+
+#[test]
+fn single_forms_are_items_of_a_batch() {
+    let id = JobId::new("a").unwrap();
+    let complete: Complete = reads_back(r#"{"token":"1f-0a1b2c3d","result":{}}"#);
+    let completion: Completion =
+        serde_json::from_str(r#"{"id":"a","token":"1f-0a1b2c3d","result":{}}"#).unwrap();
+    assert_eq!(complete.of(id.clone()), completion);
+    let fail: Fail = reads_back(r#"{"token":"1f-0a1b2c3d","error":"no"}"#);
+    let failure: Failure =
+        serde_json::from_str(r#"{"id":"a","token":"1f-0a1b2c3d","error":"no"}"#).unwrap();
+    assert_eq!(fail.of(id.clone()), failure);
+    let heartbeat: HeartbeatSingle = reads_back(r#"{"token":"1f-0a1b2c3d"}"#);
+    assert_eq!(heartbeat.of(id).token, token());
+}
+
+#[test]
+fn a_single_job_is_what_it_is_in_a_batch() {
+    let every = r#"{"id":"a","queue":"q","type":"mail","payload":[1.0],"priority":-3,"run_at":9,"delay_ms":4,"max_attempts":2,"unique_key":"u v","group":"g","backoff":{"first_ms":1,"factor":1,"max_ms":1,"jitter_percent":0}}"#;
+    let job: Submission = serde_json::from_str(every).unwrap();
+    assert_eq!(
+        reads_back::<SubmitRequest>(every),
+        SubmitRequest::Single(Box::new(job.clone()))
+    );
+    let batch: SubmitRequest = serde_json::from_str(&format!(r#"{{"jobs":[{every}]}}"#)).unwrap();
+    assert_eq!(batch.into_jobs(), (vec![job], true));
+    let text: SubmitRequest =
+        serde_json::from_str(r#"{"type":"a","run_at":"2026-01-01T00:00:00Z"}"#).unwrap();
+    assert_eq!(text.into_jobs().0[0].run_at, Some(1_767_225_600_000));
+}
+
+#[test]
+fn requests_name_the_field_that_is_wrong() {
+    refuses::<SubmitRequest>(r#"{"type":"a","priorty":1}"#, "priorty");
+    refuses::<SubmitRequest>(r#"{"queue":"q"}"#, "missing field `type`");
+    refuses::<SubmitRequest>(r#"{"jobs":[{"type":"a","x":1}]}"#, "unknown field `x`");
+    refuses::<SubmitRequest>(r#"{"jobs":[],"priority":1}"#, "jobs stands alone");
+    refuses::<ClaimRequest>(r#"{"worker":"w","maximum":1}"#, "maximum");
+    refuses::<HeartbeatRequest>(r#"{"claims":[{"id":"a"}]}"#, "missing field `token`");
+    refuses::<Complete>(r#"{"token":"x"}"#, "a token is the text");
+    refuses::<Fail>(r#"{"token":"1-1","why":"no"}"#, "why");
+    refuses::<ElectRequest>(r#"{"candidate":"a/b"}"#, "contains '/'");
+    refuses::<ResignRequest>(r#"{"now":true}"#, "now");
+    refuses::<ScheduleSpec>(
+        r#"{"cron":"* * * * *","job":{"type":"a"},"tz":1}"#,
+        "unknown field `tz`",
+    );
+}
+
+#[test]
+fn answers_have_a_fixed_form() {
+    reads_back::<SubmitAnswer>(
+        r#"{"jobs":[{"id":"a","status":"created"},{"id":"b","status":"duplicate","existing":"a"},{"id":"c","status":"conflict"},{"id":"d","status":"full"}]}"#,
+    );
+    reads_back::<ClaimAnswer>(
+        r#"{"jobs":[{"id":"a","token":"1f-0a1b2c3d","queue":"q","type":"t","payload":{"n": 1.0},"attempt":1,"max_attempts":2,"priority":0,"group":"g","created_at":3,"lease_ms":4}]}"#,
+    );
+    reads_back::<ClaimsAnswer>(
+        r#"{"claims":[{"id":"a","status":"ok"},{"id":"b","status":"cancelled"},{"id":"c","status":"lost","reason":{"code":"not_running","state":"dead"}}]}"#,
+    );
+    reads_back::<JobsAnswer>(
+        r#"{"jobs":[{"id":"a","queue":"q","type":"t","state":"running","payload":{"n": 1.0},"sequence":7,"priority":0,"attempt":1,"max_attempts":20,"created_at":1,"run_at":1,"changed_at":2,"unique_key":"u","backoff":{"first_ms":1,"factor":1,"max_ms":1,"jitter_percent":0},"error":"no","result":[1.0],"worker":"w","lease_ms":30000,"cancel_requested":true,"progress":0.5}],"next":null}"#,
+    );
+    reads_back::<QueuesAnswer>(
+        r#"{"queues":[{"name":"q","paused":false,"options":{"concurrency":2,"rate":{"jobs":5,"period_ms":1000}},"counts":{"scheduled":1,"ready":2,"blocked":0,"running":3,"completed":4,"cancelled":5,"dead":6},"oldest_ready_at":7}]}"#,
+    );
+    reads_back::<SchedulesAnswer>(
+        r#"{"schedules":[{"name":"s","cron":"0 3 * * *","timezone":"UTC","job":{"type":"mail","payload":[1.0]},"missed":{"all":3},"next_at":7,"last_at":null}]}"#,
+    );
+    reads_back::<Settings>(
+        r#"{"completed":{"age_ms":1,"count":2},"cancelled":{},"dead":{},"jobs_max":9}"#,
+    );
+    reads_back::<RetryAnswer>(
+        r#"{"jobs":[{"id":"a","status":"retried"},{"id":"b","status":"unique_key","existing":"c"}]}"#,
+    );
+    reads_back::<ElectAnswer>(
+        r#"{"leader":{"node":"web-1","term":3},"is_leader":true,"term":3,"token":"0000000000000000000000000000000a:3","valid_for_ms":900}"#,
+    );
+    reads_back::<Election>(
+        r#"{"leader":null,"term":3,"candidates":[{"id":"web-1","ttl_ms":1000}]}"#,
+    );
+    reads_back::<Cluster>(
+        r#"{"namespace":"n","node":"web-1","leader":{"node":"web-1","term":3,"address":"http://a","since_at":5},"elections":[{"name":"default","leader":null,"term":3,"candidates":["web-1"]}],"nodes":[{"node":"web-1","incarnation":"00000000000000000000000000000abc","state":"alive","labels":{"zone":"a"},"joined_at":1,"ttl_ms":10000}],"daemons":[{"daemon":"d","weight":1,"shards":[{"index":0,"state":"active","node":"web-1","generation":4,"since_at":5}]}],"history":[{"term":2,"node":"web-2","since_at":1,"until_at":2,"reason":"resigned"}]}"#,
+    );
+    reads_back::<Event>(
+        r#"{"event":"failed","at":1,"position":2,"id":"a","queue":"q","attempt":1,"run_at":5}"#,
+    );
+}
+
+#[test]
+fn answers_of_a_newer_server_are_read() {
+    fn read<T: DeserializeOwned>(text: &str) -> T {
+        serde_json::from_str(text).unwrap()
+    }
+    read::<SubmitAnswer>(r#"{"jobs":[{"id":"a","status":"created","new":1}],"new":1}"#);
+    let queue: Queue = read(
+        r#"{"name":"q","paused":true,"options":{"concurrency":2,"rate":{"jobs":1,"period_ms":2,"new":1},"new":1},"counts":{"ready":2,"new":1},"new":1}"#,
+    );
+    let options: QueueOptions = read(r#"{"concurrency":2,"rate":{"jobs":1,"period_ms":2}}"#);
+    assert_eq!((queue.options, queue.counts.ready), (options, 2));
+    let schedule: Schedule = read(
+        r#"{"name":"s","cron":"* * * * *","timezone":"UTC","job":{"type":"a","payload":{"n":1.0},"backoff":{"new":1},"new":1},"missed":"skip","next_at":null,"last_at":null,"new":1}"#,
+    );
+    assert_eq!(schedule.job.payload.as_str(), r#"{"n":1.0}"#);
+    read::<Settings>(r#"{"completed":{"new":1},"cancelled":{},"dead":{},"jobs_max":9,"new":{}}"#);
+    let outcome: Outcome =
+        read(r#"{"id":"a","status":"lost","reason":{"code":"stolen","by":"b"}}"#);
+    assert_eq!(outcome.reason.unwrap().code, LostCode::Other);
+    let stats: Stats = read(
+        r#"{"namespace":"n","node":"a","leader":null,"term":null,"serving":false,"counts":{},"log":{"new":1}}"#,
+    );
+    assert_eq!(stats.log.commits, 0);
+}
+
+#[test]
+fn problems_have_stable_codes() {
+    let problem: Problem = reads_back(
+        r#"{"type":"about:blank","title":"the claim is lost","status":409,"code":"lost","detail":"d","hint":"h","field":"f","reason":{"code":"expired"}}"#,
+    );
+    assert_eq!(problem.code, Code::Lost);
+    let newer: Problem = serde_json::from_str(r#"{"code":"on_fire","new":1}"#).unwrap();
+    assert_eq!((newer.code, newer.status), (Code::Other, 0));
+    let codes: Vec<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
+    assert_eq!(
+        codes.join(" "),
+        "invalid_json invalid_field unknown_field not_found method_not_allowed \
+         unsupported_media_type too_large unauthorized forbidden conflict lost state full \
+         overloaded no_leader unknown_outcome store_unavailable timeout internal"
+    );
+    for code in Code::ALL {
+        let text = serde_json::to_string(code).unwrap();
+        assert_eq!(serde_json::from_str::<Code>(&text).unwrap(), *code);
+    }
+}
+
+#[test]
+fn followers_see_no_token_and_no_payload() {
+    let id = JobId::new("a").unwrap();
+    let claimed: crate::queue::Claimed = serde_json::from_str(
+        r#"{"id":"a","token":"1f-0a1b2c3d","queue":"q","type":"t","payload":"secret","attempt":1,"max_attempts":2,"priority":0,"created_at":3,"lease_ms":4}"#,
+    )
+    .unwrap();
+    let claimed = crate::queue::Event::Claimed(Box::new(claimed));
+    assert_eq!(
+        serde_json::to_string(&Event::of(&claimed, 5, 6)).unwrap(),
+        r#"{"event":"claimed","at":5,"position":6,"id":"a","queue":"q","type":"t","attempt":1}"#
+    );
+    let lost = crate::queue::Event::Lost {
+        id: id.clone(),
+        reason: Lost::Expired,
+    };
+    assert_eq!(Event::of(&lost, 5, 6), None, "nothing happened");
+    let ready = crate::queue::Event::Ready {
+        id,
+        queue: QueueName::new("q").unwrap(),
+        job_type: JobType::new("t").unwrap(),
+    };
+    assert_eq!(Event::of(&ready, 5, 6).unwrap().event, "ready");
+}
+
+#[test]
+fn reasons_read_like_those_of_the_queue() {
+    for lost in [
+        Lost::NotFound,
+        Lost::Expired,
+        Lost::NotRunning { state: State::Dead },
+        Lost::Superseded { attempt: 2 },
+    ] {
+        let text = serde_json::to_string(&lost).unwrap();
+        assert_eq!(
+            serde_json::to_string(&LostReason::from(lost)).unwrap(),
+            text
+        );
+    }
+}
+
+#[test]
+fn a_list_starts_where_it_is_told() {
+    use crate::queue::Place;
+    let place = |text: &str| serde_json::from_str::<JobsQuery>(text).unwrap().place();
+    assert_eq!(place("{}"), Some(Place::After(0)));
+    assert_eq!(
+        place(r#"{"order":"newest"}"#),
+        Some(Place::Before(u64::MAX))
+    );
+    assert_eq!(place(r#"{"before":7}"#), Some(Place::Before(7)));
+    assert_eq!(
+        place(r#"{"after":7,"order":"oldest"}"#),
+        Some(Place::After(7))
+    );
+    assert_eq!(place(r#"{"after":7,"before":9}"#), None);
+    assert_eq!(place(r#"{"after":7,"order":"newest"}"#), None);
+}
