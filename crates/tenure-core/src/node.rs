@@ -465,7 +465,7 @@ impl Node {
     }
 
     fn step_observer(&mut self, now: Now, input: observer::Input, outputs: &mut Vec<Output>) {
-        let within = self.config.request_timeout;
+        let within = self.patience(now.moment);
         for output in self.observer.step(now.moment, input) {
             match output {
                 observer::Output::Read { holder, known } => {
@@ -532,7 +532,7 @@ impl Node {
         outputs: &mut Vec<Output>,
     ) {
         let election = name.clone();
-        let within = self.config.request_timeout;
+        let within = self.patience(now.moment);
         let request = match output {
             election::Output::ReadLease { known } => Request::ReadLease { election, known },
             election::Output::WriteLease { lease, expect } => Request::WriteLease {
@@ -625,6 +625,16 @@ impl Node {
             request,
             within,
         });
+    }
+
+    /// How long a request may take: never past the end of trust, when everything that it could be good for
+    /// is over. Where there is no trust, before joining and when giving back afterwards, nothing ends.
+    fn patience(&self, now: Moment) -> Duration {
+        let remaining = self.session.trusted_until().since(now);
+        match remaining.is_zero() {
+            true => self.config.request_timeout,
+            false => self.config.request_timeout.min(remaining),
+        }
     }
 
     fn finish(&mut self, now: Moment) {

@@ -333,8 +333,18 @@ impl Story {
     fn output(&mut self, output: Output) {
         let words = match output {
             Output::Request {
-                ticket, request, ..
-            } => self.request(ticket, request),
+                ticket,
+                request,
+                within,
+            } => {
+                assert!(!within.is_zero(), "nobody can answer at once");
+                let hurried = within < self.config.request_timeout;
+                let words = self.request(ticket, request);
+                words.map(|words| match hurried {
+                    true => format!("{words}, within {:.3}", within.as_secs_f64()),
+                    false => words,
+                })
+            }
             Output::Event(event) => self.event(event),
         };
         if let Some(words) = words {
