@@ -32,6 +32,28 @@ impl Queue {
             .min()
     }
 
+    /// How many jobs of a queue claims could take at this time. Whoever wakes waiting workers wakes no
+    /// more of them than that.
+    #[must_use]
+    pub fn room(&self, queue: &QueueName, at: u64) -> u64 {
+        let Some(handle) = self.queues.find(queue) else {
+            return 0;
+        };
+        let queue = &self.queues[handle];
+        if queue.paused {
+            return 0;
+        }
+        let ready = queue.counts[Class::Ready as usize];
+        let running = queue.counts[Class::Running as usize];
+        let free = queue
+            .options
+            .concurrency
+            .map_or(u64::MAX, |most| u64::from(most).saturating_sub(running));
+        let rate = queue.options.rate;
+        let let_through = rate.map_or(u64::MAX, |rate| queue.bucket.room(rate, at));
+        ready.min(free).min(let_through)
+    }
+
     pub(crate) fn claim(&mut self, request: &ClaimRequest, events: &mut Vec<Event>) {
         let mut sources: BinaryHeap<_> = self
             .sources(&request.queues, &request.types)

@@ -46,11 +46,26 @@ impl Bucket {
     }
 
     pub(crate) fn take(&mut self, rate: Rate, now: u64) {
+        self.0 = self.steady(rate, now).saturating_add(rate.period_ms.into());
+    }
+
+    /// How many jobs may be claimed at once.
+    pub(crate) fn room(self, rate: Rate, now: u64) -> u64 {
+        let jobs = u64::from(rate.jobs.max(1));
+        let limit = now.saturating_mul(jobs).saturating_add(credit(rate));
+        match limit.checked_sub(self.steady(rate, now)) {
+            Some(left) => left / u64::from(rate.period_ms.max(1)) + 1,
+            None => 0,
+        }
+    }
+
+    /// Where the next job is counted from.
+    fn steady(self, rate: Rate, now: u64) -> u64 {
         // The present is any moment of its millisecond: counted from the end of it, every claim would
         // lose the fraction by which it had to wait for the clock to tick.
         let jobs = u64::from(rate.jobs.max(1));
-        let steady = now.saturating_mul(jobs).saturating_sub(jobs - 1);
-        self.0 = self.0.max(steady).saturating_add(rate.period_ms.into());
+        self.0
+            .max(now.saturating_mul(jobs).saturating_sub(jobs - 1))
     }
 }
 
@@ -134,6 +149,32 @@ mod tests {
             ..rate
         };
         assert_eq!(claims(steady, 50, 4), [0, 333, 666, 1_000]);
+    }
+
+    #[test]
+    fn room_is_what_can_be_taken_at_once() {
+        for (jobs, period_ms, burst) in [(3, 1_000, None), (7, 10, Some(1)), (1_000, 7, Some(5))] {
+            let rate = Rate {
+                jobs,
+                period_ms,
+                burst,
+            };
+            let mut bucket = Bucket::default();
+            for now in [50, 50, 51, 60, 400, 401, 10_000] {
+                let room = bucket.room(rate, now);
+                let mut taken = 0;
+                // Half of it, so that something is left the next time.
+                let mut all = bucket;
+                while all.open_at(rate) <= now {
+                    all.take(rate, now);
+                    taken += 1;
+                    if taken <= room.div_ceil(2) {
+                        bucket = all;
+                    }
+                }
+                assert_eq!(room, taken, "{rate:?} at {now}");
+            }
+        }
     }
 
     #[test]

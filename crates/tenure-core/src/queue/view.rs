@@ -69,6 +69,10 @@ pub struct JobView {
     /// Its worker is to give it up.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cancel_requested: bool,
+    /// What its worker last said of its progress. Kept with the lease, so the broker fills it in and
+    /// no snapshot has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Payload>,
 }
 
 /// Which jobs to list.
@@ -264,6 +268,7 @@ impl Queue {
             worker: running.map(|running| running.worker.clone()),
             lease_ms: running.map(|running| running.lease_ms),
             cancel_requested: job.cancel_requested(),
+            progress: None,
         }
     }
 }

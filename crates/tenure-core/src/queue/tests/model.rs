@@ -256,6 +256,7 @@ impl Model {
             worker: None,
             lease_ms: None,
             cancel_requested: false,
+            progress: None,
         }
     }
 
