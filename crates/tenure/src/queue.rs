@@ -48,6 +48,7 @@ mod backlog;
 mod cleanup;
 mod error;
 mod frame;
+pub mod inspect;
 mod log;
 mod objects;
 mod origin;

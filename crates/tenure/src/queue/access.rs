@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_core::Namespace;
-use tenure_store::{Entry, Expect, Key, Object, Prefix, Store, Version};
+use tenure_store::{Entry, Expect, Key, Object, Page, Prefix, Store, Version};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Config, Error};
@@ -64,22 +64,10 @@ impl Access {
         prefix: &Prefix,
         after: Option<&Key>,
     ) -> Result<Vec<Entry>, Error> {
-        let mut pause = Pause::new(self.config.patience);
         let mut entries: Vec<Entry> = Vec::new();
         loop {
             let last = entries.last().map(|entry| &entry.key).or(after);
-            let page =
-                match timeout(self.config.request_timeout, self.store.list(prefix, last)).await {
-                    Ok(Ok(page)) => page,
-                    Ok(Err(error)) => {
-                        pause.after(error).await?;
-                        continue;
-                    }
-                    Err(_) => {
-                        pause.after(unanswered(format!("listing {prefix}"))).await?;
-                        continue;
-                    }
-                };
+            let page = self.page(prefix, last).await?;
             let moved = page.entries.last().map(|entry| &entry.key) > last;
             entries.extend(page.entries);
             if !page.more {
@@ -93,6 +81,23 @@ impl Access {
                 ));
             }
         }
+    }
+
+    /// One page of a listing, with the same patience.
+    pub(crate) async fn page(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        let mut pause = Pause::new(self.config.patience);
+        loop {
+            match timeout(self.config.request_timeout, self.store.list(prefix, after)).await {
+                Ok(Ok(page)) => return Ok(page),
+                Ok(Err(error)) => pause.after(error).await?,
+                Err(_) => pause.after(unanswered(format!("listing {prefix}"))).await?,
+            }
+        }
+    }
+
+    /// Whether there is an object.
+    pub(crate) async fn is_there(&self, key: &Key) -> Result<bool, Error> {
+        Ok(self.get(key).await?.is_some())
     }
 
     /// Creates an object, and settles what became of it.

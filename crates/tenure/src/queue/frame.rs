@@ -47,7 +47,7 @@ const BEGINNING: &[u8] = br#"{"format":"#;
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
+pub enum Kind {
     /// The first of a leader, with which it takes over.
     Term,
     /// Records that were committed together.
@@ -337,12 +337,11 @@ impl Frame {
     }
 
     /// The records.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = &[u8]> {
-        let text = self.body.strip_suffix(b"\n").unwrap_or_default();
+    pub(crate) fn lines(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        let text = self.body.strip_suffix(b"\n");
         // Splitting nothing would give one empty line.
-        let nothing = self.body.is_empty();
-        text.split(|&byte| byte == b'\n')
-            .take(if nothing { 0 } else { usize::MAX })
+        text.into_iter()
+            .flat_map(|text| text.split(|&byte| byte == b'\n'))
     }
 
     /// All lines, each with its newline.

@@ -43,13 +43,13 @@ use super::frame::{self, Kind, Place};
 use super::recovery::Replay;
 use super::{Error, Machine, snapshot};
 
-/// Replays from the place behind the replay's to the first gap.
+/// Replays from the place behind the replay's to the first gap, or to where the replay is to end.
 pub(crate) async fn replay<M: Machine>(
     access: &Access,
     replay: &mut Replay<'_, M>,
 ) -> Result<(), Halt> {
     loop {
-        let mut objects = stream::iter(replay.tail.seq + 1..)
+        let mut objects = stream::iter(replay.tail.seq + 1..=replay.until)
             .map(|seq| async move {
                 let key = access.keys.log_object(seq);
                 let object = access.get(&key).await;
@@ -62,6 +62,9 @@ pub(crate) async fn replay<M: Machine>(
             replay.frame(&frame, || key.to_string()).await?;
         }
         drop(objects);
+        if replay.tail.seq >= replay.until {
+            return Ok(());
+        }
 
         // The end of the log has nothing behind it. What was cleaned up has: the last two snapshots stay, and
         // with them the log from the older one on.

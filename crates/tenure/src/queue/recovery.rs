@@ -63,6 +63,8 @@ pub(crate) struct Tail {
 pub(crate) struct Replay<'a, M> {
     pub(crate) machine: &'a mut M,
     pub(crate) tail: Tail,
+    /// The last place that is wanted.
+    pub(crate) until: u64,
     progress: Progress,
     report: &'a mut (dyn FnMut(Progress) + Send),
     started: Instant,
@@ -74,6 +76,7 @@ impl<'a, M: Machine> Replay<'a, M> {
         Self {
             machine,
             tail: Tail::default(),
+            until: u64::MAX,
             progress: Progress::default(),
             report,
             started: Instant::now(),
@@ -85,15 +88,15 @@ impl<'a, M: Machine> Replay<'a, M> {
     pub(crate) async fn run(&mut self, access: &Access, form: Form) -> Result<(), Error> {
         for _ in 0..RESTARTS_MAX {
             let listing = Listing::read(access).await?;
-            let newest = listing.newest().cloned();
+            let newest = listing.newest_until(self.until).cloned();
             let missing = match self.pass(access, form, newest.as_ref()).await {
                 Ok(()) => return Ok(()),
                 Err(Halt::Failed(error)) => return Err(error),
                 Err(Halt::Missing(location)) => location,
             };
             let now = Listing::read(access).await?;
-            if now.newest() <= newest.as_ref() {
-                return Err(Error::corrupt(&missing, "it is missing"));
+            if now.newest_until(self.until) <= newest.as_ref() {
+                return Err(self.lost(&now, &missing));
             }
             tracing::info!(%missing, "was cleaned up while it was wanted, beginning again");
         }
@@ -101,6 +104,20 @@ impl<'a, M: Machine> Replay<'a, M> {
             &access.keys.snapshots(),
             "new snapshots come faster than they can be read",
         ))
+    }
+
+    /// Something is missing, and no newer snapshot makes up for it.
+    fn lost(&self, listing: &Listing, missing: &str) -> Error {
+        match listing.published.first() {
+            Some(oldest) if oldest.seq > self.until => Error::invalid(
+                format!(
+                    "place {} cannot be rebuilt any more: what came before the snapshot at place {} was cleaned up",
+                    self.until, oldest.seq
+                ),
+                "ask for that place, or a later one",
+            ),
+            _ => Error::corrupt(&missing, "it is missing"),
+        }
     }
 
     async fn pass(
@@ -115,6 +132,11 @@ impl<'a, M: Machine> Replay<'a, M> {
         if let Some(newest) = newest {
             self.restore(access, newest).await?;
         }
+        self.go_on(access, form).await
+    }
+
+    /// Reads the log behind what was read so far.
+    pub(crate) async fn go_on(&mut self, access: &Access, form: Form) -> Result<(), Halt> {
         match form {
             Form::Objects => objects::replay(access, self).await,
             Form::Segments => self.segments(access).await,
@@ -163,7 +185,7 @@ impl<'a, M: Machine> Replay<'a, M> {
         while let Some(read) = contents.next().await {
             let (link, read) = read?;
             for frame in &read.frames {
-                if frame.header.seq >= from {
+                if (from..=self.until).contains(&frame.header.seq) {
                     let location = || folder.join(link.name.to_string()).display().to_string();
                     self.frame(frame, location).await?;
                 }

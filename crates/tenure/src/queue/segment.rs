@@ -234,24 +234,29 @@ fn link(links: &mut Vec<Link>, name: Name, end: Option<u64>, frame: &Frame) -> O
     frame.header.previous.clone()
 }
 
+/// What a file holds, up to the end that its successor names.
+pub(crate) fn contents(path: &Path, end: Option<u64>) -> Result<Bytes, Halt> {
+    let mut file = Bytes::from(fs::read(path).map_err(|error| broken(path, error))?);
+    if let Some(end) = end {
+        let end = usize::try_from(end).unwrap_or(usize::MAX);
+        if end > file.len() {
+            let location = format!("{} at offset {}", path.display(), file.len());
+            let what = format!("it ends there, and the log goes on to {end}");
+            return Err(Error::corrupt(&location, what).into());
+        }
+        file.truncate(end);
+    }
+    Ok(file)
+}
+
 /// Reads a segment up to its end, which must be that of a frame; the last one, to where it was torn.
 pub(crate) fn read(folder: &Path, link: &Link) -> Result<Contents, Halt> {
     let path = folder.join(link.name.to_string());
-    let mut file = Bytes::from(fs::read(&path).map_err(|error| broken(&path, error))?);
+    let file = contents(&path, link.end)?;
     let damaged = |at: usize, what: String| {
         let location = format!("{} at offset {at}", path.display());
         Err(Error::corrupt(&location, what).into())
     };
-    if let Some(end) = link.end {
-        let end = usize::try_from(end).unwrap_or(usize::MAX);
-        if end > file.len() {
-            return damaged(
-                file.len(),
-                format!("it ends there, and the log goes on to {end}"),
-            );
-        }
-        file.truncate(end);
-    }
     let mut frames = Vec::new();
     let mut at = 0;
     while at < file.len() {
@@ -275,7 +280,7 @@ pub(crate) fn read(folder: &Path, link: &Link) -> Result<Contents, Halt> {
 }
 
 /// The first frame of a segment; `None` if it was not finished.
-fn first_frame(folder: &Path, name: Name) -> Result<Option<Frame>, Halt> {
+pub(crate) fn first_frame(folder: &Path, name: Name) -> Result<Option<Frame>, Halt> {
     use std::io::Read;
     let path = folder.join(name.to_string());
     let mut head = Vec::with_capacity(HEAD_BYTES);

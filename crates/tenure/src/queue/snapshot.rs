@@ -27,7 +27,7 @@ const PARTS_AHEAD: usize = 4;
 /// What the manifest says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Contents {
-    parts: Vec<Part>,
+    pub(crate) parts: Vec<Part>,
     /// Every object of the log up to this place was deleted, but for those that are kept for ever.
     pub(crate) swept: u64,
     /// The places behind it, up to that of the snapshot, that are to be kept for ever.
@@ -35,10 +35,20 @@ pub(crate) struct Contents {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Part {
+pub(crate) struct Part {
     count: usize,
     bytes: usize,
     body: Checksum,
+}
+
+impl Part {
+    pub(crate) fn of(frame: &Frame) -> Self {
+        Self {
+            count: frame.count(),
+            bytes: frame.body().len(),
+            body: frame.checksum(),
+        }
+    }
 }
 
 /// A snapshot that counts.
@@ -66,6 +76,13 @@ pub(crate) enum Piece {
 }
 
 impl Contents {
+    /// What a manifest says.
+    pub(crate) fn of(manifest: &Frame) -> Result<Self, String> {
+        let line = manifest.lines().next();
+        let line = line.ok_or_else(|| "it is empty".to_owned())?;
+        serde_json::from_slice(line).map_err(|error| error.to_string())
+    }
+
     pub(crate) fn new(swept: u64, kept: Vec<u64>) -> Self {
         Self {
             parts: Vec::new(),
@@ -101,6 +118,12 @@ impl Listing {
 
     pub(crate) fn newest(&self) -> Option<&Published> {
         self.published.last()
+    }
+
+    /// The newest of this place or an earlier one.
+    pub(crate) fn newest_until(&self, seq: u64) -> Option<&Published> {
+        let later = self.published.partition_point(|one| one.seq <= seq);
+        self.published[..later].last()
     }
 }
 
@@ -158,11 +181,7 @@ async fn write_part(
     let part = frame::encode_pieces(Kind::Part, Place { number, ..place }, pieces);
     create(access, &access.keys.part(name, number), &part).await?;
     let frame = frame::decode(&part).expect("what was just encoded");
-    contents.parts.push(Part {
-        count: frame.count(),
-        bytes: frame.body().len(),
-        body: frame.checksum(),
-    });
+    contents.parts.push(Part::of(&frame));
     Ok(part.len() as u64)
 }
 
@@ -182,12 +201,7 @@ pub(crate) async fn restore<M: Machine>(
 ) -> Result<(Frame, Contents, u64), Halt> {
     let key = access.keys.manifest(&published.name);
     let manifest = read(access, &key, Kind::Manifest, published.seq).await?;
-    let contents: Contents = manifest
-        .lines()
-        .next()
-        .ok_or_else(|| "it is empty".to_owned())
-        .and_then(|line| serde_json::from_slice(line).map_err(|error| error.to_string()))
-        .map_err(|what| Error::corrupt(&key, what))?;
+    let contents = Contents::of(&manifest).map_err(|what| Error::corrupt(&key, what))?;
     let keys =
         (0..contents.parts.len() as u64).map(|number| access.keys.part(&published.name, number));
     let mut parts = stream::iter(keys)
@@ -200,11 +214,7 @@ pub(crate) async fn restore<M: Machine>(
     for expected in &contents.parts {
         let (key, part) = parts.next().await.expect("as many as the manifest says");
         let part = part?;
-        let found = Part {
-            count: part.count(),
-            bytes: part.body().len(),
-            body: part.checksum(),
-        };
+        let found = Part::of(&part);
         if found != *expected {
             let what = "it is not the part that the manifest names";
             return Err(Error::corrupt(&key, what).into());
@@ -221,7 +231,7 @@ pub(crate) async fn restore<M: Machine>(
     Ok((manifest, contents, total))
 }
 
-async fn read(access: &Access, key: &Key, kind: Kind, seq: u64) -> Result<Frame, Halt> {
+pub(crate) async fn read(access: &Access, key: &Key, kind: Kind, seq: u64) -> Result<Frame, Halt> {
     let object = access.get(key).await?;
     let Some(object) = object else {
         return Err(Halt::Missing(key.to_string()));

@@ -1,0 +1,533 @@
+//! Looking at a queue's log without taking part: what is stored, frame by frame, and whether it is whole.
+//!
+//! Reads only, takes nothing over, and works while a leader commits and cleans up. What was cleaned up
+//! between being listed and being read is skipped where that changes nothing, and is an error where it does:
+//! nothing is guessed.
+//!
+//! Memory is bounded by one file of the log, one part of a snapshot, or as many objects as are read at once.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt, stream};
+use serde::Serialize;
+use tenure_core::election::Term;
+use tenure_core::{Incarnation, Lineage, Namespace};
+use tenure_store::{PAGE_ENTRIES_MAX, Store};
+
+use super::access::Access;
+use super::error::Halt;
+use super::frame::{Found, decode, find};
+use super::origin::{Form, Origin};
+use super::recovery::{Replay, segment_folder};
+use super::segment;
+use super::snapshot::{self, Contents, Listing};
+use super::{Config, Error, Machine};
+
+mod frame;
+mod name;
+mod verify;
+
+pub use super::frame::Kind;
+pub use frame::Frame;
+pub use name::Name;
+pub use verify::{Finding, Verified};
+
+/// How often a pass begins again because a leader has cleaned up meanwhile.
+const RESTARTS_MAX: usize = 10;
+
+/// A queue's log as it is stored.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    access: Arc<Access>,
+    origin: Origin,
+}
+
+/// What the origin says: how the log is kept, and who took it over last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct About {
+    /// How the log is kept.
+    pub form: Form,
+    /// The number of the last take-over.
+    pub takeover: u64,
+    /// The election in which its leader was elected, and the term.
+    pub lineage: Lineage,
+    /// Its term.
+    pub term: Term,
+    /// Its process.
+    pub incarnation: Incarnation,
+}
+
+/// A snapshot that is there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Its name.
+    pub name: Name,
+    /// The last place that it contains.
+    pub place: u64,
+    /// Whether it counts: its manifest is there. Else it is being written, or nobody finished it.
+    pub is_published: bool,
+}
+
+/// A file of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// Its name.
+    pub name: Name,
+    /// Whether it is a part of the log. Else a leader that was replaced has left it.
+    pub is_in_log: bool,
+    /// Up to where it is a part of the log; `None` in the last, where all of it is.
+    pub end: Option<u64>,
+}
+
+/// Frames, one after the other.
+pub struct Frames(BoxStream<'static, Result<Frame, Error>>);
+
+impl Stored {
+    /// Looks at the log of a namespace; `None` if it has no queue.
+    pub async fn open(store: Arc<dyn Store>, namespace: &Namespace) -> Result<Option<Self>, Error> {
+        let access = Access::new(store, namespace, Config::default());
+        let origin = Origin::read(&access).await?;
+        Ok(origin.map(|origin| Self { access, origin }))
+    }
+
+    /// What the origin said when this was opened.
+    #[must_use]
+    pub fn about(&self) -> About {
+        About {
+            form: self.origin.form,
+            takeover: self.origin.takeover,
+            lineage: self.origin.lineage,
+            term: self.origin.term,
+            incarnation: self.origin.incarnation,
+        }
+    }
+
+    /// Every snapshot that is there, finished or not, in order.
+    pub async fn snapshots(&self) -> Result<Vec<Snapshot>, Error> {
+        let listing = Listing::read(&self.access).await?;
+        let mut snapshots: Vec<Snapshot> = listing
+            .objects
+            .into_iter()
+            .filter_map(|(name, objects)| {
+                Some(Snapshot {
+                    place: snapshot::seq_of(&name)?,
+                    is_published: objects.iter().any(|key| key.name() == "manifest"),
+                    name: Name::Snapshot(name),
+                })
+            })
+            .collect();
+        snapshots.sort_by_key(|snapshot| snapshot.place);
+        Ok(snapshots)
+    }
+
+    /// The next places behind `after` that have an object: a page of them, none when there are no more, or
+    /// where the log is kept in files.
+    pub async fn places(&self, after: u64) -> Result<Vec<u64>, Error> {
+        let access = &self.access;
+        let after = access.keys.log_object(after);
+        let page = access.page(&access.keys.log(), Some(&after)).await?;
+        debug_assert!(page.entries.len() <= PAGE_ENTRIES_MAX);
+        let place = |name: &str| name.parse().ok().filter(|_| name.len() == 20);
+        Ok(page
+            .entries
+            .iter()
+            .filter_map(|entry| place(entry.key.name()))
+            .collect())
+    }
+
+    /// Every file of the log, in order; none where it is kept in objects.
+    pub async fn segments(&self) -> Result<Vec<Segment>, Error> {
+        let Some(folder) = self.folder() else {
+            return Ok(Vec::new());
+        };
+        segment::blocking(move || layout(&folder)).await
+    }
+
+    /// The frames at some places. What is not there any more is left out; what is damaged is an error, behind
+    /// which there are more.
+    #[must_use]
+    pub fn objects(&self, places: Vec<u64>) -> Frames {
+        let frames = self.at(places);
+        let found = frames.filter_map(|(_, found)| std::future::ready(found.transpose()));
+        Frames(found.boxed())
+    }
+
+    /// The frame at each of some places, if there is one.
+    fn at(&self, places: Vec<u64>) -> BoxStream<'static, (u64, Result<Option<Frame>, Error>)> {
+        let (access, read_ahead) = (self.access.clone(), self.access.config.read_ahead);
+        stream::iter(places)
+            .map(move |place| object(access.clone(), place).map(move |found| (place, found)))
+            .buffered(read_ahead)
+            .boxed()
+    }
+
+    /// The frames of something, all of them: also those at the end of a file that are in no log. A file that
+    /// was torn ends before the tear.
+    #[must_use]
+    pub fn frames(&self, name: &Name) -> Frames {
+        let frames = match name {
+            Name::Object(place) => {
+                let place = *place;
+                let missing = Name::Object(place);
+                let found = object(self.access.clone(), place);
+                let found = found.map(move |found| {
+                    found.and_then(|frame| frame.ok_or_else(|| not_there(&missing)))
+                });
+                stream::once(found).boxed()
+            }
+            Name::Segment(name) => self.segment(name, None),
+            Name::Snapshot(name) => snapshot_frames(self.access.clone(), name.clone()),
+        };
+        Frames(frames)
+    }
+
+    fn segment(&self, name: &str, end: Option<u64>) -> BoxStream<'static, Result<Frame, Error>> {
+        let folder = self.folder();
+        let name = name.to_owned();
+        let read = async move {
+            let named = Name::Segment(name.clone());
+            let (Some(folder), Ok(_)) = (folder, name.parse::<segment::Name>()) else {
+                return Err(not_there(&named));
+            };
+            let path = folder.join(&name);
+            segment::blocking(move || {
+                let file = segment::contents(&path, end)?;
+                Ok(FileFrames { path, file, at: 0 })
+            })
+            .await
+            .map_err(|halt| gone(halt, &named))
+        };
+        stream::once(read)
+            .flat_map(|read| match read {
+                Ok(file) => stream::iter(file).boxed(),
+                Err(error) => stream::iter([Err(error)]).boxed(),
+            })
+            .boxed()
+    }
+
+    /// How large a file is; 0 if it is not there any more.
+    async fn size(&self, name: &Name) -> Result<u64, Error> {
+        let (Some(folder), Name::Segment(name)) = (self.folder(), name.clone()) else {
+            return Ok(0);
+        };
+        let read = move || Ok(std::fs::metadata(folder.join(name)).map_or(0, |file| file.len()));
+        segment::blocking(read).await
+    }
+
+    fn folder(&self) -> Option<PathBuf> {
+        segment_folder(&self.access).filter(|_| self.origin.form == Form::Segments)
+    }
+
+    /// The log in order, behind the place `after` to its present end. Ends with an error where it does not
+    /// go on as it should.
+    pub async fn log(&self, after: u64) -> Result<Frames, Error> {
+        let frames = match self.folder() {
+            Some(folder) => {
+                let listed = segment::blocking(move || segment::chain(&folder, after + 1)).await;
+                let chain = listed.map_err(|halt| passed_by(halt, after))?;
+                let this = self.clone();
+                stream::iter(chain)
+                    .flat_map(move |link| this.segment(&link.name.to_string(), link.end))
+                    .boxed()
+            }
+            None => object_log(self.clone(), after),
+        };
+        Ok(Frames(in_order(frames, after).boxed()))
+    }
+
+    /// Gives the machine the state at each of some places, in order, and tells of each when it has it. Is
+    /// begun anew, with a reset of the machine, if a leader cleans up meanwhile.
+    pub async fn rebuild<M: Machine>(
+        &self,
+        machine: &mut M,
+        places: &[u64],
+        mut reached: impl FnMut(u64, &mut M),
+    ) -> Result<(), Error> {
+        let mut ignore = |_| {};
+        for _ in 0..RESTARTS_MAX {
+            let mut replay = Replay::new(&mut *machine, &mut ignore);
+            let [first, more @ ..] = places else {
+                return Ok(());
+            };
+            replay.until = *first;
+            replay.run(&self.access, self.origin.form).await?;
+            ends_at(replay.tail.seq, *first)?;
+            reached(*first, replay.machine);
+            let mut halt = None;
+            for &place in more {
+                replay.until = place;
+                match replay.go_on(&self.access, self.origin.form).await {
+                    Ok(()) => ends_at(replay.tail.seq, place)?,
+                    Err(Halt::Failed(error)) => return Err(error),
+                    Err(Halt::Missing(location)) => {
+                        halt = Some(location);
+                        break;
+                    }
+                }
+                reached(place, replay.machine);
+            }
+            if halt.is_none() {
+                return Ok(());
+            }
+        }
+        Err(Error::corrupt(
+            &self.access.keys.queue(),
+            "it is cleaned up faster than it can be read, or a part of it is missing",
+        ))
+    }
+}
+
+fn ends_at(last: u64, wanted: u64) -> Result<(), Error> {
+    if last >= wanted {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        format!("the log ends at place {last}, there is no place {wanted}"),
+        "ask for an earlier place",
+    ))
+}
+
+/// Which files there are, and what of them is in the log. A first frame that is damaged is no part of it.
+fn layout(folder: &std::path::Path) -> Result<Vec<Segment>, Error> {
+    let names = segment::names(folder)?;
+    let mut segments: Vec<Segment> = names
+        .iter()
+        .map(|name| Segment {
+            name: Name::Segment(name.to_string()),
+            is_in_log: false,
+            end: None,
+        })
+        .collect();
+    let first = |name| segment::first_frame(folder, name).ok().flatten();
+    let mut index = match names.iter().rposition(|&name| first(name).is_some()) {
+        Some(last) => last,
+        None => return Ok(segments),
+    };
+    loop {
+        segments[index].is_in_log = true;
+        let before = first(names[index]).and_then(|frame| frame.header.previous);
+        let Some(before) = before else { break };
+        let Ok(name) = before.segment.parse::<segment::Name>() else {
+            break;
+        };
+        // What comes before it may have been cleaned up.
+        let Ok(found) = names[..index].binary_search(&name) else {
+            break;
+        };
+        index = found;
+        segments[index].end = Some(before.end);
+    }
+    Ok(segments)
+}
+
+/// The frame at a place; `None` if there is none.
+async fn object(access: Arc<Access>, place: u64) -> Result<Option<Frame>, Error> {
+    let key = access.keys.log_object(place);
+    let Some(object) = access.get(&key).await? else {
+        return Ok(None);
+    };
+    let frame = decode(&object.value).and_then(|frame| {
+        if frame.header.seq == place {
+            Ok(frame)
+        } else {
+            Err(format!("it says that it is at place {}", frame.header.seq))
+        }
+    });
+    let frame = frame.map_err(|what| Error::corrupt(&key, what))?;
+    let bytes = object.value.len() as u64;
+    Ok(Some(Frame::new(key.to_string(), 0, bytes, frame)))
+}
+
+/// The manifest, and then the parts that it names.
+fn snapshot_frames(access: Arc<Access>, name: String) -> BoxStream<'static, Result<Frame, Error>> {
+    let read = async move {
+        let named = Name::Snapshot(name.clone());
+        let place = snapshot::seq_of(&name).ok_or_else(|| not_there(&named))?;
+        let key = access.keys.manifest(&name);
+        let manifest = match snapshot::read(&access, &key, Kind::Manifest, place).await {
+            Err(Halt::Missing(_)) if access.is_there(&access.keys.part(&name, 0)).await? => {
+                return Err(Error::invalid(
+                    format!("{named} has no manifest"),
+                    "it is being written, or nobody finished it: it does not count",
+                ));
+            }
+            read => read.map_err(|halt| gone(halt, &named))?,
+        };
+        let contents = Contents::of(&manifest).map_err(|what| Error::corrupt(&key, what))?;
+        let head = Frame::new(key.to_string(), 0, 0, manifest);
+        let parts =
+            stream::iter(contents.parts.into_iter().enumerate()).then(move |(number, expected)| {
+                let (access, name) = (access.clone(), name.clone());
+                async move {
+                    let key = access.keys.part(&name, number as u64);
+                    let part = match snapshot::read(&access, &key, Kind::Part, place).await {
+                        Ok(part) => part,
+                        Err(halt) => return Err(part_gone(halt, &access, &name).await),
+                    };
+                    if snapshot::Part::of(&part) != expected {
+                        let what = "it is not the part that the manifest names";
+                        return Err(Error::corrupt(&key, what));
+                    }
+                    Ok(Frame::new(key.to_string(), 0, 0, part))
+                }
+            });
+        Ok(stream::iter([Ok(head)]).chain(parts).boxed())
+    };
+    stream::once(read)
+        .flat_map(|read| match read {
+            Ok(frames) => frames,
+            Err(error) => stream::iter([Err(error)]).boxed(),
+        })
+        .boxed()
+}
+
+/// Objects from the place behind `after` to the first gap.
+fn object_log(stored: Stored, after: u64) -> BoxStream<'static, Result<Frame, Error>> {
+    let access = stored.access.clone();
+    let read_ahead = access.config.read_ahead;
+    let frames = stream::iter(after + 1..)
+        .map(move |place| object(access.clone(), place).map(move |found| (place, found)))
+        .buffered(read_ahead)
+        .then(move |(place, found)| {
+            let stored = stored.clone();
+            async move {
+                match found {
+                    Ok(None) => stored.gap(place).await.map(|()| None),
+                    found => found,
+                }
+            }
+        });
+    // The first gap is the end.
+    frames
+        .map(Result::transpose)
+        .take_while(|found| std::future::ready(found.is_some()))
+        .filter_map(std::future::ready)
+        .boxed()
+}
+
+impl Stored {
+    /// Whether a place without an object is the end of the log.
+    async fn gap(&self, place: u64) -> Result<(), Error> {
+        let access = &self.access;
+        let gap = access.keys.log_object(place);
+        let behind = access.page(&access.keys.log(), Some(&gap)).await?;
+        // A leader may have gone on since; then this is an end all the same, of a moment ago.
+        if behind.entries.is_empty() || access.is_there(&gap).await? {
+            return Ok(());
+        }
+        Err(passed_by(Halt::Missing(gap.to_string()), place - 1))
+    }
+}
+
+/// Ends with an error where a place is missing or comes twice.
+fn in_order(
+    frames: BoxStream<'static, Result<Frame, Error>>,
+    after: u64,
+) -> impl futures_util::Stream<Item = Result<Frame, Error>> + Send + 'static {
+    frames
+        .filter(move |frame| {
+            let is_before = matches!(frame, Ok(frame) if frame.place <= after);
+            std::future::ready(!is_before)
+        })
+        .scan(Some(after), |last, frame| {
+            let Some(before) = *last else {
+                return std::future::ready(None);
+            };
+            let frame = frame.and_then(|frame| {
+                if frame.place == before + 1 {
+                    return Ok(frame);
+                }
+                let what = format!("place {} follows place {before}", frame.place);
+                Err(Error::corrupt(&frame.location, what))
+            });
+            *last = frame.as_ref().ok().map(|frame| frame.place);
+            std::future::ready(Some(frame))
+        })
+}
+
+/// The frames of a file, up to a tear or damage.
+struct FileFrames {
+    path: PathBuf,
+    file: Bytes,
+    at: usize,
+}
+
+impl Iterator for FileFrames {
+    type Item = Result<Frame, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.file.len() {
+            return None;
+        }
+        let at = self.at;
+        self.at = self.file.len();
+        match find(&self.file, at) {
+            Found::Frame { frame, end } => {
+                self.at = end;
+                let (offset, bytes) = (at as u64, (end - at) as u64);
+                let location = self.path.display().to_string();
+                Some(Ok(Frame::new(location, offset, bytes, frame)))
+            }
+            Found::Torn => None,
+            Found::Damaged(what) => {
+                let location = format!("{} at offset {at}", self.path.display());
+                Some(Err(Error::corrupt(&location, what)))
+            }
+        }
+    }
+}
+
+fn not_there(name: &Name) -> Error {
+    Error::invalid(
+        format!("there is no {name}"),
+        "see what is there; it may have been cleaned up",
+    )
+}
+
+fn gone(halt: Halt, name: &Name) -> Error {
+    match halt {
+        Halt::Failed(error) => error,
+        Halt::Missing(_) => not_there(name),
+    }
+}
+
+/// Clean-up takes the manifest first: as long as that is there, the parts are.
+async fn part_gone(halt: Halt, access: &Access, name: &str) -> Error {
+    let location = match halt {
+        Halt::Failed(error) => return error,
+        Halt::Missing(location) => location,
+    };
+    match access.is_there(&access.keys.manifest(name)).await {
+        Ok(true) => Error::corrupt(&location, "it is missing"),
+        Ok(false) => not_there(&Name::Snapshot(name.to_owned())),
+        Err(error) => error,
+    }
+}
+
+/// What follows `after` is not there, though more is.
+fn passed_by(halt: Halt, after: u64) -> Error {
+    match halt {
+        Halt::Failed(error) => error,
+        Halt::Missing(location) => Error::invalid(
+            format!("{location} is not there any more"),
+            format!("what follows place {after} was cleaned up, or is lost: verify the log"),
+        ),
+    }
+}
+
+impl Frames {
+    /// The next frame. Behind an error there may be more.
+    pub async fn next(&mut self) -> Result<Option<Frame>, Error> {
+        self.0.next().await.transpose()
+    }
+}
+
+impl fmt::Debug for Frames {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Frames")
+    }
+}
