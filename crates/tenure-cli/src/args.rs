@@ -8,10 +8,12 @@ use clap::{Args, Parser, Subcommand};
 use crate::{EXIT_BROKEN, output};
 
 mod elections;
+mod log;
 
 pub(crate) use elections::{
     Elect, Exec, Guard, History, InElection, InNamespace, Resign, Run, Status, Transfer, Watch,
 };
+pub(crate) use log::{Log, LogCommand, LogDiff, LogList, LogShow, LogVerify};
 
 /// Where everything is kept unless told otherwise.
 const STORE_DEFAULT: &str = "file:./tenure-data";
@@ -103,6 +105,8 @@ pub(crate) enum Command {
     Exec(Exec),
     /// Try out the store that a node would use (the broker itself is not in this version yet)
     Serve(Serve),
+    /// Look at the log of a queue
+    Log(Log),
     /// Look at a store
     #[command(subcommand, after_help = STORE_AFTER, disable_help_subcommand = true)]
     Store(StoreCommand),

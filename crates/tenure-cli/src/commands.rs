@@ -13,6 +13,7 @@ pub(crate) mod elect;
 pub(crate) mod exec;
 pub(crate) mod guard;
 pub(crate) mod history;
+pub(crate) mod log;
 mod request;
 pub(crate) mod resign;
 pub(crate) mod run;

@@ -216,6 +216,9 @@ fn hint_of<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a str> 
     if let Some(error) = error.downcast_ref::<tenure_store::Error>() {
         return Some(error.hint());
     }
+    if let Some(tenure::queue::Error::Invalid { hint, .. }) = error.downcast_ref() {
+        return Some(hint);
+    }
     error.downcast_ref::<Hinted>().map(|error| error.hint)
 }
 

@@ -19,6 +19,14 @@ fn every_verb_explains_itself() {
         ] {
             check(&[verb, flag], 0, help, "");
         }
+        check(&["log", flag], 0, include_str!("snapshots/log.txt"), "");
+        for (verb, help) in [
+            ("show", include_str!("snapshots/log-show.txt")),
+            ("diff", include_str!("snapshots/log-diff.txt")),
+            ("verify", include_str!("snapshots/log-verify.txt")),
+        ] {
+            check(&["log", verb, flag], 0, help, "");
+        }
         check(&["store", flag], 0, include_str!("snapshots/store.txt"), "");
         let store_check = include_str!("snapshots/store-check.txt");
         check(&["store", "check", flag], 0, store_check, "");

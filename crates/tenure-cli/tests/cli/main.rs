@@ -11,6 +11,8 @@ mod elections;
 mod file;
 mod help;
 mod interrupt;
+#[cfg(all(feature = "file", feature = "sqlite"))]
+mod log;
 #[cfg(feature = "file")]
 mod run;
 mod serve;

@@ -203,6 +203,7 @@ impl<'a> Pass<'a> {
         let segments = self.stored.segments().await?;
         let last = segments.iter().rposition(|segment| segment.is_in_log);
         for (index, segment) in segments.iter().enumerate() {
+            let found = self.findings.len();
             let mut frames = self.stored.frames(&segment.name);
             let mut end = 0;
             let mut location = segment.name.to_string();
@@ -218,8 +219,11 @@ impl<'a> Pass<'a> {
                     self.count(&frame);
                 }
             }
-            self.remains(segment, &location, end, Some(index) == last)
-                .await?;
+            // Behind damage nothing can be told apart.
+            if self.findings.len() == found {
+                let is_last = Some(index) == last;
+                self.remains(segment, &location, end, is_last).await?;
+            }
         }
         Ok(())
     }

@@ -1,0 +1,78 @@
+//! `tenure log verify`: whether everything that is stored is whole.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde_json::json;
+use tenure::queue::inspect::Finding;
+
+use crate::EXIT_NO;
+use crate::args::LogVerify;
+use crate::output::{Data, Paint, Style, printable};
+
+pub(super) async fn verify(arguments: LogVerify) -> anyhow::Result<ExitCode> {
+    let stored = super::expect(&arguments.place).await?;
+    let (verified, findings) = stored.verify().await?;
+    let (mut damage, mut remains) = (Vec::new(), Vec::new());
+    for finding in &findings {
+        match finding {
+            Finding::Damage { location, what } => damage.push((location, what)),
+            Finding::Remains { location, what } => remains.push((location, what)),
+        }
+    }
+    let text = if arguments.json {
+        let documents = |found: &[(&String, &String)]| -> Vec<_> {
+            let document = |(location, what)| json!({"location": location, "what": what});
+            found.iter().copied().map(document).collect()
+        };
+        let document = json!({
+            "snapshots": verified.snapshots,
+            "frames": verified.frames,
+            "records": verified.records,
+            "bytes": verified.bytes,
+            "place": verified.place,
+            "position": verified.position,
+            "damage": documents(&damage),
+            "remains": documents(&remains),
+        });
+        serde_json::to_string_pretty(&document)? + "\n"
+    } else {
+        let paint = Paint::of(&std::io::stdout());
+        let line = |style, label: &str, (location, what): &(&String, &String)| {
+            let label = paint.apply(style, label);
+            format!("{label} {}: {}\n", printable(location), printable(what))
+        };
+        let mut text = String::new();
+        text.extend(
+            damage
+                .iter()
+                .map(|found| line(Style::Bad, "damaged", found)),
+        );
+        text.extend(
+            remains
+                .iter()
+                .map(|found| line(Style::Faint, "harmless", found)),
+        );
+        let verdict = match damage.len() {
+            0 => paint.apply(Style::Good, "whole"),
+            count => paint.apply(Style::Bad, &format!("{count} damaged")),
+        };
+        text += &format!(
+            "{verdict}: {} snapshots, {} frames with {} records, {} bytes, up to place {} and record {}\n",
+            verified.snapshots,
+            verified.frames,
+            verified.records,
+            verified.bytes,
+            verified.place,
+            verified.position
+        );
+        text
+    };
+    let mut data = Data::new();
+    data.write(&text);
+    data.finish().context("cannot write the report")?;
+    Ok(match damage.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(EXIT_NO),
+    })
+}
