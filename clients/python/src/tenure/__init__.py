@@ -1,0 +1,84 @@
+"""Tenure: a durable job queue and elections, from Python.
+
+Three things: :class:`Client` makes every call of a cluster, through failovers; :class:`Worker` runs handlers for jobs;
+:class:`Election` lets one of many programs lead at a time. All of it needs the standard library only.
+"""
+
+from __future__ import annotations
+
+from .client import Client
+from .election import Election, Leadership
+from .errors import (
+    Conflict,
+    Full,
+    Invalid,
+    Lost,
+    NotAllowed,
+    NotFound,
+    NotLeading,
+    Overloaded,
+    ServerError,
+    TenureError,
+    Unavailable,
+    Unknown,
+    WrongState,
+)
+from .types import (
+    Backoff,
+    Candidate,
+    Claimed,
+    ClaimStatus,
+    Counts,
+    Job,
+    Leader,
+    Outcome,
+    Page,
+    Queue,
+    Rate,
+    Receipt,
+    Schedule,
+    Standing,
+    Submission,
+)
+from .worker import HandBack, Permanent, RetryIn, Task, Worker
+
+__all__ = [
+    "Backoff",
+    "Candidate",
+    "ClaimStatus",
+    "Claimed",
+    "Client",
+    "Conflict",
+    "Counts",
+    "Election",
+    "Full",
+    "HandBack",
+    "Invalid",
+    "Job",
+    "Leader",
+    "Leadership",
+    "Lost",
+    "NotAllowed",
+    "NotFound",
+    "NotLeading",
+    "Outcome",
+    "Overloaded",
+    "Page",
+    "Permanent",
+    "Queue",
+    "Rate",
+    "Receipt",
+    "RetryIn",
+    "Schedule",
+    "ServerError",
+    "Standing",
+    "Submission",
+    "Task",
+    "TenureError",
+    "Unavailable",
+    "Unknown",
+    "Worker",
+    "WrongState",
+]
+
+__version__ = "0.1.0"

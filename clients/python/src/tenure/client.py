@@ -1,0 +1,623 @@
+"""The client: every call of the HTTP interface, on whichever node answers.
+
+What is guaranteed
+    A call is sent again, to the next node, until one answers or its time is up: through failovers, restarts and
+    overload. That is safe because everything that changes something is made so: submits carry ids that are made
+    before the first sending, claims end by a token that fits once, and the rest says what shall be, not what to add.
+
+What is not
+    A claim whose answer was lost hands out jobs that nobody works on. They come back when their lease is over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import threading
+import time
+import uuid
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Optional, Sequence, Union
+from urllib.parse import quote, urlencode
+
+from . import clock
+from .backoff import Backoff as Waits
+from .errors import (
+    Conflict,
+    Full,
+    Invalid,
+    Lost,
+    NotAllowed,
+    NotFound,
+    Overloaded,
+    ServerError,
+    TenureError,
+    Unavailable,
+    Unknown,
+    WrongState,
+)
+from .transport import AnswerLost, Node, NotSent, Response
+from .types import (
+    Backoff,
+    Claimed,
+    ClaimStatus,
+    Job,
+    Json,
+    Page,
+    Queue,
+    Rate,
+    Receipt,
+    Schedule,
+    Submission,
+    as_reason,
+    encode,
+)
+
+if TYPE_CHECKING:
+    from .election import Election
+
+__all__ = ["Client"]
+
+#: Added to how long a call may wait on the server, before silence counts as a lost answer.
+REQUEST_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a call was answered with."""
+
+    body: Json
+    #: An earlier sending got no answer, and may have been carried out.
+    resent: bool
+
+
+class Client:
+    """A client of one or more nodes of a cluster. May be used by many threads at once.
+
+    ``urls`` is one address or several, separated by commas or as a list; without it ``TENURE_URL`` is used, or
+    ``http://127.0.0.1:8080``. Any node answers any call, so one would do; more than one lets the client go on when
+    that node is gone. ``token`` is the bearer token; without it ``TENURE_API_TOKEN`` is used, if set. ``timeout`` is
+    how long a call is tried, in seconds, failovers included.
+
+    >>> client = Client(url)
+    >>> receipt = client.submit("mail", {"to": "ada@example.com"})
+    >>> receipt.status
+    'created'
+    >>> client.job(receipt.id).state
+    'ready'
+    """
+
+    def __init__(
+        self,
+        urls: Union[str, Sequence[str], None] = None,
+        *,
+        token: Optional[str] = None,
+        timeout: float = 60.0,
+        tls: Optional[ssl.SSLContext] = None,
+    ) -> None:
+        if urls is None:
+            urls = os.environ.get("TENURE_URL") or "http://127.0.0.1:8080"
+        if isinstance(urls, str):
+            urls = [url.strip() for url in urls.split(",") if url.strip()]
+        if not urls:
+            raise ValueError("give the address of at least one node")
+        if token is None:
+            token = os.environ.get("TENURE_API_TOKEN") or None
+        self.timeout = timeout
+        self._nodes = [Node(url, token, tls) for url in urls]
+        self._place = 0
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Client({[node.url for node in self._nodes]!r})"
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes idle connections. The client can still be used."""
+        for node in self._nodes:
+            node.close()
+
+    # ------------------------------------------------------------------ jobs
+
+    def submit(
+        self,
+        type: str,
+        payload: Json = None,
+        *,
+        id: Optional[str] = None,
+        queue: Optional[str] = None,
+        priority: Optional[int] = None,
+        run_at: Union[int, str, None] = None,
+        delay: Optional[float] = None,
+        max_attempts: Optional[int] = None,
+        unique_key: Optional[str] = None,
+        group: Optional[str] = None,
+        backoff: Optional[Backoff] = None,
+        timeout: Optional[float] = None,
+    ) -> Receipt:
+        """Submits one job; when this returns, the job is durable.
+
+        ``delay`` is in seconds. Give an ``id`` of your own if the program may be restarted between making up its
+        mind and the answer: submitting the same id again enqueues nothing twice.
+
+        >>> first = client.submit("report", {"day": "2026-03-02"}, id="report-2026-03-02")
+        >>> client.submit("report", {"day": "2026-03-02"}, id="report-2026-03-02").status
+        'duplicate'
+
+        Raises :class:`Conflict` if a job with this id and other content exists, :class:`Full` if there are too many
+        jobs, :class:`Unknown` if it may have been enqueued or not.
+        """
+        job = Submission(
+            type=type,
+            payload=payload,
+            id=id,
+            queue=queue,
+            priority=priority,
+            run_at=run_at,
+            delay_ms=None if delay is None else milliseconds(delay),
+            max_attempts=max_attempts,
+            unique_key=unique_key,
+            group=group,
+            backoff=backoff,
+        )
+        return self._submit(with_id(job).body(), timeout)[0]
+
+    def submit_many(self, jobs: Iterable[Submission], *, timeout: Optional[float] = None) -> list[Receipt]:
+        """Submits jobs in one call and one commit; one receipt each, in order. At most 1,000 at a time.
+
+        >>> [r.status for r in client.submit_many([Submission("mail", n) for n in range(3)])]
+        ['created', 'created', 'created']
+        """
+        bodies = [with_id(job).body() for job in jobs]
+        if not bodies:
+            return []
+        return self._submit({"jobs": bodies}, timeout)
+
+    def _submit(self, body: dict[str, Json], timeout: Optional[float]) -> list[Receipt]:
+        try:
+            answer = self._call("POST", "/v1/jobs", body, timeout=timeout)
+        except Unknown as problem:
+            problem.ids = tuple(job["id"] for job in body.get("jobs", [body]))
+            raise
+        return [Receipt.of(item) for item in answer.body["jobs"]]
+
+    def job(self, id: str) -> Job:
+        """One job. Raises :class:`NotFound` if there is none, or it was forgotten."""
+        return Job.of(self._call("GET", f"/v1/jobs/{quoted(id)}").body)
+
+    def page(
+        self,
+        *,
+        state: Optional[str] = None,
+        queue: Optional[str] = None,
+        type: Optional[str] = None,
+        limit: Optional[int] = None,
+        after: Optional[int] = None,
+        before: Optional[int] = None,
+        newest: bool = False,
+    ) -> Page:
+        """One page of jobs, oldest first, or newest first with ``newest`` or ``before``."""
+        query = {"state": state, "queue": queue, "type": type, "limit": limit, "after": after, "before": before}
+        if newest:
+            query["order"] = "newest"
+        body = self._call("GET", "/v1/jobs", query=query).body
+        return Page(tuple(Job.of(job) for job in body["jobs"]), body.get("next"))
+
+    def jobs(
+        self,
+        *,
+        state: Optional[str] = None,
+        queue: Optional[str] = None,
+        type: Optional[str] = None,
+        newest: bool = False,
+    ) -> Iterator[Job]:
+        """All jobs that fit, page by page. Jobs that come or go meanwhile shift nothing.
+
+        >>> [job.type for job in client.jobs(state="dead")]
+        []
+        """
+        place: Optional[int] = None
+        while True:
+            page = self.page(
+                state=state,
+                queue=queue,
+                type=type,
+                newest=newest,
+                after=None if newest else place,
+                before=place if newest else None,
+            )
+            yield from page.jobs
+            if page.next is None:
+                return
+            place = page.next
+
+    def wait(self, id: str, *, timeout: Optional[float] = None) -> Job:
+        """Waits until a job is finished and returns it. Raises ``TimeoutError`` when time is up.
+
+        Asks again and again, at most every two seconds.
+        """
+        deadline = None if timeout is None else clock.now() + timeout
+        waits = Waits(0.02, 2.0)
+        while True:
+            job = self.job(id)
+            if job.is_finished:
+                return job
+            pause = waits.next()
+            if deadline is not None:
+                remaining = deadline - clock.now()
+                if remaining <= 0:
+                    raise TimeoutError(f"job {id} is still {job.state}")
+                pause = min(pause, remaining)
+            time.sleep(pause)
+
+    def cancel(self, id: str) -> Job:
+        """Gives a job up. A running one is only marked: its worker hears it with its next heartbeat."""
+        return self._change(id, "cancel")
+
+    def retry(self, id: str) -> Job:
+        """Runs a dead or cancelled job again from its first attempt, or a waiting one now."""
+        return self._change(id, "retry")
+
+    def _change(self, id: str, verb: str) -> Job:
+        try:
+            return Job.of(self._call("POST", f"/v1/jobs/{quoted(id)}/{verb}", {}).body)
+        except WrongState as problem:
+            # The sending that got no answer has done it: the state is the one that was asked for.
+            if not problem.resent:
+                raise
+            return self.job(id)
+
+    def retry_many(
+        self, *, state: str = "dead", queue: Optional[str] = None, type: Optional[str] = None, limit: Optional[int] = None
+    ) -> list[Receipt]:
+        """Retries all jobs that fit, dead ones unless said otherwise; one receipt each."""
+        wanted = {"state": state, "queue": queue, "type": type, "limit": limit}
+        body = {name: value for name, value in wanted.items() if value is not None}
+        return [Receipt.of(item) for item in self._call("POST", "/v1/jobs/retry", body).body["jobs"]]
+
+    def forget(self, id: str) -> None:
+        """Removes a finished job before its time."""
+        try:
+            self._call("DELETE", f"/v1/jobs/{quoted(id)}")
+        except NotFound as problem:
+            if not problem.resent:
+                raise
+
+    # ------------------------------------------------------------------ claims
+
+    def claim(
+        self,
+        worker: str,
+        *,
+        queues: Sequence[str] = (),
+        types: Sequence[str] = (),
+        max: int = 1,
+        lease: float = 30.0,
+        wait: float = 0.0,
+        timeout: Optional[float] = None,
+    ) -> list[Claimed]:
+        """Takes up to ``max`` jobs, waiting up to ``wait`` seconds for the first. :class:`Worker` does this for you.
+
+        Each is yours for ``lease`` seconds, and again from every heartbeat on.
+
+        >>> _ = client.submit("sum", [1, 2], queue="sums")
+        >>> [claimed] = client.claim("worker-1", queues=["sums"])
+        >>> client.complete(claimed.id, claimed.token, result=sum(claimed.payload))
+        >>> client.job(claimed.id).result
+        3
+        """
+        body: dict[str, Json] = {
+            "worker": worker,
+            "max": max,
+            "lease_ms": milliseconds(lease),
+            "wait_ms": milliseconds(wait),
+        }
+        if queues:
+            body["queues"] = list(queues)
+        if types:
+            body["types"] = list(types)
+        answer = self._call("POST", "/v1/jobs/claim", body, timeout=timeout, waits=wait)
+        return [Claimed.of(item) for item in answer.body["jobs"]]
+
+    def heartbeat(self, id: str, token: str, *, progress: Json = None, timeout: Optional[float] = None) -> str:
+        """Renews a claim. Returns ``"ok"``, or ``"cancelled"``: then stop, and fail or complete as usual.
+
+        Raises :class:`Lost` if the claim has ended.
+        """
+        body = {"token": token}
+        if progress is not None:
+            body["progress"] = progress
+        answer = self._call("POST", f"/v1/jobs/{quoted(id)}/heartbeat", body, timeout=timeout)
+        return str(answer.body["status"])
+
+    def heartbeat_many(
+        self, claims: Iterable[Mapping[str, Json]], *, timeout: Optional[float] = None
+    ) -> list[ClaimStatus]:
+        """Renews claims, each ``{"id", "token", "progress"?}``, in one call."""
+        body = {"claims": [dict(claim) for claim in claims]}
+        answer = self._call("POST", "/v1/jobs/heartbeat", body, timeout=timeout)
+        return [ClaimStatus.of(item) for item in answer.body["claims"]]
+
+    def complete(self, id: str, token: str, *, result: Json = None, timeout: Optional[float] = None) -> None:
+        """Ends a claim with success. Raises :class:`Lost` if the claim had ended before."""
+        body = {"token": token}
+        if result is not None:
+            body["result"] = result
+        self._call("POST", f"/v1/jobs/{quoted(id)}/complete", body, timeout=timeout)
+
+    def fail(
+        self,
+        id: str,
+        token: str,
+        error: str,
+        *,
+        retry_in: Optional[float] = None,
+        permanent: bool = False,
+        timeout: Optional[float] = None,
+    ) -> None:
+        """Ends a claim without success: the job is tried again after its back-off (or ``retry_in`` seconds).
+
+        It is dead at once if ``permanent``, or if this was its last attempt. Raises :class:`Lost` if the claim had
+        ended before.
+        """
+        body: dict[str, Json] = {"token": token, "error": error}
+        if retry_in is not None:
+            body["retry_in_ms"] = milliseconds(retry_in)
+        if permanent:
+            body["permanent"] = True
+        self._call("POST", f"/v1/jobs/{quoted(id)}/fail", body, timeout=timeout)
+
+    # ------------------------------------------------------------------ queues, schedules, the rest
+
+    def queues(self) -> list[Queue]:
+        """All queues."""
+        return [Queue.of(item) for item in self._call("GET", "/v1/queues").body["queues"]]
+
+    def queue(self, name: str) -> Queue:
+        """One queue."""
+        return Queue.of(self._call("GET", f"/v1/queues/{quoted(name)}").body)
+
+    def set_queue(self, name: str, *, concurrency: Optional[int] = None, rate: Optional[Rate] = None) -> Queue:
+        """Sets a queue's limits, all of them: what is not said is unlimited.
+
+        >>> client.set_queue("mail", concurrency=10, rate=Rate(jobs=100, period_ms=60_000)).concurrency
+        10
+        """
+        body: dict[str, Json] = {}
+        if concurrency is not None:
+            body["concurrency"] = concurrency
+        if rate is not None:
+            body["rate"] = rate.body()
+        return Queue.of(self._call("PUT", f"/v1/queues/{quoted(name)}", body).body)
+
+    def pause(self, queue: str) -> Queue:
+        """Lets no job of a queue be claimed. What runs goes on."""
+        return Queue.of(self._call("POST", f"/v1/queues/{quoted(queue)}/pause", {}).body)
+
+    def resume(self, queue: str) -> Queue:
+        """Lets jobs be claimed again."""
+        return Queue.of(self._call("POST", f"/v1/queues/{quoted(queue)}/resume", {}).body)
+
+    def schedules(self) -> list[Schedule]:
+        """All schedules."""
+        return [Schedule.of(item) for item in self._call("GET", "/v1/schedules").body["schedules"]]
+
+    def schedule(self, name: str) -> Schedule:
+        """One schedule."""
+        return Schedule.of(self._call("GET", f"/v1/schedules/{quoted(name)}").body)
+
+    def set_schedule(
+        self, name: str, cron: str, job: Submission, *, timezone: str = "UTC", missed: Json = None
+    ) -> Schedule:
+        """Creates or replaces a schedule: ``job`` is submitted at every slot of ``cron``.
+
+        Five fields, or six with seconds first. ``missed`` says what happens to slots that passed while no broker
+        could fire them: ``"skip"``, ``"once"`` (the default: the latest runs for all of them), ``{"all": 10}``.
+
+        >>> client.set_schedule("nightly", "0 3 * * *", Submission("report"), timezone="Europe/Berlin").timezone
+        'Europe/Berlin'
+        """
+        body: dict[str, Json] = {"cron": cron, "timezone": timezone, "job": job.body()}
+        if missed is not None:
+            body["missed"] = missed
+        return Schedule.of(self._call("PUT", f"/v1/schedules/{quoted(name)}", body).body)
+
+    def delete_schedule(self, name: str) -> None:
+        """Deletes a schedule. Its jobs stay."""
+        self._call("DELETE", f"/v1/schedules/{quoted(name)}")
+
+    def stats(self) -> dict[str, Json]:
+        """Counts, rates and what the log and the store did, as the server tells them."""
+        return as_object(self._call("GET", "/v1/stats").body)
+
+    def cluster(self) -> dict[str, Json]:
+        """The leader, the nodes and the daemons, as the server tells them."""
+        return as_object(self._call("GET", "/v1/cluster").body)
+
+    def resign(self) -> None:
+        """Asks the broker that leads to hand over to another node."""
+        self._call("POST", "/v1/leader/resign", {})
+
+    def transfer(self, node: str) -> None:
+        """Asks the broker that leads to hand over to this node."""
+        self._call("POST", "/v1/leader/transfer", {"node": node})
+
+    def election(self, namespace: str, candidate: Optional[str] = None, *, ttl: float = 10.0) -> Election:
+        """An election in which this program stands. See :class:`Election`."""
+        from .election import Election
+
+        return Election(self, namespace, candidate, ttl=ttl)
+
+    # ------------------------------------------------------------------ one call, until it is answered
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: Optional[Json] = None,
+        *,
+        query: Optional[Mapping[str, Any]] = None,
+        timeout: Optional[float] = None,
+        waits: float = 0.0,
+    ) -> Answer:
+        """Sends a call until a node answers it, or its time is up.
+
+        Nodes take turns; between rounds there is a pause. ``waits`` is how long the server may take on purpose.
+        """
+        if query:
+            said = {name: value for name, value in query.items() if value is not None}
+            path = f"{path}?{urlencode(said)}" if said else path
+        content = None if body is None else written(body)
+        deadline = clock.now() + waits + (self.timeout if timeout is None else timeout)
+        pauses = Waits()
+        resent, tries = False, 0
+        while True:
+            place = self._place
+            seconds = max(0.001, min(waits + REQUEST_SECONDS, deadline - clock.now()))
+            retry_after = 0.0
+            problem: Exception
+            try:
+                response = self._nodes[place].exchange(method, path, content, seconds)
+                if response.status < 300:
+                    return Answer(decoded(response), resent)
+                problem = refusal(response)
+                problem.resent = resent
+                if not isinstance(problem, Unavailable):
+                    raise problem
+                resent = resent or isinstance(problem, Unknown)
+                if isinstance(problem, Overloaded):
+                    retry_after = seconds_of(response.headers.get("retry-after"))
+            except NotSent as failure:
+                problem = failure
+            except AnswerLost as failure:
+                problem = failure
+                resent = True
+            tries += 1
+            self._leave(place)
+            pause = max(pauses.next(), retry_after) if tries % len(self._nodes) == 0 else 0.0
+            if clock.now() + pause >= deadline:
+                raise given_up(method, path, problem, resent, tries) from problem
+            time.sleep(pause)
+
+    def _leave(self, place: int) -> None:
+        """Turns to the next node, unless another thread has done so already."""
+        with self._lock:
+            if self._place == place:
+                self._place = (place + 1) % len(self._nodes)
+
+
+def with_id(job: Submission) -> Submission:
+    """The job with an id, made before anything is sent: what makes sending twice safe."""
+    return job if job.id is not None else replace(job, id=str(uuid.uuid4()))
+
+
+def quoted(name: str) -> str:
+    """A name as one part of a path, whatever is in it."""
+    # The only names that quoting leaves with a meaning of their own in a path.
+    if name in ("", ".", ".."):
+        raise Invalid(f"{name!r} is no name")
+    return quote(name, safe="")
+
+
+def milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def written(body: Json) -> bytes:
+    try:
+        return encode(body)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise Invalid(f"this cannot be written as JSON: {problem}") from problem
+
+
+def decoded(response: Response) -> Json:
+    if not response.body:
+        return None
+    try:
+        return json.loads(response.body)
+    except ValueError as problem:
+        raise ServerError("the answer is no JSON", status=response.status) from problem
+
+
+def as_object(body: Json) -> dict[str, Json]:
+    if not isinstance(body, dict):
+        raise ServerError("the answer is no JSON object")
+    return body
+
+
+def seconds_of(retry_after: Optional[str]) -> float:
+    """What a Retry-After header asks for, within reason; a date is not looked at."""
+    if retry_after is None or not retry_after.strip().isdigit():
+        return 0.0
+    return min(float(retry_after), 30.0)
+
+
+#: By the stable code of the answer. What is not here goes by its status.
+BY_CODE: Mapping[str, type[TenureError]] = {
+    "no_leader": Unavailable,
+    "store_unavailable": Unavailable,
+    "unknown_outcome": Unknown,
+    "timeout": Unknown,
+    "overloaded": Overloaded,
+    "full": Full,
+    "conflict": Conflict,
+    "lost": Lost,
+    "state": WrongState,
+    "not_found": NotFound,
+    "unauthorized": NotAllowed,
+    "forbidden": NotAllowed,
+}
+
+#: Gateways answer these too, and may have passed the call on before.
+BY_STATUS: Mapping[int, type[TenureError]] = {
+    401: NotAllowed,
+    403: NotAllowed,
+    404: NotFound,
+    408: Unknown,
+    409: Conflict,
+    429: Overloaded,
+    502: Unknown,
+    503: Unavailable,
+    504: Unknown,
+}
+
+
+def refusal(response: Response) -> TenureError:
+    """The error that an answer stands for."""
+    try:
+        body = json.loads(response.body)
+    except ValueError:
+        body = {}
+    if not isinstance(body, dict):
+        body = {}
+    code = body.get("code")
+    fallback = Invalid if 400 <= response.status < 500 else ServerError
+    kind = BY_CODE.get(str(code)) or BY_STATUS.get(response.status, fallback)
+    message = str(body.get("detail") or body.get("title") or f"the server answered {response.status}")
+    error = kind(message, code=code, status=response.status, hint=body.get("hint"), field=body.get("field"))
+    if isinstance(error, Lost):
+        error.reason = as_reason(body.get("reason"))
+    return error
+
+
+def given_up(method: str, path: str, problem: Exception, resent: bool, tries: int) -> Unavailable:
+    """What a call ends with when its time is up."""
+    where = f"{method} {path.partition('?')[0]}"
+    times = "1 try" if tries == 1 else f"{tries} tries"
+    code = getattr(problem, "code", None)
+    status = getattr(problem, "status", None)
+    if resent and method != "GET":
+        return Unknown(
+            f"{where} may have been carried out or not, after {times}: {problem}",
+            code=code,
+            status=status,
+            hint="send it again with the same ids",
+        )
+    kind = Overloaded if isinstance(problem, Overloaded) else Unavailable
+    return kind(f"{where} was not carried out, after {times}: {problem}", code=code, status=status)

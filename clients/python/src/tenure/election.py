@@ -1,0 +1,280 @@
+"""Elections over HTTP: one of many programs leads at a time.
+
+What is guaranteed
+    Two programs that stand in one election under different names do not both see ``is_leader()`` at one time, if
+    the rates of their hosts' clocks differ by less than a tenth. Leadership is trusted from *before* the request was
+    sent, for as long as the answer said, on a clock that counts suspend where there is one; a slow answer never
+    stretches it. Every term has a number greater than all before it.
+
+What is not
+    A program that is paused between asking ``is_leader()`` and acting acts late. Pass ``token`` on to whatever the
+    work writes to, and let it refuse a smaller one. Candidates are known by name: two programs under one name are
+    one candidate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+import uuid
+from typing import TYPE_CHECKING, Callable, Iterator, Optional
+
+from . import clock
+from .errors import NotLeading, TenureError
+from .types import Candidate, Json, Leader, Outcome, Standing
+
+if TYPE_CHECKING:
+    from .client import Client
+
+__all__ = ["Election", "Leadership"]
+
+log = logging.getLogger("tenure.election")
+
+
+class Trust:
+    """Until when leadership is trusted. Once it was seen to be over, it stays over.
+
+    >>> time = [100.0]
+    >>> trust = Trust(now=lambda: time[0])
+    >>> trust.extend(sent_at=99.0, valid_for=5.0)
+    >>> trust.remaining()
+    4.0
+    >>> time[0] = 104.0
+    >>> trust.remaining()
+    0.0
+    >>> trust.extend(sent_at=103.9, valid_for=5.0)
+    >>> trust.remaining()
+    0.0
+    """
+
+    def __init__(self, now: Callable[[], float] = clock.now) -> None:
+        self._now = now
+        self._until: Optional[float] = None
+        self._over = False
+        self._lock = threading.Lock()
+
+    def extend(self, sent_at: float, valid_for: float) -> None:
+        """A request sent at ``sent_at`` was answered: leadership stands for ``valid_for`` seconds."""
+        with self._lock:
+            if self._until is not None and self._now() >= self._until:
+                self._over = True
+            # An answer that overtook a later one must not shorten what that one confirmed.
+            self._until = max(self._until or 0.0, sent_at + valid_for)
+
+    def end(self) -> None:
+        """Leadership is over, whatever the clock says."""
+        with self._lock:
+            self._over = True
+
+    def remaining(self) -> float:
+        """Seconds left; 0 when it is over."""
+        with self._lock:
+            if self._over or self._until is None:
+                return 0.0
+            left = self._until - self._now()
+            if left <= 0:
+                self._over = True
+            return max(0.0, left)
+
+
+class Leadership:
+    """One term of this program: from :meth:`Election.leading`.
+
+    ``term`` is its number, ``token`` the fencing token to pass on.
+    """
+
+    def __init__(self, election: str, term: int, token: str) -> None:
+        self.term, self.token = term, token
+        self._election = election
+        self._trust = Trust()
+        self._ended = threading.Event()
+
+    def is_leader(self) -> bool:
+        """Whether this program leads right now. Once False, always False for this object. Makes no request."""
+        return self.remaining() > 0
+
+    def remaining(self) -> float:
+        """For how many seconds it leads at least, without another answer; 0 when it is over."""
+        left = self._trust.remaining()
+        if left <= 0:
+            self._ended.set()
+        return left
+
+    def check(self) -> None:
+        """Raises :class:`NotLeading` unless this program leads right now."""
+        if not self.is_leader():
+            raise NotLeading(f"term {self.term} of {self._election} is over")
+
+    def wait(self, seconds: float) -> bool:
+        """Sleeps, at most until leadership ends. Returns whether this program still leads."""
+        wake_at = clock.now() + seconds
+        while True:
+            left = self.remaining()
+            pause = min(wake_at - clock.now(), left)
+            if left <= 0 or pause <= 0:
+                return left > 0
+            # Trust may be renewed meanwhile; then this wakes early and looks again.
+            self._ended.wait(pause)
+
+    def __repr__(self) -> str:
+        return f"Leadership(election={self._election!r}, term={self.term})"
+
+
+class Election:
+    """An election in which this program stands as ``candidate``.
+
+    ``ttl`` is how many seconds a program that died keeps the leadership: shorter means faster takeover and more
+    requests to the store.
+
+    >>> election = client.election("reports", "web-1")
+    >>> with election.leading() as leadership:
+    ...     leadership.is_leader(), leadership.term
+    (True, 1)
+
+    ``leading()`` waits until this program leads. In between it is renewed on a thread of its own, and when the block
+    ends the leadership is given up at once. A leader that runs for ever::
+
+        while True:
+            with election.leading() as leadership:
+                while leadership.wait(60):
+                    make_report(fence=leadership.token)
+    """
+
+    def __init__(self, client: Client, namespace: str, candidate: Optional[str] = None, *, ttl: float = 10.0) -> None:
+        from .client import quoted
+
+        if ttl <= 0:
+            raise ValueError("ttl is more than 0 seconds")
+        self.namespace = namespace
+        self.candidate = candidate or f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:6]}"
+        self.ttl = ttl
+        self._client = client
+        self._path = f"/v1/elections/{quoted(namespace)}"
+        self._own = f"{self._path}/candidates/{quoted(self.candidate)}"
+
+    # ------------------------------------------------------------------ one call each
+
+    def elect(self, *, timeout: Optional[float] = None) -> Outcome:
+        """Stands in the election, or says again that it does, and leads if nobody else does.
+
+        >>> client.election("nightly", "host-1").elect().is_leader
+        True
+        >>> client.election("nightly", "host-2").elect().leader.node
+        'host-1'
+        """
+        # Before the first sending of possibly several: earlier than the one that was answered is on the safe side.
+        sent_at = clock.now()
+        body = {"candidate": self.candidate, "ttl_ms": round(self.ttl * 1000)}
+        answer = self._client._call(
+            "POST", f"{self._path}/elect", body, timeout=self.ttl if timeout is None else timeout
+        ).body
+        valid_for = float(answer.get("valid_for_ms") or 0) / 1000
+        token: Json = answer.get("token")
+        return Outcome(
+            leader=Leader.of(answer.get("leader")),
+            is_leader=bool(answer["is_leader"]) and valid_for > 0,
+            term=answer.get("term"),
+            token=None if token is None else str(token),
+            trusted_until=sent_at + valid_for,
+        )
+
+    def register(self) -> None:
+        """Stands in the election without trying to lead."""
+        self._client._call("PUT", self._own, {"ttl_ms": round(self.ttl * 1000)})
+
+    def unregister(self, *, timeout: Optional[float] = None) -> None:
+        """Stands no longer, and gives the leadership up if it has it."""
+        self._client._call("DELETE", self._own, timeout=timeout)
+
+    def standing(self) -> Standing:
+        """Who leads, in which term, and who stands."""
+        body = self._client._call("GET", self._path).body
+        return Standing(
+            leader=Leader.of(body.get("leader")),
+            term=body.get("term"),
+            candidates=tuple(Candidate(item["node"], item) for item in body.get("candidates", [])),
+        )
+
+    # ------------------------------------------------------------------ for as long as a block runs
+
+    @contextlib.contextmanager
+    def leading(self, timeout: Optional[float] = None) -> Iterator[Leadership]:
+        """Waits until this program leads, keeps the leadership while the block runs, and gives it up at its end.
+
+        Look at ``leadership.is_leader()`` in the block: leadership can end before it does. Raises ``TimeoutError``
+        if somebody else leads for ``timeout`` seconds.
+        """
+        ended = threading.Event()
+        keeper: Optional[threading.Thread] = None
+        try:
+            leadership = self._win(timeout)
+            keeper = threading.Thread(
+                target=self._keep, args=(leadership, ended), name=f"tenure-{self.namespace}", daemon=True
+            )
+            keeper.start()
+            yield leadership
+        finally:
+            ended.set()
+            # First the keeper: an election after the resignation would stand again.
+            if keeper is not None:
+                keeper.join()
+                leadership._trust.end()
+                leadership._ended.set()
+            try:
+                self.unregister(timeout=self.ttl)
+            except TenureError as problem:
+                log.warning("%s could not be left; it expires by itself: %s", self.namespace, problem)
+
+    def _win(self, timeout: Optional[float]) -> Leadership:
+        give_up_at = None if timeout is None else clock.now() + timeout
+        while True:
+            sent_at = clock.now()
+            try:
+                outcome = self.elect()
+                if outcome.is_leader:
+                    leadership = Leadership(self.namespace, outcome.term or 0, outcome.token or "")
+                    leadership._trust.extend(sent_at, outcome.trusted_until - sent_at)
+                    if leadership.is_leader():
+                        return leadership
+            except TenureError as problem:
+                if not is_passing(problem):
+                    raise
+                log.warning("%s cannot be held at the moment: %s", self.namespace, problem)
+            pause = self.ttl * 0.3
+            if give_up_at is not None:
+                remaining = give_up_at - clock.now()
+                if remaining <= 0:
+                    raise TimeoutError(f"{self.candidate} does not lead {self.namespace} yet")
+                pause = min(pause, remaining)
+            threading.Event().wait(pause)
+
+    def _keep(self, leadership: Leadership, ended: threading.Event) -> None:
+        """Renews the leadership until the block ends or it is lost."""
+        while not ended.wait(self.ttl * 0.3):
+            try:
+                outcome = self.elect(timeout=self.ttl * 0.3)
+            except TenureError as problem:
+                # Trust stays as it was: the next try is not far, and the clock ends it in time.
+                log.warning("the leadership of %s could not be renewed: %s", self.namespace, problem)
+                continue
+            except Exception:
+                log.exception("the leadership of %s could not be renewed", self.namespace)
+                continue
+            if not outcome.is_leader or outcome.term != leadership.term:
+                leadership._trust.end()
+                leadership._ended.set()
+                log.warning("the leadership of %s was lost in term %s", self.namespace, leadership.term)
+                return
+            leadership._trust.extend(outcome.trusted_until, 0.0)
+            if not leadership.is_leader():
+                return
+
+
+def is_passing(problem: TenureError) -> bool:
+    """Whether waiting may help: the nodes are away, or the election is contended."""
+    from .errors import Conflict, Invalid, NotAllowed, NotFound
+
+    return not isinstance(problem, (Conflict, Invalid, NotAllowed, NotFound))

@@ -1,0 +1,124 @@
+"""What can go wrong, named by what the caller can do about it.
+
+========================  =====================================================================
+error                     what to do
+========================  =====================================================================
+:class:`Unavailable`      nothing was done: try again later
+:class:`Unknown`          it may have been done: send the same call again, with the same ids
+:class:`Overloaded`       nothing was done: send less, or later
+:class:`Full`             nothing was done: forget finished jobs, or raise ``jobs_max``
+:class:`Invalid`          correct the request; the message names the field
+:class:`NotAllowed`       use another token
+:class:`NotFound`         there is no such thing, or it was forgotten
+:class:`Conflict`         another job has this id: use a new id, or send the same content
+:class:`WrongState`       look at the job again: its state does not allow this
+:class:`Lost`             stop the work: this claim is no longer yours
+:class:`NotLeading`       stop the work: leadership has ended
+:class:`ServerError`      report it
+========================  =====================================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+__all__ = [
+    "TenureError",
+    "Unavailable",
+    "Unknown",
+    "Overloaded",
+    "Full",
+    "Invalid",
+    "NotAllowed",
+    "NotFound",
+    "Conflict",
+    "WrongState",
+    "Lost",
+    "NotLeading",
+    "ServerError",
+]
+
+
+class TenureError(Exception):
+    """Anything that this package raises by itself.
+
+    ``code`` is the stable word of the server's answer (``"no_leader"``, ``"invalid_field"``), if there was one;
+    ``status`` is the HTTP status; ``hint`` is what the server suggests. ``resent`` is true if an earlier sending of
+    the same call got no answer: then it may be that sending which made this one fail.
+    """
+
+    resent: bool = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: Optional[str] = None,
+        status: Optional[int] = None,
+        hint: Optional[str] = None,
+        field: Optional[str] = None,
+    ) -> None:
+        super().__init__(message)
+        self.code, self.status, self.hint, self.field = code, status, hint, field
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"{text} (hint: {self.hint})" if self.hint else text
+
+
+class Unavailable(TenureError):
+    """No node could serve the call before its time was up, and none of them has carried it out."""
+
+
+class Unknown(Unavailable):
+    """The time was up, and an answer was lost: the call may have been carried out, or may still be.
+
+    Sending it again is safe. :meth:`Client.submit` makes ids before it sends, and ``error.ids`` has them.
+    """
+
+    ids: tuple[str, ...] = ()
+
+
+class Overloaded(Unavailable):
+    """The server was still turning calls away when the time was up. Nothing was done."""
+
+
+class Full(TenureError):
+    """There are as many jobs as the settings allow. Nothing was done."""
+
+
+class Invalid(TenureError):
+    """The request cannot be carried out as it is; ``field`` names what is wrong, where one field is."""
+
+
+class NotAllowed(TenureError):
+    """The token is missing, wrong, or not enough for this call."""
+
+
+class NotFound(TenureError):
+    """There is no such job, queue, schedule or election, or it was forgotten."""
+
+
+class Conflict(TenureError):
+    """A job with this id and other content exists."""
+
+
+class WrongState(TenureError):
+    """The job's state does not allow this."""
+
+
+class Lost(TenureError):
+    """The claim has ended: it expired, another worker has the job, or the job is finished.
+
+    ``reason`` is the server's word for it: ``{"code": "expired"}``, ``{"code": "superseded", "attempt": 2}``.
+    """
+
+    reason: Mapping[str, Any] = {}
+
+
+class NotLeading(TenureError):
+    """Leadership has ended, or could not be confirmed in time."""
+
+
+class ServerError(TenureError):
+    """The server failed, or answered what this client does not understand."""

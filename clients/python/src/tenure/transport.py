@@ -1,0 +1,145 @@
+"""One HTTP exchange with one node, on connections that are kept open.
+
+Guarantees: an exchange ends as an answer, as :class:`NotSent` (no byte of the request left, so nothing was done), or
+as :class:`AnswerLost` (perhaps it was). Nothing is ever repeated here: whether that is safe is the caller's
+knowledge. No redirect is followed and no proxy is asked, so the token goes to the configured nodes only.
+"""
+
+from __future__ import annotations
+
+import http.client
+import select
+import socket
+import ssl
+import threading
+from dataclasses import dataclass
+from typing import Mapping, Optional
+from urllib.parse import urlsplit
+
+__all__ = ["AnswerLost", "Node", "NotSent", "Response"]
+
+#: How long a connection may take to open.
+CONNECT_SECONDS = 5.0
+
+#: How many connections to one node are kept for the next call.
+IDLE_MAX = 32
+
+
+class NotSent(Exception):
+    """The node could not be reached: nothing was sent, so nothing was done."""
+
+
+class AnswerLost(Exception):
+    """The connection broke, or time was up, after something was sent: it may have been done."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """An answer: status, headers with lower-case names, body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Node:
+    """One node's address, and the connections to it. May be used by many threads at once."""
+
+    def __init__(self, url: str, token: Optional[str] = None, tls: Optional[ssl.SSLContext] = None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url!r} is no URL of a node; write it like http://127.0.0.1:8080")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ValueError("a node's URL has a host, a port and perhaps a path; pass the token as token=")
+        self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+        self._host, self._port, self._path = parts.hostname, parts.port, parts.path.rstrip("/")
+        self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
+        self._headers = {"Accept": "application/json", "User-Agent": "tenure-python/0.1"}
+        if token is not None:
+            # http.client would refuse it too, but with the token in the message.
+            if not token.isascii() or not token.isprintable():
+                raise ValueError("the token has characters that cannot be sent in a header")
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._idle: list[http.client.HTTPConnection] = []
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"Node({self.url!r})"
+
+    def exchange(self, method: str, path: str, body: Optional[bytes], timeout: float) -> Response:
+        """Sends one request and reads its answer, within ``timeout`` seconds of silence."""
+        connection = self._kept() or self._open(timeout)
+        try:
+            assert connection.sock is not None
+            connection.sock.settimeout(timeout)
+            headers = dict(self._headers)
+            if body is not None:
+                headers["Content-Type"] = "application/json"
+            connection.request(method, self._path + path, body, headers)
+            answer = connection.getresponse()
+            content = answer.read()
+        except (OSError, http.client.HTTPException) as problem:
+            connection.close()
+            raise AnswerLost(f"{self.url} gave no answer: {describe(problem)}") from problem
+        except BaseException:
+            # Half an exchange: the next one would read this one's answer.
+            connection.close()
+            raise
+        if answer.will_close:
+            connection.close()
+        else:
+            self._keep(connection)
+        return Response(answer.status, {name.lower(): value for name, value in answer.getheaders()}, content)
+
+    def close(self) -> None:
+        """Closes the connections that are not in use."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _open(self, timeout: float) -> http.client.HTTPConnection:
+        seconds = min(timeout, CONNECT_SECONDS)
+        connection: http.client.HTTPConnection
+        if self._tls is not None:
+            connection = http.client.HTTPSConnection(self._host, self._port, timeout=seconds, context=self._tls)
+        else:
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=seconds)
+        try:
+            connection.connect()
+        except (OSError, http.client.HTTPException) as problem:
+            connection.close()
+            raise NotSent(f"{self.url} cannot be reached: {describe(problem)}") from problem
+        return connection
+
+    def _kept(self) -> Optional[http.client.HTTPConnection]:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                connection = self._idle.pop()
+            # A node that stopped has closed it. Found out before anything is sent, that costs no doubt.
+            if connection.sock is not None and not is_readable(connection.sock):
+                return connection
+            connection.close()
+
+    def _keep(self, connection: http.client.HTTPConnection) -> None:
+        with self._lock:
+            if len(self._idle) < IDLE_MAX:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+def is_readable(sock: socket.socket) -> bool:
+    """Whether there is something to read: on a connection without an open request, its end."""
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        return bool(poll.poll(0))
+    return bool(select.select([sock], [], [], 0)[0])
+
+
+def describe(problem: BaseException) -> str:
+    """A line for people, also for exceptions that say nothing by themselves."""
+    return str(problem) or type(problem).__name__

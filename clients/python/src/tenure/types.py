@@ -1,0 +1,338 @@
+"""What the server answers, as plain immutable data.
+
+Every class takes the JSON object of an answer in ``of`` and ignores fields that it does not know, so that a newer
+server can be talked to. Times ending in ``_at`` are milliseconds since 1970 on the broker's clock.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Mapping, Optional, Union
+
+__all__ = [
+    "Json",
+    "Backoff",
+    "Candidate",
+    "ClaimStatus",
+    "Claimed",
+    "Counts",
+    "Job",
+    "Leader",
+    "Outcome",
+    "Page",
+    "Queue",
+    "Rate",
+    "Receipt",
+    "Schedule",
+    "Standing",
+    "Submission",
+]
+
+#: Anything that JSON can say.
+Json = Any
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """How long a failed job waits: ``first_ms * factor**(attempt - 1)``, at most ``max_ms``, less jitter."""
+
+    first_ms: int = 1_000
+    factor: int = 2
+    max_ms: int = 3_600_000
+    jitter_percent: int = 20
+
+    def body(self) -> dict[str, Json]:
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job to submit. Without an ``id`` the client makes one, so that sending it again is safe.
+
+    >>> Submission("mail", {"to": "ada"}, delay_ms=500).body()
+    {'type': 'mail', 'payload': {'to': 'ada'}, 'delay_ms': 500}
+    """
+
+    type: str
+    payload: Json = None
+    id: Optional[str] = None
+    queue: Optional[str] = None
+    priority: Optional[int] = None
+    #: Milliseconds since 1970, or RFC 3339 text. At most one of this and ``delay_ms``.
+    run_at: Optional[Union[int, str]] = None
+    delay_ms: Optional[int] = None
+    max_attempts: Optional[int] = None
+    unique_key: Optional[str] = None
+    group: Optional[str] = None
+    backoff: Optional[Backoff] = None
+
+    def body(self) -> dict[str, Json]:
+        """The JSON object that is sent: what was not said is left out."""
+        said = {name: value for name, value in vars(self).items() if value is not None}
+        if self.backoff is not None:
+            said["backoff"] = self.backoff.body()
+        return said
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What became of one submitted job.
+
+    ``status`` is ``"created"``, ``"duplicate"`` (this very job was there already, or ``existing`` holds its unique
+    key), ``"conflict"`` (another job has this id) or ``"full"``. The last two only come in batches; a single submit
+    raises instead.
+    """
+
+    id: str
+    status: str
+    existing: Optional[str] = None
+
+    @classmethod
+    def of(cls, body: Mapping[str, Json]) -> Receipt:
+        return cls(str(body["id"]), str(body["status"]), body.get("existing"))
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as the server shows it. ``state`` is scheduled, ready, running, completed, cancelled or dead."""
+
+    id: str
+    queue: str
+    type: str
+    state: str
+    payload: Json
+    priority: int
+    attempt: int
+    max_attempts: int
+    created_at: int
+    run_at: int
+    changed_at: int
+    blocked: bool = False
+    cancel_requested: bool = False
+    unique_key: Optional[str] = None
+    group: Optional[str] = None
+    error: Optional[str] = None
+    result: Json = None
+    progress: Json = None
+    worker: Optional[str] = None
+    #: The whole answer, with what this class does not name.
+    raw: Mapping[str, Json] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it is completed, cancelled or dead."""
+        return self.state in ("completed", "cancelled", "dead")
+
+    @classmethod
+    def of(cls, body: Mapping[str, Json]) -> Job:
+        return cls(
+            id=body["id"],
+            queue=body["queue"],
+            type=body["type"],
+            state=body["state"],
+            payload=body.get("payload"),
+            priority=body["priority"],
+            attempt=body["attempt"],
+            max_attempts=body["max_attempts"],
+            created_at=body["created_at"],
+            run_at=body["run_at"],
+            changed_at=body["changed_at"],
+            blocked=body.get("blocked", False),
+            cancel_requested=body.get("cancel_requested", False),
+            unique_key=body.get("unique_key"),
+            group=body.get("group"),
+            error=body.get("error"),
+            result=body.get("result"),
+            progress=body.get("progress"),
+            worker=body.get("worker"),
+            raw=body,
+        )
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some jobs, and where the next page starts; ``next`` is None on the last one."""
+
+    jobs: tuple[Job, ...]
+    next: Optional[int]
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A job that a worker has taken. ``token`` is what completes, fails and heartbeats this attempt."""
+
+    id: str
+    queue: str
+    type: str
+    payload: Json
+    attempt: int
+    max_attempts: int
+    token: str
+    lease_ms: int
+    priority: int
+    created_at: int
+    group: Optional[str] = None
+
+    @classmethod
+    def of(cls, body: Mapping[str, Json]) -> Claimed:
+        return cls(
+            id=body["id"],
+            queue=body["queue"],
+            type=body["type"],
+            payload=body.get("payload"),
+            attempt=body["attempt"],
+            max_attempts=body["max_attempts"],
+            token=body["token"],
+            lease_ms=body["lease_ms"],
+            priority=body.get("priority", 0),
+            created_at=body["created_at"],
+            group=body.get("group"),
+        )
+
+
+@dataclass(frozen=True)
+class ClaimStatus:
+    """What became of one claim of a batch: ``"ok"``, ``"lost"`` with a reason, or ``"cancelled"``."""
+
+    id: str
+    status: str
+    reason: Mapping[str, Json] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, body: Mapping[str, Json]) -> ClaimStatus:
+        return cls(body["id"], body["status"], as_reason(body.get("reason")))
+
+
+def as_reason(value: Json) -> Mapping[str, Json]:
+    """A reason as an object with a ``code``, whether it was sent as one or as a word."""
+    if isinstance(value, Mapping):
+        return value
+    return {} if value is None else {"code": value}
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Jobs by state. ``blocked`` are those of the ready ones that wait for their turn in a group."""
+
+    scheduled: int = 0
+    ready: int = 0
+    blocked: int = 0
+    running: int = 0
+    completed: int = 0
+    cancelled: int = 0
+    dead: int = 0
+
+    @classmethod
+    def of(cls, body: Mapping[str, Json]) -> Counts:
+        return cls(**{name: int(body.get(name, 0)) for name in cls.__dataclass_fields__})
+
+
+@dataclass(frozen=True)
+class Rate:
+    """So many jobs per so long; up to ``burst`` of them at once (``jobs`` if None)."""
+
+    jobs: int
+    period_ms: int
+    burst: Optional[int] = None
+
+    def body(self) -> dict[str, Json]:
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A queue, its limits and its jobs by state."""
+
+    name: str
+    paused: bool
+    counts: Counts
+    concurrency: Optional[int] = None
+    rate: Optional[Rate] = None
+    oldest_ready_at: Optional[int] = None
+
+    @classmethod
+    def of(cls, body: Mapping[str, Json]) -> Queue:
+        options: Mapping[str, Json] = body.get("options") or {}
+        rate = options.get("rate")
+        return cls(
+            name=body["name"],
+            paused=body["paused"],
+            counts=Counts.of(body.get("counts") or {}),
+            concurrency=options.get("concurrency"),
+            rate=Rate(rate["jobs"], rate["period_ms"], rate.get("burst")) if rate else None,
+            oldest_ready_at=body.get("oldest_ready_at"),
+        )
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A cron schedule. ``missed`` is ``"skip"``, ``"once"`` or ``{"all": N}``."""
+
+    name: str
+    cron: str
+    timezone: str
+    job: Mapping[str, Json]
+    missed: Json
+    next_at: Optional[int] = None
+    last_at: Optional[int] = None
+
+    @classmethod
+    def of(cls, body: Mapping[str, Json]) -> Schedule:
+        return cls(
+            name=body["name"],
+            cron=body["cron"],
+            timezone=body.get("timezone", "UTC"),
+            job=body["job"],
+            missed=body.get("missed", "once"),
+            next_at=body.get("next_at"),
+            last_at=body.get("last_at"),
+        )
+
+
+@dataclass(frozen=True)
+class Leader:
+    """Who leads an election."""
+
+    node: str
+    raw: Mapping[str, Json] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, body: Optional[Mapping[str, Json]]) -> Optional[Leader]:
+        return cls(body["node"], body) if body else None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A candidate of an election."""
+
+    node: str
+    raw: Mapping[str, Json] = field(default_factory=dict, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What :meth:`Election.elect` came to.
+
+    ``trusted_until`` is on :func:`tenure.clock.now`, counted from before the request was sent.
+    """
+
+    leader: Optional[Leader]
+    is_leader: bool
+    term: Optional[int]
+    token: Optional[str]
+    trusted_until: float
+
+
+@dataclass(frozen=True)
+class Standing:
+    """An election as the store has it: who leads, in which term, and who stands."""
+
+    leader: Optional[Leader]
+    term: Optional[int]
+    candidates: tuple[Candidate, ...]
+
+
+def encode(body: Json) -> bytes:
+    """JSON text. NaN and infinities are refused: they are no JSON, and the server would refuse them."""
+    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

@@ -1,0 +1,180 @@
+"""What the client does when a node is away, slow, overloaded, or breaks off before it answers.
+
+A real server cannot be made to lose exactly this answer, so a small double of one is scripted here.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from typing import Callable, Optional
+
+from tenure import Client, Full, Invalid, Lost, NotFound, Overloaded, Unavailable, Unknown, WrongState
+
+from .support import Claims, free_port
+
+#: What the double does with a request: an answer, or None to break off after reading all of it.
+Act = Callable[[str, bytes], Optional[bytes]]
+
+
+def answer(status: int, body: object = None, *headers: str) -> Act:
+    content = b"" if body is None else json.dumps(body).encode()
+    lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(content)}", *headers]
+    return lambda head, request: "\r\n".join(lines).encode() + b"\r\n\r\n" + content
+
+
+def broken_off(head: str, request: bytes) -> Optional[bytes]:
+    return None
+
+
+class Double:
+    """A node that does what it is told, request by request, and then the last thing for ever."""
+
+    def __init__(self, *acts: Act) -> None:
+        self.requests: list[tuple[str, bytes]] = []
+        self._acts = list(acts)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._open: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self._open.append(connection)
+            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def _talk(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rb") as reader:
+            try:
+                while line := reader.readline():
+                    length = 0
+                    while (header := reader.readline().strip()) != b"":
+                        name, _, value = header.partition(b":")
+                        length = int(value) if name.lower() == b"content-length" else length
+                    body = reader.read(length)
+                    self.requests.append((line.decode().strip(), body))
+                    act = self._acts.pop(0) if len(self._acts) > 1 else self._acts[0]
+                    reply = act(line.decode(), body)
+                    if reply is None:
+                        return
+                    connection.sendall(reply)
+            except OSError:
+                return
+
+    def __enter__(self) -> Double:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._listener.close()
+        for connection in self._open:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+CREATED = answer(201, {"jobs": [{"id": "a", "status": "created"}]})
+NO_LEADER = answer(503, {"code": "no_leader", "detail": "nobody leads"}, "Retry-After: 1")
+JOB = {
+    "id": "a", "queue": "q", "type": "t", "state": "cancelled", "priority": 0, "attempt": 1, "max_attempts": 1,
+    "created_at": 1, "run_at": 1, "changed_at": 2,
+}  # fmt: skip
+
+
+class LostAnswers(Claims):
+    def a_lost_submit_is_sent_again_with_the_same_id(self) -> None:
+        with Double(broken_off, CREATED) as node, Client(node.url) as client:
+            client.submit("mail", {"n": 1})
+            first, second = (json.loads(body) for _, body in node.requests)
+        self.assertEqual(first, second)
+        self.assertTrue(first["id"])
+
+    def a_submit_that_stays_unanswered_is_unknown_and_names_its_ids(self) -> None:
+        with Double(broken_off) as node, Client(node.url, timeout=0.3) as client:
+            with self.assertRaises(Unknown) as caught:
+                client.submit("mail")
+            self.assertEqual(caught.exception.ids, (json.loads(node.requests[0][1])["id"],))
+
+    def a_node_that_cannot_be_reached_has_done_nothing(self) -> None:
+        with Client(f"http://127.0.0.1:{free_port()}", timeout=0.3) as client:
+            with self.assertRaises(Unavailable) as caught:
+                client.submit("mail")
+        self.assertNotIsInstance(caught.exception, Unknown)
+
+    def a_read_is_never_unknown(self) -> None:
+        with Double(broken_off) as node, Client(node.url, timeout=0.3) as client:
+            with self.assertRaises(Unavailable) as caught:
+                client.job("a")
+        self.assertNotIsInstance(caught.exception, Unknown)
+
+    def an_unknown_outcome_of_the_server_stays_unknown(self) -> None:
+        unknown = answer(503, {"code": "unknown_outcome"})
+        with Double(unknown, NO_LEADER) as node, Client(node.url, timeout=0.3) as client:
+            with self.assertRaises(Unknown):
+                client.submit("mail")
+
+    def the_next_node_is_asked_when_one_has_no_leader_or_is_away(self) -> None:
+        with Double(NO_LEADER) as first, Double(CREATED) as second:
+            urls = [first.url, f"http://127.0.0.1:{free_port()}", second.url]
+            with Client(urls) as client:
+                client.submit("mail")
+                client.submit("mail")
+            self.assertEqual(len(first.requests), 1, "the node that answered is asked first from then on")
+            self.assertEqual(len(second.requests), 2)
+
+    def a_closed_idle_connection_costs_no_doubt(self) -> None:
+        closing = answer(201, {"jobs": [{"id": "a", "status": "created"}]})
+        with Double(closing) as node, Client(node.url, timeout=5) as client:
+            client.submit("mail")
+            for connection in node._open:
+                connection.shutdown(socket.SHUT_RDWR)
+            client.submit("mail")
+            self.assertEqual(len(node.requests), 2, "found closed before anything was sent")
+
+    def overload_is_waited_out_and_told_apart(self) -> None:
+        busy = answer(429, {"code": "overloaded"}, "Retry-After: 0")
+        with Double(busy, CREATED) as node, Client(node.url) as client:
+            self.assertEqual(client.submit("mail").status, "created")
+        with Double(busy) as node, Client(node.url, timeout=0.3) as client:
+            with self.assertRaises(Overloaded):
+                client.submit("mail")
+
+    def what_the_server_refuses_is_not_sent_again(self) -> None:
+        for status, code, kind in [(429, "full", Full), (422, "invalid_field", Invalid), (404, "not_found", NotFound)]:
+            with Double(answer(status, {"code": code})) as node, Client(node.url) as client:
+                with self.assertRaises(kind):
+                    client.submit("mail")
+                self.assertEqual(len(node.requests), 1)
+
+    def a_second_sending_that_came_too_late_says_so(self) -> None:
+        lost = answer(409, {"code": "lost", "reason": {"code": "not_running", "state": "completed"}})
+        with Double(broken_off, lost) as node, Client(node.url) as client:
+            with self.assertRaises(Lost) as caught:
+                client.complete("a", "1-1")
+        self.assertTrue(caught.exception.resent)
+        with Double(lost) as node, Client(node.url) as client:
+            with self.assertRaises(Lost) as caught:
+                client.complete("a", "1-1")
+        self.assertFalse(caught.exception.resent)
+
+    def a_cancel_whose_first_answer_was_lost_is_no_error(self) -> None:
+        state = answer(409, {"code": "state"})
+        with Double(broken_off, state, answer(200, JOB)) as node, Client(node.url) as client:
+            self.assertEqual(client.cancel("a").state, "cancelled")
+        with Double(state) as node, Client(node.url) as client:
+            with self.assertRaises(WrongState):
+                client.cancel("a")
+
+    def a_forget_whose_first_answer_was_lost_is_no_error(self) -> None:
+        gone = answer(404, {"code": "not_found"})
+        with Double(broken_off, gone) as node, Client(node.url) as client:
+            client.forget("a")
+        with Double(gone) as node, Client(node.url) as client:
+            with self.assertRaises(NotFound):
+                client.forget("a")
