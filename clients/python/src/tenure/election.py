@@ -195,7 +195,7 @@ class Election:
         return Standing(
             leader=Leader.of(body.get("leader")),
             term=body.get("term"),
-            candidates=tuple(Candidate(item["node"], item) for item in body.get("candidates", [])),
+            candidates=tuple(Candidate(item["id"], item["ttl_ms"]) for item in body.get("candidates", [])),
         )
 
     # ------------------------------------------------------------------ for as long as a block runs

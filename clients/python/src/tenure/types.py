@@ -304,10 +304,10 @@ class Leader:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate of an election."""
+    """A live candidate of an election, and how long it counts without another call."""
 
-    node: str
-    raw: Mapping[str, Json] = field(default_factory=dict, repr=False, compare=False)
+    id: str
+    ttl_ms: int
 
 
 @dataclass(frozen=True)

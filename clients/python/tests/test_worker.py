@@ -1,0 +1,198 @@
+"""The worker, against a real server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import threading
+from pathlib import Path
+
+from tenure import Client, HandBack, NotAllowed, Permanent, RetryIn, Submission, Task, Worker
+
+from .support import Claims, Cluster, Server, binary, eventually
+
+
+class Workers(Claims):
+    cluster: Cluster
+    client: Client
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.cluster = Cluster()
+        cls.client = Client(cls.cluster.urls)
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.client.close()
+        cls.cluster.stop()
+
+    def _running(self, worker: Worker) -> threading.Thread:
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+
+        def stop() -> None:
+            worker.stop(now=True)
+            thread.join()
+
+        self.addCleanup(stop)
+        return thread
+
+    def every_job_is_done_once_by_many_threads(self) -> None:
+        worker = Worker(self.client, queues=["many"], concurrency=8)
+        done: list[int] = []
+
+        @worker.handles("double")
+        def handle(task: Task) -> int:
+            done.append(task.payload)
+            return int(task.payload) * 2
+
+        receipts = self.client.submit_many([Submission("double", n, queue="many") for n in range(200)])
+        worker.run(until_idle=True)
+        self.assertEqual(sorted(done), list(range(200)))
+        self.assertEqual([self.client.job(r.id).result for r in receipts[:5]], [0, 2, 4, 6, 8])
+
+    def one_poll_takes_as_many_jobs_as_threads_are_free(self) -> None:
+        together = threading.Barrier(6, timeout=100)
+        worker = Worker(self.client, queues=["wide"], concurrency=6)
+        # All six have to be running at once, or the barrier breaks and the jobs fail.
+        worker.handles("meet")(lambda task: together.wait() >= 0)
+        receipts = self.client.submit_many([Submission("meet", queue="wide", max_attempts=1) for _ in range(6)])
+        worker.run(until_idle=True)
+        self.assertEqual({self.client.job(r.id).state for r in receipts}, {"completed"})
+
+    def what_a_handler_raises_decides_what_becomes_of_the_job(self) -> None:
+        worker = Worker(self.client, queues=["raise"])
+
+        @worker.handles("raise")
+        def handle(task: Task) -> str:
+            if task.attempt == 1:
+                raise {"retry": RetryIn(0, "busy"), "dead": Permanent("hopeless"), "bug": KeyError("x")}[task.payload]
+            return "second"
+
+        ids = {what: self.client.submit("raise", what, queue="raise").id for what in ("retry", "dead", "bug")}
+        worker.run(until_idle=True)
+        jobs = {what: self.client.job(id) for what, id in ids.items()}
+        self.assertEqual((jobs["retry"].state, jobs["retry"].result), ("completed", "second"))
+        self.assertEqual(jobs["dead"].state, "dead")
+        self.assertIn("hopeless", jobs["dead"].error or "")
+        self.assertEqual(jobs["bug"].attempt, 1)
+        self.assertIn("KeyError: 'x'", jobs["bug"].error or "")
+
+    def a_result_that_is_no_json_fails_the_attempt(self) -> None:
+        worker = Worker(self.client, queues=["result"])
+        worker.handles("odd")(lambda task: {1, 2})
+        worker.handles("huge")(lambda task: "x" * 1_000_000)
+        ids = [self.client.submit(type, queue="result", max_attempts=1).id for type in ("odd", "huge")]
+        worker.run(until_idle=True)
+        for id in ids:
+            job = self.client.job(id)
+            self.assertEqual(job.state, "dead")
+            self.assertIn("its result was refused", job.error or "")
+
+    def heartbeats_keep_a_job_longer_than_its_lease(self) -> None:
+        worker = Worker(self.client, queues=["slow"], lease=1.5)
+        attempts: list[int] = []
+        renewed = threading.Event()
+
+        @worker.handles("slow")
+        def handle(task: Task) -> float:
+            attempts.append(task.attempt)
+            task.progress("half")
+            started = task._confirmed_at
+            # Three renewals are longer than the lease, whatever the machine is busy with.
+            eventually(lambda: task._confirmed_at > started + 1.6, "renewals")
+            renewed.set()
+            return task.remaining()
+
+        receipt = self.client.submit("slow", queue="slow")
+        self._running(worker)
+        job = self.client.wait(receipt.id, timeout=120)
+        self.assertTrue(renewed.is_set())
+        self.assertEqual((job.state, attempts), ("completed", [1]))
+
+    def a_cancelled_job_stops_its_handler(self) -> None:
+        worker = Worker(self.client, queues=["stop"], lease=1.5)
+        started = threading.Event()
+
+        @worker.handles("stop")
+        def handle(task: Task) -> None:
+            started.set()
+            self.assertTrue(task.stopped.wait(100))
+            if task.cancelled:
+                raise HandBack
+
+        receipt = self.client.submit("stop", queue="stop")
+        self._running(worker)
+        self.assertTrue(started.wait(100))
+        self.client.cancel(receipt.id)
+        self.assertEqual(self.client.wait(receipt.id, timeout=120).state, "cancelled")
+
+    def a_stopped_worker_hands_back_what_takes_too_long(self) -> None:
+        worker = Worker(self.client, queues=["back"], drain=0.2, poll=0.2)
+        started, released = threading.Event(), threading.Event()
+        self.addCleanup(released.set)
+
+        @worker.handles("back")
+        def handle(task: Task) -> None:
+            started.set()
+            released.wait(300)
+
+        receipt = self.client.submit("back", queue="back")
+        thread = self._running(worker)
+        self.assertTrue(started.wait(100))
+        worker.stop()
+        thread.join(100)
+        self.assertFalse(thread.is_alive())
+        job = self.client.job(receipt.id)
+        self.assertEqual((job.state, job.attempt), ("ready", 1))
+        self.assertIn("handed back", job.error or "")
+
+    def sigterm_lets_running_jobs_finish(self) -> None:
+        program = """
+            import sys
+            from tenure import Client, Worker
+            worker = Worker(Client(sys.argv[1]), queues=["term"], poll=0.5, lease=60)
+
+            @worker.handles("term")
+            def handle(task):
+                print("started", flush=True)
+                task.stopped.wait()
+                return "finished"
+
+            worker.run()
+            print("ended", flush=True)
+        """
+        receipt = self.client.submit("term", queue="term")
+        environment = dict(os.environ, PYTHONPATH=str(Path(__file__).parent.parent / "src"))
+        command = [sys.executable, "-c", textwrap.dedent(program), self.cluster.urls[0]]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+            assert process.stdout is not None
+            self.assertEqual(process.stdout.readline(), "started\n")
+            process.send_signal(signal.SIGTERM)
+            rest, _ = process.communicate(timeout=100)
+        self.assertEqual((rest, process.returncode), ("ended\n", 0))
+        self.assertEqual(self.client.job(receipt.id).result, "finished")
+
+    def a_refused_claim_ends_the_worker_with_the_reason(self) -> None:
+        binary()
+        with tempfile.TemporaryDirectory(prefix="tenure-python-") as folder:
+            tokens = Path(folder) / "tokens"
+            tokens.write_text("read reader-reader-reader\n")
+            tokens.chmod(0o600)
+            server = Server(f"file:{folder}/data", "--token-file", str(tokens))
+            try:
+                server.ready()
+                worker = Worker(Client(server.url, token="reader-reader-reader"))
+                worker.handles("x")(print)
+                with self.assertRaises(NotAllowed):
+                    worker.run()
+            finally:
+                server.stop()
+
+    def a_worker_without_handlers_says_so(self) -> None:
+        with self.assertRaises(ValueError):
+            Worker(self.client).run()
