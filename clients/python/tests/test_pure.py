@@ -8,10 +8,11 @@ import unittest
 from typing import Any
 
 from tenure import Backoff, Invalid, Job, Lost, Rate, Submission, Unavailable, Unknown, backoff, clock, election, types
-from tenure.client import Client, quoted, refusal, seconds_of, with_id, written
+from tenure.client import Client, with_id
 from tenure.election import Leadership, Trust
 from tenure.errors import Conflict, Full, NotAllowed, Overloaded, ServerError, WrongState
 from tenure.transport import Node, Response
+from tenure.wire import quoted, refusal, seconds_of, written
 from tenure.worker import told
 
 from .support import Claims

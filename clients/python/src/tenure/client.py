@@ -11,33 +11,20 @@ What is not
 
 from __future__ import annotations
 
-import json
 import os
 import ssl
 import threading
 import time
 import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Optional, Sequence, Union
-from urllib.parse import quote, urlencode
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence, Union
+from urllib.parse import urlencode
 
 from . import clock
 from .backoff import Backoff as Waits
-from .errors import (
-    Conflict,
-    Full,
-    Invalid,
-    Lost,
-    NotAllowed,
-    NotFound,
-    Overloaded,
-    ServerError,
-    TenureError,
-    Unavailable,
-    Unknown,
-    WrongState,
-)
-from .transport import AnswerLost, Node, NotSent, Response
+from .election import Election
+from .errors import NotFound, Overloaded, Unavailable, Unknown, WrongState
+from .transport import AnswerLost, Node, NotSent
 from .types import (
     Backoff,
     Claimed,
@@ -50,12 +37,8 @@ from .types import (
     Receipt,
     Schedule,
     Submission,
-    as_reason,
-    encode,
 )
-
-if TYPE_CHECKING:
-    from .election import Election
+from .wire import as_object, decoded, quoted, refusal, seconds_of, written
 
 __all__ = ["Client"]
 
@@ -301,10 +284,12 @@ class Client:
         lease: float = 30.0,
         wait: float = 0.0,
         timeout: Optional[float] = None,
+        stop: Optional[threading.Event] = None,
     ) -> list[Claimed]:
         """Takes up to ``max`` jobs, waiting up to ``wait`` seconds for the first. :class:`Worker` does this for you.
 
-        Each is yours for ``lease`` seconds, and again from every heartbeat on.
+        Each is yours for ``lease`` seconds, and again from every heartbeat on. If no node answers and ``stop`` is set, it
+        is not tried again.
 
         >>> _ = client.submit("sum", [1, 2], queue="sums")
         >>> [claimed] = client.claim("worker-1", queues=["sums"])
@@ -322,7 +307,7 @@ class Client:
             body["queues"] = list(queues)
         if types:
             body["types"] = list(types)
-        answer = self._call("POST", "/v1/jobs/claim", body, timeout=timeout, waits=wait)
+        answer = self._call("POST", "/v1/jobs/claim", body, timeout=timeout, waits=wait, stop=stop)
         return [Claimed.of(item) for item in answer.body["jobs"]]
 
     def heartbeat(self, id: str, token: str, *, progress: Json = None, timeout: Optional[float] = None) -> str:
@@ -450,8 +435,6 @@ class Client:
 
     def election(self, namespace: str, candidate: Optional[str] = None, *, ttl: float = 10.0) -> Election:
         """An election in which this program stands. See :class:`Election`."""
-        from .election import Election
-
         return Election(self, namespace, candidate, ttl=ttl)
 
     # ------------------------------------------------------------------ one call, until it is answered
@@ -465,8 +448,9 @@ class Client:
         query: Optional[Mapping[str, Any]] = None,
         timeout: Optional[float] = None,
         waits: float = 0.0,
+        stop: Optional[threading.Event] = None,
     ) -> Answer:
-        """Sends a call until a node answers it, or its time is up.
+        """Sends a call until a node answers it, its time is up, or ``stop`` is set between two tries.
 
         Nodes take turns; between rounds there is a pause. ``waits`` is how long the server may take on purpose.
         """
@@ -501,9 +485,10 @@ class Client:
             tries += 1
             self._leave(place)
             pause = max(pauses.next(), retry_after) if tries % len(self._nodes) == 0 else 0.0
-            if clock.now() + pause >= deadline:
+            if clock.now() + pause >= deadline or (stop is not None and stop.wait(pause)):
                 raise given_up(method, path, problem, resent, tries) from problem
-            time.sleep(pause)
+            if stop is None:
+                time.sleep(pause)
 
     def _leave(self, place: int) -> None:
         """Turns to the next node, unless another thread has done so already."""
@@ -517,93 +502,8 @@ def with_id(job: Submission) -> Submission:
     return job if job.id is not None else replace(job, id=str(uuid.uuid4()))
 
 
-def quoted(name: str) -> str:
-    """A name as one part of a path, whatever is in it."""
-    # The only names that quoting leaves with a meaning of their own in a path.
-    if name in ("", ".", ".."):
-        raise Invalid(f"{name!r} is no name")
-    return quote(name, safe="")
-
-
 def milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
-
-
-def written(body: Json) -> bytes:
-    try:
-        return encode(body)
-    except (TypeError, ValueError, RecursionError) as problem:
-        raise Invalid(f"this cannot be written as JSON: {problem}") from problem
-
-
-def decoded(response: Response) -> Json:
-    if not response.body:
-        return None
-    try:
-        return json.loads(response.body)
-    except ValueError as problem:
-        raise ServerError("the answer is no JSON", status=response.status) from problem
-
-
-def as_object(body: Json) -> dict[str, Json]:
-    if not isinstance(body, dict):
-        raise ServerError("the answer is no JSON object")
-    return body
-
-
-def seconds_of(retry_after: Optional[str]) -> float:
-    """What a Retry-After header asks for, within reason; a date is not looked at."""
-    if retry_after is None or not retry_after.strip().isdigit():
-        return 0.0
-    return min(float(retry_after), 30.0)
-
-
-#: By the stable code of the answer. What is not here goes by its status.
-BY_CODE: Mapping[str, type[TenureError]] = {
-    "no_leader": Unavailable,
-    "store_unavailable": Unavailable,
-    "unknown_outcome": Unknown,
-    "timeout": Unknown,
-    "overloaded": Overloaded,
-    "full": Full,
-    "conflict": Conflict,
-    "lost": Lost,
-    "state": WrongState,
-    "not_found": NotFound,
-    "unauthorized": NotAllowed,
-    "forbidden": NotAllowed,
-}
-
-#: Gateways answer these too, and may have passed the call on before.
-BY_STATUS: Mapping[int, type[TenureError]] = {
-    401: NotAllowed,
-    403: NotAllowed,
-    404: NotFound,
-    408: Unknown,
-    409: Conflict,
-    429: Overloaded,
-    502: Unknown,
-    503: Unavailable,
-    504: Unknown,
-}
-
-
-def refusal(response: Response) -> TenureError:
-    """The error that an answer stands for."""
-    try:
-        body = json.loads(response.body)
-    except ValueError:
-        body = {}
-    if not isinstance(body, dict):
-        body = {}
-    code = body.get("code")
-    fallback = Invalid if 400 <= response.status < 500 else ServerError
-    kind = BY_CODE.get(str(code)) or BY_STATUS.get(response.status, fallback)
-    message = str(body.get("detail") or body.get("title") or f"the server answered {response.status}")
-    error = kind(message, code=code, status=response.status, hint=body.get("hint"), field=body.get("field"))
-    if isinstance(error, Lost):
-        error.reason = as_reason(body.get("reason"))
-    return error
 
 
 def given_up(method: str, path: str, problem: Exception, resent: bool, tries: int) -> Unavailable:

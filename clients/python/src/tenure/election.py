@@ -19,12 +19,14 @@ import logging
 import os
 import socket
 import threading
+import time
 import uuid
 from typing import TYPE_CHECKING, Callable, Iterator, Optional
 
 from . import clock
-from .errors import NotLeading, TenureError
+from .errors import Conflict, Invalid, NotAllowed, NotFound, NotLeading, TenureError
 from .types import Candidate, Json, Leader, Outcome, Standing
+from .wire import quoted
 
 if TYPE_CHECKING:
     from .client import Client
@@ -144,8 +146,6 @@ class Election:
     """
 
     def __init__(self, client: Client, namespace: str, candidate: Optional[str] = None, *, ttl: float = 10.0) -> None:
-        from .client import quoted
-
         if ttl <= 0:
             raise ValueError("ttl is more than 0 seconds")
         self.namespace = namespace
@@ -249,7 +249,7 @@ class Election:
                 if remaining <= 0:
                     raise TimeoutError(f"{self.candidate} does not lead {self.namespace} yet")
                 pause = min(pause, remaining)
-            threading.Event().wait(pause)
+            time.sleep(pause)
 
     def _keep(self, leadership: Leadership, ended: threading.Event) -> None:
         """Renews the leadership until the block ends or it is lost."""
@@ -275,6 +275,4 @@ class Election:
 
 def is_passing(problem: TenureError) -> bool:
     """Whether waiting may help: the nodes are away, or the election is contended."""
-    from .errors import Conflict, Invalid, NotAllowed, NotFound
-
     return not isinstance(problem, (Conflict, Invalid, NotAllowed, NotFound))

@@ -6,7 +6,6 @@ server can be talked to. Times ending in ``_at`` are milliseconds since 1970 on 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Optional, Union
 
@@ -331,8 +330,3 @@ class Standing:
     leader: Optional[Leader]
     term: Optional[int]
     candidates: tuple[Candidate, ...]
-
-
-def encode(body: Json) -> bytes:
-    """JSON text. NaN and infinities are refused: they are no JSON, and the server would refuse them."""
-    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()

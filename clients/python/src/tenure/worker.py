@@ -217,8 +217,7 @@ class Worker:
                     max=min(free, BATCH_MAX),
                     lease=self._lease,
                     wait=0.0 if until_idle else self._poll,
-                    # Short, so that a worker that is told to stop while there is no leader stops.
-                    timeout=self._poll,
+                    stop=self._stop,
                 )
             except Unavailable as problem:
                 log.warning("no job can be claimed at the moment: %s", problem)
@@ -277,9 +276,11 @@ class Worker:
             return {"error": told(problem)}
 
     def _report(self, task: Task, outcome: Mapping[str, Any]) -> None:
-        if task.lost:
-            return
-        task._ending = True
+        with self._changed:
+            # Decided in one step with handing back: a claim is ended by one of the two.
+            if task.lost:
+                return
+            task._ending = True
         # At least as long as the job would stay ours: giving up earlier would only have it done again.
         patience = max(self._client.timeout, self._lease)
         id, token = task.id, task.claimed.token
