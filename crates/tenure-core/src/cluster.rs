@@ -47,6 +47,10 @@
 //! **Dead nodes.** The shards of a session are free when it has ended: gone, evicted, or missing for a
 //! whole ttl. Silence moves nothing. A node that says it is restarting has its shards kept for a while.
 //!
+//! **Knowing who is there.** Every node lists the sessions with each heartbeat and reads those that seem to
+//! have come or gone; see [`registry`]. The leader watches every session that lives, and removes what dead
+//! ones left behind, long after.
+//!
 //! **Placing.** What is free goes to the least loaded node that offers the daemon, has its labels and has
 //! room, counting what this very pass gives out. Then shards are moved from more to less loaded nodes,
 //! while that brings their loads nearer to each other, a limited number at a time, and not while nodes
@@ -91,6 +95,7 @@ mod nodes;
 mod placement;
 pub mod plan;
 pub mod record;
+pub mod registry;
 pub mod report;
 
 pub use agent::Agent;
@@ -100,4 +105,5 @@ pub use plan::{Decision, Reason};
 pub use record::{
     Assignment, AssignmentState, Assignments, Daemon, Drained, Drains, Generation, Shard,
 };
+pub use registry::Registry;
 pub use report::{Count, Definition, DefinitionError, Going, Part, Run, RunState};

@@ -29,6 +29,10 @@ pub struct Node {
     elections: BTreeMap<ElectionName, Election>,
     /// Which elections wait for which session to end.
     watchers: BTreeMap<Incarnation, BTreeSet<ElectionName>>,
+    /// The sessions that somebody else wants to know about.
+    watched: BTreeSet<Incarnation>,
+    /// Something other than elections works under this session and has not ended.
+    held: bool,
     /// Where the answer to each request goes.
     pending: BTreeMap<Ticket, Route>,
     tickets: u64,
@@ -54,6 +58,8 @@ struct Finishing {
     give_up_at: Moment,
     /// The session was told to leave.
     leaves: bool,
+    /// Since when the session is over, if that is why.
+    over_since: Option<Moment>,
 }
 
 /// What happens to a node.
@@ -86,6 +92,15 @@ pub enum Input {
     HintAll,
     /// The process says something new of itself.
     Labels(About),
+    /// Watch a session, evict it when that is allowed, and tell what is seen of it and when it has ended.
+    Watch(Holder),
+    /// Watch it no longer.
+    Forget(Incarnation),
+    /// A session that is watched may have changed.
+    HintSession(Incarnation),
+    /// Whether anything besides elections works under this session, so that it does not leave before the
+    /// end of that.
+    Hold(bool),
     /// Give everything back and go.
     Leave,
 }
@@ -183,6 +198,8 @@ pub enum Event {
     },
     /// Nothing more will come from this incarnation.
     Left,
+    /// A session that is watched on request was read.
+    Session(Box<Record>),
     /// Another session was found to have ended.
     SessionEnded {
         /// Whose.
@@ -244,6 +261,8 @@ impl Node {
             about,
             elections: BTreeMap::new(),
             watchers: BTreeMap::new(),
+            watched: BTreeSet::new(),
+            held: false,
             pending: BTreeMap::new(),
             tickets: 0,
             finishing: None,
@@ -255,6 +274,12 @@ impl Node {
     #[must_use]
     pub fn leads_until(&self, election: &ElectionName) -> Option<(Term, Moment)> {
         self.elections.get(election)?.leads_until()
+    }
+
+    /// What the own session says, or will say with its next write.
+    #[must_use]
+    pub fn record(&self) -> &Record {
+        self.session.record()
     }
 
     /// Until when the session is trusted.
@@ -272,7 +297,9 @@ impl Node {
         let elections = self.elections.values().map(Election::wake_at);
         // Work that has not ended is waited for however long it takes.
         let give_up = match self.finishing {
-            Some(finishing) if !finishing.leaves && !self.is_working() => finishing.give_up_at,
+            Some(finishing) if !finishing.leaves && !self.is_working() => {
+                self.abandon_at().unwrap_or(finishing.give_up_at)
+            }
             _ => Moment::NEVER,
         };
         let parts = [self.session.wake_at(), self.observer.wake_at(), give_up];
@@ -327,6 +354,15 @@ impl Node {
                 };
                 self.tell_about(now, &mut outputs);
             }
+            Input::Watch(holder) => self.watch_on_request(now, holder, &mut outputs),
+            Input::Forget(incarnation) => {
+                self.watched.remove(&incarnation);
+                self.forget_unless_watched(now, incarnation, &mut outputs);
+            }
+            Input::HintSession(incarnation) => {
+                self.step_observer(now, observer::Input::HintOf(incarnation), &mut outputs);
+            }
+            Input::Hold(held) => self.held = held,
             Input::Leave => {
                 self.finish(now.moment);
                 self.step_elections(now, &election::Input::StandDown, &mut outputs);
@@ -399,6 +435,12 @@ impl Node {
                 self.step_session(now, session::Input::Read(read), outputs);
             }
             (Route::Observer(incarnation), Answer::Session(read)) => {
+                if let Read::Found { record, .. } = &read
+                    && self.watched.contains(&incarnation)
+                {
+                    let record = Box::new(record.clone());
+                    outputs.push(Output::Event(Event::Session(record)));
+                }
                 self.step_observer(now, observer::Input::Read(incarnation, read), outputs);
             }
             (Route::Observer(incarnation), Answer::Written(written)) => {
@@ -453,7 +495,7 @@ impl Node {
                 }
                 session::Output::Over { reason } => {
                     outputs.push(Output::Event(Event::Over { reason }));
-                    self.finish(now.moment);
+                    self.finish(now.moment).over_since = Some(now.moment);
                     self.step_elections(now, &election::Input::SessionOver, outputs);
                 }
                 session::Output::Left => {
@@ -606,6 +648,29 @@ impl Node {
         names.remove(name);
         if names.is_empty() {
             self.watchers.remove(&incarnation);
+            self.forget_unless_watched(now, incarnation, outputs);
+        }
+    }
+
+    fn watch_on_request(&mut self, now: Now, holder: Holder, outputs: &mut Vec<Output>) {
+        let incarnation = holder.incarnation;
+        self.watched.insert(incarnation);
+        // An election may have watched it to its end already.
+        match self.observer.end_of(incarnation) {
+            Some(end) => {
+                outputs.push(Output::Event(Event::SessionEnded { incarnation, end }));
+            }
+            None => self.step_observer(now, observer::Input::Watch(holder), outputs),
+        }
+    }
+
+    fn forget_unless_watched(
+        &mut self,
+        now: Now,
+        incarnation: Incarnation,
+        outputs: &mut Vec<Output>,
+    ) {
+        if !self.watched.contains(&incarnation) && !self.watchers.contains_key(&incarnation) {
             self.step_observer(now, observer::Input::Forget(incarnation), outputs);
         }
     }
@@ -637,29 +702,48 @@ impl Node {
         }
     }
 
-    fn finish(&mut self, now: Moment) {
+    fn finish(&mut self, now: Moment) -> &mut Finishing {
         let give_up_at = now + self.config.ttl;
         self.finishing.get_or_insert(Finishing {
             give_up_at,
             leaves: false,
-        });
+            over_since: None,
+        })
     }
 
+    /// Whether something works under this session that must have ended before it leaves. What is left when
+    /// the session is over is trusted by nobody: that only the elections wait for.
     fn is_working(&self) -> bool {
-        self.elections.values().any(Election::is_working)
+        let is_over = self.finishing.is_some_and(|it| it.over_since.is_some());
+        self.elections.values().any(Election::is_working) || (self.held && !is_over)
+    }
+
+    /// When to go without a word from a session that is over, since something in it does not end: the next
+    /// one must not wait for it.
+    fn abandon_at(&self) -> Option<Moment> {
+        let over_since = self.finishing?.over_since?;
+        self.held.then(|| over_since + self.config.grace)
     }
 
     /// The session leaves last, since its going frees everything at once: never before all work has
     /// ended, and preferably after every lease was given back.
     fn leave_when_free(&mut self, now: Now, outputs: &mut Vec<Output>) {
+        let (is_working, abandon_at) = (self.is_working(), self.abandon_at());
         let Some(finishing) = &mut self.finishing else {
             return;
         };
         if finishing.leaves {
             return;
         }
-        if self.elections.values().any(Election::is_working) {
+        if is_working {
             finishing.give_up_at = now.moment + self.config.ttl;
+            return;
+        }
+        if let Some(abandon_at) = abandon_at {
+            if now.moment >= abandon_at {
+                finishing.leaves = true;
+                self.step_session(now, session::Input::Abandon, outputs);
+            }
             return;
         }
         let free = self.elections.values().all(Election::holds_nothing);

@@ -12,6 +12,8 @@
 //!
 //! ```text
 //! 0 start | leave | resign | transfer to b | work 1 ended | hint | join | join priority 50 | observe
+//! 0 watch b | forget b | hint of b    for somebody other than the election
+//! 0 hold | let go                     something other than an election works, or has ended
 //! 0 me: …       the answer to the last request about the own session
 //! 0 b: …        about the session of b
 //! 0 lease: …    about the lease

@@ -70,6 +70,8 @@ pub enum Input {
     About(About),
     /// All work has ended and the process wants to go.
     Leave,
+    /// The session is over and some of its work does not end: go without saying so.
+    Abandon,
 }
 
 /// What the driver is to do.
@@ -164,6 +166,12 @@ impl Session {
         self.phase == Phase::Alive && now < self.trusted_until
     }
 
+    /// What the next write says; its counter is the last one used.
+    #[must_use]
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
     /// When trust ends if no further heartbeat is confirmed.
     #[must_use]
     pub fn trusted_until(&self) -> Moment {
@@ -196,6 +204,7 @@ impl Session {
             Input::Read(read) => self.on_read(now, read, &mut outputs),
             Input::About(about) => self.on_about(now, about),
             Input::Leave => self.on_leave(now, &mut outputs),
+            Input::Abandon => self.end(&mut outputs),
         }
         self.on_time(now, &mut outputs);
         outputs

@@ -77,6 +77,8 @@ pub enum Input {
     Forget(Incarnation),
     /// Any session may have changed.
     Hint,
+    /// This session may have changed.
+    HintOf(Incarnation),
     /// The answer to [`Output::Read`].
     Read(Incarnation, Read<Record>),
     /// The answer to [`Output::Evict`].
@@ -156,6 +158,11 @@ impl Observer {
             Input::Forget(incarnation) => drop(self.watched.remove(&incarnation)),
             Input::Hint => {
                 for watched in self.watched.values_mut() {
+                    watched.due = watched.due.min(now);
+                }
+            }
+            Input::HintOf(incarnation) => {
+                if let Some(watched) = self.watched.get_mut(&incarnation) {
                     watched.due = watched.due.min(now);
                 }
             }

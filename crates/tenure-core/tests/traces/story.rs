@@ -157,6 +157,11 @@ impl Story {
             ["join", "priority", priority] => join(Some(priority.parse().ok()?)),
             ["observe"] => join(None),
             ["leave"] => Input::Leave,
+            ["hold"] => Input::Hold(true),
+            ["let", "go"] => Input::Hold(false),
+            ["watch", node] => Input::Watch(holder(node, None)),
+            ["forget", node] => Input::Forget(holder(node, None).incarnation),
+            ["hint", "of", node] => Input::HintSession(holder(node, None).incarnation),
             ["hint"] => Input::Hint(election()),
             ["resign"] => Input::Resign(election()),
             ["transfer", "to", node] => Input::Transfer(election(), holder(node, None)),
@@ -419,6 +424,9 @@ impl Story {
             Event::Trusted { until } => format!("TRUSTED until {}", shown(until)),
             Event::Over { reason } => format!("OVER: {reason}"),
             Event::Left => "LEFT".to_owned(),
+            Event::Session(record) => {
+                format!("SESSION {:?} seen, #{}", record.incarnation, record.counter)
+            }
             Event::SessionEnded { incarnation, end } => {
                 format!("SESSION {incarnation:?} ended: {end:?}")
                     .replace("ended: Missing", "ended: missing for a whole ttl")

@@ -72,6 +72,7 @@ impl World {
             }
             Event::Left => self.on_left(id),
             Event::Trusted { .. }
+            | Event::Session(_)
             | Event::SessionEnded { .. }
             | Event::Leader { .. }
             | Event::Anomaly { .. } => Ok(()),

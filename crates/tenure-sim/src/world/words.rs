@@ -81,13 +81,17 @@ pub(crate) fn input(input: &Input) -> Option<String> {
         Input::Hint(election) => format!("hint: {election}"),
         Input::HintAll => "hint: all".to_owned(),
         Input::Labels(_) => "labels".to_owned(),
+        Input::Watch(holder) => format!("watches {}/{:?}", holder.node, holder.incarnation),
+        Input::Forget(incarnation) => format!("forgets {incarnation:?}"),
+        Input::HintSession(incarnation) => format!("hint: session {incarnation:?}"),
+        Input::Hold(held) => format!("holds: {held}"),
         Input::Leave => "is told to leave".to_owned(),
     })
 }
 
 pub(crate) fn event(event: &Event) -> Option<String> {
     Some(match event {
-        Event::Trusted { .. } => return None,
+        Event::Trusted { .. } | Event::Session(_) => return None,
         Event::Over { reason } => format!("** over: {reason}"),
         Event::Left => "** left".to_owned(),
         Event::SessionEnded { incarnation, end } => {

@@ -22,6 +22,8 @@ impl Driver {
                 tracing::info!("left");
                 run.left = true;
             }
+            // Nobody has asked for it.
+            Event::Session(_) => {}
             Event::SessionEnded { incarnation, end } => {
                 tracing::info!(other = %incarnation, ?end, "another session has ended");
                 self.counters
