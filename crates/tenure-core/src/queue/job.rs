@@ -183,6 +183,16 @@ impl Payload {
         RawValue::from_string(text.into()).map(Self::from)
     }
 
+    /// Takes any value that can be written as JSON.
+    pub fn of(value: &impl Serialize) -> Result<Self, serde_json::Error> {
+        serde_json::value::to_raw_value(value).map(Self::from)
+    }
+
+    /// Reads the value.
+    pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(self.as_str())
+    }
+
     /// The JSON text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -195,7 +205,9 @@ impl Payload {
         self.0.get().len()
     }
 
-    fn is_null(&self) -> bool {
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
         self.as_str() == "null"
     }
 }
@@ -362,6 +374,8 @@ mod tests {
         let payload = Payload::new("{\n  \"n\": 1.00,\r\n \"s\": \"a\\nb\"}").unwrap();
         assert_eq!(payload.as_str(), "{   \"n\": 1.00,   \"s\": \"a\\nb\"}");
         assert!(Payload::new("{oops").is_err());
+        let numbers = Payload::of(&[1, 2]).unwrap();
+        assert_eq!(numbers.read::<Vec<u8>>().unwrap(), [1, 2]);
         assert!(
             Payload::new("\"a\nb\"").is_err(),
             "a bare line end in a string"

@@ -1,0 +1,273 @@
+//! Claims: taken, kept and ended.
+//!
+//! # When the answer to an end is lost
+//!
+//! A claim ends once. If the answer to [`Client::complete`] or [`Client::fail`] is lost the call is sent
+//! again; had the first try been carried out, the second is answered "lost", though the claim was never
+//! taken from us. So whenever an end is answered "lost", for a reason that fits, the job is read back:
+//!
+//! - it is completed, and no attempt was started after ours: only the holder of our token can have
+//!   completed it, so it was us;
+//! - our attempt is over and the job's error is the one we sent: our failure was recorded.
+//!
+//! Anything else is [`Ended::Lost`] indeed. Two mistakes remain possible, both harmless: the attempt
+//! numbers start over when somebody retries a dead job by hand, and two attempts may fail in the same words.
+//! In both cases the job is in the very state that we asked for.
+
+use std::time::Duration;
+
+use tenure_core::api::{
+    self, ClaimAnswer, ClaimRequest, ClaimsAnswer, CompleteRequest, FailRequest, HeartbeatRequest,
+    LostCode, LostReason, OutcomeStatus,
+};
+use tenure_core::queue::{Claimed, Completion, Failure, Payload, State, Token};
+use tenure_core::{JobId, api::Outcome};
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::transport::Call;
+
+/// One claim of one job, as it was answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The job.
+    pub id: JobId,
+    /// What proves the claim. Whoever has it can end the claim: treat it like a password.
+    pub token: Token,
+    /// Which attempt it is.
+    pub attempt: u32,
+}
+
+impl From<&Claimed> for Claim {
+    fn from(claimed: &Claimed) -> Self {
+        Self {
+            id: claimed.id.clone(),
+            token: claimed.token,
+            attempt: claimed.attempt,
+        }
+    }
+}
+
+/// A claim to end with success.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Completed {
+    /// The claim.
+    pub claim: Claim,
+    /// What is kept with the job.
+    pub result: Option<Payload>,
+}
+
+/// A claim to end without success.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failed {
+    /// The claim.
+    pub claim: Claim,
+    /// What went wrong; shown to people.
+    pub error: String,
+    /// Try again after this long, instead of what the job's back-off says.
+    pub retry_in: Option<Duration>,
+    /// Do not try again, whatever attempts are left.
+    pub permanent: bool,
+}
+
+/// What became of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// As asked.
+    Done,
+    /// To a heartbeat: the job is to be given up; stop, then end the claim as usual. To a failure: it was to
+    /// be given up, and now is.
+    Cancelled,
+    /// The claim does not hold. Nothing was done.
+    Lost(Option<LostReason>),
+}
+
+impl Client {
+    /// Takes jobs, waiting for them if the request says so. None if there were none in time.
+    ///
+    /// Sent again if it fails. If an answer with jobs was lost, those come back when their lease runs out.
+    pub async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, Error> {
+        let wait = Duration::from_millis(request.wait_ms.into());
+        let call = Call::post(&["v1", "jobs", "claim"], request)?.waiting(wait);
+        let answer: ClaimAnswer = self.transport.call(&call).await?;
+        Ok(answer.jobs)
+    }
+
+    /// Keeps claims for another lease, and tells how far their work is.
+    pub async fn heartbeat(
+        &self,
+        claims: &[(Claim, Option<Payload>)],
+    ) -> Result<Vec<Ended>, Error> {
+        self.heartbeat_within(claims, None).await
+    }
+
+    /// The same, with a deadline of its own.
+    pub(crate) async fn heartbeat_within(
+        &self,
+        claims: &[(Claim, Option<Payload>)],
+        deadline: Option<Duration>,
+    ) -> Result<Vec<Ended>, Error> {
+        let claims: Vec<_> = claims
+            .iter()
+            .map(|(claim, progress)| api::Heartbeat {
+                id: claim.id.clone(),
+                token: claim.token,
+                progress: progress.clone(),
+            })
+            .collect();
+        let ids: Vec<JobId> = claims.iter().map(|claim| claim.id.clone()).collect();
+        let call = Call::post(&["v1", "jobs", "heartbeat"], &HeartbeatRequest { claims })?
+            .within(deadline);
+        let answer: ClaimsAnswer = self.transport.call(&call).await?;
+        Ok(self.matched(&ids, answer)?.iter().map(ended).collect())
+    }
+
+    /// Ends a claim with success. The result, if there is one, is kept as long as the job.
+    ///
+    /// Sent again by itself; an end that was recorded by a try whose answer was lost is recognised by
+    /// reading the job back: it is completed, and no attempt was started after this one.
+    pub async fn complete(&self, claim: &Claim, result: Option<Payload>) -> Result<(), Error> {
+        let claim = claim.clone();
+        let ended = self
+            .complete_all(vec![Completed {
+                claim: claim.clone(),
+                result,
+            }])
+            .await?;
+        single(&claim, &ended)
+    }
+
+    /// Ends claims with success, in one call; the answers stand in the order of the claims. See
+    /// [`Client::complete`].
+    pub async fn complete_all(&self, claims: Vec<Completed>) -> Result<Vec<Ended>, Error> {
+        let (held, claims): (Vec<Claim>, Vec<Completion>) = claims
+            .into_iter()
+            .map(|Completed { claim, result }| {
+                let completion = Completion {
+                    id: claim.id.clone(),
+                    token: claim.token,
+                    result,
+                };
+                (claim, completion)
+            })
+            .unzip();
+        let call = Call::post(&["v1", "jobs", "complete"], &CompleteRequest { claims })?;
+        let fits = |_, reason: LostReason| reason.state == Some(State::Completed);
+        self.end(&call, &held, fits, |place, job| {
+            (job.state == State::Completed && job.attempt == held[place].attempt)
+                .then_some(Ended::Done)
+        })
+        .await
+    }
+
+    /// Ends a claim without success: the job is tried again, or is dead.
+    ///
+    /// Sent again by itself; an end that was recorded by a try whose answer was lost is recognised by
+    /// reading the job back: this attempt is over, and the job's error is this one.
+    pub async fn fail(&self, failed: Failed) -> Result<(), Error> {
+        let claim = failed.claim.clone();
+        single(&claim, &self.fail_all(vec![failed]).await?)
+    }
+
+    /// Ends claims without success, in one call; the answers stand in the order of the claims. See
+    /// [`Client::fail`].
+    pub async fn fail_all(&self, claims: Vec<Failed>) -> Result<Vec<Ended>, Error> {
+        let milliseconds = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+        let (held, claims): (Vec<(Claim, String)>, Vec<Failure>) = claims
+            .into_iter()
+            .map(|failed| {
+                let failure = Failure {
+                    id: failed.claim.id.clone(),
+                    token: failed.claim.token,
+                    error: Some(failed.error.as_str().into()),
+                    retry_in_ms: failed.retry_in.map(milliseconds),
+                    permanent: failed.permanent,
+                };
+                ((failed.claim, failed.error), failure)
+            })
+            .unzip();
+        let (held, errors): (Vec<Claim>, Vec<String>) = held.into_iter().unzip();
+        let call = Call::post(&["v1", "jobs", "fail"], &FailRequest { claims })?;
+        let fits = |place: usize, reason: LostReason| match reason.code {
+            LostCode::NotRunning => reason.state != Some(State::Completed),
+            LostCode::Superseded => reason.attempt == Some(held[place].attempt + 1),
+            _ => false,
+        };
+        self.end(&call, &held, fits, |place, job| {
+            // The server cuts long errors.
+            let recorded = job.error.as_deref().unwrap_or_default();
+            let is_ours = !recorded.is_empty() && errors[place].starts_with(recorded);
+            let ours = held[place].attempt;
+            let is_over = match job.state {
+                State::Running => job.attempt == ours + 1,
+                State::Completed => false,
+                _ => job.attempt == ours,
+            };
+            (is_ours && is_over).then_some(match job.state {
+                State::Cancelled => Ended::Cancelled,
+                _ => Ended::Done,
+            })
+        })
+        .await
+    }
+
+    /// Ends claims. `fits` says for which reasons a lost claim may be one that this very end, sent before,
+    /// has ended; `recognise` is shown the job then.
+    async fn end(
+        &self,
+        call: &Call,
+        held: &[Claim],
+        fits: impl Fn(usize, LostReason) -> bool,
+        recognise: impl Fn(usize, &api::Job) -> Option<Ended>,
+    ) -> Result<Vec<Ended>, Error> {
+        let answer: ClaimsAnswer = self.transport.call(call).await?;
+        let ids: Vec<JobId> = held.iter().map(|claim| claim.id.clone()).collect();
+        let outcomes = self.matched(&ids, answer)?;
+        let mut all: Vec<Ended> = outcomes.iter().map(ended).collect();
+        for (place, one) in all.iter_mut().enumerate() {
+            if let Ended::Lost(Some(reason)) = *one
+                && fits(place, reason)
+            {
+                match self.read_back(&held[place].id).await {
+                    Ok(job) => *one = recognise(place, &job).unwrap_or(*one),
+                    // Forgotten meanwhile: nothing is left to tell by.
+                    Err(Error::NotFound(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The outcomes, if there is one for each job, in order.
+    fn matched(&self, ids: &[JobId], answer: ClaimsAnswer) -> Result<Vec<Outcome>, Error> {
+        let outcomes = answer.claims;
+        let is_matched = outcomes.len() == ids.len()
+            && outcomes
+                .iter()
+                .zip(ids)
+                .all(|(outcome, id)| outcome.id == *id);
+        match is_matched {
+            true => Ok(outcomes),
+            false => Err(self.nonsense("there is not one answer for each claim")),
+        }
+    }
+}
+
+fn ended(outcome: &Outcome) -> Ended {
+    match outcome.status {
+        OutcomeStatus::Ok => Ended::Done,
+        OutcomeStatus::Cancelled => Ended::Cancelled,
+        OutcomeStatus::Lost => Ended::Lost(outcome.reason),
+    }
+}
+
+fn single(claim: &Claim, ended: &[Ended]) -> Result<(), Error> {
+    match ended {
+        [Ended::Lost(reason)] => Err(Error::Lost {
+            id: claim.id.clone(),
+            reason: *reason,
+        }),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,205 @@
+//! The client: which nodes, which token, how long.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use reqwest::header::HeaderValue;
+use url::{Host, Url};
+
+use crate::error::Error;
+use crate::transport::Transport;
+
+/// How long it may take until a node takes the connection. Short: the next node is waiting.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Speaks to the nodes of one cluster. Cheap to clone; all clones share connections and know the node that
+/// answered last.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) transport: Arc<Transport>,
+}
+
+/// What a client is made of.
+#[derive(Clone)]
+pub struct Builder {
+    urls: Vec<String>,
+    token: Option<String>,
+    attempt_timeout: Duration,
+    deadline: Duration,
+}
+
+impl Client {
+    /// A client of these nodes, such as `["http://10.0.0.1:8080", "http://10.0.0.2:8080"]`, with everything
+    /// else at its default. Connects to nobody yet.
+    pub fn new<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Result<Self, Error> {
+        Self::builder(urls).build()
+    }
+
+    /// A client of these nodes.
+    pub fn builder<U: Into<String>>(urls: impl IntoIterator<Item = U>) -> Builder {
+        Builder {
+            urls: urls.into_iter().map(Into::into).collect(),
+            token: None,
+            attempt_timeout: Duration::from_secs(10),
+            deadline: Duration::from_secs(30),
+        }
+    }
+
+    /// The nodes, as they may be shown: without passwords.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<String> {
+        (0..self.transport.nodes.len())
+            .map(|place| self.transport.shown(place))
+            .collect()
+    }
+}
+
+impl Builder {
+    /// The bearer token. Shown nowhere.
+    #[must_use]
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.token = Some(token.into());
+        self
+    }
+
+    /// How long one try may take before the next node is asked. Default 10 s. Waits that a call asks for
+    /// come on top.
+    #[must_use]
+    pub fn attempt_timeout(mut self, timeout: Duration) -> Self {
+        self.attempt_timeout = timeout;
+        self
+    }
+
+    /// How long a call goes on trying. Default 30 s, which outlasts a takeover at the server's default
+    /// ttl of 10 s. A call makes at least one try.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Checks the parts and makes the client.
+    pub fn build(self) -> Result<Client, Error> {
+        let nodes = self
+            .urls
+            .iter()
+            .map(|url| node(url))
+            .collect::<Result<Vec<Url>, Error>>()?;
+        if nodes.is_empty() {
+            return Err(Error::invalid("url", "no server was named"));
+        }
+        let token = self.token.as_deref().map(bearer).transpose()?;
+        let http = http(nodes.iter().all(is_loopback))
+            .map_err(|error| Error::invalid("url", &format!("no HTTP client: {error}")))?;
+        Ok(Client {
+            transport: Arc::new(Transport {
+                http,
+                nodes,
+                preferred: AtomicUsize::new(0),
+                token,
+                attempt_timeout: self.attempt_timeout.max(Duration::from_millis(1)),
+                deadline: self.deadline,
+            }),
+        })
+    }
+}
+
+fn node(text: &str) -> Result<Url, Error> {
+    // The text is not repeated: it may hold a password.
+    let wrong = |why: &str| Error::invalid("url", &format!("the URL of a server {why}"));
+    let url = Url::parse(text.trim())
+        .map_err(|error| wrong(&format!("cannot be read ({error}); write http://HOST:PORT")))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
+        return Err(wrong("has to start with http://HOST or https://HOST"));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(wrong("has a query or a fragment; leave it off"));
+    }
+    Ok(url)
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
+
+fn bearer(token: &str) -> Result<HeaderValue, Error> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
+        .map_err(|_| Error::invalid("token", "the token has characters that cannot be sent"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn http(is_local: bool) -> Result<reqwest::Client, reqwest::Error> {
+    // The provider of the TLS library is chosen once per process; whoever was first is fine.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut http = reqwest::Client::builder()
+        .user_agent(concat!("tenure-client/", env!("CARGO_PKG_VERSION")))
+        .http1_only()
+        // What may be sent again is decided per call, not by the library.
+        .retry(reqwest::retry::never())
+        // A redirect would turn a POST into a GET, or carry the token elsewhere.
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(CONNECT_TIMEOUT)
+        // A host that died without a word is noticed, also while a claim waits.
+        .tcp_keepalive(Duration::from_secs(15))
+        // A server closes idle connections after a while: be the first, or a request meets the end.
+        .pool_idle_timeout(Duration::from_secs(20));
+    if is_local {
+        // A proxy elsewhere would speak to its own loopback.
+        http = http.no_proxy();
+    }
+    http.build()
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = formatter.debug_struct("Client");
+        debug.field("nodes", &self.nodes()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Neither the token nor the URLs, which may hold passwords.
+        formatter.debug_struct("Builder").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_urls_are_refused_without_repeating_them() {
+        for (url, problem) in [
+            ("", "cannot be read"),
+            ("10.0.0.1:8080", "cannot be read"),
+            ("ftp://u:secret@a", "has to start with http://"),
+            ("http://u:secret@a/?x=1", "has a query"),
+        ] {
+            let error = Client::new([url]).unwrap_err();
+            assert!(error.to_string().contains(problem), "{error}");
+            assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+        }
+        let none: [&str; 0] = [];
+        assert!(Client::new(none).is_err());
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        let builder = Client::builder(["http://u:secret@a:1"]).token("secret");
+        assert!(!format!("{builder:?}").contains("secret"));
+        let client = builder.build().unwrap();
+        assert_eq!(client.nodes(), ["http://a:1"]);
+        assert!(!format!("{client:?}").contains("secret"));
+        let error = Client::builder(["http://a"]).token("sec\nret").build();
+        assert!(!format!("{error:?}").contains("sec"));
+    }
+}

@@ -1,0 +1,30 @@
+//! The cluster: who is there, and moving leadership.
+
+use serde::de::IgnoredAny;
+use tenure_core::NodeId;
+use tenure_core::api::{Cluster, ResignRequest, TransferRequest};
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::transport::Call;
+
+impl Client {
+    /// Nodes, elections and daemons, as the node that answers sees them.
+    pub async fn cluster(&self) -> Result<Cluster, Error> {
+        self.transport.call(&Call::get(&["v1", "cluster"])).await
+    }
+
+    /// Asks the leader to let another node lead. Returns when it was asked, not when it has done so. Asked
+    /// once only: asked again, the successor would go too.
+    pub async fn resign_leader(&self) -> Result<(), Error> {
+        let call = Call::post(&["v1", "leader", "resign"], &ResignRequest {})?.once();
+        self.transport.call::<IgnoredAny>(&call).await.map(drop)
+    }
+
+    /// Asks the leader to hand over to a node. Returns when it was asked, not when it has done so.
+    pub async fn transfer_leader(&self, node: &NodeId) -> Result<(), Error> {
+        let request = TransferRequest { node: node.clone() };
+        let call = Call::post(&["v1", "leader", "transfer"], &request)?;
+        self.transport.call::<IgnoredAny>(&call).await.map(drop)
+    }
+}

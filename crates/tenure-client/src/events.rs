@@ -1,0 +1,201 @@
+//! What happens, as it happens: server-sent events.
+//!
+//! Events tell, they do not replay. After a lost connection the next one starts with a
+//! [`reset`](tenure_core::api::RESET): whatever was read before may be out of date.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use reqwest::Response;
+use tenure_core::QueueName;
+use tenure_core::api::{Event, EventsQuery, Problem};
+use tokio::time::{sleep, timeout};
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::retry::Waits;
+use crate::transport::{Call, chain};
+
+/// How long a stream may say nothing. The server sends a sign of life more often than this.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
+
+/// The longest event that is read.
+const EVENT_BYTES_MAX: usize = 1 << 20;
+
+/// A stream of events that connects again by itself.
+#[derive(Debug)]
+pub struct Events {
+    client: Client,
+    query: EventsQuery,
+    stream: Option<Response>,
+    parser: Parser,
+    waits: Waits,
+}
+
+impl Client {
+    /// Follows what happens, in one queue or in all of them. Connects with the first
+    /// [`next`](Events::next).
+    #[must_use]
+    pub fn events(&self, queue: Option<QueueName>) -> Events {
+        Events {
+            client: self.clone(),
+            query: EventsQuery {
+                queue,
+                event_type: None,
+            },
+            stream: None,
+            parser: Parser::default(),
+            waits: Waits::new(),
+        }
+    }
+}
+
+impl Events {
+    /// The next event. Connects again for as long as it takes; fails only if the server refuses. Cancelling
+    /// loses no event.
+    pub async fn next(&mut self) -> Result<Event, Error> {
+        loop {
+            if let Some(event) = self.parser.next() {
+                return Ok(event);
+            }
+            let Some(stream) = &mut self.stream else {
+                self.connect().await?;
+                continue;
+            };
+            let end = match timeout(SILENCE_MAX, stream.chunk()).await {
+                Ok(Ok(Some(chunk))) => {
+                    self.waits = Waits::new();
+                    match self.parser.push(&chunk) {
+                        true => continue,
+                        false => "an event is too long".to_owned(),
+                    }
+                }
+                Ok(Ok(None)) => "the server has ended it".to_owned(),
+                Ok(Err(error)) => chain(&error),
+                Err(_) => "nothing was heard for a minute".to_owned(),
+            };
+            tracing::debug!(end, "the events broke off");
+            self.move_on().await;
+        }
+    }
+
+    async fn connect(&mut self) -> Result<(), Error> {
+        let transport = &self.client.transport;
+        let call = Call::get(&["v1", "events"]).with_query(&[
+            ("queue", self.query.queue.as_ref().map(ToString::to_string)),
+            ("type", self.query.event_type.clone()),
+        ]);
+        let place = transport.preferred.load(Ordering::Relaxed);
+        // Only the answer's head has to come in time; the rest takes as long as it likes.
+        let request = transport.request(place, &call).send();
+        match timeout(transport.attempt_timeout, request).await {
+            Ok(Ok(response)) if response.status().is_success() => {
+                self.parser = Parser::default();
+                self.stream = Some(response);
+                return Ok(());
+            }
+            Ok(Ok(response)) if response.status().is_client_error() => {
+                let status = response.status();
+                let body = response.bytes().await.unwrap_or_default();
+                let problem = serde_json::from_slice::<Problem>(&body);
+                match problem {
+                    Ok(problem) if status != reqwest::StatusCode::TOO_MANY_REQUESTS => {
+                        return Err(Error::of(problem, None));
+                    }
+                    Ok(_) => {}
+                    Err(_) => {
+                        return Err(Error::Broken {
+                            url: transport.shown(place),
+                            detail: format!("it answered {status} without saying why"),
+                        });
+                    }
+                }
+            }
+            // Not reachable, no leader, or too slow: the next node.
+            _ => {}
+        }
+        self.move_on().await;
+        Ok(())
+    }
+
+    async fn move_on(&mut self) {
+        self.stream = None;
+        let transport = &self.client.transport;
+        let place = transport.preferred.load(Ordering::Relaxed);
+        let next = (place + 1) % transport.nodes.len();
+        let order = Ordering::Relaxed;
+        let _ = transport
+            .preferred
+            .compare_exchange(place, next, order, order);
+        sleep(self.waits.next(None)).await;
+    }
+}
+
+/// Takes server-sent events out of a stream of bytes.
+#[derive(Debug, Default)]
+struct Parser {
+    /// What has come of the current line.
+    line: Vec<u8>,
+    data: String,
+    ready: VecDeque<Event>,
+}
+
+impl Parser {
+    /// Takes bytes in, as they come. False if an event grows too long.
+    fn push(&mut self, bytes: &[u8]) -> bool {
+        for &byte in bytes {
+            match byte {
+                b'\n' => self.end_line(),
+                b'\r' => {}
+                _ => self.line.push(byte),
+            }
+        }
+        self.line.len() + self.data.len() <= EVENT_BYTES_MAX
+    }
+
+    fn end_line(&mut self) {
+        let line = std::mem::take(&mut self.line);
+        let line = String::from_utf8_lossy(&line);
+        if line.is_empty() {
+            let data = std::mem::take(&mut self.data);
+            // What this version cannot read is not for it.
+            self.ready.extend(serde_json::from_str::<Event>(&data));
+        } else if let Some(data) = line.strip_prefix("data:") {
+            self.data.push_str(data.strip_prefix(' ').unwrap_or(data));
+        }
+    }
+
+    fn next(&mut self) -> Option<Event> {
+        self.ready.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_read_however_the_bytes_are_cut() {
+        let text = ": hello\n\nevent: reset\r\ndata: {\"event\":\"reset\",\"at\":1,\"position\":2}\r\n\r\n\
+                    event: ready\ndata: {\"event\":\"ready\",\"at\":3,\ndata: \"position\":4,\"id\":\"a\"}\n\n\
+                    data: what is this\n\n";
+        for size in [1, 7, 1_000] {
+            let mut parser = Parser::default();
+            for bytes in text.as_bytes().chunks(size) {
+                assert!(parser.push(bytes));
+            }
+            let names: Vec<_> = std::iter::from_fn(|| parser.next())
+                .map(|event| event.event)
+                .collect();
+            assert_eq!(names, ["reset", "ready"], "chunks of {size}");
+        }
+    }
+
+    #[test]
+    fn an_endless_event_is_cut_off() {
+        let mut parser = Parser::default();
+        assert!(parser.push(b"data: "));
+        assert!(!parser.push(&vec![b'x'; EVENT_BYTES_MAX + 1]));
+    }
+}

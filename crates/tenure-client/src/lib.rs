@@ -1,0 +1,94 @@
+//! Client and worker runtime for Tenure's HTTP interface: a durable job queue with a standby, cron
+//! schedules and elections.
+//!
+//! # Submitting
+//!
+//! ```no_run
+//! use tenure_client::{Client, NewJob};
+//!
+//! # async fn example() -> Result<(), tenure_client::Error> {
+//! // Any of the nodes; the others are tried when one does not answer.
+//! let client = Client::new(["http://10.0.0.1:8080", "http://10.0.0.2:8080"])?;
+//! let mail = serde_json::json!({"to": "you@example.com"});
+//! let job = client.submit(NewJob::new("mail", &mail).queue("bulk")).await?;
+//! println!("{} is {}", job.id, client.job(&job.id).await?.state);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Working
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use tenure_client::{Client, Failure, Job, Worker};
+//!
+//! #[derive(serde::Deserialize)]
+//! struct Mail {
+//!     to: String,
+//! }
+//!
+//! async fn send(job: Job<Mail>) -> Result<(), Failure> {
+//!     if !job.payload.to.contains('@') {
+//!         return Err(Failure::permanent("that is no address"));
+//!     }
+//!     tokio::select! {
+//!         () = tokio::time::sleep(Duration::from_secs(1)) => Ok(()),
+//!         _ = job.cancelled() => Err("given up".into()),
+//!     }
+//! }
+//!
+//! # async fn example() -> Result<(), tenure_client::Error> {
+//! let client = Client::new(["http://127.0.0.1:8080"])?;
+//! let stop = tokio_util::sync::CancellationToken::new();
+//! let worker = Worker::builder(client).handle("mail", send).concurrency(20).build()?;
+//! worker.run(stop).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is guaranteed
+//!
+//! - **One leader is followed through failovers.** Every node forwards to the leader, so any that answers
+//!   will do. A call goes on from node to node, with growing waits, until its deadline.
+//! - **A call that is sent again does its work once.** Jobs get their id here before the first try; the end
+//!   of a claim that was sent before is recognised by reading the job back (see [`Client::complete`] and
+//!   [`Client::fail`]).
+//! - **What is not known is not guessed.** [`Error::Unavailable`] means that nothing was done,
+//!   [`Error::Unknown`] that it may have been.
+//!
+//! # What is not
+//!
+//! Exactly-once execution. A worker that dies, or that the broker has not heard of for a whole lease, is
+//! followed by another attempt, so handlers are to be idempotent.
+
+mod claims;
+mod client;
+mod clock;
+mod cluster;
+mod elections;
+mod error;
+mod events;
+mod jobs;
+mod new_job;
+mod queues;
+mod retry;
+mod transport;
+mod worker;
+
+pub use claims::{Claim, Completed, Ended, Failed};
+pub use client::{Builder, Client};
+pub use elections::Elected;
+pub use error::Error;
+pub use events::Events;
+pub use jobs::Listing;
+pub use new_job::NewJob;
+pub use worker::{CancelReason, Failure, Job, Summary, Worker, WorkerBuilder};
+
+/// What travels: the requests and answers of the HTTP interface.
+pub use tenure_core::api;
+/// The parts of the core that appear in requests and answers.
+pub use tenure_core::queue::{
+    Backoff, Claimed, Counts, Keep, Key, Missed, Payload, QueueOptions, Rate, ScheduleSpec,
+    Settings, State, Submission, Token,
+};
+pub use tenure_core::{JobId, JobType, Namespace, NodeId, QueueName, ScheduleName};

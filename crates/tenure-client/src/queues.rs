@@ -1,0 +1,111 @@
+//! Queues, schedules, settings and numbers.
+
+use reqwest::Method;
+use serde::de::IgnoredAny;
+use tenure_core::api::{self, QueuesAnswer, SchedulesAnswer, Stats};
+use tenure_core::queue::{Missed, QueueOptions, ScheduleSpec, Settings};
+use tenure_core::{QueueName, ScheduleName};
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::new_job::NewJob;
+use crate::transport::{Answered, Call};
+
+impl Client {
+    /// Every queue that has jobs or settings, by name.
+    pub async fn queues(&self) -> Result<Vec<api::Queue>, Error> {
+        let answer: QueuesAnswer = self.transport.call(&Call::get(&["v1", "queues"])).await?;
+        Ok(answer.queues)
+    }
+
+    /// One queue.
+    pub async fn queue(&self, queue: &QueueName) -> Result<api::Queue, Error> {
+        let call = Call::get(&["v1", "queues", queue.as_str()]);
+        self.transport.call(&call).await
+    }
+
+    /// Sets a queue's limits, all of them.
+    pub async fn set_queue(
+        &self,
+        queue: &QueueName,
+        options: &QueueOptions,
+    ) -> Result<api::Queue, Error> {
+        let call = Call::put(&["v1", "queues", queue.as_str()], options)?;
+        self.transport.call(&call).await
+    }
+
+    /// Lets no job of a queue be claimed. What runs goes on.
+    pub async fn pause(&self, queue: &QueueName) -> Result<api::Queue, Error> {
+        let call = Call::new(Method::POST, &["v1", "queues", queue.as_str(), "pause"]);
+        self.transport.call(&call).await
+    }
+
+    /// Lets jobs of a queue be claimed again.
+    pub async fn resume(&self, queue: &QueueName) -> Result<api::Queue, Error> {
+        let call = Call::new(Method::POST, &["v1", "queues", queue.as_str(), "resume"]);
+        self.transport.call(&call).await
+    }
+
+    /// Every schedule, by name.
+    pub async fn schedules(&self) -> Result<Vec<api::Schedule>, Error> {
+        let call = Call::get(&["v1", "schedules"]);
+        let answer: SchedulesAnswer = self.transport.call(&call).await?;
+        Ok(answer.schedules)
+    }
+
+    /// One schedule.
+    pub async fn schedule(&self, name: &ScheduleName) -> Result<api::Schedule, Error> {
+        let call = Call::get(&["v1", "schedules", name.as_str()]);
+        self.transport.call(&call).await
+    }
+
+    /// Creates or replaces a schedule: `job` is submitted whenever `cron` says, in that time zone.
+    pub async fn set_schedule(
+        &self,
+        name: &ScheduleName,
+        cron: &str,
+        timezone: &str,
+        missed: Missed,
+        job: NewJob,
+    ) -> Result<api::Schedule, Error> {
+        let spec = ScheduleSpec {
+            cron: cron.to_owned(),
+            timezone: timezone.to_owned(),
+            job: job.template()?,
+            missed,
+        };
+        let call = Call::put(&["v1", "schedules", name.as_str()], &spec)?;
+        self.transport.call(&call).await
+    }
+
+    /// Deletes a schedule. Its jobs stay.
+    pub async fn delete_schedule(&self, name: &ScheduleName) -> Result<(), Error> {
+        let call = Call::new(Method::DELETE, &["v1", "schedules", name.as_str()]);
+        match self.transport.settle::<IgnoredAny>(&call).await {
+            Answered {
+                result: Err(Error::NotFound(_)),
+                is_unsure: true,
+            } => Ok(()),
+            answered => answered.result.map(drop),
+        }
+    }
+
+    /// How long finished jobs are kept, and how many there may be.
+    pub async fn settings(&self) -> Result<Settings, Error> {
+        let call = Call::get(&["v1", "settings"]);
+        let settings: api::Settings = self.transport.call(&call).await?;
+        Ok(settings.0)
+    }
+
+    /// Sets them, all of them.
+    pub async fn configure(&self, settings: &Settings) -> Result<Settings, Error> {
+        let call = Call::put(&["v1", "settings"], settings)?;
+        let settings: api::Settings = self.transport.call(&call).await?;
+        Ok(settings.0)
+    }
+
+    /// What the leader counts.
+    pub async fn stats(&self) -> Result<Stats, Error> {
+        self.transport.call(&Call::get(&["v1", "stats"])).await
+    }
+}

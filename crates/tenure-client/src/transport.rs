@@ -1,0 +1,395 @@
+//! One call over HTTP: from node to node until one of them has an answer, or the time is up.
+//!
+//! Any node will do, since standbys forward to the leader. The node that answered last is asked first; when
+//! it fails, every caller moves on to the next one, together. After each round of all nodes comes a wait,
+//! which grows and is jittered.
+//!
+//! Each try ends in one of four ways, and the difference is kept: **answered**; **refused**, which another
+//! try would not change; **not done** (no connection, no leader, overloaded); **not known** (the connection
+//! broke after the request was sent, or the server says so itself). From the first try of the last kind on
+//! the call is *unsure*: a later refusal may be the echo of our own success, and whoever made the call
+//! settles that.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::{Method, Response, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tenure_core::JobId;
+use tenure_core::api::{Code, Problem};
+use tokio::time::{Instant, sleep};
+use url::Url;
+
+use crate::error::{Error, Trouble};
+use crate::retry::Waits;
+
+/// The largest answer that is read: a thousand jobs with the largest payload do not fit, and need not.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// The nodes, and how to reach them. Not to be shown: URLs may hold passwords.
+pub(crate) struct Transport {
+    pub(crate) http: reqwest::Client,
+    pub(crate) nodes: Vec<Url>,
+    /// The node that answered last.
+    pub(crate) preferred: AtomicUsize,
+    pub(crate) token: Option<HeaderValue>,
+    /// How long one try may take, besides what the server was asked to wait.
+    pub(crate) attempt_timeout: Duration,
+    /// How long a call may take with all its tries.
+    pub(crate) deadline: Duration,
+}
+
+/// What to ask.
+#[derive(Debug, Clone)]
+pub(crate) struct Call {
+    method: Method,
+    /// The segments of the path; each is escaped.
+    path: Vec<String>,
+    query: Option<String>,
+    body: Option<Bytes>,
+    /// How long the server may wait before it answers.
+    wait: Duration,
+    /// Sent once more after an answer was lost? Off for what would then be done twice.
+    is_repeatable: bool,
+    /// The job that is spoken of, for errors.
+    job: Option<JobId>,
+    /// How long to try, if not as long as any other call.
+    deadline: Option<Duration>,
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub(crate) struct Answered<T> {
+    pub(crate) result: Result<T, Error>,
+    /// An earlier try of this call may have been carried out.
+    pub(crate) is_unsure: bool,
+}
+
+/// How one try ended, if another may follow.
+struct Again {
+    trouble: Trouble,
+    after: Option<Duration>,
+    is_unsure: bool,
+}
+
+enum Tried {
+    Answer(Bytes),
+    Refused(Error),
+    Again(Again),
+}
+
+impl Call {
+    pub(crate) fn new(method: Method, path: &[&str]) -> Self {
+        Self {
+            method,
+            path: path.iter().map(|&segment| segment.to_owned()).collect(),
+            query: None,
+            body: None,
+            wait: Duration::ZERO,
+            is_repeatable: true,
+            job: None,
+            deadline: None,
+        }
+    }
+
+    pub(crate) fn get(path: &[&str]) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    /// A POST with a JSON body.
+    pub(crate) fn post(path: &[&str], body: &impl Serialize) -> Result<Self, Error> {
+        Self::new(Method::POST, path).with_body(body)
+    }
+
+    pub(crate) fn put(path: &[&str], body: &impl Serialize) -> Result<Self, Error> {
+        Self::new(Method::PUT, path).with_body(body)
+    }
+
+    fn with_body(mut self, body: &impl Serialize) -> Result<Self, Error> {
+        let body = serde_json::to_vec(body).map_err(|error| Error::invalid("body", &error))?;
+        self.body = Some(body.into());
+        Ok(self)
+    }
+
+    pub(crate) fn with_query(mut self, pairs: &[(&str, Option<String>)]) -> Self {
+        let mut query = url::form_urlencoded::Serializer::new(String::new());
+        for (name, value) in pairs {
+            if let Some(value) = value {
+                query.append_pair(name, value);
+            }
+        }
+        self.query = Some(query.finish()).filter(|query| !query.is_empty());
+        self
+    }
+
+    pub(crate) fn waiting(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    pub(crate) fn about(mut self, job: &JobId) -> Self {
+        self.job = Some(job.clone());
+        self
+    }
+
+    pub(crate) fn within(mut self, deadline: Option<Duration>) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Not to be sent again once it may have been carried out.
+    pub(crate) fn once(mut self) -> Self {
+        self.is_repeatable = false;
+        self
+    }
+
+    fn url(&self, node: &Url) -> Url {
+        let mut url = node.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(&self.path);
+        }
+        url.set_query(self.query.as_deref());
+        url
+    }
+}
+
+impl Transport {
+    /// Asks until there is an answer, and reads it.
+    pub(crate) async fn call<T: DeserializeOwned>(&self, call: &Call) -> Result<T, Error> {
+        self.settle(call).await.result
+    }
+
+    /// The same, and whether an earlier try may have been carried out.
+    pub(crate) async fn settle<T: DeserializeOwned>(&self, call: &Call) -> Answered<T> {
+        let answered = self.ask(call).await;
+        let parse = |body: Bytes| {
+            // 204 and 202 may come without a body.
+            let body: &[u8] = if body.is_empty() { b"null" } else { &body };
+            serde_json::from_slice(body).map_err(|error| Error::Broken {
+                url: self.shown(self.preferred.load(Ordering::Relaxed)),
+                detail: error.to_string(),
+            })
+        };
+        Answered {
+            result: answered.result.and_then(parse),
+            is_unsure: answered.is_unsure,
+        }
+    }
+
+    async fn ask(&self, call: &Call) -> Answered<Bytes> {
+        let started = Instant::now();
+        let give_up = started + call.deadline.unwrap_or(self.deadline) + call.wait;
+        let mut waits = Waits::new();
+        let mut is_unsure = false;
+        for tries in 1_usize.. {
+            let place = self.preferred.load(Ordering::Relaxed) % self.nodes.len();
+            let left = give_up.saturating_duration_since(Instant::now());
+            let timeout =
+                (self.attempt_timeout + call.wait).min(left.max(self.attempt_timeout / 4));
+            let again = match self.attempt(place, call, timeout).await {
+                Tried::Answer(body) => {
+                    return Answered {
+                        result: Ok(body),
+                        is_unsure,
+                    };
+                }
+                Tried::Refused(error) => {
+                    return Answered {
+                        result: Err(error),
+                        is_unsure,
+                    };
+                }
+                Tried::Again(again) => again,
+            };
+            is_unsure |= again.is_unsure && call.method != Method::GET;
+            tracing::debug!(
+                url = again.trouble.url,
+                error = again.trouble.detail,
+                "asking again"
+            );
+            // Whoever sees it first moves all callers on; the others find that done.
+            let next = (place + 1) % self.nodes.len();
+            let order = Ordering::Relaxed;
+            let _ = self.preferred.compare_exchange(place, next, order, order);
+            let is_round_over = tries % self.nodes.len() == 0;
+            let wait = match is_round_over || again.after.is_some() {
+                true => waits.next(again.after),
+                false => Duration::ZERO,
+            };
+            let is_last = is_unsure && !call.is_repeatable;
+            if is_last || Instant::now() + wait >= give_up {
+                let (waited, source) = (started.elapsed(), again.trouble);
+                let error = match is_unsure {
+                    true => Error::Unknown { waited, source },
+                    false => Error::Unavailable { waited, source },
+                };
+                return Answered {
+                    result: Err(error),
+                    is_unsure,
+                };
+            }
+            sleep(wait).await;
+        }
+        unreachable!("the loop above ends by itself")
+    }
+
+    async fn attempt(&self, place: usize, call: &Call, timeout: Duration) -> Tried {
+        let request = self.request(place, call).timeout(timeout);
+        let response = match request.send().await {
+            Ok(response) => response,
+            Err(error) => return self.broken_off(place, &error),
+        };
+        let status = response.status();
+        let after = retry_after(response.headers());
+        match read(response).await {
+            Err(detail) => self.again(place, detail, None, None, true),
+            Ok(body) if status.is_success() => Tried::Answer(body),
+            Ok(body) => self.refused(place, status, after, &body, call.job.as_ref()),
+        }
+    }
+
+    /// A request to one of the nodes, with everything but a timeout.
+    pub(crate) fn request(&self, place: usize, call: &Call) -> reqwest::RequestBuilder {
+        let url = call.url(&self.nodes[place % self.nodes.len()]);
+        let mut request = self.http.request(call.method.clone(), url);
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token.clone());
+        }
+        if let Some(body) = &call.body {
+            request = request
+                .header(CONTENT_TYPE, "application/json")
+                .body(body.clone());
+        }
+        request
+    }
+
+    /// No answer: was the request sent?
+    fn broken_off(&self, place: usize, error: &reqwest::Error) -> Tried {
+        let was_sent = !error.is_connect();
+        self.again(place, chain(error), None, None, was_sent)
+    }
+
+    fn refused(
+        &self,
+        place: usize,
+        status: StatusCode,
+        after: Option<Duration>,
+        body: &[u8],
+        job: Option<&JobId>,
+    ) -> Tried {
+        let Ok(mut problem) = serde_json::from_slice::<Problem>(body) else {
+            let detail = format!("it answered {status} without saying why");
+            return match status.is_server_error() {
+                // A gateway on the way; the server behind it may have done it.
+                true => self.again(place, detail, None, after, true),
+                false => Tried::Refused(Error::Broken {
+                    url: self.shown(place),
+                    detail,
+                }),
+            };
+        };
+        problem.status = status.as_u16();
+        let is_unsure = match problem.code {
+            Code::NoLeader | Code::StoreUnavailable | Code::Overloaded => false,
+            Code::UnknownOutcome | Code::Timeout => true,
+            Code::Internal => {
+                return Tried::Refused(Error::Broken {
+                    url: self.shown(place),
+                    detail: problem.to_string(),
+                });
+            }
+            Code::Other if status.is_server_error() => true,
+            _ => return Tried::Refused(Error::of(problem, job)),
+        };
+        self.again(
+            place,
+            problem.to_string(),
+            Some(problem.code),
+            after,
+            is_unsure,
+        )
+    }
+
+    fn again(
+        &self,
+        place: usize,
+        detail: String,
+        code: Option<Code>,
+        after: Option<Duration>,
+        is_unsure: bool,
+    ) -> Tried {
+        Tried::Again(Again {
+            trouble: Trouble {
+                url: self.shown(place),
+                detail,
+                code,
+            },
+            after,
+            is_unsure,
+        })
+    }
+
+    /// A node as it may be shown: without a password.
+    pub(crate) fn shown(&self, place: usize) -> String {
+        let node = &self.nodes[place % self.nodes.len()];
+        match node.port() {
+            Some(port) => format!(
+                "{}://{}:{port}",
+                node.scheme(),
+                node.host_str().unwrap_or("")
+            ),
+            None => format!("{}://{}", node.scheme(), node.host_str().unwrap_or("")),
+        }
+    }
+}
+
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+async fn read(mut response: Response) -> Result<Bytes, String> {
+    let mut body = BytesMut::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| chain(&error))? {
+        body.extend_from_slice(&chunk);
+        if body.len() > ANSWER_BYTES_MAX {
+            return Err(format!("the answer has more than {ANSWER_BYTES_MAX} bytes"));
+        }
+    }
+    Ok(body.freeze())
+}
+
+/// An error with its causes, without the URL (which may hold a password) and without repetitions.
+pub(crate) fn chain(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return "no answer in time".to_owned();
+    }
+    // The library's own words say only that sending failed; the last cause says why.
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    match error.is_connect() {
+        true => format!("cannot connect: {cause}"),
+        false => format!("the connection broke: {cause}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_a_path_are_escaped() {
+        let node = Url::parse("http://u:secret@a:1/base/").unwrap();
+        let call = Call::get(&["v1", "jobs", "a/b?c"])
+            .with_query(&[("queue", Some("x&y".to_owned())), ("state", None)]);
+        assert_eq!(
+            call.url(&node).as_str(),
+            "http://u:secret@a:1/base/v1/jobs/a%2Fb%3Fc?queue=x%26y"
+        );
+    }
+}

@@ -1,0 +1,481 @@
+//! The worker runtime: claims jobs, runs their handlers, keeps the claims and reports the ends.
+//!
+//! ```text
+//!            free slots                      one task per job
+//!  claim ──────────────> jobs ──> handler ───────────────────> outbox ──> complete, fail
+//!    ^ long poll                    │ ^                          (batched)
+//!    └── slot free again            │ └─ cancelled: by request, claim lost, lease over, worker stops
+//!                                   └─ progress ──> keeper ──> heartbeat (batched, three per lease)
+//! ```
+//!
+//! - Never more claims than free slots: what waits here could run elsewhere. A slot is free again when the
+//!   broker has acknowledged the job's end.
+//! - A claim that is lost stops its handler, and its result is not sent.
+//! - A handler that is told to stop and does not is dropped after the grace period. Code that never awaits
+//!   cannot be dropped; give such work to `tokio::task::spawn_blocking`, and watch
+//!   [`Job::cancellation`] there.
+//! - A panic in a handler fails its job and nothing else.
+//! - When the worker stops it claims no more, lets handlers finish for as long as it may, and then hands
+//!   their jobs back. The broker counts that as an attempt.
+//!
+//! Dropping the future of [`Worker::run`] stops everything at once; the jobs come back when their leases run
+//! out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tenure_core::api::{ClaimRequest, LEASE_MS_DEFAULT, WAIT_MS_MAX};
+use tenure_core::queue::{Claimed, Key};
+use tenure_core::{JobType, QueueName};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::claims::{Claim, Ended};
+use crate::client::Client;
+use crate::clock;
+use crate::error::Error;
+
+mod board;
+mod failure;
+mod handler;
+mod job;
+mod keeper;
+mod outbox;
+
+use board::Board;
+use handler::{End, Ending, Handler, Returned, ending, erase};
+use job::Control;
+use outbox::Letter;
+
+pub use failure::Failure;
+pub use job::{CancelReason, Job};
+
+/// The most jobs of one claim.
+const CLAIM_MAX: usize = 1_000;
+
+/// How long to wait after a claim that has failed with all its own tries.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How long the ends of jobs that were handed back may take to be told.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// Runs jobs.
+pub struct Worker {
+    shared: Arc<Shared>,
+    settings: Settings,
+}
+
+/// What a worker is made of.
+pub struct WorkerBuilder {
+    client: Client,
+    handlers: BTreeMap<String, Handler>,
+    name: Option<String>,
+    queues: Vec<String>,
+    settings: Settings,
+}
+
+#[derive(Debug, Clone)]
+struct Settings {
+    concurrency: usize,
+    lease: Duration,
+    wait: Duration,
+    drain: Duration,
+    grace: Duration,
+}
+
+/// What a worker has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Jobs done.
+    pub completed: u64,
+    /// Attempts that failed, those that were handed back among them.
+    pub failed: u64,
+    /// Claims that were lost, or whose end was refused.
+    pub lost: u64,
+}
+
+/// What the tasks of a worker share.
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    pub(crate) board: Board,
+    /// Wakes whoever sends heartbeats.
+    pub(crate) wake: Arc<Notify>,
+    name: Key,
+    handlers: BTreeMap<JobType, Handler>,
+    queues: Vec<QueueName>,
+    grace: Duration,
+    completed: AtomicU64,
+    failed: AtomicU64,
+    lost: AtomicU64,
+}
+
+impl Worker {
+    /// A worker that takes its jobs through this client.
+    #[must_use]
+    pub fn builder(client: Client) -> WorkerBuilder {
+        WorkerBuilder {
+            client,
+            handlers: BTreeMap::new(),
+            name: None,
+            queues: Vec::new(),
+            settings: Settings {
+                concurrency: 10,
+                lease: Duration::from_millis(LEASE_MS_DEFAULT.into()),
+                wait: Duration::from_secs(20),
+                drain: Duration::from_secs(30),
+                grace: Duration::from_secs(5),
+            },
+        }
+    }
+
+    /// The name that the broker shows for its jobs.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.shared.name.as_str()
+    }
+
+    /// Works until `stop` is cancelled, then drains, and says what was done.
+    ///
+    /// Goes on through outages of the servers. Fails if they refuse its claims, for a wrong token, say;
+    /// what runs by then is drained first.
+    pub async fn run(&self, stop: CancellationToken) -> Result<Summary, Error> {
+        let shared = &self.shared;
+        // Dropping this future cancels it, and with it every task.
+        let abandon = CancellationToken::new();
+        let _guard = abandon.clone().drop_guard();
+        let (outbox, letters) = mpsc::channel(self.settings.concurrency);
+        let tasks = TaskTracker::new();
+        let work = async {
+            let polled = self.poll(&stop, &abandon, &tasks, outbox).await;
+            self.drain(&tasks).await;
+            polled
+        };
+        let polled = tokio::select! {
+            polled = work => polled,
+            () = outbox::deliver(&shared.client, letters) => unreachable!("work holds a sender"),
+            () = keeper::keep(shared) => unreachable!("never ends"),
+            () = keeper::watch(shared) => unreachable!("never ends"),
+        };
+        polled.map(|()| shared.summary())
+    }
+
+    /// Claims as many jobs as there are free slots, again and again.
+    async fn poll(
+        &self,
+        stop: &CancellationToken,
+        abandon: &CancellationToken,
+        tasks: &TaskTracker,
+        outbox: mpsc::Sender<Letter>,
+    ) -> Result<(), Error> {
+        let slots = Arc::new(Semaphore::new(self.settings.concurrency));
+        loop {
+            let claimed = tokio::select! {
+                biased;
+                // A claim that is cut off here is noticed by the server, which hands its jobs back.
+                () = stop.cancelled() => return Ok(()),
+                claimed = self.claim(&slots) => claimed,
+            };
+            let (jobs, mut permits) = match claimed {
+                Ok(claimed) => claimed,
+                Err(error) if error.is_temporary() || matches!(error, Error::Broken { .. }) => {
+                    tracing::warn!(%error, "cannot claim jobs: trying again");
+                    tokio::select! {
+                        () = sleep(PAUSE) => continue,
+                        () = stop.cancelled() => return Ok(()),
+                    }
+                }
+                Err(error) => return Err(error),
+            };
+            for job in jobs {
+                let Some(permit) = permits.split(1) else {
+                    tracing::error!(id = %job.id, "the server gave more jobs than were asked for");
+                    continue;
+                };
+                let (shared, outbox) = (self.shared.clone(), outbox.clone());
+                let abandon = abandon.clone();
+                tasks.spawn(async move {
+                    tokio::select! {
+                        () = attend(&shared, job, outbox) => {}
+                        () = abandon.cancelled() => {}
+                    }
+                    drop(permit);
+                });
+            }
+        }
+    }
+
+    /// Waits for free slots, and claims as many jobs.
+    async fn claim(
+        &self,
+        slots: &Arc<Semaphore>,
+    ) -> Result<(Vec<Claimed>, OwnedSemaphorePermit), Error> {
+        let closed = "the semaphore is never closed";
+        let mut permits = slots.clone().acquire_owned().await.expect(closed);
+        // Nobody else takes permits, so what is free now can be taken.
+        let free = slots.available_permits().min(CLAIM_MAX - 1);
+        if let Ok(free) = u32::try_from(free)
+            && let Ok(more) = slots.clone().try_acquire_many_owned(free)
+        {
+            permits.merge(more);
+        }
+        let request = ClaimRequest {
+            worker: self.shared.name.clone(),
+            queues: self.shared.queues.clone(),
+            types: self.shared.handlers.keys().cloned().collect(),
+            max: u32::try_from(permits.num_permits()).unwrap_or(1),
+            lease_ms: milliseconds(self.settings.lease),
+            wait_ms: milliseconds(self.settings.wait).min(WAIT_MS_MAX),
+        };
+        let jobs = self.shared.client.claim(&request).await?;
+        Ok((jobs, permits))
+    }
+
+    /// Lets handlers finish, then tells them to stop, then drops what is left.
+    async fn drain(&self, tasks: &TaskTracker) {
+        tasks.close();
+        let running = self.shared.board.len();
+        if running > 0 {
+            tracing::info!(running, "letting jobs finish");
+        }
+        if timeout(self.settings.drain, tasks.wait()).await.is_ok() {
+            return;
+        }
+        tracing::info!(running = self.shared.board.len(), "handing jobs back");
+        self.shared.board.stop_all();
+        if timeout(self.settings.grace + FAREWELL, tasks.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                jobs = self.shared.board.len(),
+                "the broker could not be told: these jobs come back when their leases are over"
+            );
+        }
+    }
+}
+
+/// One job, from its claim to the acknowledged end of it.
+async fn attend(shared: &Arc<Shared>, claimed: Claimed, outbox: mpsc::Sender<Letter>) {
+    let claim = Claim::from(&claimed);
+    let control = Arc::new(Control::new(claim.clone(), shared.wake.clone()));
+    let lease = Duration::from_millis(claimed.lease_ms.into());
+    shared.board.add(control.clone(), lease, clock::now());
+    // Its lease may be shorter than those that heartbeats are sent for now.
+    shared.wake.notify_one();
+    let work = {
+        let (shared, control) = (shared.clone(), control.clone());
+        // All of the handler, what comes before its first await included, is in a task of its own.
+        async move {
+            match shared.handlers.get(&claimed.job_type) {
+                Some(handler) => handler(Job::new(claimed, control)).await,
+                None => Err("this worker has no handler for its type".into()),
+            }
+        }
+    };
+    let end = supervise(work, &control, shared.grace).await;
+    let ending = ending(claim, end, control.reason(), shared.name.as_str());
+    let is_success = matches!(ending, Some(Ending::Complete(_)));
+    let mut ended = None;
+    if let Some(ending) = ending {
+        let (sender, answer) = oneshot::channel();
+        if outbox.send((ending, sender)).await.is_ok() {
+            ended = answer.await.ok();
+        }
+    }
+    shared.board.remove(&control);
+    let counter = match ended {
+        Some(Ended::Done | Ended::Cancelled) if is_success => &shared.completed,
+        Some(Ended::Done | Ended::Cancelled) => &shared.failed,
+        Some(Ended::Lost(_)) | None => &shared.lost,
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
+    if let Some(Ended::Lost(reason)) = ended {
+        let reason = reason.map_or_else(String::new, |reason| reason.to_string());
+        tracing::warn!(id = %control.claim.id, reason, "the claim was lost before its end was told");
+    }
+}
+
+/// Runs a handler as a task of its own, so that its panic is its own. Dropped with this future.
+async fn supervise(
+    work: impl Future<Output = Returned> + Send + 'static,
+    control: &Control,
+    grace: Duration,
+) -> End {
+    let mut task = JoinSet::new();
+    task.spawn(work);
+    let too_late = async {
+        control.stop.cancelled().await;
+        sleep(grace).await;
+    };
+    tokio::select! {
+        joined = task.join_next() => match joined {
+            Some(Ok(returned)) => End::Returned(returned),
+            Some(Err(error)) if error.is_panic() => End::of_panic(&*error.into_panic()),
+            _ => End::Dropped,
+        },
+        () = too_late => {
+            task.shutdown().await;
+            End::Dropped
+        }
+    }
+}
+
+impl Shared {
+    fn summary(&self) -> Summary {
+        Summary {
+            completed: self.completed.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+            lost: self.lost.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl WorkerBuilder {
+    /// Runs jobs of this type with `handler`: a function from [`Job<T>`](Job) to a result. The payload is
+    /// read as a `T`; one that cannot be is a permanent failure. What the handler returns is kept with the
+    /// job, unless it is `()`; its error fails the attempt (see [`Failure`]).
+    #[must_use]
+    pub fn handle<T, R, E, F, Fut>(mut self, job_type: &str, handler: F) -> Self
+    where
+        T: DeserializeOwned + Send + 'static,
+        R: Serialize,
+        E: Into<Failure>,
+        F: Fn(Job<T>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<R, E>> + Send + 'static,
+    {
+        self.handlers.insert(job_type.to_owned(), erase(handler));
+        self
+    }
+
+    /// Takes jobs of this queue; may be called more than once. Without it jobs of every queue are taken.
+    #[must_use]
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.queues.push(queue.into());
+        self
+    }
+
+    /// The name that the broker shows for its jobs. Default: host and process.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// How many jobs run at once. Default 10.
+    #[must_use]
+    pub fn concurrency(mut self, concurrency: usize) -> Self {
+        self.settings.concurrency = concurrency;
+        self
+    }
+
+    /// How long a claim lasts without a heartbeat. Default 30 s. Shorter: a job whose worker died is tried
+    /// again sooner. Longer: a network that is down for a while costs no work.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease;
+        self
+    }
+
+    /// How long a claim waits for jobs before it is made anew. Default 20 s, at most a minute.
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.settings.wait = wait;
+        self
+    }
+
+    /// How long handlers may go on when the worker stops. Default 30 s.
+    #[must_use]
+    pub fn drain(mut self, drain: Duration) -> Self {
+        self.settings.drain = drain;
+        self
+    }
+
+    /// How long a handler may take to stop once it was told to; then it is dropped. Default 5 s.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.settings.grace = grace;
+        self
+    }
+
+    /// Checks the parts and makes the worker.
+    pub fn build(self) -> Result<Worker, Error> {
+        if self.handlers.is_empty() {
+            return Err(Error::invalid("types", "the worker has no handler"));
+        }
+        if self.settings.concurrency == 0 {
+            return Err(Error::invalid("concurrency", "is 0"));
+        }
+        let handlers = self
+            .handlers
+            .into_iter()
+            .map(|(name, handler)| Ok((JobType::new(name)?, handler)))
+            .collect::<Result<_, tenure_core::NameError>>()
+            .map_err(|error| Error::invalid("types", &error))?;
+        let queues = self
+            .queues
+            .iter()
+            .map(QueueName::new)
+            .collect::<Result<_, _>>()
+            .map_err(|error| Error::invalid("queues", &error))?;
+        let name = self.name.unwrap_or_else(default_name);
+        let name = Key::new(name).map_err(|error| Error::invalid("worker", &error))?;
+        Ok(Worker {
+            shared: Arc::new(Shared {
+                client: self.client,
+                board: Board::default(),
+                wake: Arc::new(Notify::new()),
+                name,
+                handlers,
+                queues,
+                grace: self.settings.grace,
+                completed: AtomicU64::new(0),
+                failed: AtomicU64::new(0),
+                lost: AtomicU64::new(0),
+            }),
+            settings: self.settings,
+        })
+    }
+}
+
+/// Host and process: `web-1:4711`.
+fn default_name() -> String {
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
+    let host: String = host
+        .chars()
+        .filter(|character| !character.is_control())
+        .take(100)
+        .collect();
+    format!("{host}:{}", std::process::id())
+}
+
+fn milliseconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Worker")
+            .field("name", &self.shared.name)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for WorkerBuilder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("WorkerBuilder")
+            .field("types", &self.handlers.keys())
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,186 @@
+//! Handlers of any payload as one type, and what is made of how they end.
+
+use std::any::Any;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tenure_core::queue::Payload;
+
+use super::failure::Failure;
+use super::job::{CancelReason, Job};
+use crate::claims::{Claim, Completed, Failed};
+
+/// What a handler of any payload comes to.
+pub(crate) type Returned = Result<Option<Payload>, Failure>;
+
+/// A handler whose payload is text.
+pub(crate) type Handler = Box<dyn Fn(Job<Payload>) -> BoxFuture<'static, Returned> + Send + Sync>;
+
+/// Reads the payload before, and writes the result after.
+pub(crate) fn erase<T, R, E, F, Fut>(handler: F) -> Handler
+where
+    T: DeserializeOwned + Send + 'static,
+    R: Serialize,
+    E: Into<Failure>,
+    F: Fn(Job<T>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<R, E>> + Send + 'static,
+{
+    Box::new(move |job| {
+        let payload = match job.payload.read::<T>() {
+            Ok(payload) => payload,
+            Err(error) => {
+                let failure = Failure::permanent(format!(
+                    "the payload is not what this worker's handler takes: {error}"
+                ));
+                return Box::pin(async { Err(failure) });
+            }
+        };
+        let work = handler(job.with(payload).0);
+        Box::pin(async move {
+            let result = work.await.map_err(Into::into)?;
+            let result = Payload::of(&result).map_err(|error| {
+                Failure::permanent(format!(
+                    "the work was done, but its result cannot be written as JSON: {error}"
+                ))
+            })?;
+            Ok(Some(result).filter(|result| !result.is_null()))
+        })
+    })
+}
+
+/// How the task of a handler ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    Returned(Returned),
+    Panicked(String),
+    /// It did not stop in time, and was dropped.
+    Dropped,
+}
+
+impl End {
+    /// The end of a task that did not return.
+    pub(crate) fn of_panic(panic: &(dyn Any + Send)) -> Self {
+        let text = panic
+            .downcast_ref::<&str>()
+            .map(|text| (*text).to_owned())
+            .or_else(|| panic.downcast_ref::<String>().cloned());
+        End::Panicked(text.unwrap_or_else(|| "it does not say why".to_owned()))
+    }
+}
+
+/// What the broker is told of a claim's end.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Ending {
+    Complete(Completed),
+    Fail(Failed),
+}
+
+/// What to tell the broker, if anything.
+pub(crate) fn ending(
+    claim: Claim,
+    end: End,
+    reason: Option<CancelReason>,
+    worker: &str,
+) -> Option<Ending> {
+    if reason == Some(CancelReason::Lost) {
+        return None;
+    }
+    let failure = match end {
+        End::Returned(Ok(result)) => {
+            return Some(Ending::Complete(Completed { claim, result }));
+        }
+        End::Returned(Err(failure)) => failure,
+        End::Panicked(text) => Failure::from(format!("the handler panicked: {text}")),
+        End::Dropped => Failure::from(match reason {
+            Some(CancelReason::Cancelled) => "cancelled: the handler did not stop in time",
+            _ => "the handler did not stop in time and was dropped",
+        }),
+    };
+    let failure = match reason {
+        Some(CancelReason::Stopping) if !failure.permanent => Failure {
+            message: format!(
+                "handed back: the worker {worker} stops ({})",
+                failure.message
+            ),
+            permanent: false,
+            retry_in: Some(Duration::ZERO),
+        },
+        _ => failure,
+    };
+    Some(Ending::Fail(Failed {
+        claim,
+        error: failure.message,
+        retry_in: failure.retry_in,
+        permanent: failure.permanent,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::JobId;
+
+    use super::*;
+
+    fn claim() -> Claim {
+        Claim {
+            id: JobId::new("a").unwrap(),
+            token: "1-2".parse().unwrap(),
+            attempt: 1,
+        }
+    }
+
+    fn failed(end: End, reason: Option<CancelReason>) -> Failed {
+        match ending(claim(), end, reason, "w") {
+            Some(Ending::Fail(failed)) => failed,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_lost_claim() {
+        let done = End::Returned(Ok(None));
+        assert_eq!(ending(claim(), done, Some(CancelReason::Lost), "w"), None);
+    }
+
+    #[test]
+    fn success_counts_whatever_was_asked() {
+        for reason in [
+            None,
+            Some(CancelReason::Cancelled),
+            Some(CancelReason::Expired),
+            Some(CancelReason::Stopping),
+        ] {
+            let ending = ending(claim(), End::Returned(Ok(None)), reason, "w");
+            assert!(matches!(ending, Some(Ending::Complete(_))), "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_is_handed_back_runs_again_at_once() {
+        let failed = failed(End::Dropped, Some(CancelReason::Stopping));
+        assert_eq!(failed.retry_in, Some(Duration::ZERO));
+        assert!(
+            failed.error.starts_with("handed back: the worker w stops"),
+            "{}",
+            failed.error
+        );
+    }
+
+    #[test]
+    fn permanent_failures_stay_permanent_while_stopping() {
+        let end = End::Returned(Err(Failure::permanent("no")));
+        let failed = failed(end, Some(CancelReason::Stopping));
+        assert!(failed.permanent && failed.error == "no");
+    }
+
+    #[test]
+    fn panics_are_told_in_their_own_words() {
+        let end = End::of_panic(&"index out of bounds");
+        assert_eq!(
+            failed(end, None).error,
+            "the handler panicked: index out of bounds"
+        );
+    }
+}

@@ -1,0 +1,161 @@
+//! A job in a handler's hands.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use serde::Serialize;
+use tenure_core::queue::{Claimed, Payload};
+use tenure_core::{JobId, JobType, QueueName};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::claims::Claim;
+
+/// A job in a handler's hands.
+#[derive(Debug)]
+pub struct Job<T> {
+    /// What was submitted.
+    pub payload: T,
+    /// Its id.
+    pub id: JobId,
+    /// Where it waited.
+    pub queue: QueueName,
+    /// What kind of work it is.
+    pub job_type: JobType,
+    /// Which attempt this is, from 1.
+    pub attempt: u32,
+    /// After how many it is dead.
+    pub max_attempts: u32,
+    /// When it was submitted, in milliseconds since 1970 on the broker's clock.
+    pub created_at: u64,
+    pub(crate) control: Arc<Control>,
+}
+
+/// Why a handler is to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CancelReason {
+    /// Somebody wants the job given up. An error ends it as cancelled; a success still counts.
+    Cancelled,
+    /// The claim is lost: somebody else has the job, or it is gone. Whatever the handler returns is dropped.
+    Lost,
+    /// No heartbeat got through for a whole lease, so the job may be given to somebody else at any time.
+    /// Whatever the handler returns is sent; the broker decides whether the claim still holds.
+    Expired,
+    /// The worker stops, and has waited for as long as it may. An error hands the job back; a success counts.
+    Stopping,
+}
+
+impl<T> Job<T> {
+    /// Waits until the handler is to stop, and says why. A handler that is still there some time later (see
+    /// [`WorkerBuilder::grace`](crate::WorkerBuilder::grace)) is dropped.
+    pub async fn cancelled(&self) -> CancelReason {
+        self.control.stop.cancelled().await;
+        self.cancel_reason().unwrap_or(CancelReason::Lost)
+    }
+
+    /// Why the handler is to stop, if it is.
+    #[must_use]
+    pub fn cancel_reason(&self) -> Option<CancelReason> {
+        self.control.reason.get().copied()
+    }
+
+    /// A token that is cancelled when the handler is to stop, to pass on.
+    #[must_use]
+    pub fn cancellation(&self) -> CancellationToken {
+        self.control.stop.clone()
+    }
+
+    /// Tells how far the work is: any small value, shown while the job runs. Sent with a heartbeat, about
+    /// once a second at most; only the latest counts. A value that cannot be written as JSON is left out.
+    pub fn progress(&self, progress: &impl Serialize) {
+        if let Ok(progress) = Payload::of(progress) {
+            self.control.set_progress(progress);
+        }
+    }
+
+    /// The same job with another payload.
+    pub(crate) fn with<U>(self, payload: U) -> (Job<U>, T) {
+        let job = Job {
+            payload,
+            id: self.id,
+            queue: self.queue,
+            job_type: self.job_type,
+            attempt: self.attempt,
+            max_attempts: self.max_attempts,
+            created_at: self.created_at,
+            control: self.control,
+        };
+        (job, self.payload)
+    }
+}
+
+impl Job<Payload> {
+    pub(crate) fn new(claimed: Claimed, control: Arc<Control>) -> Self {
+        Self {
+            payload: claimed.payload,
+            id: claimed.id,
+            queue: claimed.queue,
+            job_type: claimed.job_type,
+            attempt: claimed.attempt,
+            max_attempts: claimed.max_attempts,
+            created_at: claimed.created_at,
+            control,
+        }
+    }
+}
+
+/// What the worker and a handler share of a claim.
+pub(crate) struct Control {
+    pub(crate) claim: Claim,
+    pub(crate) stop: CancellationToken,
+    reason: OnceLock<CancelReason>,
+    /// The latest that was not sent yet.
+    progress: Mutex<Option<Payload>>,
+    /// Wakes whoever sends heartbeats.
+    wake: Arc<Notify>,
+}
+
+impl Control {
+    pub(crate) fn new(claim: Claim, wake: Arc<Notify>) -> Self {
+        Self {
+            claim,
+            stop: CancellationToken::new(),
+            reason: OnceLock::new(),
+            progress: Mutex::new(None),
+            wake,
+        }
+    }
+
+    /// Tells the handler to stop. The first reason counts, unless the claim turns out to be lost.
+    pub(crate) fn cancel(&self, reason: CancelReason) {
+        let _ = self.reason.set(reason);
+        self.stop.cancel();
+    }
+
+    pub(crate) fn reason(&self) -> Option<CancelReason> {
+        self.reason.get().copied()
+    }
+
+    fn set_progress(&self, progress: Payload) {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
+        self.wake.notify_one();
+    }
+
+    pub(crate) fn take_progress(&self) -> Option<Payload> {
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.take()
+    }
+
+    pub(crate) fn has_progress(&self) -> bool {
+        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        progress.is_some()
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the claim: its token is a secret.
+        let mut debug = formatter.debug_struct("Control");
+        debug.field("reason", &self.reason).finish_non_exhaustive()
+    }
+}

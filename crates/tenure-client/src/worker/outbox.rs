@@ -1,0 +1,105 @@
+//! The ends of claims on their way to the broker: whatever has ended while one call was under way goes with
+//! the next, so a worker of many short jobs makes few calls.
+//!
+//! An end is sent until the broker has answered, however long that takes: the claim may well hold when the
+//! broker is back. Meanwhile its slot stays taken, so no more than the worker's concurrency can wait here.
+
+use std::time::Duration;
+
+use futures_util::future::join;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
+
+use super::handler::Ending;
+use crate::claims::{Ended, Failed};
+use crate::client::Client;
+use crate::error::Error;
+
+/// The most ends of one call.
+const BATCH_MAX: usize = 500;
+
+/// How long to wait after a call that has failed with all its own tries.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// An end, and who wants to know what became of it. Nothing comes back if it was refused.
+pub(crate) type Letter = (Ending, oneshot::Sender<Ended>);
+
+/// Sends what comes in until nobody can send any more.
+pub(crate) async fn deliver(client: &Client, mut letters: mpsc::Receiver<Letter>) {
+    let mut batch = Vec::new();
+    while letters.recv_many(&mut batch, BATCH_MAX).await > 0 {
+        let (completed, failed) = batch
+            .drain(..)
+            .partition(|(ending, _)| matches!(ending, Ending::Complete(_)));
+        join(group(client, completed), group(client, failed)).await;
+    }
+}
+
+/// Sends ends of one kind in one call; one by one if the whole was refused for one of them.
+async fn group(client: &Client, letters: Vec<Letter>) {
+    if letters.is_empty() {
+        return;
+    }
+    let (endings, senders): (Vec<Ending>, Vec<_>) = letters.into_iter().unzip();
+    if let Ok(all) = persist(client, &endings).await {
+        for (sender, ended) in senders.into_iter().zip(all) {
+            // Nobody waits for it if the worker was dropped.
+            let _ = sender.send(ended);
+        }
+        return;
+    }
+    for (ending, sender) in endings.into_iter().zip(senders) {
+        if let Some(ended) = single(client, ending).await {
+            let _ = sender.send(ended);
+        }
+    }
+}
+
+/// Sends one end. A success that is refused, for a result that is too large, say, is told as a failure:
+/// the job must not look undone, and nobody would see why.
+async fn single(client: &Client, ending: Ending) -> Option<Ended> {
+    let refusal = match persist(client, std::slice::from_ref(&ending)).await {
+        Ok(ended) => return ended.first().copied(),
+        Err(error) => error,
+    };
+    if let (Ending::Complete(completed), Error::Invalid(_)) = (ending, &refusal) {
+        let failed = Failed {
+            claim: completed.claim,
+            error: format!("the work was done, but its result was refused: {refusal}"),
+            retry_in: None,
+            permanent: true,
+        };
+        if let Ok(ended) = persist(client, &[Ending::Fail(failed)]).await {
+            return ended.first().copied();
+        }
+    }
+    tracing::error!(error = %refusal, "the end of a claim was refused: its job runs again when the lease is over");
+    None
+}
+
+/// Sends ends of one kind until there is an answer. Fails only if they are refused.
+async fn persist(client: &Client, endings: &[Ending]) -> Result<Vec<Ended>, Error> {
+    loop {
+        match send(client, endings).await {
+            Err(error) if error.is_temporary() || matches!(error, Error::Broken { .. }) => {
+                tracing::warn!(%error, ends = endings.len(), "cannot tell the broker how jobs ended");
+                sleep(PAUSE).await;
+            }
+            answered => return answered,
+        }
+    }
+}
+
+async fn send(client: &Client, endings: &[Ending]) -> Result<Vec<Ended>, Error> {
+    let (mut completed, mut failed) = (Vec::new(), Vec::new());
+    for ending in endings.iter().cloned() {
+        match ending {
+            Ending::Complete(ending) => completed.push(ending),
+            Ending::Fail(ending) => failed.push(ending),
+        }
+    }
+    match failed.is_empty() {
+        true => client.complete_all(completed).await,
+        false => client.fail_all(failed).await,
+    }
+}
