@@ -120,7 +120,7 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
     /// The local folder in which the object `a/b/c` is the file `a/b/c`, if there is one. A user who can
     /// do better with files than with objects, a log that is only ever appended to, may keep files of its
     /// own there, and reads objects as plain files. They take none of what a wrapper does to requests, so
-    /// wrappers have no folder.
+    /// wrappers have no folder, except the one that only counts.
     fn local_folder(&self) -> Option<&Path> {
         None
     }

@@ -7,6 +7,7 @@
 //!
 //! There is no global registry: whoever holds the [`Meter`] publishes it.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -238,6 +239,11 @@ impl Store for Metered {
 
     fn watch(&self, prefix: &Prefix) -> Option<Watch> {
         self.inner.watch(prefix)
+    }
+
+    /// What is done with files is not counted: it is no request.
+    fn local_folder(&self) -> Option<&Path> {
+        self.inner.local_folder()
     }
 }
 

@@ -399,7 +399,7 @@ async fn each_change_gives_one_hint_and_temporary_files_give_none() {
 }
 
 #[tokio::test]
-async fn the_engine_has_a_folder_and_what_is_around_it_has_none() {
+async fn the_engine_has_a_folder_and_what_changes_requests_has_none() {
     let (folder, store) = fresh().await;
     let root = folder.path().canonicalize().unwrap();
     let store: Arc<dyn Store> = Arc::new(store);
@@ -409,9 +409,9 @@ async fn the_engine_has_a_folder_and_what_is_around_it_has_none() {
         .await
         .unwrap();
     assert!(fs::read(root.join("a/b")).unwrap().starts_with(b"value"));
-    // Files would bypass the prefix, the count and the ceiling.
+    // Files would bypass the prefix and the ceiling.
     use tenure_store::wrap::{Metered, Prefixed};
     let prefixed = Prefixed::new(store.clone(), Prefix::new("p").unwrap());
     assert_eq!(prefixed.local_folder(), None);
-    assert_eq!(Metered::new(store).local_folder(), None);
+    assert_eq!(Metered::new(store).local_folder(), Some(&*root));
 }
