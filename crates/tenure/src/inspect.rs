@@ -59,6 +59,12 @@ impl Namespaced {
         }
     }
 
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
     /// The names of all elections that were ever held.
     pub async fn elections(&self) -> Result<Vec<ElectionName>, Error> {
         let entries = list_all(&*self.store, &self.keys.elections()).await?;

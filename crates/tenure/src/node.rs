@@ -9,6 +9,7 @@ use tenure_core::session::record::About;
 use tenure_core::session::{Config, Holder, Record};
 use tenure_core::{ElectionName, Namespace, NodeId};
 use tenure_store::Store;
+use tenure_store::wrap::metered::{Meter, Metered};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +41,8 @@ pub struct NodeOptions {
     /// Where to listen for nudges on stores without hints. Other hosts reach this node only if it is an
     /// address of theirs too; the default is a free port on loopback.
     pub nudge: Option<SocketAddr>,
+    /// Counts every request to the store, if given: see [`tenure_store::wrap::metered`].
+    pub meter: Option<Arc<Meter>>,
     /// What time it is; another than the host's only in tests.
     pub clock: Clock,
 }
@@ -55,7 +58,15 @@ impl NodeOptions {
             labels: BTreeMap::new(),
             address: None,
             nudge: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+            meter: None,
             clock: Clock::default(),
+        }
+    }
+
+    fn counted(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        match &self.meter {
+            Some(meter) => Arc::new(Metered::with_meter(store, meter.clone())),
+            None => store,
         }
     }
 }
@@ -85,7 +96,7 @@ impl Node {
     /// Opens the store twice (the session gets a connection of its own), joins the namespace and waits
     /// until the session stands.
     pub async fn start(options: NodeOptions) -> Result<Self, Error> {
-        let view = tenure_store::open(&options.store).await?;
+        let view = options.counted(tenure_store::open(&options.store).await?);
         // A store in memory cannot be opened twice.
         let own = match options.store.starts_with("memory:") {
             true => OwnStore::Shared(view.clone()),
@@ -97,6 +108,7 @@ impl Node {
     /// The same on a store that is open already, for tests and for stores of your own. The session
     /// shares its connection with whatever else uses it.
     pub async fn start_with(store: Arc<dyn Store>, options: NodeOptions) -> Result<Self, Error> {
+        let store = options.counted(store);
         Self::launch(options, store.clone(), OwnStore::Shared(store)).await
     }
 
@@ -198,6 +210,12 @@ impl Node {
     #[must_use]
     pub fn view(&self) -> &Namespaced {
         &self.inner.view
+    }
+
+    /// The store, by the connection that is not the session's own.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        self.inner.view.store()
     }
 
     /// Becomes a candidate.
@@ -307,7 +325,10 @@ impl Thread {
 
     async fn prepare(self) -> Result<Driver, Error> {
         let store = match self.own {
-            OwnStore::Url(url) => tenure_store::open(&url).await?,
+            OwnStore::Url(url) => {
+                let store = tenure_store::open(&url).await?;
+                self.options.counted(store)
+            }
             OwnStore::Shared(store) => store,
         };
         let mut about = About {
