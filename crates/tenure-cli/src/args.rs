@@ -9,11 +9,13 @@ use crate::{EXIT_BROKEN, output};
 
 mod elections;
 mod log;
+mod serve;
 
 pub(crate) use elections::{
     Elect, Exec, Guard, History, InElection, InNamespace, Resign, Run, Status, Transfer, Watch,
 };
 pub(crate) use log::{Log, LogCommand, LogDiff, LogList, LogShow, LogVerify};
+pub(crate) use serve::{Serve, Settings};
 
 /// Where everything is kept unless told otherwise.
 const STORE_DEFAULT: &str = "file:./tenure-data";
@@ -31,6 +33,7 @@ Stores:
 
 const TENURE_AFTER: &str = "\
 Examples:
+  tenure serve                                            a queue at http://127.0.0.1:8080
   tenure run --store s3://my-bucket/tenure -- ./reports   run it on one host at a time
   tenure status
   tenure store check s3://my-bucket/tenure
@@ -43,15 +46,6 @@ Environment:
 
 Exit codes:
   0 yes    1 no    2 it could not be found out";
-
-const SERVE_AFTER: &str = "\
-Examples:
-  tenure serve
-  tenure serve --store postgres://tenure@db.example/tenure
-  TENURE_STORE=s3://my-bucket/tenure tenure serve
-
-Exit codes:
-  0 the store can be used    2 it cannot";
 
 const STORE_AFTER: &str = "\
 Examples:
@@ -103,8 +97,8 @@ pub(crate) enum Command {
     Guard(Guard),
     #[command(name = "__exec", hide = true)]
     Exec(Exec),
-    /// Try out the store that a node would use (the broker itself is not in this version yet)
-    Serve(Serve),
+    /// Serve the queue, elections and the dashboard over HTTP
+    Serve(Box<Serve>),
     /// Look at the log of a queue
     Log(Log),
     /// Look at a store
@@ -117,17 +111,6 @@ pub(crate) enum Command {
 pub(crate) enum StoreCommand {
     /// Find out whether a store keeps its promises
     Check(Check),
-}
-
-/// `tenure serve`
-#[derive(Debug, Args)]
-#[command(after_help = format!("{SERVE_AFTER}\n\n{STORES}"))]
-pub(crate) struct Serve {
-    /// The store to use
-    // The value may hold a password: --help must not show it.
-    #[arg(long, value_name = "URL", env = "TENURE_STORE", hide_env_values = true)]
-    #[arg(default_value = STORE_DEFAULT)]
-    pub(crate) store: String,
 }
 
 /// `tenure store check`

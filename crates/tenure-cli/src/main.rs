@@ -56,7 +56,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             Command::Transfer(options) => commands::transfer::run(options).await,
             Command::History(options) => commands::history::run(options).await,
             Command::Guard(_) | Command::Exec(_) => unreachable!("handled above"),
-            Command::Serve(options) => commands::serve::run(options).await,
+            Command::Serve(options) => commands::serve::run(*options).await,
             Command::Log(options) => commands::log::run(options).await,
             Command::Store(StoreCommand::Check(options)) => {
                 commands::store_check::run(options).await

@@ -3,6 +3,7 @@
 //! Words that come from elsewhere (a server's error message, a file name) are shown with control
 //! characters escaped, so that nobody else writes to the user's terminal.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
@@ -101,17 +102,17 @@ impl Paint {
 #[derive(Debug)]
 pub(crate) struct Hinted {
     error: Box<dyn std::error::Error + Send + Sync>,
-    hint: &'static str,
+    hint: Cow<'static, str>,
 }
 
 impl Hinted {
     pub(crate) fn new(
         error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-        hint: &'static str,
+        hint: impl Into<Cow<'static, str>>,
     ) -> Self {
         Self {
             error: error.into(),
-            hint,
+            hint: hint.into(),
         }
     }
 }
@@ -219,7 +220,7 @@ fn hint_of<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a str> 
     if let Some(tenure::queue::Error::Invalid { hint, .. }) = error.downcast_ref() {
         return Some(hint);
     }
-    error.downcast_ref::<Hinted>().map(|error| error.hint)
+    error.downcast_ref::<Hinted>().map(|error| &*error.hint)
 }
 
 #[cfg(test)]

@@ -1,41 +1,188 @@
-//! `tenure serve`: will be the broker. Until it is, the verb opens the store that it would use and says
-//! so, and serves nothing.
+//! `tenure serve`: the broker, until it is asked to stop.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use tenure_store::Description;
+use tenure_server::{Config, Handle, Scope, Server, Tls, Tokens};
 
-use crate::args::Serve;
-use crate::output::{self, Data};
+use crate::args::{Serve, Settings};
+use crate::output::{self, Hinted, Paint, Style};
+use crate::signals::Signals;
 
-const COMING: &str = "the broker is not in this version yet: serve will join the election, run daemons and \
-    serve the job queue over HTTP; today it only tries out the store and ends";
+/// Variables that hold a token, and what it is for.
+const TOKEN_VARIABLES: [(&str, Scope); 3] = [
+    ("TENURE_TOKEN", Scope::Admin),
+    ("TENURE_WORKER_TOKEN", Scope::Worker),
+    ("TENURE_READ_TOKEN", Scope::Read),
+];
 
-pub(crate) async fn run(options: Serve) -> anyhow::Result<ExitCode> {
-    output::note(COMING);
-    let url = super::named(Some(options.store))?;
-    let store = tenure_store::open(&url).await?;
-    let mut data = Data::new();
-    data.write(&text(&store.describe()));
-    data.finish().context("cannot write the answer")?;
-    output::hint("`tenure store check URL` finds out whether a store keeps every guarantee");
-    Ok(ExitCode::SUCCESS)
+pub(crate) async fn run(arguments: Serve) -> anyhow::Result<ExitCode> {
+    // Before anything is opened: a signal that comes while it starts is not lost.
+    let mut signals = Signals::new()?;
+    let config = config(arguments)?;
+    raise_file_limit();
+    let server = tokio::select! {
+        server = Server::start(config.clone()) => server.map_err(hinted)?,
+        _ = signals.next() => return Ok(ExitCode::SUCCESS),
+    };
+    output::raw_to_stderr(&banner(&config, &server));
+    signals.next().await;
+    output::note("stopping: finishing what is in flight; once more to stop at once");
+    tokio::select! {
+        () = server.stop() => Ok(ExitCode::SUCCESS),
+        stop = signals.next() => Ok(stop.exit_code()),
+    }
 }
 
-fn text(store: &Description) -> String {
-    let durable = match store.capabilities.durable {
-        true => "yes",
-        false => "no, everything is lost when the process ends",
+fn hinted(error: tenure_server::Error) -> anyhow::Error {
+    match error.hint() {
+        Some(hint) => Hinted::new(error, hint).into(),
+        None => error.into(),
+    }
+}
+
+/// Flags and variables, then the file, then the defaults.
+fn config(arguments: Serve) -> anyhow::Result<Config> {
+    let file = match &arguments.config {
+        Some(path) => read_settings(path)?,
+        None => Settings::default(),
     };
-    let hints = match store.capabilities.hints {
-        true => "yes, changes are noticed at once",
-        false => "no, changes are found by polling",
+    let settings = arguments.settings.or(file);
+    let store = match settings.store {
+        Some(store) => super::named(Some(store))?,
+        None => tenure_server::STORE_DEFAULT.to_owned(),
     };
-    let age = match store.capabilities.age {
-        true => "yes, the store knows how old an object is",
-        false => "no, observers wait a whole ttl before they act",
+    let mut config = Config::new(store);
+    config.tokens = tokens(settings.tokens.as_deref())?;
+    config.labels = settings.labels.into_iter().collect();
+    config.node = settings.node;
+    config.advertise = settings.advertise;
+    config.tls = match (settings.tls_certificate, settings.tls_key) {
+        (Some(certificate), Some(key)) => Some(Tls {
+            certificate,
+            key,
+            authority: settings.tls_authority,
+        }),
+        (None, None) => None,
+        _ => anyhow::bail!("a certificate needs its key, and a key its certificate"),
     };
-    let location = output::printable(&store.location);
-    format!("store    {location}\ndurable  {durable}\nhints    {hints}\nage      {age}\n")
+    set(&mut config.namespace, settings.namespace);
+    set(&mut config.listen, settings.listen);
+    set(&mut config.ttl, settings.ttl);
+    set(&mut config.priority, settings.priority);
+    set(&mut config.log.commit_interval, settings.commit_interval);
+    set(&mut config.log.backlog_records_max, settings.backlog_max);
+    set(&mut config.queue.payload_bytes_max, settings.payload_max);
+    let limits = &mut config.limits;
+    set(&mut limits.connections_max, settings.connections_max);
+    set(&mut limits.waits_max, settings.waits_max);
+    set(&mut limits.followers_max, settings.followers_max);
+    set(&mut limits.body_bytes_max, settings.body_max);
+    set(&mut limits.head_timeout, settings.head_timeout);
+    set(&mut limits.body_timeout, settings.body_timeout);
+    set(&mut limits.write_timeout, settings.write_timeout);
+    set(&mut limits.stop_timeout, settings.stop_timeout);
+    Ok(config)
+}
+
+fn set<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+fn read_settings(path: &Path) -> anyhow::Result<Settings> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    // The parser shows the line it cannot read, which may hold a password: its message alone does not.
+    toml::from_str(&text).map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| {
+            text[..span.start.min(text.len())].matches('\n').count() + 1
+        });
+        let problem = error.message().to_owned();
+        Hinted::new(
+            format!("line {line} of {}: {problem}", path.display()),
+            "it has the names of the flags, with _ for -; see tenure serve --help",
+        )
+        .into()
+    })
+}
+
+fn tokens(file: Option<&Path>) -> anyhow::Result<Tokens> {
+    let mut tokens = match file {
+        None => Tokens::none(),
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            let tokens = Tokens::parse(&text)
+                .map_err(|error| Hinted::new(error, "each line is like: worker TOKEN"))
+                .with_context(|| format!("cannot use {}", path.display()))?;
+            if tokens.is_empty() {
+                anyhow::bail!("there is no token in {}", path.display());
+            }
+            tokens
+        }
+    };
+    for (variable, scope) in TOKEN_VARIABLES {
+        let Ok(token) = std::env::var(variable) else {
+            continue;
+        };
+        if !token.is_empty() {
+            tokens
+                .add(scope, &token)
+                .map_err(|problem| anyhow::anyhow!("cannot use {variable}: {problem}"))?;
+        }
+    }
+    Ok(tokens)
+}
+
+/// Connections are files, and many systems allow a process no more than 1,024 unless it asks.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Then the old limit stays, and connections wait once it is reached.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+fn banner(config: &Config, server: &Handle) -> String {
+    let paint = Paint::of(&std::io::stderr());
+    let strong = |text: &str| paint.apply(Style::Strong, text);
+    let url = server.url();
+    let token = match config.tokens.is_empty() {
+        true => "",
+        false => "-H \"Authorization: Bearer $TENURE_TOKEN\" ",
+    };
+    let next = server.address().port().wrapping_add(1).max(1024);
+    let store = output::printable(&server.node().store().describe().location);
+    let lines = [
+        (
+            "node",
+            format!("{} in namespace {}", server.node().id(), config.namespace),
+        ),
+        ("store", store),
+        ("dashboard", strong(&format!("{url}/"))),
+        (
+            "try",
+            strong(&format!(
+                "curl {token}--json '{{\"type\":\"hello\",\"payload\":{{\"name\":\"world\"}}}}' {url}/v1/jobs"
+            )),
+        ),
+        (
+            "standby",
+            format!(
+                "tenure serve --listen {}:{next} with the same store",
+                server.address().ip()
+            ),
+        ),
+    ];
+    let mut text = format!("tenure {} is serving\n", env!("CARGO_PKG_VERSION"));
+    for (name, value) in lines {
+        text += &format!("  {name:<10} {value}\n");
+    }
+    if !server.node().store().describe().capabilities.durable {
+        text += "  warning    this store forgets everything when the process ends\n";
+    }
+    text
 }

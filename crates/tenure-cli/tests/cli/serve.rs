@@ -1,21 +1,209 @@
-//! `tenure serve`.
+//! `tenure serve`, as a process.
 
-use crate::support::check;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Stdio};
 
-pub(crate) const COMING: &str = "note: the broker is not in this version yet: serve will join the election, run \
-    daemons and serve the job queue over HTTP; today it only tries out the store and ends\n";
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{run, tenure};
+
+/// A server on a free port, killed when the test is over.
+pub(crate) struct Serving {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    /// What it said when it had started.
+    pub(crate) banner: String,
+    pub(crate) address: String,
+}
+
+impl Serving {
+    pub(crate) fn start(folder: &Path, arguments: &[&str]) -> Self {
+        let mut all = vec!["serve", "--listen", "127.0.0.1:0", "--ttl", "2s"];
+        all.extend(arguments);
+        let mut child = tenure(&all)
+            .current_dir(folder)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut banner = String::new();
+        while !banner.contains("  standby ") {
+            assert_ne!(stderr.read_line(&mut banner).unwrap(), 0, "{banner}");
+        }
+        let start = banner.find("://").unwrap() + 3;
+        let address = banner[start..].split('/').next().unwrap().to_owned();
+        Self {
+            child,
+            stderr,
+            banner,
+            address,
+        }
+    }
+
+    /// The status and body of one request.
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}",
+            self.address
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer[9..12].parse().unwrap();
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        (status, body.to_owned())
+    }
+
+    /// Sends a signal, and waits for the end: the exit code, and what else was said.
+    pub(crate) fn end(mut self, signal: Signal) -> (Option<i32>, String) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        let mut rest = String::new();
+        self.stderr.read_to_string(&mut rest).unwrap();
+        (self.child.wait().unwrap().code(), rest)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It has ended already if the test got that far.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
 
 #[test]
-fn says_what_is_coming_and_tries_out_the_store() {
-    check(
-        &["serve", "--store", "memory:"],
-        0,
-        "store    memory:\n\
-         durable  no, everything is lost when the process ends\n\
-         hints    yes, changes are noticed at once\n\
-         age      yes, the store knows how old an object is\n",
-        &format!(
-            "{COMING}hint: `tenure store check URL` finds out whether a store keeps every guarantee\n"
-        ),
+fn it_says_where_it_is_and_ends_when_asked() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let folder = tempfile::tempdir().unwrap();
+        let serving = Serving::start(folder.path(), &["--store", "memory:", "--node", "n1"]);
+        let url = format!("http://{}", serving.address);
+        for line in [
+            "  node       n1 in namespace default\n".to_owned(),
+            "  store      memory:\n".to_owned(),
+            format!("  dashboard  {url}/\n"),
+            format!(
+                "  try        curl --json '{{\"type\":\"hello\",\"payload\":{{\"name\":\"world\"}}}}' {url}/v1/jobs\n"
+            ),
+        ] {
+            assert!(serving.banner.contains(&line), "{}", serving.banner);
+        }
+        assert_eq!(
+            serving.ask("GET", "/healthz", ""),
+            (200, r#"{"status":"ok"}"#.to_owned())
+        );
+        let (code, rest) = serving.end(signal);
+        assert_eq!(code, Some(0));
+        assert!(rest.contains("forgets everything"), "{rest}");
+        assert!(rest.contains("note: stopping"), "{rest}");
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_with_a_way_out() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let ended = run(&mut tenure(&[
+        "serve",
+        "--store",
+        "memory:",
+        "--listen",
+        &address.to_string(),
+    ]));
+    let expected = format!(
+        "error: cannot listen on {address}\n\
+         caused by: Address already in use (os error 98)\n\
+         hint: another process listens there; for a standby beside it use --listen 127.0.0.1:{}\n",
+        address.port() + 1
     );
+    assert_eq!(ended, (2, String::new(), expected));
+}
+
+#[test]
+fn what_makes_no_sense_is_told_before_anything_is_opened() {
+    for (arguments, told) in [
+        (
+            &["--listen", "0.0.0.0:0", "--advertise", "http://h:1"][..],
+            "error: 0.0.0.0:0 can be reached from other hosts, and there is no token\n\
+             hint: give a token (see --tokens), or listen on 127.0.0.1\n",
+        ),
+        (
+            &["--namespace", "a/b"],
+            "error: the namespace \"a/b\" contains '/'; use 1 to 200 of the characters \
+             A-Z a-z 0-9 - _ . : @ + =, not starting with a dot\n",
+        ),
+        (
+            &["--config", "/no/such/file"],
+            "error: cannot read /no/such/file\n",
+        ),
+        (
+            &[
+                "--tls-certificate",
+                "/no/such/file",
+                "--tls-key",
+                "/no/such/key",
+            ],
+            "error: cannot use /no/such/file: ",
+        ),
+    ] {
+        let mut all = vec!["serve", "--store", "file:/no/such/place"];
+        all.extend(arguments);
+        let (code, stdout, stderr) = run(&mut tenure(&all));
+        assert_eq!((code, stdout.as_str()), (2, ""));
+        assert!(stderr.starts_with(told), "{stderr}");
+    }
+}
+
+#[test]
+fn a_configuration_file_counts_after_flags_and_shows_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tenure.toml");
+    let path = file.to_str().unwrap();
+    std::fs::write(
+        &file,
+        "store = \"memory:\"\nnode = \"from-file\"\nnamespace = \"ns\"\n",
+    )
+    .unwrap();
+    let serving = Serving::start(folder.path(), &["--config", path, "--node", "from-flag"]);
+    let line = "  node       from-flag in namespace ns\n";
+    assert!(serving.banner.contains(line), "{}", serving.banner);
+    assert_eq!(serving.end(Signal::TERM).0, Some(0));
+
+    std::fs::write(
+        &file,
+        "\nstore = \"postgres://u:geheim@h/d\"\nttl = \"soon\"\n",
+    )
+    .unwrap();
+    let (code, _, stderr) = run(&mut tenure(&["serve", "--config", path]));
+    assert_eq!(code, 2);
+    assert!(
+        stderr.starts_with(&format!("error: line 3 of {path}: use a number")),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("geheim"), "{stderr}");
+}
+
+#[test]
+fn tokens_come_from_a_file_or_the_environment_and_are_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tokens");
+    std::fs::write(&file, "read rrrrrrrrrrrrrrrrrrrr\n").unwrap();
+    let path = file.to_str().unwrap();
+    let serving = Serving::start(folder.path(), &["--store", "memory:", "--tokens", path]);
+    assert!(
+        serving.banner.contains("Bearer $TENURE_TOKEN"),
+        "{}",
+        serving.banner
+    );
+    assert_eq!(serving.ask("GET", "/v1/cluster", "").0, 401);
+    assert_eq!(serving.ask("GET", "/healthz", "").0, 200);
+
+    let short = run(tenure(&["serve", "--store", "memory:"]).env("TENURE_TOKEN", "short"));
+    let told = "error: cannot use TENURE_TOKEN: a token has 16 to 512 characters, this one 5\n";
+    assert_eq!(short, (2, String::new(), told.to_owned()));
 }

@@ -11,6 +11,8 @@ pub(crate) fn tenure(arguments: &[&str]) -> Command {
         "TENURE_NAMESPACE",
         "TENURE_ELECTION",
         "TENURE_NODE",
+        "TENURE_TOKEN",
+        "TENURE_CONFIG",
         "TENURE_LOG",
         "NO_COLOR",
         "CLICOLOR_FORCE",

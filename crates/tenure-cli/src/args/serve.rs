@@ -1,0 +1,381 @@
+//! `tenure serve`: one definition for flags, variables and the configuration file.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde::{Deserialize, Deserializer};
+
+use super::STORES;
+use crate::times::parse_duration;
+
+const SERVE_AFTER: &str = "\
+Start it on as many hosts as you like, with the same store: one of them leads and serves the queue,
+the others forward to it, and one takes over when it is gone. SIGTERM and SIGINT end it: it takes no
+more calls, finishes those in flight, resigns and leaves.
+
+Tokens: a file of lines `SCOPE TOKEN`, where SCOPE is read, worker or admin; or the variables
+TENURE_TOKEN (admin), TENURE_WORKER_TOKEN and TENURE_READ_TOKEN. With none, only this host is served.
+
+The configuration file is TOML, and has the names of the flags with _ for -:
+  store = \"s3://my-bucket/tenure\"
+  listen = \"10.0.0.5:8080\"
+  tokens = \"/etc/tenure/tokens\"
+  labels = { zone = \"a\" }
+A flag counts before a variable, a variable before the file.
+
+Examples:
+  tenure serve
+  tenure serve --listen 127.0.0.1:8081            a standby beside it
+  tenure serve --store postgres://tenure@db.example/tenure --listen 10.0.0.5:8080 --tokens tokens
+  TENURE_STORE=s3://my-bucket/tenure tenure serve --commit-interval 50ms
+
+Exit codes:
+  0 asked to stop, and stopped    2 it could not start, or could not go on";
+
+/// `tenure serve`
+#[derive(Debug, Args)]
+#[command(after_help = format!("{SERVE_AFTER}\n\n{STORES}"))]
+pub(crate) struct Serve {
+    /// A file with the options below
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TENURE_CONFIG",
+        hide_env_values = true
+    )]
+    pub(crate) config: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+/// What can be set, from wherever.
+#[derive(Debug, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Settings {
+    /// The store to use [default: file:./tenure-data]
+    // The value may hold a password: --help must not show it.
+    #[arg(long, value_name = "URL", env = "TENURE_STORE", hide_env_values = true)]
+    pub(crate) store: Option<String>,
+
+    /// The namespace: everything of one cluster is under it [default: default]
+    #[arg(
+        long,
+        value_name = "NS",
+        env = "TENURE_NAMESPACE",
+        hide_env_values = true
+    )]
+    pub(crate) namespace: Option<String>,
+
+    /// Where to listen [default: 127.0.0.1:8080]
+    #[arg(
+        long,
+        value_name = "ADDR:PORT",
+        env = "TENURE_LISTEN",
+        hide_env_values = true
+    )]
+    pub(crate) listen: Option<SocketAddr>,
+
+    /// The URL under which the other servers reach this one [default: the address above]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TENURE_ADVERTISE",
+        hide_env_values = true
+    )]
+    pub(crate) advertise: Option<String>,
+
+    /// The name of this node [default: the name of the host and the port]
+    #[arg(long, value_name = "ID", env = "TENURE_NODE", hide_env_values = true)]
+    pub(crate) node: Option<String>,
+
+    /// A label of this node; may be given several times
+    #[arg(
+        long = "label",
+        value_name = "KEY=VALUE",
+        env = "TENURE_LABELS",
+        hide_env_values = true
+    )]
+    #[arg(value_parser = parse_label, value_delimiter = ',')]
+    #[serde(deserialize_with = "labels")]
+    pub(crate) labels: Vec<(String, String)>,
+
+    /// How long until others replace a server that is not heard of [default: 10s]
+    #[arg(long, value_name = "TIME", env = "TENURE_TTL", hide_env_values = true)]
+    #[arg(value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub(crate) ttl: Option<Duration>,
+
+    /// From 0 to 100: servers with a higher one come first when nobody leads [default: 100]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TENURE_PRIORITY",
+        hide_env_values = true
+    )]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) priority: Option<u8>,
+
+    /// The least time between two commits; more saves requests [default: 0ms]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TENURE_COMMIT_INTERVAL",
+        hide_env_values = true
+    )]
+    #[arg(value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub(crate) commit_interval: Option<Duration>,
+
+    /// A file with tokens
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TENURE_TOKENS",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Security")]
+    pub(crate) tokens: Option<PathBuf>,
+
+    /// A file with the certificate, in PEM: serves HTTPS
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TENURE_TLS_CERTIFICATE",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Security", requires = "tls_key")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+
+    /// A file with its private key, in PEM
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TENURE_TLS_KEY",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Security", requires = "tls_certificate")]
+    pub(crate) tls_key: Option<PathBuf>,
+
+    /// A file with the certificates to trust when forwarding to another server
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TENURE_TLS_AUTHORITY",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Security", requires = "tls_certificate")]
+    pub(crate) tls_authority: Option<PathBuf>,
+
+    /// The most connections [default: 10000]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TENURE_CONNECTIONS_MAX",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Limits")]
+    pub(crate) connections_max: Option<usize>,
+
+    /// The most claims that wait for a job [default: 10000]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TENURE_WAITS_MAX",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Limits")]
+    pub(crate) waits_max: Option<usize>,
+
+    /// The most followers of events [default: 256]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TENURE_FOLLOWERS_MAX",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Limits")]
+    pub(crate) followers_max: Option<usize>,
+
+    /// The largest body of a request: 512KiB, 1MiB [default: 1MiB]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "TENURE_BODY_MAX",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Limits", value_parser = parse_bytes)]
+    #[serde(deserialize_with = "bytes")]
+    pub(crate) body_max: Option<usize>,
+
+    /// The largest payload of a job [default: 256KiB]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        env = "TENURE_PAYLOAD_MAX",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Limits", value_parser = parse_bytes)]
+    #[serde(deserialize_with = "bytes")]
+    pub(crate) payload_max: Option<usize>,
+
+    /// How many records may wait to be committed; then callers are told to come back [default: 100000]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TENURE_BACKLOG_MAX",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Limits")]
+    pub(crate) backlog_max: Option<usize>,
+
+    /// How long a connection may be idle, or take to send a head [default: 60s]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TENURE_HEAD_TIMEOUT",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Limits", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub(crate) head_timeout: Option<Duration>,
+
+    /// How long a client may take to send a body [default: 30s]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TENURE_BODY_TIMEOUT",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Limits", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub(crate) body_timeout: Option<Duration>,
+
+    /// How long a client may read nothing of its answer [default: 30s]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TENURE_WRITE_TIMEOUT",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Limits", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub(crate) write_timeout: Option<Duration>,
+
+    /// How long requests may still run when it is asked to stop [default: 10s]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TENURE_STOP_TIMEOUT",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Limits", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub(crate) stop_timeout: Option<Duration>,
+}
+
+impl Settings {
+    /// These, and where they say nothing, those.
+    pub(crate) fn or(self, other: Self) -> Self {
+        macro_rules! first {
+            ($($field:ident)*) => {
+                Self {
+                    labels: if self.labels.is_empty() { other.labels } else { self.labels },
+                    $($field: self.$field.or(other.$field),)*
+                }
+            };
+        }
+        first! {
+            store namespace listen advertise node ttl priority commit_interval
+            tokens tls_certificate tls_key tls_authority
+            connections_max waits_max followers_max body_max payload_max backlog_max
+            head_timeout body_timeout write_timeout stop_timeout
+        }
+    }
+}
+
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("use KEY=VALUE".to_owned()),
+    }
+}
+
+/// Reads a size such as `1048576`, `512KiB` or `4MiB`.
+pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
+    let unit_at = text
+        .find(|character: char| !character.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let factor = match unit {
+        "" | "B" => 1,
+        "KiB" => 1024,
+        "MiB" => 1024 * 1024,
+        _ => return Err("use a number of bytes, or one with KiB or MiB".to_owned()),
+    };
+    number
+        .parse::<usize>()
+        .ok()
+        .and_then(|number| number.checked_mul(factor))
+        .ok_or_else(|| "use a number of bytes, or one with KiB or MiB".to_owned())
+}
+
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_duration(&text)
+        .map(Some)
+        .map_err(serde::de::Error::custom)
+}
+
+fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Size {
+        Bytes(usize),
+        Text(String),
+    }
+    match Size::deserialize(deserializer)? {
+        Size::Bytes(bytes) => Ok(Some(bytes)),
+        Size::Text(text) => parse_bytes(&text)
+            .map(Some)
+            .map_err(serde::de::Error::custom),
+    }
+}
+
+fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {
+    BTreeMap::deserialize(deserializer).map(|labels| labels.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_the_names_of_the_flags() {
+        let file = "store = 'memory:'\nlisten = '127.0.0.1:0'\nttl = '500ms'\nbody_max = '2MiB'\n\
+            payload_max = 1000\nlabels = { zone = 'a' }\ntokens = 'x'\n";
+        let settings: Settings = toml::from_str(file).unwrap();
+        assert_eq!(settings.ttl, Some(Duration::from_millis(500)));
+        assert_eq!(settings.body_max, Some(2 * 1024 * 1024));
+        assert_eq!(settings.payload_max, Some(1000));
+        assert_eq!(settings.labels, [("zone".to_owned(), "a".to_owned())]);
+        let error = toml::from_str::<Settings>("stor = 'x'").unwrap_err();
+        assert!(error.to_string().contains("stor"), "{error}");
+    }
+
+    #[test]
+    fn what_is_said_first_counts() {
+        let with = |node: Option<&str>| Settings {
+            node: node.map(str::to_owned),
+            ..Settings::default()
+        };
+        assert_eq!(
+            with(Some("a")).or(with(Some("b"))).node.as_deref(),
+            Some("a")
+        );
+        assert_eq!(with(None).or(with(Some("b"))).node.as_deref(), Some("b"));
+    }
+}

@@ -1,0 +1,66 @@
+//! What all handlers share.
+
+use std::sync::Arc;
+
+use tenure::core::election::machine::Leader;
+use tenure::{Election, Node};
+use tenure_store::wrap::metered::Meter;
+use tenure_store::{Key, Store};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio_util::sync::CancellationToken;
+
+use crate::Config;
+use crate::budget::Budget;
+use crate::forward::Forwarder;
+use crate::health::Probe;
+use crate::metrics::Metrics;
+use crate::problem::Problem;
+
+/// One running server.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) config: Config,
+    pub(crate) node: Node,
+    pub(crate) election: Election,
+    /// The store, not by the connection of the session.
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) meter: Arc<Meter>,
+    /// Where the lease of the brokers is: what a probe of the store reads.
+    pub(crate) lease_key: Key,
+    pub(crate) forwarder: Forwarder,
+    pub(crate) metrics: Metrics,
+    pub(crate) probe: Probe,
+    /// Room for calls that wait: claims, elections, and what is forwarded.
+    pub(crate) waits: Semaphore,
+    /// Room for followers of events.
+    pub(crate) followers: Arc<Semaphore>,
+    pub(crate) bodies: Budget,
+    /// Cancelled when the server stops: whoever waits stops waiting.
+    pub(crate) stop: CancellationToken,
+}
+
+impl App {
+    /// Whether calls about the queue are answered here.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.election.is_leader()
+    }
+
+    /// Who leads, as this server saw last.
+    pub(crate) fn leader(&self) -> Option<Leader> {
+        self.election.leader()
+    }
+
+    /// Whether a leader is this process.
+    pub(crate) fn is_me(&self, leader: &Leader) -> bool {
+        self.node
+            .session()
+            .is_some_and(|session| session.incarnation == leader.incarnation)
+    }
+
+    /// Room for one more call that waits, for as long as the answer is kept.
+    pub(crate) fn wait_permit(&self) -> Result<SemaphorePermit<'_>, Problem> {
+        self.waits
+            .try_acquire()
+            .map_err(|_| Problem::overloaded("too many calls wait already"))
+    }
+}

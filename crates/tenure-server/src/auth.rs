@@ -1,0 +1,297 @@
+//! Who may do what: bearer tokens with scopes.
+//!
+//! Tokens are kept as digests and compared as such, all of them and in constant time, so neither their
+//! length nor how much of one was right can be told from how long it took. No token is ever shown.
+//!
+//! Without tokens, which is only possible on loopback, everybody on this host may do everything. Then
+//! requests that a web page makes from elsewhere are kept out: see [`Tokens::origin_is_allowed`].
+
+use std::fmt;
+
+use axum::http::{HeaderMap, Method, header};
+use ring::digest;
+use serde::{Deserialize, Serialize};
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+
+/// How far a token reaches. Each includes the ones before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Scope {
+    /// Look at everything.
+    Read = 1,
+    /// Submit jobs, work on them, and take part in elections.
+    Worker = 2,
+    /// Pause, limit, schedule, cancel, retry, forget, resign and transfer.
+    Admin = 3,
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Scope::Read => "read",
+            Scope::Worker => "worker",
+            Scope::Admin => "admin",
+        })
+    }
+}
+
+/// The tokens of a server.
+#[derive(Clone, Default)]
+pub struct Tokens {
+    digests: Vec<(Scope, [u8; 32])>,
+}
+
+/// The fewest characters of a token: what is shorter can be guessed.
+const TOKEN_BYTES_MIN: usize = 16;
+
+const TOKEN_BYTES_MAX: usize = 512;
+
+/// The most tokens: all of them are compared with every request.
+const TOKENS_MAX: usize = 100;
+
+/// Why a text holds no tokens. Shows none of it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {problem}")]
+pub struct TokensError {
+    line: usize,
+    problem: String,
+}
+
+impl Tokens {
+    /// No tokens: everybody may do everything.
+    #[must_use]
+    pub const fn none() -> Self {
+        Self {
+            digests: Vec::new(),
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.digests.is_empty()
+    }
+
+    /// Reads `SCOPE TOKEN` lines; blank ones and those that start with `#` mean nothing. A token alone is
+    /// one for `admin`.
+    pub fn parse(text: &str) -> Result<Self, TokensError> {
+        let mut tokens = Self::none();
+        for (place, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let wrong = |problem: &str| TokensError {
+                line: place + 1,
+                problem: problem.to_owned(),
+            };
+            let mut words = line.split_ascii_whitespace();
+            let (scope, token) = match (words.next(), words.next(), words.next()) {
+                (Some(token), None, None) => (Scope::Admin, token),
+                (Some(scope), Some(token), None) => {
+                    let scope = match scope {
+                        "read" => Scope::Read,
+                        "worker" => Scope::Worker,
+                        "admin" => Scope::Admin,
+                        _ => return Err(wrong("the scope is not read, worker or admin")),
+                    };
+                    (scope, token)
+                }
+                _ => return Err(wrong("not a scope and a token")),
+            };
+            tokens
+                .add(scope, token)
+                .map_err(|problem| wrong(&problem))?;
+        }
+        Ok(tokens)
+    }
+
+    /// Adds a token, or says why it cannot be one.
+    pub fn add(&mut self, scope: Scope, token: &str) -> Result<(), String> {
+        if token.len() < TOKEN_BYTES_MIN || token.len() > TOKEN_BYTES_MAX {
+            return Err(format!(
+                "a token has {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} characters, this one {}",
+                token.len()
+            ));
+        }
+        if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err("a token has visible ASCII characters only".to_owned());
+        }
+        if self.digests.len() == TOKENS_MAX {
+            return Err(format!("there are more than {TOKENS_MAX} tokens"));
+        }
+        self.digests.push((scope, digest(token.as_bytes())));
+        Ok(())
+    }
+
+    /// The scope of whoever sends these headers; none if it has no token that fits.
+    pub(crate) fn scope(&self, headers: &HeaderMap) -> Option<Scope> {
+        if self.is_empty() {
+            return Some(Scope::Admin);
+        }
+        let sent = headers.get(header::AUTHORIZATION)?.as_bytes();
+        let (scheme, token) = sent.split_at_checked(7)?;
+        if !scheme.eq_ignore_ascii_case(b"bearer ") {
+            return None;
+        }
+        let sent = digest(token.trim_ascii());
+        let mut found = 0_u8;
+        for (scope, known) in &self.digests {
+            let fits: Choice = known.ct_eq(&sent);
+            let wider = u8::conditional_select(&0, &(*scope as u8), fits);
+            found = found.max(wider);
+        }
+        match found {
+            1 => Some(Scope::Read),
+            2 => Some(Scope::Worker),
+            3 => Some(Scope::Admin),
+            _ => None,
+        }
+    }
+
+    /// Whether a request may come from where its browser says it does. Programs say nothing, and may.
+    ///
+    /// With tokens it may: no page of elsewhere has one. Without, any page that a user of this host looks
+    /// at could send requests here, so those are refused that come from another site, and those that
+    /// name this host by a name that is not local (a page can make its own name point here).
+    pub(crate) fn origin_is_allowed(&self, method: &Method, headers: &HeaderMap) -> bool {
+        if !self.is_empty() {
+            return true;
+        }
+        let host = headers.get(header::HOST).map(|host| host.as_bytes());
+        if host.is_some_and(|host| !is_local(host)) {
+            return false;
+        }
+        let Some(origin) = headers.get(header::ORIGIN) else {
+            return true;
+        };
+        if method.is_safe() {
+            // Without the headers that would allow it, the page cannot read the answer.
+            return true;
+        }
+        let origin = origin.as_bytes();
+        let rest = origin
+            .strip_prefix(b"http://")
+            .or_else(|| origin.strip_prefix(b"https://"));
+        rest.is_some() && rest == host
+    }
+}
+
+/// Whether a `Host` header names this host in a way that no other host can take: an address, or
+/// `localhost`.
+fn is_local(host: &[u8]) -> bool {
+    let Ok(host) = std::str::from_utf8(host) else {
+        return false;
+    };
+    if host.parse::<std::net::SocketAddr>().is_ok() {
+        return true;
+    }
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost")
+        || name.to_ascii_lowercase().ends_with(".localhost")
+        || name.parse::<std::net::IpAddr>().is_ok()
+}
+
+fn digest(token: &[u8]) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(digest::digest(&digest::SHA256, token).as_ref());
+    bytes
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scopes = self.digests.iter().map(|(scope, _)| scope);
+        formatter.debug_list().entries(scopes).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str =
+        "# tokens\n\nread   rrrrrrrrrrrrrrrr\nworker wwwwwwwwwwwwwwww\naaaaaaaaaaaaaaaa\n";
+
+    fn with(name: header::HeaderName, value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(name, value.parse().unwrap())])
+    }
+
+    #[test]
+    fn a_token_has_the_scope_of_its_line() {
+        let tokens = Tokens::parse(FILE).unwrap();
+        for (sent, scope) in [
+            ("Bearer rrrrrrrrrrrrrrrr", Some(Scope::Read)),
+            ("bearer wwwwwwwwwwwwwwww ", Some(Scope::Worker)),
+            ("Bearer aaaaaaaaaaaaaaaa", Some(Scope::Admin)),
+            ("Bearer aaaaaaaaaaaaaaa", None),
+            ("Bearer aaaaaaaaaaaaaaaab", None),
+            ("Bearer", None),
+            ("Basic aaaaaaaaaaaaaaaa", None),
+        ] {
+            assert_eq!(
+                tokens.scope(&with(header::AUTHORIZATION, sent)),
+                scope,
+                "{sent}"
+            );
+        }
+        assert_eq!(tokens.scope(&HeaderMap::new()), None);
+        assert_eq!(Tokens::none().scope(&HeaderMap::new()), Some(Scope::Admin));
+    }
+
+    #[test]
+    fn bad_lines_are_named_and_not_shown() {
+        for (text, problem) in [
+            ("short", "line 1: a token has 16"),
+            ("\nroot aaaaaaaaaaaaaaaa", "line 2: the scope"),
+            ("admin secretsecretsecret x", "line 1: not a scope"),
+            (
+                "admin s\u{fc}cretsecretsecret",
+                "line 1: a token has visible",
+            ),
+        ] {
+            let error = Tokens::parse(text).unwrap_err().to_string();
+            assert!(
+                error.starts_with(problem) && !error.contains("cret"),
+                "{error}"
+            );
+        }
+        let shown = format!("{:?}", Tokens::parse(FILE).unwrap());
+        assert_eq!(shown, "[Read, Worker, Admin]");
+    }
+
+    #[test]
+    fn pages_from_elsewhere_are_kept_out_where_there_is_no_token() {
+        let open = Tokens::none();
+        let allowed = |host: &str, origin: Option<&str>| {
+            let mut headers = with(header::HOST, host);
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, origin.parse().unwrap());
+            }
+            open.origin_is_allowed(&Method::POST, &headers)
+        };
+        for host in [
+            "localhost:8080",
+            "127.0.0.1:8080",
+            "[::1]:8080",
+            "127.0.0.1",
+            "LOCALHOST",
+        ] {
+            assert!(allowed(host, None), "{host}");
+        }
+        assert!(allowed("localhost:8080", Some("http://localhost:8080")));
+        assert!(!allowed("evil.example:8080", None));
+        assert!(!allowed("localhost:8080", Some("https://evil.example")));
+        assert!(!allowed("localhost:8080", Some("null")));
+        assert!(!allowed("localhost.evil.example", None));
+        let headers = with(header::HOST, "broker.example");
+        assert!(
+            Tokens::parse(FILE)
+                .unwrap()
+                .origin_is_allowed(&Method::POST, &headers)
+        );
+    }
+}

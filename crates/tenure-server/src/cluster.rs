@@ -1,0 +1,141 @@
+//! Who is there, who leads, and letting someone else lead. Any server answers: it is all in the store.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use futures_util::future::try_join_all;
+use tenure::Status;
+use tenure::core::election::LeaseState;
+use tenure::core::session::{self, Record};
+use tenure::core::{ElectionName, Namespace};
+use tenure_core::api::{
+    Cluster, ClusterElection, Leader, Node, PastTerm, Problem as ProblemBody, ResignRequest,
+    TransferRequest,
+};
+
+use crate::app::App;
+use crate::extract::{Json, OptionalJson, json, ok};
+use crate::problem::Problem;
+
+/// The most elections that are shown: each costs two reads and one per node.
+const ELECTIONS_MAX: usize = 20;
+
+/// Nodes, elections, daemons
+#[utoipa::path(get, path = "/v1/cluster", tag = "cluster",
+    responses((status = 200, description = "As the store has it", body = Cluster),
+        (status = 503, description = "The storage does not answer", body = ProblemBody)))]
+pub(crate) async fn show(State(app): State<Arc<App>>) -> Result<Response, Problem> {
+    let view = app.node.view();
+    let names = view.elections().await?;
+    let names = &names[..names.len().min(ELECTIONS_MAX)];
+    let statuses = try_join_all(names.iter().map(|name| view.status(name))).await?;
+    let sessions = view.sessions().await?;
+    let own = names.iter().position(|name| name == app.election.name());
+    let own = own.map(|place| &statuses[place]);
+    let history = own.and_then(|status| status.lease.as_ref());
+    Ok(ok(&Cluster {
+        namespace: namespace(&app),
+        node: app.node.id().clone(),
+        leader: own.and_then(|status| leader(status, &sessions)),
+        elections: names
+            .iter()
+            .zip(&statuses)
+            .map(|(name, status)| election(name, status, &sessions))
+            .collect(),
+        nodes: sessions.iter().map(node).collect(),
+        daemons: Vec::new(),
+        history: history.map_or_else(Vec::new, |lease| lease.history.iter().map(past).collect()),
+    }))
+}
+
+/// Ask the leader to let someone else lead
+#[utoipa::path(post, path = "/v1/leader/resign", tag = "cluster", request_body = Option<ResignRequest>,
+    responses((status = 202, description = "It was asked, and does so when it sees it", body = ResignRequest),
+        (status = 503, description = "Nobody leads", body = ProblemBody)))]
+pub(crate) async fn resign(
+    State(app): State<Arc<App>>,
+    OptionalJson(request): OptionalJson<ResignRequest>,
+) -> Result<Response, Problem> {
+    app.election.request_resign().await?;
+    Ok(json(StatusCode::ACCEPTED, &request))
+}
+
+/// Ask the leader to hand over to a node
+#[utoipa::path(post, path = "/v1/leader/transfer", tag = "cluster", request_body = TransferRequest,
+    responses((status = 202, description = "It was asked, and does so when it sees it", body = TransferRequest),
+        (status = 422, description = "The node is no candidate", body = ProblemBody),
+        (status = 503, description = "Nobody leads", body = ProblemBody)))]
+pub(crate) async fn transfer(
+    State(app): State<Arc<App>>,
+    Json(request): Json<TransferRequest>,
+) -> Result<Response, Problem> {
+    app.election.transfer_to(&request.node).await?;
+    Ok(json(StatusCode::ACCEPTED, &request))
+}
+
+pub(crate) fn namespace(app: &App) -> Namespace {
+    Namespace::new(&app.config.namespace).expect("checked when the server started")
+}
+
+fn election(name: &ElectionName, status: &Status, sessions: &[Record]) -> ClusterElection {
+    ClusterElection {
+        name: name.clone(),
+        leader: leader(status, sessions),
+        term: status.lease.as_ref().map_or(0, |lease| lease.term.0),
+        candidates: status
+            .candidates
+            .iter()
+            .map(|candidate| candidate.holder.node.clone())
+            .collect(),
+    }
+}
+
+fn leader(status: &Status, sessions: &[Record]) -> Option<Leader> {
+    let lease = status.lease.as_ref()?;
+    let LeaseState::Held { holder, since } = &lease.state else {
+        return None;
+    };
+    let session = sessions
+        .iter()
+        .find(|session| session.incarnation == holder.incarnation);
+    Some(Leader {
+        node: holder.node.clone(),
+        term: lease.term.0,
+        incarnation: Some(holder.incarnation),
+        address: session.and_then(|session| session.about.address.clone()),
+        since_at: Some(since.0),
+    })
+}
+
+fn node(session: &Record) -> Node {
+    let state = match session.state {
+        session::State::Alive => "alive",
+        session::State::Gone => "gone",
+        session::State::Evicted { .. } => "evicted",
+    };
+    Node {
+        node: session.node.clone(),
+        incarnation: session.incarnation,
+        state: state.to_owned(),
+        address: session.about.address.clone(),
+        labels: session.about.labels.clone(),
+        version: None,
+        capacity: None,
+        joined_at: session.joined_at.0,
+        ttl_ms: u64::try_from(session.ttl.as_millis()).unwrap_or(u64::MAX),
+        drained: false,
+        going: false,
+    }
+}
+
+fn past(term: &tenure::core::election::PastTerm) -> PastTerm {
+    PastTerm {
+        term: term.term.0,
+        node: term.node.clone(),
+        since_at: term.since.0,
+        until_at: term.until.0,
+        reason: term.reason.clone(),
+    }
+}

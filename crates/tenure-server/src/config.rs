@@ -1,0 +1,291 @@
+//! What a server can be told, checked once, with everything that is wrong in one answer.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use tenure::core::queue as core;
+use tenure::core::session;
+use url::Url;
+
+use crate::{Tls, Tokens};
+
+/// Where everything is kept unless told otherwise.
+pub const STORE_DEFAULT: &str = "file:./tenure-data";
+
+/// Where to listen unless told otherwise.
+pub const LISTEN_DEFAULT: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+
+/// How a server is set up. The defaults are right for a first try on one host.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The store, by URL. Every server of a namespace uses the same one.
+    pub store: String,
+    /// The namespace: everything of one cluster is under it.
+    pub namespace: String,
+    /// This node's name, stable over restarts. Default: the host's name and the port.
+    pub node: Option<String>,
+    /// Where to listen. Port 0 takes a free one. An address that others can reach needs tokens.
+    pub listen: SocketAddr,
+    /// The URL under which the other servers reach this one, to forward to it when it leads. Default: the
+    /// address listened on, if that is one and not all of them.
+    pub advertise: Option<String>,
+    /// How long until the others replace a server that is not heard of. Shorter: a faster takeover, and
+    /// more heartbeats (three per ttl). It has to be well above the store's slowest answers.
+    pub ttl: Duration,
+    /// From 0 to 100: servers with a higher priority come first when nobody leads.
+    pub priority: u8,
+    /// Labels of this node, for placement.
+    pub labels: BTreeMap<String, String>,
+    /// How the queue's log is written.
+    pub log: tenure::queue::Config,
+    /// What one job or batch may hold.
+    pub queue: core::Limits,
+    /// Who may do what. None: everybody who reaches the address may do everything, so the address has to
+    /// be on loopback.
+    pub tokens: Tokens,
+    /// Certificate and key, to serve HTTPS.
+    pub tls: Option<Tls>,
+    /// What clients may take of the server.
+    pub limits: Limits,
+}
+
+/// What clients may take of the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// The most connections. Further ones wait in the system's backlog. A waiting worker takes one.
+    pub connections_max: usize,
+    /// The most claims that wait for a job, and of forwarded calls. Further ones are answered 429.
+    pub waits_max: usize,
+    /// The most followers of events. Further ones are answered 429.
+    pub followers_max: usize,
+    /// The largest body of a request.
+    pub body_bytes_max: usize,
+    /// All bodies being received together. Beyond, requests are answered 429.
+    pub bodies_bytes_max: usize,
+    /// How long a connection may be idle, or take to send the head of a request.
+    pub head_timeout: Duration,
+    /// How long a client may take to send a body.
+    pub body_timeout: Duration,
+    /// How long a client may take to read some of an answer that waits for it.
+    pub write_timeout: Duration,
+    /// How long requests may still run when the server stops. Waiting claims are answered at once.
+    pub stop_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 10_000,
+            waits_max: 10_000,
+            followers_max: 256,
+            body_bytes_max: 1024 * 1024,
+            bodies_bytes_max: 256 * 1024 * 1024,
+            head_timeout: Duration::from_secs(60),
+            body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            stop_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why a server cannot be set up so: every reason.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", violations.join("; "))]
+pub struct ConfigError {
+    /// What is wrong.
+    pub violations: Vec<String>,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Config {
+    /// The defaults, for a store.
+    #[must_use]
+    pub fn new(store: impl Into<String>) -> Self {
+        Self {
+            store: store.into(),
+            namespace: "default".to_owned(),
+            node: None,
+            listen: LISTEN_DEFAULT,
+            advertise: None,
+            ttl: Duration::from_secs(10),
+            priority: 100,
+            labels: BTreeMap::new(),
+            log: tenure::queue::Config::default(),
+            queue: core::Limits::default(),
+            tokens: Tokens::none(),
+            tls: None,
+            limits: Limits::default(),
+        }
+    }
+
+    /// Every violation at once. Nothing is opened.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let mut violations = Vec::new();
+        let mut hint = None;
+        let is_open = !self.listen.ip().is_loopback() && self.tokens.is_empty();
+        if is_open {
+            violations.push(format!(
+                "{} can be reached from other hosts, and there is no token",
+                self.listen
+            ));
+            hint = Some("give a token (see --tokens), or listen on 127.0.0.1".to_owned());
+        }
+        if let Err(error) = tenure::core::Namespace::new(&self.namespace) {
+            violations.push(error.to_string());
+        }
+        if let Some(node) = &self.node
+            && let Err(error) = tenure::core::NodeId::new(node)
+        {
+            violations.push(error.to_string());
+        }
+        if let Err(error) = session::Config::for_ttl(self.ttl).check() {
+            violations.push(error.to_string());
+        }
+        if let Err(error) = self.log.check() {
+            violations.push(error.to_string());
+        }
+        if self.priority > 100 {
+            violations.push(format!(
+                "the priority is {}, not from 0 to 100",
+                self.priority
+            ));
+        }
+        match &self.advertise {
+            Some(url) => violations.extend(advertised(url).err()),
+            None if self.listen.ip().is_unspecified() => violations.push(format!(
+                "{} is every address of this host, so the URL for the other servers has to be given",
+                self.listen
+            )),
+            None => {}
+        }
+        violations.extend(self.limits.violations());
+        if self.queue.payload_bytes_max > self.log.batch_bytes_max / 2 {
+            violations.push(format!(
+                "the largest payload has {} bytes, more than half of what is committed at once ({})",
+                self.queue.payload_bytes_max, self.log.batch_bytes_max
+            ));
+        }
+        match violations.is_empty() {
+            true => Ok(()),
+            false => Err(ConfigError { violations, hint }),
+        }
+    }
+}
+
+impl Limits {
+    fn violations(&self) -> impl Iterator<Item = String> {
+        let counts = [
+            ("connections_max", self.connections_max, 1, 1_000_000),
+            ("waits_max", self.waits_max, 1, 1_000_000),
+            ("followers_max", self.followers_max, 1, 100_000),
+            (
+                "body_bytes_max",
+                self.body_bytes_max,
+                1024,
+                64 * 1024 * 1024,
+            ),
+        ];
+        let times = [
+            ("head_timeout", self.head_timeout),
+            ("body_timeout", self.body_timeout),
+            ("write_timeout", self.write_timeout),
+        ];
+        let small = (self.bodies_bytes_max < self.body_bytes_max)
+            .then(|| "bodies_bytes_max is less than body_bytes_max".to_owned());
+        counts
+            .into_iter()
+            .filter(|(_, value, min, max)| value < min || value > max)
+            .map(|(name, value, min, max)| format!("{name} is {value}, not from {min} to {max}"))
+            .chain(
+                times
+                    .into_iter()
+                    .filter(|(_, time)| time.is_zero())
+                    .map(|(name, _)| format!("{name} is zero")),
+            )
+            .chain(small)
+    }
+}
+
+/// The URL of a server as others use it: scheme, host and port, and nothing else.
+pub(crate) fn advertised(text: &str) -> Result<Url, String> {
+    // A URL may hold a password by mistake, so it is not repeated.
+    let problem =
+        |what: &str| format!("the advertised URL {what}; it is like http://10.0.0.5:8080");
+    let url = Url::parse(text).map_err(|error| problem(&format!("cannot be read: {error}")))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(problem("is neither http nor https"));
+    }
+    if url.host_str().is_none_or(str::is_empty) {
+        return Err(problem("has no host"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(problem("has a user or password"));
+    }
+    if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
+        return Err(problem("has a path"));
+    }
+    Ok(url)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused(change: impl FnOnce(&mut Config), problem: &str) {
+        let mut config = Config::new("memory:");
+        change(&mut config);
+        let error = config.check().unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+
+    #[test]
+    fn defaults_are_fine() {
+        Config::new("memory:").check().unwrap();
+    }
+
+    #[test]
+    fn an_open_address_needs_a_token_and_a_url() {
+        refused(
+            |config| config.listen = "10.1.2.3:8080".parse().unwrap(),
+            "there is no token",
+        );
+        refused(
+            |config| {
+                config.listen = "[::]:8080".parse().unwrap();
+                config.tokens = Tokens::parse("admin 0123456789abcdef").unwrap();
+            },
+            "the URL for the other servers has to be given",
+        );
+    }
+
+    #[test]
+    fn every_violation_is_told_at_once() {
+        let mut config = Config::new("memory:");
+        config.namespace = "a/b".to_owned();
+        config.ttl = Duration::ZERO;
+        config.limits.connections_max = 0;
+        config.advertise = Some("ftp://x".to_owned());
+        let error = config.check().unwrap_err();
+        assert_eq!(error.violations.len(), 4, "{error}");
+    }
+
+    #[test]
+    fn an_advertised_url_is_an_origin_and_its_password_is_not_repeated() {
+        assert!(advertised("https://broker.example:8443").is_ok());
+        assert!(advertised("http://[::1]:80/").is_ok());
+        for url in [
+            "http://",
+            "broker:80",
+            "http://u:geheim@h",
+            "http://h/p",
+            "http://h?q",
+        ] {
+            let error = advertised(url).unwrap_err();
+            assert!(!error.contains("geheim"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! What a request carries, read and checked: bodies, names in the path, and the query.
+//!
+//! Whatever is wrong, the answer names the field. A body is parsed once, fast; only when that fails is it
+//! parsed again by a slower reader that knows where it is.
+
+use std::fmt::Display;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::{Bytes, BytesMut};
+use http_body::Body as _;
+use http_body_util::BodyExt as _;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tenure_core::api::Code;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use crate::app::App;
+use crate::problem::Problem;
+
+/// A JSON body.
+#[derive(Debug)]
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        let is_json = is_json(request.headers());
+        let (bytes, _room) = read(request, app).await?;
+        if !is_json {
+            return Err(media_type());
+        }
+        parse(&bytes).map(Self)
+    }
+}
+
+/// A JSON body that may be left out, which is the same as `{}`.
+#[derive(Debug)]
+pub(crate) struct OptionalJson<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Default> FromRequest<Arc<App>> for OptionalJson<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        let is_json = is_json(request.headers());
+        let (bytes, _room) = read(request, app).await?;
+        if bytes.is_empty() {
+            return Ok(Self(T::default()));
+        }
+        if !is_json {
+            return Err(media_type());
+        }
+        parse(&bytes).map(Self)
+    }
+}
+
+/// No body, or an empty object: for calls that say everything in their address.
+#[derive(Debug)]
+pub(crate) struct NoBody;
+
+impl FromRequest<Arc<App>> for NoBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        #[derive(Default, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Nothing {}
+        if request.body().is_end_stream() {
+            return Ok(Self);
+        }
+        OptionalJson::<Nothing>::from_request(request, app)
+            .await
+            .map(|_| Self)
+    }
+}
+
+/// The one name in the path.
+#[derive(Debug)]
+pub(crate) struct Named<T>(pub(crate) T);
+
+impl<T, S> FromRequestParts<S> for Named<T>
+where
+    T: FromStr<Err: Display>,
+    S: Send + Sync,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let names = names(parts, state).await?;
+        name(&names, 0).map(Self)
+    }
+}
+
+/// The two names in the path.
+#[derive(Debug)]
+pub(crate) struct NamedTwo<A, B>(pub(crate) A, pub(crate) B);
+
+impl<A, B, S> FromRequestParts<S> for NamedTwo<A, B>
+where
+    A: FromStr<Err: Display>,
+    B: FromStr<Err: Display>,
+    S: Send + Sync,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let names = names(parts, state).await?;
+        Ok(Self(name(&names, 0)?, name(&names, 1)?))
+    }
+}
+
+/// The parameters behind the question mark.
+#[derive(Debug)]
+pub(crate) struct Parameters<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Parameters<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let query = parts.uri.query().unwrap_or_default();
+        let pairs = serde_urlencoded::Deserializer::new(form(query));
+        serde_path_to_error::deserialize(pairs)
+            .map(Self)
+            .map_err(|error| {
+                let path = error.path().to_string();
+                data(&path, &error.into_inner().to_string())
+            })
+    }
+}
+
+fn form(query: &str) -> url::form_urlencoded::Parse<'_> {
+    url::form_urlencoded::parse(query.as_bytes())
+}
+
+async fn names<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<RawPathParams, Problem> {
+    RawPathParams::from_request_parts(parts, state)
+        .await
+        .map_err(|error| Problem::new(Code::InvalidField, error.to_string()).field("path"))
+}
+
+fn name<T: FromStr<Err: Display>>(names: &RawPathParams, place: usize) -> Result<T, Problem> {
+    let (field, text) = names
+        .iter()
+        .nth(place)
+        .ok_or_else(|| Problem::internal("the route has too few names"))?;
+    text.parse()
+        .map_err(|error: T::Err| Problem::new(Code::InvalidField, error.to_string()).field(field))
+}
+
+/// The whole body, and the room that it takes.
+async fn read(request: Request, app: &App) -> Result<(Bytes, OwnedSemaphorePermit), Problem> {
+    let limits = &app.config.limits;
+    let most = limits.body_bytes_max;
+    let body = request.into_body();
+    let known = body.size_hint().exact();
+    if known.is_some_and(|bytes| bytes > most as u64) {
+        return Err(too_large(most));
+    }
+    let expected = known.map_or(most, |bytes| usize::try_from(bytes).unwrap_or(most));
+    let room = app.bodies.take(expected)?;
+    match timeout(limits.body_timeout, collect(body, most)).await {
+        Ok(Ok(bytes)) => Ok((bytes, room)),
+        Ok(Err(problem)) => Err(problem),
+        Err(_) => Err(Problem::new(
+            Code::Timeout,
+            "the body did not arrive in time; nothing was done",
+        )
+        .status(StatusCode::REQUEST_TIMEOUT)),
+    }
+}
+
+async fn collect(mut body: Body, most: usize) -> Result<Bytes, Problem> {
+    let mut first = Bytes::new();
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| {
+            Problem::new(Code::InvalidJson, "the body ended early; nothing was done")
+        })?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        if first.len() + all.len() + data.len() > most {
+            return Err(too_large(most));
+        }
+        // Nearly every body is one frame, and is not copied.
+        match (first.is_empty(), all.is_empty()) {
+            (true, true) => first = data,
+            (false, true) => {
+                all.extend_from_slice(&std::mem::take(&mut first));
+                all.extend_from_slice(&data);
+            }
+            (_, false) => all.extend_from_slice(&data),
+        }
+    }
+    Ok(match all.is_empty() {
+        true => first,
+        false => all.freeze(),
+    })
+}
+
+fn too_large(most: usize) -> Problem {
+    Problem::new(
+        Code::TooLarge,
+        format!("the body has more than {most} bytes; nothing was done"),
+    )
+    .hint("send fewer jobs at once, or keep large data elsewhere and send where it is")
+}
+
+fn media_type() -> Problem {
+    Problem::new(
+        Code::UnsupportedMediaType,
+        "the body is not said to be JSON",
+    )
+    .field("content-type")
+    .hint("send the header Content-Type: application/json (curl: --json)")
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let Some(kind) = headers.get(header::CONTENT_TYPE) else {
+        return false;
+    };
+    let Ok(kind) = kind.to_str() else {
+        return false;
+    };
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/json")
+        || kind
+            .to_ascii_lowercase()
+            .strip_prefix("application/")
+            .is_some_and(|rest| rest.ends_with("+json"))
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    serde_json::from_slice(bytes).map_err(|error| explain::<T>(bytes, &error))
+}
+
+/// Parses again to find out where the mistake is.
+fn explain<T: DeserializeOwned>(bytes: &[u8], first: &serde_json::Error) -> Problem {
+    if bytes.is_empty() {
+        return Problem::new(Code::InvalidJson, "the body is empty");
+    }
+    if std::str::from_utf8(bytes).is_err() {
+        return Problem::new(Code::InvalidJson, "the body is not UTF-8");
+    }
+    if !first.is_data() {
+        return Problem::new(Code::InvalidJson, first.to_string());
+    }
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    match serde_path_to_error::deserialize::<_, T>(&mut reader) {
+        Ok(_) => Problem::new(Code::InvalidJson, first.to_string()),
+        Err(error) => {
+            let path = error.path().to_string();
+            data(&path, &error.into_inner().to_string())
+        }
+    }
+}
+
+/// A value that is well formed and wrong.
+fn data(path: &str, message: &str) -> Problem {
+    let message = message.split(" at line ").next().unwrap_or(message);
+    let named = |prefix: &str| {
+        let rest = message.strip_prefix(prefix)?;
+        rest.split_once('`').map(|(name, _)| name.to_owned())
+    };
+    let within = |name: &str| match path {
+        "." | "?" | "" => name.to_owned(),
+        path if path == name || path.ends_with(&format!(".{name}")) => path.to_owned(),
+        path => format!("{path}.{name}"),
+    };
+    if let Some(name) = named("unknown field `") {
+        return Problem::new(Code::UnknownField, message).field(within(&name));
+    }
+    if let Some(name) = named("missing field `").or_else(|| named("duplicate field `")) {
+        return Problem::new(Code::InvalidField, message).field(within(&name));
+    }
+    match path {
+        "." | "?" | "" => Problem::new(Code::InvalidJson, message),
+        path => Problem::new(Code::InvalidField, format!("{path}: {message}")).field(path),
+    }
+}
+
+/// A JSON answer, serialised once.
+pub(crate) fn json(status: StatusCode, answer: &impl Serialize) -> Response {
+    match serde_json::to_vec(answer) {
+        Ok(body) => {
+            let mut response = Response::new(Body::from(body));
+            *response.status_mut() = status;
+            response.headers_mut().insert(
+                header::CONTENT_TYPE,
+                HeaderValue::from_static("application/json"),
+            );
+            response
+        }
+        Err(error) => {
+            tracing::error!(%error, "an answer cannot be written as JSON");
+            Problem::internal("the answer cannot be written").into_response()
+        }
+    }
+}
+
+/// A JSON answer with 200.
+pub(crate) fn ok(answer: &impl Serialize) -> Response {
+    json(StatusCode::OK, answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_core::api::{ClaimRequest, JobsQuery, SubmitRequest};
+
+    #[track_caller]
+    fn refused<T: DeserializeOwned + std::fmt::Debug>(body: &str, code: Code, field: Option<&str>) {
+        let problem = parse::<T>(body.as_bytes()).unwrap_err();
+        assert_eq!(problem.code(), code, "{problem:?}");
+        assert_eq!(problem.document().field.as_deref(), field, "{problem:?}");
+    }
+
+    #[test]
+    fn mistakes_in_a_body_are_named_by_field() {
+        use Code::{InvalidField, InvalidJson, UnknownField};
+        refused::<SubmitRequest>("", InvalidJson, None);
+        refused::<SubmitRequest>("{", InvalidJson, None);
+        refused::<SubmitRequest>("[]", InvalidJson, None);
+        refused::<SubmitRequest>("{}", InvalidField, Some("type"));
+        refused::<SubmitRequest>(r#"{"type":7}"#, InvalidField, Some("type"));
+        refused::<SubmitRequest>(r#"{"type":""}"#, InvalidField, Some("type"));
+        refused::<SubmitRequest>(r#"{"type":"a","priorty":1}"#, UnknownField, Some("priorty"));
+        refused::<SubmitRequest>(
+            r#"{"type":"a","priority":1000}"#,
+            InvalidField,
+            Some("priority"),
+        );
+        refused::<SubmitRequest>(
+            r#"{"jobs":[{"type":"a"},{"type":"a","run_at":"x"}]}"#,
+            InvalidField,
+            Some("jobs[1].run_at"),
+        );
+        refused::<SubmitRequest>(
+            r#"{"jobs":[{"payload":1}]}"#,
+            InvalidField,
+            Some("jobs[0].type"),
+        );
+        refused::<SubmitRequest>(
+            r#"{"jobs":[{"type":"a","x":1}]}"#,
+            UnknownField,
+            Some("jobs[0].x"),
+        );
+        refused::<ClaimRequest>(r#"{"worker":"w","max":-1}"#, InvalidField, Some("max"));
+        refused::<ClaimRequest>(
+            r#"{"worker":"w","types":["a","/"]}"#,
+            InvalidField,
+            Some("types[1]"),
+        );
+    }
+
+    #[test]
+    fn bad_utf_8_is_said_to_be_that() {
+        let problem = parse::<SubmitRequest>(b"{\"type\":\"\xff\"}").unwrap_err();
+        assert_eq!(problem.document().detail, "the body is not UTF-8");
+    }
+
+    #[tokio::test]
+    async fn mistakes_in_a_query_are_named_by_field() {
+        for (query, code, field) in [
+            ("stat=dead", Code::UnknownField, "stat"),
+            ("state=deaf", Code::InvalidField, "state"),
+            ("limit=x", Code::InvalidField, "limit"),
+            ("queue=%2F", Code::InvalidField, "queue"),
+            ("limit=1&limit=2", Code::InvalidField, "limit"),
+        ] {
+            let (mut parts, ()) = http::Request::builder()
+                .uri(format!("/v1/jobs?{query}"))
+                .body(())
+                .unwrap()
+                .into_parts();
+            let problem = Parameters::<JobsQuery>::from_request_parts(&mut parts, &())
+                .await
+                .unwrap_err();
+            assert_eq!(problem.code(), code, "{query}: {problem:?}");
+            assert_eq!(
+                problem.document().field.as_deref(),
+                Some(field),
+                "{problem:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn bodies_in_pieces_are_put_together() {
+        let pieces = ["{", "\"a\"", ":1}"].map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece)));
+        let body = Body::from_stream(futures_util::stream::iter(pieces));
+        assert_eq!(collect(body, 7).await.unwrap(), "{\"a\":1}");
+        let pieces = ["1234", "5678"].map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece)));
+        let body = Body::from_stream(futures_util::stream::iter(pieces));
+        assert_eq!(collect(body, 7).await.unwrap_err().code(), Code::TooLarge);
+    }
+}

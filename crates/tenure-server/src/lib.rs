@@ -1,0 +1,60 @@
+//! The broker: a durable queue, elections and a cluster, over HTTP, for every language.
+//!
+//! [`Server::start`] joins a namespace and listens. Of all servers of a namespace one leads and serves the
+//! queue; the others are standbys: they forward what they are asked to the leader, and one of them takes
+//! over when it is gone. So any of them can be asked anything.
+//!
+//! ```no_run
+//! use tenure_server::{Config, Server};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), tenure_server::Error> {
+//! let server = Server::start(Config::new("file:./tenure-data")).await?;
+//! println!("listening on {}", server.url());
+//! server.stop().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is guaranteed
+//!
+//! - What was answered with success is durable, and was done by the leader of its term: that is the queue's
+//!   promise, and nothing here weakens it.
+//! - Every request gets one answer. What is wrong with it is the caller's to read: a problem document
+//!   (RFC 9457) with a stable code, and the field.
+//! - A call is forwarded once at most. One whose outcome is not known is answered `unknown_outcome`, never
+//!   sent again by the server.
+//! - A worker that goes away while it waits for a job takes none.
+//! - Memory is bounded: connections, waiting claims, followers of events and the bytes of bodies all have a
+//!   limit, and every phase of a connection has a time.
+//!
+//! # What is not
+//!
+//! That a standby sees what the leader has committed this instant: it keeps no copy of the queue.
+
+mod app;
+mod auth;
+mod budget;
+mod cluster;
+mod config;
+mod elections;
+mod error;
+mod extract;
+mod forward;
+mod gate;
+mod health;
+mod listen;
+mod metrics;
+mod openapi;
+mod page;
+mod problem;
+mod router;
+mod server;
+mod stall;
+mod tls;
+
+pub use auth::{Scope, Tokens, TokensError};
+pub use config::{Config, ConfigError, LISTEN_DEFAULT, Limits, STORE_DEFAULT};
+pub use error::Error;
+pub use server::{Handle, Server};
+pub use tls::Tls;

@@ -1,0 +1,290 @@
+//! What the layers below have counted, taken when the page is asked for.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, NoLabelSet,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use tenure::{HeartbeatOutcome, Node};
+use tenure_store::wrap::metered::{BUCKET_BOUNDS, Meter, Operation, Outcome};
+
+/// A label and its value.
+type Label = (&'static str, String);
+
+/// Writes metrics one after the other.
+pub(crate) struct Writing<'a>(pub(crate) DescriptorEncoder<'a>);
+
+impl Writing<'_> {
+    pub(crate) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        self.counters(name, help, [(NoLabels::new(), value)])
+    }
+
+    pub(crate) fn counters<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (L, u64)>,
+    ) -> fmt::Result {
+        let mut metric = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in values {
+            ConstCounter::new(value).encode(metric.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        self.gauges(name, help, [(NoLabels::new(), value)])
+    }
+
+    pub(crate) fn gauges<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (L, f64)>,
+    ) -> fmt::Result {
+        let mut metric = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in values {
+            ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    /// Histograms whose bounds are [`BUCKET_BOUNDS`].
+    pub(crate) fn latencies<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (L, u64, [u64; BUCKET_BOUNDS.len() + 1])>,
+    ) -> fmt::Result {
+        let mut metric = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for (labels, total_nanoseconds, counts) in values {
+            let bounds = BUCKET_BOUNDS.iter().map(Duration::as_secs_f64);
+            let buckets: Vec<_> = bounds.chain([f64::MAX]).zip(counts).collect();
+            let seconds = Duration::from_nanos(total_nanoseconds).as_secs_f64();
+            metric
+                .encode_family(&labels)?
+                .encode_histogram::<NoLabelSet>(seconds, counts.iter().sum(), &buckets, None)?;
+        }
+        Ok(())
+    }
+}
+
+/// No labels at all.
+type NoLabels = Vec<Label>;
+
+/// The node and its store.
+#[derive(Debug)]
+pub(crate) struct Numbers {
+    pub(crate) node: Node,
+    pub(crate) meter: Arc<Meter>,
+}
+
+impl Collector for Numbers {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut writing = Writing(encoder);
+        let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
+        writing.gauges("tenure_build", "The version that runs", [(version, 1.0)])?;
+        self.node(&mut writing)?;
+        self.elections(&mut writing)?;
+        self.store(&mut writing)?;
+        process(&mut writing)
+    }
+}
+
+impl Numbers {
+    fn node(&self, writing: &mut Writing<'_>) -> fmt::Result {
+        let node = self.node.metrics();
+        writing.gauge(
+            "tenure_trust_remaining_seconds",
+            "How long this node may act if no further heartbeat gets through",
+            Duration::from_millis(node.trust_remaining_ms).as_secs_f64(),
+        )?;
+        writing.counter("tenure_sessions", "Sessions joined", node.sessions)?;
+        writing.counter(
+            "tenure_sessions_lost",
+            "Sessions that ended against this process's will",
+            node.sessions_lost,
+        )?;
+        writing.counter(
+            "tenure_evictions",
+            "Dead sessions of others that this node evicted",
+            node.evictions,
+        )?;
+        writing.gauge(
+            "tenure_duplicates",
+            "Other processes that run under this node's id",
+            number(node.duplicates),
+        )?;
+        let heartbeats = node.heartbeats.iter().map(|each| {
+            let outcome = match each.outcome {
+                HeartbeatOutcome::Done => "done",
+                HeartbeatOutcome::Conflict => "conflict",
+                HeartbeatOutcome::NotApplied => "not_applied",
+                HeartbeatOutcome::Unknown => "unknown",
+            };
+            let labels: Vec<Label> = vec![("outcome", outcome.to_owned())];
+            (labels, each.total_nanoseconds, each.buckets)
+        });
+        writing.latencies(
+            "tenure_heartbeat_seconds",
+            "How long heartbeats took",
+            heartbeats,
+        )
+    }
+
+    fn elections(&self, writing: &mut Writing<'_>) -> fmt::Result {
+        let elections = self.node.metrics().elections;
+        let each = || {
+            elections
+                .iter()
+                .map(|(name, each)| (vec![("election", name.to_string())], each))
+        };
+        writing.gauges(
+            "tenure_election_leads",
+            "Whether this node leads",
+            each().map(|(labels, each)| (labels, f64::from(u8::from(each.leads)))),
+        )?;
+        writing.gauges(
+            "tenure_election_term",
+            "The highest term seen",
+            each().map(|(labels, each)| (labels, number(each.term.0))),
+        )?;
+        writing.counters(
+            "tenure_election_elected",
+            "How often this node was elected",
+            each().map(|(labels, each)| (labels, each.elected)),
+        )?;
+        let ended = each().flat_map(|(labels, each)| {
+            each.ended.iter().map(move |(reason, count)| {
+                let mut labels = labels.clone();
+                labels.push(("reason", reason.clone()));
+                (labels, *count)
+            })
+        });
+        writing.counters("tenure_election_ended", "How its terms ended", ended)?;
+        writing.counters(
+            "tenure_election_anomalies",
+            "What should not happen, such as a lease deleted by hand",
+            each().map(|(labels, each)| (labels, each.anomalies)),
+        )?;
+        writing.gauges(
+            "tenure_election_leaderless_seconds",
+            "How long nobody led, as far as this node saw",
+            each().map(|(labels, each)| {
+                let time = Duration::from_millis(each.leaderless_ms);
+                (labels, time.as_secs_f64())
+            }),
+        )
+    }
+
+    fn store(&self, writing: &mut Writing<'_>) -> fmt::Result {
+        let store = self.meter.snapshot();
+        let requests = store.ended.iter().map(|ended| {
+            let labels: Vec<Label> = vec![
+                ("operation", operation(ended.operation).to_owned()),
+                ("outcome", outcome(ended.outcome).to_owned()),
+            ];
+            (labels, ended.total_nanoseconds, ended.buckets)
+        });
+        writing.latencies(
+            "tenure_store_request_seconds",
+            "How long requests to the store took",
+            requests,
+        )?;
+        let in_flight = store.in_flight.iter().map(|(each, count)| {
+            let labels: Vec<Label> = vec![("operation", operation(*each).to_owned())];
+            (labels, number(*count))
+        });
+        writing.gauges(
+            "tenure_store_requests_in_flight",
+            "Requests to the store under way",
+            in_flight,
+        )?;
+        writing.counter(
+            "tenure_store_read_bytes",
+            "Bytes of all values read",
+            store.read_bytes,
+        )?;
+        writing.counter(
+            "tenure_store_written_bytes",
+            "Bytes of all values written",
+            store.written_bytes,
+        )
+    }
+}
+
+/// The process, as Linux tells. What it does not tell is left out.
+fn process(writing: &mut Writing<'_>) -> fmt::Result {
+    let pages = std::fs::read_to_string("/proc/self/statm")
+        .ok()
+        .and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
+    if let Some(pages) = pages {
+        let bytes = pages * rustix::param::page_size() as u64;
+        writing.gauge(
+            "process_resident_memory_bytes",
+            "Memory in use",
+            number(bytes),
+        )?;
+    }
+    if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
+        let count = files.count() as u64;
+        writing.gauge("process_open_fds", "Open files", number(count))?;
+    }
+    let times = std::fs::read_to_string("/proc/self/stat").ok();
+    // The name may hold anything, also blanks; what follows it does not.
+    let times = times.as_deref().and_then(|text| text.rsplit_once(')'));
+    let ticks: Option<u64> = times.and_then(|(_, rest)| {
+        let mut fields = rest.split_ascii_whitespace().skip(11);
+        let user: u64 = fields.next()?.parse().ok()?;
+        let system: u64 = fields.next()?.parse().ok()?;
+        Some(user + system)
+    });
+    if let Some(ticks) = ticks {
+        let per_second = rustix::param::clock_ticks_per_second();
+        let seconds = number(ticks) / number(per_second);
+        writing.gauge("process_cpu_seconds", "Time on processors", seconds)?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "what is published are doubles")]
+pub(crate) fn number(value: u64) -> f64 {
+    value as f64
+}
+
+fn operation(operation: Operation) -> &'static str {
+    match operation {
+        Operation::Get => "get",
+        Operation::GetIfChanged => "get_if_changed",
+        Operation::Put => "put",
+        Operation::Delete => "delete",
+        Operation::List => "list",
+    }
+}
+
+fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Done => "done",
+        Outcome::Unchanged => "unchanged",
+        Outcome::Missing => "missing",
+        Outcome::Conflict => "conflict",
+        Outcome::Unknown => "unknown",
+        Outcome::Unavailable => "unavailable",
+        Outcome::Refused => "refused",
+        Outcome::Invalid => "invalid",
+        Outcome::Corrupt => "corrupt",
+        Outcome::Cancelled => "cancelled",
+    }
+}

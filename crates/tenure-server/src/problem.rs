@@ -1,0 +1,221 @@
+//! Answers that say no: problem documents with a stable code, and where each failure of the layers below
+//! becomes one.
+
+use std::fmt::Write as _;
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use tenure_core::api::{self, Code};
+use tenure_core::queue::Invalid;
+
+/// A problem on its way to a client. Boxed: it is rare, and results that carry it are many.
+#[derive(Debug)]
+pub(crate) struct Problem(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    document: api::Problem,
+    retry_after_seconds: Option<u32>,
+}
+
+/// The most characters of a detail: it may repeat what a client sent.
+const DETAIL_CHARACTERS_MAX: usize = 500;
+
+impl Problem {
+    pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
+        let mut detail = detail.into();
+        if let Some((end, _)) = detail.char_indices().nth(DETAIL_CHARACTERS_MAX) {
+            detail.truncate(end);
+            detail.push('…');
+        }
+        let retry_after_seconds = match code {
+            Code::Overloaded | Code::Full | Code::NoLeader => Some(1),
+            Code::UnknownOutcome | Code::StoreUnavailable => Some(1),
+            _ => None,
+        };
+        Self(Box::new(Inner {
+            document: api::Problem::new(code, detail),
+            retry_after_seconds,
+        }))
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.document.hint = Some(hint.into());
+        self
+    }
+
+    pub(crate) fn field(mut self, field: impl Into<String>) -> Self {
+        let field: String = field.into();
+        self.0.document.field = Some(field.chars().take(DETAIL_CHARACTERS_MAX).collect());
+        self
+    }
+
+    pub(crate) fn reason(mut self, reason: api::LostReason) -> Self {
+        self.0.document.reason = Some(reason);
+        self
+    }
+
+    pub(crate) fn existing(mut self, existing: tenure_core::JobId) -> Self {
+        self.0.document.existing = Some(existing);
+        self
+    }
+
+    pub(crate) fn status(mut self, status: StatusCode) -> Self {
+        self.0.document.status = status.as_u16();
+        self
+    }
+
+    pub(crate) fn code(&self) -> Code {
+        self.0.document.code
+    }
+
+    pub(crate) fn document(&self) -> &api::Problem {
+        &self.0.document
+    }
+
+    /// Nobody leads, as far as this server knows.
+    pub(crate) fn no_leader(detail: &str) -> Self {
+        Self::new(Code::NoLeader, detail).hint("nothing was done; send it again")
+    }
+
+    /// The server has a limit on how much it takes at once.
+    pub(crate) fn overloaded(detail: impl Into<String>) -> Self {
+        Self::new(Code::Overloaded, detail).hint("nothing was done; send it again after a while")
+    }
+
+    /// A failure that is no fault of the request's. What it was is for the log, not for the client.
+    pub(crate) fn internal(detail: &str) -> Self {
+        Self::new(Code::Internal, detail).hint("the log of the server says more")
+    }
+}
+
+impl From<Invalid> for Problem {
+    fn from(invalid: Invalid) -> Self {
+        Problem::new(Code::InvalidField, invalid.to_string()).field(invalid.field.into_owned())
+    }
+}
+
+impl From<tenure::Error> for Problem {
+    fn from(error: tenure::Error) -> Self {
+        use tenure::Error;
+        match error {
+            Error::Name(error) => Problem::new(Code::InvalidField, error.to_string()),
+            Error::Config(error) => {
+                Problem::new(Code::InvalidField, error.to_string()).field("ttl_ms")
+            }
+            Error::NoLeader { .. } => Problem::no_leader(&error.to_string()),
+            Error::NotACandidate { .. } => {
+                Problem::new(Code::InvalidField, error.to_string()).field("node")
+            }
+            Error::Contended { .. } => Problem::overloaded(error.to_string()),
+            Error::Store(error) => store(&error),
+            Error::ShutDown => Problem::no_leader("this server is stopping"),
+            error => {
+                tracing::error!(error = %chain(&error), "a request failed");
+                Problem::internal(&error.to_string())
+            }
+        }
+    }
+}
+
+/// What a failure of the store means to a client. Whether the write was applied is what it has to know.
+pub(crate) fn store(error: &tenure_store::Error) -> Problem {
+    use tenure_store::Error;
+    tracing::warn!(error = %chain(error), "the store failed");
+    match error {
+        Error::Unknown { .. } => Problem::new(
+            Code::UnknownOutcome,
+            "the answer of the storage was lost, it may or may not have been done",
+        )
+        .hint("send it again with the same id"),
+        Error::Conflict { .. } => Problem::overloaded("others were faster, nothing was done"),
+        Error::Corrupt { .. } => Problem::internal("what is stored cannot be read"),
+        _ => Problem::new(
+            Code::StoreUnavailable,
+            "the storage did not answer, or refused; nothing was done",
+        )
+        .hint("send it again after a while; the log of the server says more"),
+    }
+}
+
+/// An error and what is behind it, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let _ = write!(text, ": {error}");
+        source = error.source();
+    }
+    // Log lines are read by people and programs; what a store said must not forge one.
+    text.chars()
+        .map(|character| {
+            if character.is_control() {
+                ' '
+            } else {
+                character
+            }
+        })
+        .collect()
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let Inner {
+            document,
+            retry_after_seconds,
+        } = *self.0;
+        let status =
+            StatusCode::from_u16(document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&document).expect("plain data becomes JSON");
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static(api::PROBLEM_CONTENT_TYPE),
+        );
+        if let Some(seconds) = retry_after_seconds {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(
+                header::WWW_AUTHENTICATE,
+                HeaderValue::from_static("Bearer realm=\"tenure\""),
+            );
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_sent_is_repeated_only_so_far() {
+        let problem =
+            Problem::new(Code::InvalidField, "é".repeat(10_000)).field("f".repeat(10_000));
+        let document = problem.document();
+        assert_eq!(document.detail.chars().count(), DETAIL_CHARACTERS_MAX + 1);
+        assert_eq!(
+            document.field.as_ref().map(String::len),
+            Some(DETAIL_CHARACTERS_MAX)
+        );
+    }
+
+    #[test]
+    fn what_may_pass_says_when_to_come_back() {
+        for (code, retries) in [
+            (Code::Overloaded, true),
+            (Code::NoLeader, true),
+            (Code::Lost, false),
+        ] {
+            let response = Problem::new(code, "x").into_response();
+            assert_eq!(
+                response.headers().contains_key(header::RETRY_AFTER),
+                retries
+            );
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Which call is answered by what, who may make it, and where.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use bytes::Bytes;
+use tenure_core::api::Code;
+use utoipa::OpenApi as _;
+use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter, UtoipaMethodRouterExt};
+use utoipa_axum::routes;
+
+use crate::app::App;
+use crate::auth::Scope;
+use crate::gate::{Gate, Place};
+use crate::openapi::Document;
+use crate::problem::Problem;
+use crate::{cluster, elections, health, metrics, page};
+
+/// All of it.
+pub(crate) fn router(app: &Arc<App>) -> Router {
+    let gated = |router: UtoipaMethodRouter<Arc<App>>, scope, place| {
+        let path = path_of(&router);
+        router.layer(Gate::new(app, scope, place, &path))
+    };
+    let open = |router| gated(router, None, Place::Anywhere);
+    let read = |router| gated(router, Some(Scope::Read), Place::Anywhere);
+    let admin = |router| gated(router, Some(Scope::Admin), Place::Anywhere);
+    let worker = |router| gated(router, Some(Scope::Worker), Place::Anywhere);
+
+    let (router, document) = OpenApiRouter::with_openapi(Document::openapi())
+        .routes(worker(routes!(elections::stand)))
+        .routes(worker(routes!(elections::withdraw)))
+        .routes(worker(routes!(elections::elect)))
+        .routes(read(routes!(elections::show)))
+        .routes(read(routes!(elections::leader)))
+        .routes(read(routes!(cluster::show)))
+        .routes(admin(routes!(cluster::resign)))
+        .routes(admin(routes!(cluster::transfer)))
+        .routes(read(routes!(metrics::page)))
+        .routes(open(routes!(health::healthz)))
+        .routes(open(routes!(health::readyz)))
+        .split_for_parts();
+
+    // What is not part of the interface that programs build on.
+    let pages = Router::new()
+        .route("/", get(page::home))
+        .route_layer(Gate::new(app, None, Place::Anywhere, "/"));
+    let document = serde_json::to_vec(&document).expect("a document is plain data");
+    let document = Bytes::from(document);
+    router
+        .merge(pages)
+        .route("/openapi.json", get(move || openapi(document.clone())))
+        .method_not_allowed_fallback(wrong_method)
+        .fallback(wrong_path)
+        .with_state(app.clone())
+}
+
+/// The path of a route as the document has it, which is what metrics call it.
+fn path_of(router: &UtoipaMethodRouter<Arc<App>>) -> String {
+    let (_, paths, _) = router;
+    let path = paths.paths.keys().next();
+    path.expect("a route has a path").clone()
+}
+
+async fn openapi(document: Bytes) -> Response {
+    let kind = HeaderValue::from_static("application/json");
+    ([(header::CONTENT_TYPE, kind)], document).into_response()
+}
+
+async fn wrong_path(request: Request) -> Problem {
+    let path: String = request.uri().path().chars().take(100).collect();
+    Problem::new(Code::NotFound, format!("there is nothing at {path}"))
+        .hint("/openapi.json says what there is")
+}
+
+/// axum adds the `Allow` header.
+async fn wrong_method(method: Method) -> Response {
+    if method == Method::OPTIONS {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    Problem::new(
+        Code::MethodNotAllowed,
+        format!("{method} cannot be done here"),
+    )
+    .into_response()
+}

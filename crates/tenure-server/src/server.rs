@@ -1,0 +1,171 @@
+//! A server: started, running, stopped.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tenure::core::session;
+use tenure::{Node, NodeOptions};
+use tenure_store::Key;
+use tenure_store::wrap::metered::Meter;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::app::App;
+use crate::budget::Budget;
+use crate::forward::Forwarder;
+use crate::health::Probe;
+use crate::listen::Listening;
+use crate::metrics::Metrics;
+use crate::metrics::numbers::Numbers;
+use crate::{Config, Error, router};
+
+/// The election of the brokers.
+const ELECTION: &str = "default";
+
+/// Starts servers.
+#[derive(Debug)]
+pub struct Server;
+
+/// A running server. Dropping it lets the server run on until the runtime ends; [`Handle::stop`] stops it.
+#[derive(Debug)]
+pub struct Handle {
+    app: Arc<App>,
+    address: SocketAddr,
+    url: String,
+    accepting: JoinHandle<()>,
+    connections: TaskTracker,
+}
+
+impl Server {
+    /// Checks the configuration, listens, opens the store, joins, and serves. Returns when calls are
+    /// answered, by this server or by the leader that it forwards to.
+    pub async fn start(config: Config) -> Result<Handle, Error> {
+        config.check()?;
+        let tls = config.tls.as_ref().map(crate::Tls::server).transpose()?;
+        let forwarder = Forwarder::new(config.tls.as_ref())?;
+        let (listener, address) = bind(config.listen).await?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let url = config
+            .advertise
+            .clone()
+            .unwrap_or_else(|| format!("{scheme}://{address}"));
+        let app = Arc::new(App::start(config, forwarder, address, url.clone()).await?);
+        let connections = TaskTracker::new();
+        let listening = Listening {
+            router: router::router(&app),
+            tls: tls.map(TlsAcceptor::from),
+            limits: app.config.limits.clone(),
+            stop: app.stop.clone(),
+            connections: connections.clone(),
+        };
+        let accepting = tokio::spawn(listening.run(listener));
+        Ok(Handle {
+            app,
+            address,
+            url,
+            accepting,
+            connections,
+        })
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
+    let failed = |source| Error::Listen { address, source };
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let address = listener.local_addr().map_err(failed)?;
+    Ok((listener, address))
+}
+
+impl App {
+    async fn start(
+        config: Config,
+        forwarder: Forwarder,
+        address: SocketAddr,
+        url: String,
+    ) -> Result<Self, Error> {
+        let meter: Arc<Meter> = Arc::default();
+        let mut options = NodeOptions::new(&config.store, &config.namespace);
+        options.node = Some(match &config.node {
+            Some(node) => node.clone(),
+            // Two brokers on one host are two nodes.
+            None => format!("{}:{}", tenure::host_name(), address.port()),
+        });
+        options.session = session::Config::for_ttl(config.ttl);
+        options.labels = config.labels.clone();
+        options.address = Some(url);
+        options.meter = Some(meter.clone());
+        let node = Node::start(options).await?;
+        let election = node.join_with(ELECTION, Some(config.priority)).await?;
+        let lease_key = Key::new(format!("{}/elections/{ELECTION}", config.namespace))
+            .expect("a namespace and a constant make a key");
+        let metrics = Metrics::new();
+        let numbers = Numbers {
+            node: node.clone(),
+            meter: meter.clone(),
+        };
+        metrics.register(|registry| registry.register_collector(Box::new(numbers)));
+        Ok(Self {
+            store: node.store().clone(),
+            node,
+            election,
+            meter,
+            lease_key,
+            forwarder,
+            metrics,
+            probe: Probe::default(),
+            waits: Semaphore::new(config.limits.waits_max),
+            followers: Arc::new(Semaphore::new(config.limits.followers_max)),
+            bodies: Budget::new(config.limits.bodies_bytes_max),
+            stop: CancellationToken::new(),
+            config,
+        })
+    }
+}
+
+impl Handle {
+    /// The address listened on.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL that others are told.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// This process in its namespace.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.app.node
+    }
+
+    /// Whether this server leads and answers calls about the queue itself.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        self.app.is_serving()
+    }
+
+    /// Takes no more connections, answers whoever waits, finishes what is in flight (for as long as the
+    /// limits allow), commits it, resigns and leaves.
+    pub async fn stop(self) {
+        self.app.stop.cancel();
+        // An error is a panic of the accept loop: it has stopped as well.
+        let _ = self.accepting.await;
+        self.connections.close();
+        let patience = self.app.config.limits.stop_timeout;
+        if timeout(patience, self.connections.wait()).await.is_err() {
+            tracing::warn!(
+                connections = self.connections.len(),
+                "some requests did not end in time"
+            );
+        }
+        self.app.node.shutdown().await;
+    }
+}

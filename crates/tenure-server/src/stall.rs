@@ -1,0 +1,125 @@
+//! A connection on which writing may not stall.
+//!
+//! hyper bounds how long a head takes to arrive, and handlers bound bodies; nothing bounds how long a client
+//! takes to read an answer. One that reads nothing would keep its connection, and the answer in it, for as
+//! long as it likes.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
+
+/// A stream whose writes fail when none of them gets anywhere for too long. An idle stream never fails.
+#[derive(Debug)]
+pub(crate) struct Stalling<S> {
+    stream: S,
+    patience: Duration,
+    /// Runs while a write waits. Made when the first one does, which for most connections is never.
+    deadline: Option<Pin<Box<Sleep>>>,
+    is_running: bool,
+}
+
+impl<S> Stalling<S> {
+    pub(crate) fn new(stream: S, patience: Duration) -> Self {
+        Self {
+            stream,
+            patience,
+            deadline: None,
+            is_running: false,
+        }
+    }
+
+    /// Passes on what became of a write, unless it waits for too long.
+    fn judge<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        result: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if result.is_ready() {
+            self.is_running = false;
+            return result;
+        }
+        let until = Instant::now() + self.patience;
+        let deadline = self
+            .deadline
+            .get_or_insert_with(|| Box::pin(sleep(Duration::ZERO)));
+        if !self.is_running {
+            self.is_running = true;
+            deadline.as_mut().reset(until);
+        }
+        ready!(deadline.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Stalling<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Stalling<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.judge(context, result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.judge(context, result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.stream).poll_flush(context);
+        self.judge(context, result)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.judge(context, result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reader_that_stops_is_given_up_and_a_slow_one_is_not() {
+        let (ours, mut theirs) = duplex(8);
+        let mut stream = Stalling::new(ours, Duration::from_secs(10));
+        let slow = tokio::spawn(async move {
+            let mut buffer = [0; 1];
+            for _ in 0..16 {
+                sleep(Duration::from_secs(9)).await;
+                theirs.read_exact(&mut buffer).await.unwrap();
+            }
+            theirs
+        });
+        stream.write_all(&[0; 24]).await.unwrap();
+        let _theirs = slow.await.unwrap();
+        let error = stream.write_all(&[0; 1]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}
