@@ -62,7 +62,8 @@
 //!   with a new lineage, at once if whoever takes it never saw the old lease, beside an old leader that
 //!   notices at its next look. Tokens carry the lineage so that receivers can tell.
 //! - While the fence is missing, the lease alone tells who led: restoring an older copy of it then, before
-//!   the next leader has made the fence again, can lead a term twice.
+//!   the next leader has made the fence again, can lead a term twice. So can, where both are missing, a write
+//!   of the lease that was sent before they were deleted and arrives only now.
 
 pub mod machine;
 mod messages;

@@ -352,9 +352,12 @@ impl World {
         }
     }
 
-    /// Both at once. Whoever is just installing goes on with what it knows of the lease.
+    /// Both at once. Whoever is just installing goes on with what it knows of the lease. A lease that is still on
+    /// its way, to be made where there is none, would be an older copy restored while the fence is missing, of
+    /// which nothing is promised.
     fn wipe(&mut self, election: &ElectionName) {
-        if !self.fence_is_whole(election) || !self.lease_is_whole(election) {
+        let is_whole = self.fence_is_whole(election) && self.lease_is_whole(election);
+        if !is_whole || self.is_making_lease(election) {
             return;
         }
         self.damage(Fault::Wiped);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure_core::election::Lease;
 use tenure_core::node::{Answer, Input, Request, Ticket};
 use tenure_core::session::State;
-use tenure_core::{Moment, Read, Written};
+use tenure_core::{ElectionName, Expect, Moment, Read, Written};
 
 use super::{Happening, World, words};
 use crate::faults::Fault;
@@ -327,6 +327,20 @@ impl World {
             };
             self.plan_at(at, happening);
         }
+    }
+
+    /// Whether a lease is on its way that expects none to be there.
+    pub(crate) fn is_making_lease(&self, election: &ElectionName) -> bool {
+        let on_their_way = self.flights.values().filter(|flight| flight.copies > 0);
+        let mut requests = on_their_way.map(|flight| &flight.request);
+        requests.any(|request| match request {
+            Request::WriteLease {
+                election: of,
+                expect,
+                ..
+            } => of == election && *expect == Expect::Absent,
+            _ => false,
+        })
     }
 
     fn land(&mut self, id: u64) {
