@@ -38,6 +38,8 @@ pub struct Election {
     in_flight: Option<Flight>,
     /// When to look at the lease next.
     due: Moment,
+    /// The lease was looked at, and no request has failed since.
+    has_looked: bool,
     /// After a conflict or a lost answer nothing is written before the lease was read.
     must_read: bool,
     /// After a failure nothing is sent before then.
@@ -138,6 +140,7 @@ impl Election {
             phase: Phase::Following,
             in_flight: None,
             due: now,
+            has_looked: false,
             must_read: false,
             retry_from: now,
             take_from: now,
@@ -374,6 +377,7 @@ impl Election {
             return;
         }
         self.must_read = false;
+        self.has_looked = true;
         match read {
             Read::Failed => {}
             Read::Unchanged { .. } => self.on_lease(now, started, outputs),
@@ -432,6 +436,7 @@ impl Election {
 
     /// The store failed: let it breathe.
     fn back_off(&mut self, now: Moment) {
+        self.has_looked = false;
         self.retry_from = now + self.random.jitter(self.config.retry());
     }
 

@@ -12,7 +12,9 @@ impl Election {
         if self.in_flight.is_some() || now.moment < self.retry_from {
             return;
         }
-        if now.moment >= self.due {
+        let wants_other = now.moment >= self.wants_request_at();
+        // On a store so slow that a look is due again when it is answered, nothing else would ever be done.
+        if now.moment >= self.due && !(self.has_looked && wants_other) {
             let known = match &self.seen {
                 Seen::Lease { version, .. } | Seen::Unreadable { version } => Some(version.clone()),
                 Seen::Nothing | Seen::Missing { .. } => None,
@@ -23,7 +25,7 @@ impl Election {
             outputs.push(Output::ReadLease { known });
             return;
         }
-        if now.moment < self.wants_request_at() {
+        if !wants_other {
             return;
         }
         match &self.phase {
