@@ -7,6 +7,8 @@
 //! waiting (a lost answer is an answer). Requests of different parts run at the same time, those of one
 //! part one after the other.
 
+mod elections;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use crate::session::machine as session;
 use crate::session::record::About;
 use crate::session::{Config, Holder, Observer, Record, Session, observer};
 use crate::{ElectionName, Expect, Incarnation, Lineage, Moment, Now, Read, Version, Written};
+use elections::Elections;
 
 /// The machine.
 #[derive(Debug, Clone)]
@@ -26,7 +29,7 @@ pub struct Node {
     about: About,
     session: Session,
     observer: Observer,
-    elections: BTreeMap<ElectionName, Election>,
+    elections: Elections,
     /// Which elections wait for which session to end.
     watchers: BTreeMap<Incarnation, BTreeSet<ElectionName>>,
     /// The sessions that somebody else wants to know about.
@@ -259,7 +262,7 @@ impl Node {
             me,
             seed,
             about,
-            elections: BTreeMap::new(),
+            elections: Elections::default(),
             watchers: BTreeMap::new(),
             watched: BTreeSet::new(),
             held: false,
@@ -294,7 +297,6 @@ impl Node {
         if self.has_left {
             return Moment::NEVER;
         }
-        let elections = self.elections.values().map(Election::wake_at);
         // Work that has not ended is waited for however long it takes.
         let give_up = match self.finishing {
             Some(finishing) if !finishing.leaves && !self.is_working() => {
@@ -302,11 +304,8 @@ impl Node {
             }
             _ => Moment::NEVER,
         };
-        let parts = [self.session.wake_at(), self.observer.wake_at(), give_up];
-        elections
-            .chain(parts)
-            .min()
-            .expect("there are always three")
+        let sessions = self.session.wake_at().min(self.observer.wake_at());
+        sessions.min(self.elections.wake_at()).min(give_up)
     }
 
     /// Takes an input and says what to do about it.
@@ -376,13 +375,7 @@ impl Node {
         // The session first: whether it is over decides what the elections may do.
         self.step_session(now, session::Input::Wake, outputs);
         self.step_observer(now, observer::Input::Wake, outputs);
-        let due: Vec<ElectionName> = self
-            .elections
-            .iter()
-            .filter(|(_, election)| election.wake_at() <= now.moment)
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in due {
+        for name in self.elections.due(now.moment) {
             self.step_election(now, &name, election::Input::Wake, outputs);
         }
     }
@@ -402,9 +395,9 @@ impl Node {
         let seed = self.seed ^ (self.elections.len() as u64 + 2);
         let trusted_until = self.session.trusted_until();
         let (config, me) = (self.config.clone(), self.me.clone());
-        self.elections
-            .entry(name.clone())
-            .or_insert_with(|| Election::new(config, me, new_lineage, now.moment, seed));
+        self.elections.add(name, || {
+            Election::new(config, me, new_lineage, now.moment, seed)
+        });
         self.step_election(now, name, election::Input::Trusted(trusted_until), outputs);
         match priority {
             Some(priority) => {
@@ -545,8 +538,7 @@ impl Node {
     }
 
     fn step_elections(&mut self, now: Now, input: &election::Input, outputs: &mut Vec<Output>) {
-        let names: Vec<ElectionName> = self.elections.keys().cloned().collect();
-        for name in names {
+        for name in self.elections.names() {
             self.step_election(now, &name, input.clone(), outputs);
         }
     }
@@ -558,10 +550,7 @@ impl Node {
         input: election::Input,
         outputs: &mut Vec<Output>,
     ) {
-        let Some(election) = self.elections.get_mut(name) else {
-            return;
-        };
-        for output in election.step(now, input) {
+        for output in self.elections.step(now, name, input) {
             self.on_election(now, name, output, outputs);
         }
     }
@@ -715,7 +704,7 @@ impl Node {
     /// the session is over is trusted by nobody: that only the elections wait for.
     fn is_working(&self) -> bool {
         let is_over = self.finishing.is_some_and(|it| it.over_since.is_some());
-        self.elections.values().any(Election::is_working) || (self.held && !is_over)
+        self.elections.machines().any(Election::is_working) || (self.held && !is_over)
     }
 
     /// When to go without a word from a session that is over, since something in it does not end: the next
@@ -746,7 +735,7 @@ impl Node {
             }
             return;
         }
-        let free = self.elections.values().all(Election::holds_nothing);
+        let free = self.elections.machines().all(Election::holds_nothing);
         if free || now.moment >= finishing.give_up_at {
             finishing.leaves = true;
             self.step_session(now, session::Input::Leave, outputs);

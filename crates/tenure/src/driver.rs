@@ -44,8 +44,8 @@ pub(crate) enum Command {
     ResignTerm(ElectionName, Term),
     Transfer(ElectionName, Holder),
     WorkEnded(ElectionName, Term),
-    /// The deadlines have changed.
-    WatchdogSet,
+    /// The work of this term is watched from now on.
+    WatchdogSet(Arc<TermState>),
     Shutdown(Option<oneshot::Sender<()>>),
 }
 
@@ -79,6 +79,8 @@ struct Run {
     polls: Arc<Listings>,
     hinted: Arc<Listings>,
     leading: BTreeMap<ElectionName, Arc<TermState>>,
+    /// Those whose work has a watchdog.
+    watched: Vec<Arc<TermState>>,
     duplicates: Duplicates,
     left: bool,
 }
@@ -182,6 +184,7 @@ impl Driver {
             polls: listings(pause),
             hinted: listings(Duration::ZERO),
             leading: BTreeMap::new(),
+            watched: Vec::new(),
             duplicates: Duplicates::default(),
             left: false,
         }
@@ -232,17 +235,17 @@ impl Driver {
             }
             _ => {}
         }
+        // A lease is looked at after a write to settle it, at once and by itself. Every other look is a poll
+        // that is due: a confirmed heartbeat wakes every election, and the answer to a look may come when
+        // the next one is due, for all leases of a slow listing together.
+        let settles = matches!((&sent, &*answer), (Sent::Of(_), Answer::Written(_)));
         let input = Input::Answer(ticket, *answer);
-        match sent {
-            Sent::Of(election) => {
-                self.step(run, input);
-                run.refresh_trust(&election);
-            }
-            // A confirmed heartbeat wakes every election, and those that are due poll.
-            Sent::Heartbeat | Sent::Eviction | Sent::Observation => {
-                let polls = run.polls.clone();
-                self.step_by_listing(run, input, &polls);
-            }
+        match settles {
+            true => self.step(run, input),
+            false => self.poll(run, input),
+        }
+        if let Sent::Of(election) = sent {
+            run.refresh_trust(&election);
         }
     }
 
@@ -252,8 +255,7 @@ impl Driver {
         if run.duplicates.next_look.is_some_and(|at| at <= now) {
             self.look(run);
         }
-        let polls = run.polls.clone();
-        self.step_by_listing(run, Input::Wake, &polls);
+        self.poll(run, Input::Wake);
     }
 
     fn look(&self, run: &mut Run) {
@@ -307,7 +309,7 @@ impl Driver {
             },
             Command::Transfer(election, to) => Input::Transfer(election, to),
             Command::WorkEnded(election, term) => Input::WorkEnded(election, term),
-            Command::WatchdogSet => Input::Wake,
+            Command::WatchdogSet(term) => return run.watch(term),
             Command::Shutdown(stopped) => {
                 self.stopping.extend(stopped);
                 self.is_stopping = true;
@@ -319,13 +321,7 @@ impl Driver {
 
     fn check_watchdogs(&mut self, run: &mut Run) {
         let now = self.clock.moment();
-        let starved: Vec<_> = run
-            .leading
-            .values()
-            .filter(|term| term.watchdog_expires_at().is_some_and(|at| at <= now))
-            .cloned()
-            .collect();
-        for term in starved {
+        for term in run.take_starved(now) {
             tracing::warn!(election = %term.election, term = %term.term, "the work makes no progress: resigning");
             term.clear_watchdog();
             self.step(run, Input::Resign(term.election.clone()));
@@ -336,6 +332,12 @@ impl Driver {
     fn step(&mut self, run: &mut Run, input: Input) {
         let outputs = run.machine.step(self.clock.now(), input);
         self.carry_out(run, outputs, None);
+    }
+
+    /// The same for an input after which elections look at their leases because it is time to.
+    fn poll(&mut self, run: &mut Run, input: Input) {
+        let polls = run.polls.clone();
+        self.step_by_listing(run, input, &polls);
     }
 
     /// The same for an input that makes many elections look at their leases.
@@ -412,15 +414,35 @@ impl Driver {
 
 impl Run {
     fn deadline(&self) -> Moment {
-        let watchdogs = self
-            .leading
-            .values()
-            .filter_map(|term| term.watchdog_expires_at());
+        let watched = self.watched.iter();
+        let watchdogs = watched.filter_map(|term| term.watchdog_expires_at());
         watchdogs
             .chain(self.duplicates.next_look)
             .chain([self.machine.wake_at()])
             .min()
             .unwrap_or(Moment::NEVER)
+    }
+
+    fn watch(&mut self, term: Arc<TermState>) {
+        if !self.watched.iter().any(|other| Arc::ptr_eq(other, &term)) {
+            self.watched.push(term);
+        }
+    }
+
+    /// The terms whose work has made no progress for too long. Those that have ended, or whose watchdog was
+    /// put down, are watched no longer.
+    fn take_starved(&mut self, now: Moment) -> Vec<Arc<TermState>> {
+        let leading = &self.leading;
+        self.watched.retain(|watched| {
+            let current = leading.get(&watched.election);
+            let is_current = current.is_some_and(|term| Arc::ptr_eq(term, watched));
+            is_current && watched.watchdog_expires_at().is_some()
+        });
+        let starved = |term: &&Arc<TermState>| {
+            let expires_at = term.watchdog_expires_at();
+            expires_at.is_some_and(|at| at <= now)
+        };
+        self.watched.iter().filter(starved).cloned().collect()
     }
 
     fn refresh_trust(&self, election: &ElectionName) {

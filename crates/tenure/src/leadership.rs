@@ -199,7 +199,7 @@ impl Leadership {
             at: AtomicU64::new(nanoseconds(self.term.clock.moment())),
         });
         *lock(&self.term.watchdog) = Some(fed.clone());
-        self.term.send(Command::WatchdogSet);
+        self.term.send(Command::WatchdogSet(self.term.clone()));
         Watchdog {
             fed,
             term: self.term.clone(),
