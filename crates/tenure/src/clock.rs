@@ -17,12 +17,15 @@ pub(crate) const HOST: Clock = Clock { manual: None };
 #[derive(Debug, Clone, Default)]
 pub struct Clock {
     /// Moved by hand, where it is not the host's.
-    pub(crate) manual: Option<watch::Receiver<Moment>>,
+    pub(crate) manual: Option<watch::Receiver<Now>>,
 }
 
 impl Clock {
     /// Both clocks, read now.
     pub(crate) fn now(&self) -> Now {
+        if let Some(manual) = &self.manual {
+            return *manual.borrow();
+        }
         Now {
             moment: self.moment(),
             wall: wall(),
@@ -33,7 +36,7 @@ impl Clock {
     /// virtual machine that slept for an hour would still trust itself.
     pub(crate) fn moment(&self) -> Moment {
         if let Some(manual) = &self.manual {
-            return *manual.borrow();
+            return manual.borrow().moment;
         }
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let seconds =
@@ -47,7 +50,7 @@ impl Clock {
         let Some(manual) = &self.manual else {
             return tokio::time::sleep(deadline.since(self.moment()).min(SLEEP_MAX)).await;
         };
-        let reached = |now: &Moment| *now >= deadline;
+        let reached = |now: &Now| now.moment >= deadline;
         if manual.clone().wait_for(reached).await.is_err() {
             // Nobody moves the clock any more: that moment never comes.
             std::future::pending::<()>().await;
@@ -55,7 +58,7 @@ impl Clock {
     }
 }
 
-fn wall() -> Wall {
+pub(crate) fn wall() -> Wall {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();

@@ -105,7 +105,7 @@ impl Election {
     }
 
     /// Waits until the term of `leadership` is no longer the current one.
-    async fn ended(&self, leadership: &Leadership) {
+    pub(crate) async fn ended(&self, leadership: &Leadership) {
         let mut current = self.seat.current.subscribe();
         let is_over = |now: &Option<Leadership>| {
             now.as_ref()
@@ -119,6 +119,11 @@ impl Election {
     #[must_use]
     pub fn leader(&self) -> Option<Leader> {
         self.seat.leader.borrow().clone()
+    }
+
+    /// Who leads, as it changes.
+    pub(crate) fn leaders(&self) -> watch::Receiver<Option<Leader>> {
+        self.seat.leader.subscribe()
     }
 
     /// Gives leadership up, if this process has it, and stands back for a while.

@@ -65,6 +65,10 @@ impl Namespaced {
         &self.store
     }
 
+    pub(crate) fn namespace(&self) -> &Namespace {
+        self.keys.namespace()
+    }
+
     /// The names of all elections that were ever held.
     pub async fn elections(&self) -> Result<Vec<ElectionName>, Error> {
         let entries = list_all(&*self.store, &self.keys.elections()).await?;

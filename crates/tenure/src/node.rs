@@ -206,6 +206,10 @@ impl Node {
         self.inner.counters.snapshot(self.inner.clock.moment())
     }
 
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.inner.clock
+    }
+
     /// What the store says about this namespace.
     #[must_use]
     pub fn view(&self) -> &Namespaced {

@@ -45,24 +45,38 @@ use crate::Token;
 
 mod access;
 mod backlog;
+mod broker;
+mod calls;
+mod claims;
 mod cleanup;
 mod error;
+mod follow;
 mod frame;
 pub mod inspect;
 mod log;
+mod maintenance;
 mod objects;
+mod options;
 mod origin;
 mod policy;
+mod reads;
 mod recovery;
 mod segment;
+mod serve;
+mod service;
 mod snapshot;
 mod snapshots;
+mod time;
 mod writer;
 
+pub use calls::Queue;
 pub use error::Error;
+pub use follow::{Cut, Followed, Follower};
 pub use log::{Committed, Log, Record, replay};
+pub use options::{Claim, Heartbeat, Options, Serving};
 pub use origin::Form;
 pub use recovery::Progress;
+pub use time::ClockState;
 pub use writer::{Answered, Handle, Statistics, Writer};
 
 /// What the log is for: state that follows from the records alone.

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::{Answered, Config, Error, Record};
 
-type Sender<A> = oneshot::Sender<Result<Answered<A>, Error>>;
+pub(crate) type Sender<A> = oneshot::Sender<Result<Answered<A>, Error>>;
 
 #[derive(Debug)]
 pub(crate) struct Backlog<A> {
@@ -27,6 +27,13 @@ pub(crate) struct Batch<A> {
     senders: Vec<Sender<A>>,
 }
 
+/// A record that was not taken, by the way to whoever sent it.
+#[derive(Debug)]
+pub(crate) struct Refused<A> {
+    pub(crate) error: Error,
+    pub(crate) sender: Sender<A>,
+}
+
 impl<A> Backlog<A> {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
@@ -40,11 +47,23 @@ impl<A> Backlog<A> {
         }
     }
 
-    pub(crate) fn push(&mut self, record: Record, sender: Sender<A>) -> Result<(), Error> {
+    /// Takes a record, or says why not and leaves it to whoever sent it.
+    pub(crate) fn push(&mut self, record: Record, sender: Sender<A>) -> Result<(), Refused<A>> {
+        match self.admit(&record) {
+            Ok(()) => {
+                self.bytes += size_of(&record);
+                self.waiting.push_back((record, sender));
+                Ok(())
+            }
+            Err(error) => Err(Refused { error, sender }),
+        }
+    }
+
+    fn admit(&self, record: &Record) -> Result<(), Error> {
         if let Some(error) = &self.closed {
             return Err(error.clone());
         }
-        let bytes = size_of(&record);
+        let bytes = size_of(record);
         if bytes > self.batch_bytes_max {
             return Err(Error::invalid(
                 format!("a record of {bytes} bytes is too large"),
@@ -57,8 +76,6 @@ impl<A> Backlog<A> {
                 bytes: self.bytes,
             });
         }
-        self.bytes += bytes;
-        self.waiting.push_back((record, sender));
         Ok(())
     }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tenure_core::election::machine::Leader;
+
 /// Why a record was not committed, or the log cannot be used. Cheap to clone: all callers of one batch get
 /// the same.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -34,6 +36,8 @@ pub enum Error {
     /// The request makes no sense. Nothing was committed.
     #[error("{what}")]
     Invalid {
+        /// Where in the request, like `jobs[3].run_at`, if it is one field.
+        field: Option<String>,
         /// What is wrong.
         what: String,
         /// What would be right.
@@ -48,6 +52,13 @@ pub enum Error {
         records: usize,
         /// How many bytes they have.
         bytes: usize,
+    },
+    /// This process does not serve the queue: it does not lead, or has not read the log yet. Nothing was
+    /// done. Ask whoever leads, or wait.
+    #[error("the queue is not served here{}", leader_hint(leader.as_ref()))]
+    NotServing {
+        /// Who leads, as this process saw last; itself, if it is still reading the log.
+        leader: Option<Leader>,
     },
     /// The queue has stopped, or is about to. The record was not committed. Send it to whoever leads next.
     #[error("the queue has stopped, nothing was committed")]
@@ -70,8 +81,37 @@ impl Error {
 
     pub(crate) fn invalid(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Error::Invalid {
+            field: None,
             what: what.into(),
             hint: hint.into(),
+        }
+    }
+}
+
+fn leader_hint(leader: Option<&Leader>) -> String {
+    match leader {
+        Some(leader) => format!(", {} leads in term {}", leader.node, leader.term),
+        None => ", and nobody leads".to_owned(),
+    }
+}
+
+impl From<tenure_core::queue::Invalid> for Error {
+    fn from(invalid: tenure_core::queue::Invalid) -> Self {
+        Error::Invalid {
+            what: invalid.to_string(),
+            field: Some(invalid.field.into_owned()),
+            hint: "nothing was done; change the request".to_owned(),
+        }
+    }
+}
+
+impl From<crate::Error> for Error {
+    fn from(error: crate::Error) -> Self {
+        match error {
+            crate::Error::Queue(error) => error,
+            crate::Error::Store(error) => error.into(),
+            crate::Error::ShutDown => Error::Stopped,
+            error => Error::invalid(error.to_string(), "nothing was started"),
         }
     }
 }

@@ -21,7 +21,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::backlog::{Backlog, Batch};
+use super::backlog::{Backlog, Batch, Refused, Sender};
 use super::snapshots::{Outcome, Snapshots};
 use super::{Committed, Error, Log, Machine, Position, Record, policy};
 
@@ -98,18 +98,34 @@ impl<M: Machine> Handle<M> {
     pub async fn commit(&self, line: impl Into<Bytes>) -> Result<Answered<M::Answer>, Error> {
         let record = Record::new(line)?;
         let (sender, receiver) = oneshot::channel();
-        let pushed = self.shared.backlog().push(record, sender);
-        if let Err(error) = pushed {
-            if matches!(error, Error::Overloaded { .. }) {
-                add(&self.shared.counters.turned_away, 1);
-            }
-            return Err(error);
-        }
-        self.shared.arrived.notify_one();
+        self.post(record, sender);
         // A writer that was dropped, or panicked, while this was under way says nothing.
         receiver
             .await
             .unwrap_or(Err(Error::Unknown { source: None }))
+    }
+
+    /// The same without waiting: whoever has the other end of `sender` gets the answer.
+    pub(crate) fn post(&self, record: Record, sender: Sender<M::Answer>) {
+        let pushed = self.shared.backlog().push(record, sender);
+        match pushed {
+            Ok(()) => self.shared.arrived.notify_one(),
+            Err(Refused { error, sender }) => {
+                if matches!(error, Error::Overloaded { .. }) {
+                    add(&self.shared.counters.turned_away, 1);
+                }
+                let _ = sender.send(Err(error));
+            }
+        }
+    }
+
+    /// Changes what of the machine does not follow from the records. Keep it short, commits wait for it.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut M) -> T) -> Result<T, Error> {
+        self.shared
+            .machine
+            .lock()
+            .map(|mut machine| change(&mut machine))
+            .map_err(|_| Error::Stopped)
     }
 
     /// Reads the machine: everything that is committed and nothing else. Keep it short, commits wait for it.

@@ -12,6 +12,7 @@ mod fences;
 mod one_shot;
 #[cfg(all(feature = "file", feature = "sqlite"))]
 mod processes;
+mod queue;
 mod queue_log;
 mod support;
 #[cfg(feature = "file")]

@@ -1,0 +1,237 @@
+//! The broker's state: the queue, and what lives only as long as the broker.
+//!
+//! The [`Queue`] follows from the log alone. Beside it are the leases of running jobs, the claims that wait and
+//! those who follow. All of it is behind one lock, so that a waiting claim, a heartbeat and a commit see each
+//! other whole; nothing under it waits or writes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tenure_core::Moment;
+use tenure_core::queue::{Action, Command, Event, Leases, Queue, Restore};
+use tokio::sync::{Notify, broadcast};
+
+use super::claims::Waiting;
+use super::follow::Followed;
+use super::{Error, Machine, Position};
+use crate::Clock;
+
+/// What came of a command.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) events: Vec<Event>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Broker {
+    pub(crate) queue: Queue,
+    pub(crate) leases: Leases,
+    pub(crate) waiting: Waiting,
+    followers: Option<broadcast::Sender<Followed>>,
+    clock: Clock,
+    restore: Option<Restore>,
+    seed: u64,
+    pub(crate) alarm: Alarm,
+    bells: Arc<Bells>,
+    /// The term is over, and what was here is gone.
+    pub(crate) is_over: bool,
+}
+
+/// What the maintenance task sleeps towards. Whatever is due earlier wakes it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Alarm {
+    /// In the queue's time.
+    pub(crate) due: u64,
+    pub(crate) lease: Moment,
+}
+
+/// Wakes the tasks of a term.
+#[derive(Debug, Default)]
+pub(crate) struct Bells {
+    /// Something may be due earlier than it was.
+    pub(crate) due: Notify,
+    /// Claims that wait may be woken.
+    pub(crate) claimable: Notify,
+}
+
+impl Alarm {
+    /// Everything wakes it.
+    pub(crate) const UNSET: Self = Self {
+        due: u64::MAX,
+        lease: Moment::NEVER,
+    };
+}
+
+impl Broker {
+    pub(crate) fn new(clock: Clock, follow_max: usize, bells: Arc<Bells>) -> Self {
+        let seed = uuid::Uuid::new_v4().as_u64_pair().0;
+        Self {
+            queue: Queue::new(seed),
+            leases: Leases::default(),
+            waiting: Waiting::default(),
+            followers: Some(broadcast::Sender::new(follow_max)),
+            clock,
+            restore: None,
+            seed,
+            alarm: Alarm::UNSET,
+            bells,
+            is_over: false,
+        }
+    }
+
+    /// The log has been replayed: every running job gets a fresh lease.
+    pub(crate) fn begin(&mut self) {
+        self.leases = Leases::resume(&self.queue, self.clock.moment());
+    }
+
+    pub(crate) fn follow(&self) -> Option<broadcast::Receiver<Followed>> {
+        self.followers.as_ref().map(broadcast::Sender::subscribe)
+    }
+
+    pub(crate) fn answer_waiting(&mut self, error: &Error) {
+        for sender in self.waiting.drain() {
+            let _ = sender.send(Err(error.clone()));
+        }
+    }
+
+    /// The term is over: answers every claim that waits, and lets go of everything.
+    pub(crate) fn end(&mut self, error: &Error) {
+        self.is_over = true;
+        self.followers = None;
+        self.answer_waiting(error);
+        self.leases = Leases::default();
+        discard(std::mem::replace(&mut self.queue, Queue::new(0)));
+    }
+
+    fn claimed(&mut self, request: Option<&tenure_core::queue::ClaimRequest>, events: &[Event]) {
+        let Some(request) = request else { return };
+        let got = events
+            .iter()
+            .filter(|event| matches!(event, Event::Claimed(_)))
+            .count();
+        if got as u64 >= u64::from(request.max)
+            && self
+                .queue
+                .claimable_at(&request.queues, &request.types)
+                .is_some()
+        {
+            self.waiting.left_over();
+        }
+    }
+
+    fn ring(&mut self, is_schedule: bool) {
+        let due = self.queue.due_at().is_some_and(|due| due < self.alarm.due);
+        let lease = self.leases.next_deadline();
+        if due || is_schedule || lease.is_some_and(|lease| lease < self.alarm.lease) {
+            // Once is enough.
+            self.alarm = Alarm {
+                due: 0,
+                lease: Moment::default(),
+            };
+            self.bells.due.notify_one();
+        }
+        if self.waiting.is_credited() {
+            self.bells.claimable.notify_one();
+        }
+    }
+
+    fn publish(&self, position: Position, at_ms: u64, events: &[Event]) {
+        if let Some(followers) = &self.followers
+            && followers.receiver_count() > 0
+        {
+            let events = events.into();
+            // An error means that the last of them is just gone.
+            let _ = followers.send(Followed {
+                position,
+                at_ms,
+                events,
+            });
+        }
+    }
+}
+
+impl Machine for Broker {
+    type Answer = Answer;
+
+    fn apply(&mut self, position: Position, record: &[u8]) -> Answer {
+        let command: Command =
+            serde_json::from_slice(record).expect("it was written by this process");
+        let at = command.at;
+        let is_schedule = matches!(
+            command.action,
+            Action::SetSchedule(..) | Action::Fire(_) | Action::Configure(_)
+        );
+        let mut request = None;
+        if !self.waiting.is_empty() {
+            match &command.action {
+                Action::Submit(jobs) => self.waiting.submitting(jobs),
+                Action::Claim(claim) => request = Some(claim.clone()),
+                _ => {}
+            }
+        }
+        let events = self.queue.apply(command);
+        self.leases.follow(&events, self.clock.moment());
+        if !self.waiting.is_empty() {
+            self.waiting.follow(&self.queue, &events);
+            self.claimed(request.as_ref(), &events);
+        }
+        self.publish(position, at, &events);
+        self.ring(is_schedule);
+        Answer { events }
+    }
+
+    fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), String> {
+        let command: Command = serde_json::from_slice(record)
+            .map_err(|error| format!("a command cannot be read: {error}"))?;
+        let _ = self.queue.apply(command);
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        discard(std::mem::replace(&mut self.queue, Queue::new(self.seed)));
+        self.restore = None;
+    }
+
+    fn restore(&mut self, lines: &[u8]) -> Result<(), String> {
+        let seed = self.seed;
+        let restore = self.restore.get_or_insert_with(|| Restore::new(seed));
+        restore.feed(lines).map_err(|error| error.to_string())
+    }
+
+    fn restored(&mut self) -> Result<(), String> {
+        let restore = self.restore.take().ok_or("the snapshot is empty")?;
+        self.queue = restore.finish().map_err(|error| error.to_string())?;
+        Ok(())
+    }
+
+    fn begin_snapshot(&mut self) {
+        self.queue.begin_snapshot();
+    }
+
+    fn snapshot_chunk(&mut self, bytes_max: usize) -> Option<Bytes> {
+        self.queue.snapshot_chunk(bytes_max).map(Bytes::from)
+    }
+
+    fn abandon_snapshot(&mut self) {
+        self.queue.abandon_snapshot();
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        discard(std::mem::replace(&mut self.queue, Queue::new(0)));
+    }
+}
+
+/// Above this many jobs it takes a while to let go of them.
+const DISCARD_JOBS_MAX: usize = 10_000;
+
+/// Lets go of a queue without holding anyone up.
+fn discard(queue: Queue) {
+    if queue.len() > DISCARD_JOBS_MAX {
+        // Without a thread it is done here, when the error with the queue in it is dropped.
+        let _ = std::thread::Builder::new()
+            .name("tenure-discard".to_owned())
+            .spawn(move || drop(queue));
+    }
+}

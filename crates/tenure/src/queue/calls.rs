@@ -1,0 +1,290 @@
+//! The queue as a program sees it: calls that are answered while this process serves it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::queue::{
+    Action, Claim as Held, ClaimRequest, Claimed, Completion, Event, Failure, Lost, Payload,
+    QueueOptions, Schedule, ScheduleSpec, Settings, Submission,
+};
+use tenure_core::{JobId, QueueName, ScheduleName, queue};
+use tokio::sync::watch;
+use tokio_util::sync::DropGuard;
+
+use super::serve::{Shared, serve};
+use super::{Claim, Error, Follower, Heartbeat, Options, Serving};
+use crate::{Election, Node};
+
+/// The job queue of a namespace, in this process. Cheap to clone.
+///
+/// Of all processes that have opened it, the leader of its [`election`](Queue::election) serves it; in the
+/// others every call fails with [`Error::NotServing`], which names the leader. Dropping the last handle is
+/// like [`close`](Queue::close) without waiting for it.
+///
+/// ```
+/// use std::time::Duration;
+/// use tenure::core::JobType;
+/// use tenure::core::queue::{Completion, Key, Payload, Submission};
+/// use tenure::queue::{Claim, Options, Queue};
+/// use tenure::{Node, NodeOptions};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let node = Node::start(NodeOptions::new("memory:", "demo")).await?;
+/// let queue = Queue::open(&node, Options::default()).await?;
+/// queue.serving().await?;
+///
+/// let mut job = Submission::new(JobType::new("mail")?);
+/// job.payload = Payload::new(r#"{"to":"someone"}"#)?;
+/// queue.submit(vec![job]).await?;
+///
+/// let worker = Claim::new(Key::new("worker-1")?);
+/// for job in queue.claim(worker, Duration::from_secs(10)).await? {
+///     assert_eq!(job.payload.as_str(), r#"{"to":"someone"}"#);
+///     let done = Completion { id: job.id, token: job.token, result: None };
+///     queue.complete(vec![done]).await?;
+/// }
+/// queue.close().await;
+/// # node.shutdown().await;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # What an answer means
+///
+/// A call that changes something returns when that is durable: it survives this process and is never undone.
+/// An error says whether something was done; after [`Error::Unknown`] and [`Error::Fenced`] send it again, to
+/// whoever leads then. Jobs with an id of their own, and claims with their token, make that harmless. A call
+/// whose future is dropped is carried out, or not, as if its answer had been lost.
+///
+/// Calls may come from any number of tasks at once; what arrives while a commit is under way is committed
+/// together. Reads never wait for a commit, and show only what is committed.
+#[derive(Debug, Clone)]
+pub struct Queue {
+    pub(crate) shared: Arc<Shared>,
+    /// Closes the queue when the last handle goes.
+    _open: Arc<DropGuard>,
+}
+
+impl Queue {
+    /// Stands for election on this node, and serves the queue whenever this process leads. The work is done
+    /// by a task of the present runtime; it keeps the node's session until the queue is closed.
+    pub async fn open(node: &Node, options: Options) -> Result<Self, Error> {
+        options.check()?;
+        let election = node.join_with(&options.election, options.priority).await?;
+        let shared = Arc::new(Shared::new(node.clone(), election, options));
+        let open = Arc::new(shared.closing.clone().drop_guard());
+        tokio::spawn(serve(shared.clone()));
+        Ok(Self {
+            shared,
+            _open: open,
+        })
+    }
+
+    /// The election whose leader serves the queue: to see who leads, to resign, to transfer.
+    #[must_use]
+    pub fn election(&self) -> &Election {
+        &self.shared.election
+    }
+
+    /// Whether calls are served here.
+    #[must_use]
+    pub fn is_serving(&self) -> bool {
+        matches!(&*self.shared.state.borrow(), Serving::Serving { .. })
+    }
+
+    /// Waits until calls are served here. Fails if the queue stops before, or cannot be served; then it may
+    /// be waited for again.
+    pub async fn serving(&self) -> Result<(), Error> {
+        let mut state = self.watch();
+        let settled = state.wait_for(|state| {
+            matches!(
+                state,
+                Serving::Serving { .. } | Serving::Failed(_) | Serving::Stopped
+            )
+        });
+        match settled.await.as_deref() {
+            Ok(Serving::Serving { .. }) => Ok(()),
+            Ok(Serving::Failed(error)) => Err(error.clone()),
+            _ => Err(Error::Stopped),
+        }
+    }
+
+    /// How the queue stands in this process.
+    #[must_use]
+    pub fn state(&self) -> Serving {
+        self.shared.state.borrow().clone()
+    }
+
+    /// The same, as it changes.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<Serving> {
+        self.shared.state.subscribe()
+    }
+
+    /// Enqueues jobs. One answer per job, in order: [`Event::Submitted`], [`Event::Duplicate`] or
+    /// [`Event::Refused`].
+    pub async fn submit(&self, jobs: Vec<Submission>) -> Result<Vec<Event>, Error> {
+        let service = self.shared.service()?;
+        service.limits.submissions(&jobs, service.time.at())?;
+        self.ask(Action::Submit(jobs)).await
+    }
+
+    /// Claims jobs, the first whose turn it is, and waits up to `wait` for one if there is none. Answered
+    /// with at least one job, or with none when the time is over.
+    ///
+    /// Whoever waits longest is first to get a job that it could take. Nothing is written while nothing can
+    /// be claimed.
+    pub async fn claim(&self, claim: Claim, wait: Duration) -> Result<Vec<Claimed>, Error> {
+        let service = self.shared.service()?;
+        let request = ClaimRequest {
+            worker: claim.worker,
+            queues: claim.queues,
+            types: claim.types,
+            max: claim.max,
+            lease_ms: u32::try_from(claim.lease.as_millis()).unwrap_or(u32::MAX),
+            nonce: 0,
+        };
+        service.limits.claim(&request)?;
+        let events = self.shared.answer(service.claim(request, wait).await)?;
+        let claimed = events.into_iter().filter_map(|event| match event {
+            Event::Claimed(claimed) => Some(*claimed),
+            _ => None,
+        });
+        Ok(claimed.collect())
+    }
+
+    /// Renews claims, and notes progress. One answer per claim, in order. Costs no storage request.
+    pub async fn heartbeat(
+        &self,
+        claims: Vec<(Held, Option<Payload>)>,
+    ) -> Result<Vec<Result<Heartbeat, Lost>>, Error> {
+        let service = self.shared.service()?;
+        let limits = self.shared.limits();
+        limits.batch("claims", claims.len())?;
+        for progress in claims.iter().filter_map(|(_, progress)| progress.as_ref()) {
+            if progress.bytes() > limits.result_bytes_max {
+                return Err(Error::invalid(
+                    format!("progress of {} bytes is too large", progress.bytes()),
+                    format!("the limit is {} bytes", limits.result_bytes_max),
+                ));
+            }
+        }
+        let now = service.time.clock().moment();
+        self.shared.answer(service.change(|broker| {
+            let renew = |(claim, progress): (Held, Option<Payload>)| {
+                let beat =
+                    broker
+                        .leases
+                        .heartbeat(&broker.queue, &claim.id, claim.token, progress, now);
+                match beat {
+                    queue::Heartbeat::Renewed(left) => Ok(Heartbeat::Renewed(left)),
+                    queue::Heartbeat::Cancelled => Ok(Heartbeat::Cancelled),
+                    queue::Heartbeat::Lost(lost) => Err(lost),
+                }
+            };
+            claims.into_iter().map(renew).collect()
+        }))
+    }
+
+    /// Ends claims with success. One answer per claim, in order: [`Event::Completed`] or [`Event::Lost`].
+    pub async fn complete(&self, claims: Vec<Completion>) -> Result<Vec<Event>, Error> {
+        self.shared.limits().completions(&claims)?;
+        self.ask(Action::Complete(claims)).await
+    }
+
+    /// Ends claims without success. One answer per claim, in order: [`Event::Failed`], [`Event::Died`],
+    /// [`Event::Cancelled`] or [`Event::Lost`].
+    pub async fn fail(&self, mut claims: Vec<Failure>) -> Result<Vec<Event>, Error> {
+        self.shared.limits().failures(&mut claims)?;
+        self.ask(Action::Fail(claims)).await
+    }
+
+    /// Gives jobs up; running ones are told with their next heartbeat. One answer per job, in order:
+    /// [`Event::Cancelled`], [`Event::CancelRequested`] or [`Event::Refused`].
+    pub async fn cancel(&self, jobs: Vec<JobId>) -> Result<Vec<Event>, Error> {
+        self.shared.limits().batch("jobs", jobs.len())?;
+        self.ask(Action::Cancel(jobs)).await
+    }
+
+    /// Runs dead or cancelled jobs again, or waiting ones now. One answer per job, in order:
+    /// [`Event::Retried`] or [`Event::Refused`].
+    pub async fn retry(&self, jobs: Vec<JobId>) -> Result<Vec<Event>, Error> {
+        self.shared.limits().batch("jobs", jobs.len())?;
+        self.ask(Action::Retry(jobs)).await
+    }
+
+    /// Forgets finished jobs before their time. One answer per job, in order: [`Event::Forgotten`] or
+    /// [`Event::Refused`].
+    pub async fn forget(&self, jobs: Vec<JobId>) -> Result<Vec<Event>, Error> {
+        self.shared.limits().batch("jobs", jobs.len())?;
+        self.ask(Action::Forget(jobs)).await
+    }
+
+    /// Sets a queue's limits, all of them.
+    pub async fn set_queue(&self, name: QueueName, options: QueueOptions) -> Result<Event, Error> {
+        self.shared.limits().queue_options(&options)?;
+        self.ask_one(Action::SetQueue(name, options)).await
+    }
+
+    /// Lets no job of a queue be claimed. What runs goes on.
+    pub async fn pause(&self, name: QueueName) -> Result<Event, Error> {
+        self.ask_one(Action::Pause(name)).await
+    }
+
+    /// Lets jobs of a queue be claimed again.
+    pub async fn resume(&self, name: QueueName) -> Result<Event, Error> {
+        self.ask_one(Action::Resume(name)).await
+    }
+
+    /// Creates or replaces a schedule.
+    pub async fn set_schedule(
+        &self,
+        name: ScheduleName,
+        spec: ScheduleSpec,
+    ) -> Result<Event, Error> {
+        let now = self.shared.service()?.time.at();
+        self.shared.limits().schedule(&name, &spec, now)?;
+        self.ask_one(Schedule::command(name, spec, now)?).await
+    }
+
+    /// Deletes a schedule. Its jobs stay.
+    pub async fn delete_schedule(&self, name: ScheduleName) -> Result<Event, Error> {
+        self.ask_one(Action::DeleteSchedule(name)).await
+    }
+
+    /// Sets what holds for all queues.
+    pub async fn configure(&self, settings: Settings) -> Result<Event, Error> {
+        self.shared.limits().settings(&settings)?;
+        self.ask_one(Action::Configure(settings)).await
+    }
+
+    /// What is committed from now on, in the order of the log. A follower that falls too far behind is cut off
+    /// and told so, and so is everyone when this process no longer serves the queue.
+    #[must_use]
+    pub fn follow(&self) -> Follower {
+        let service = self.shared.service();
+        let receiver = service.and_then(|service| service.read(super::broker::Broker::follow));
+        Follower::new(receiver.ok().flatten())
+    }
+
+    /// Takes no more calls, commits what waits, answers everyone, leaves the election, and waits for all of
+    /// it. The node goes on.
+    pub async fn close(&self) {
+        self.shared.closing.cancel();
+        self.shared.ended.cancelled().await;
+    }
+
+    async fn ask(&self, action: Action) -> Result<Vec<Event>, Error> {
+        let service = self.shared.service()?;
+        let mut events = self.shared.answer(service.commit(action).await)?;
+        events.retain(Event::is_answer);
+        Ok(events)
+    }
+
+    async fn ask_one(&self, action: Action) -> Result<Event, Error> {
+        let answers = self.ask(action).await?;
+        let answer = answers.into_iter().next();
+        Ok(answer.expect("every command of one item has one answer"))
+    }
+}

@@ -1,0 +1,134 @@
+//! How a queue is opened, and how it stands.
+
+use std::time::Duration;
+
+use tenure_core::election::Term;
+use tenure_core::election::machine::{Leader, PRIORITY_DEFAULT};
+use tenure_core::queue::{Key, Limits};
+use tenure_core::{JobType, QueueName, Wall};
+
+use super::{Config, Error, Progress};
+
+/// How to open a queue. The defaults are right for most.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The election whose leader serves the queue. There is one queue per namespace; two elections would
+    /// fence each other off without end.
+    pub election: String,
+    /// How the log is written and read.
+    pub log: Config,
+    /// What a request may ask for.
+    pub limits: Limits,
+    /// The priority as a candidate; `None` never serves, and only knows who does.
+    pub priority: Option<u8>,
+    /// How many claims may wait for jobs at once. Beyond that callers are turned away.
+    pub waiting_claims_max: usize,
+    /// How many commands a follower may fall behind before it is cut off.
+    pub follow_max: usize,
+    /// How far ahead of the queue's time this host's clock may be and still be believed: longer than the
+    /// queue is ever left unused.
+    pub clock_ahead_max: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            election: "default".to_owned(),
+            log: Config::default(),
+            limits: Limits::default(),
+            priority: Some(PRIORITY_DEFAULT),
+            waiting_claims_max: 10_000,
+            follow_max: 1_024,
+            clock_ahead_max: Duration::from_secs(366 * 24 * 3600),
+        }
+    }
+}
+
+/// What of a record is not the payload or result in it: names and keys of at most 200 bytes each, escaped.
+const RECORD_BYTES_BESIDE: usize = 16 * 1024;
+
+impl Options {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.log.check()?;
+        let largest = self
+            .limits
+            .payload_bytes_max
+            .max(self.limits.result_bytes_max)
+            .max(self.limits.error_bytes_max.saturating_mul(6))
+            .saturating_add(RECORD_BYTES_BESIDE);
+        if largest > self.log.batch_bytes_max {
+            return Err(Error::invalid(
+                format!("a job of {largest} bytes does not fit into batch_bytes_max"),
+                "raise batch_bytes_max, or lower the limits of a job",
+            ));
+        }
+        if self.follow_max == 0 {
+            return Err(Error::invalid(
+                "follow_max is zero",
+                "leave out what you do not need to change",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// How a queue stands in this process.
+#[derive(Debug, Clone)]
+pub enum Serving {
+    /// Another process serves it, or nobody does yet.
+    Standby {
+        /// Who leads, as this process saw last.
+        leader: Option<Leader>,
+    },
+    /// This process leads, and reads the log.
+    Recovering(Progress),
+    /// This process serves it.
+    Serving {
+        /// The term.
+        term: Term,
+        /// Since when, on this host's wall clock.
+        since: Wall,
+    },
+    /// This process led and could not serve it. It stands back, and tries again later.
+    Failed(Error),
+    /// It was closed, or the node was shut down.
+    Stopped,
+}
+
+/// What a worker asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Who asks; shown to people.
+    pub worker: Key,
+    /// From these queues; from every queue if empty.
+    pub queues: Vec<QueueName>,
+    /// Of these types; of every type if empty.
+    pub types: Vec<JobType>,
+    /// At most this many jobs.
+    pub max: u32,
+    /// How long each claim lasts without a heartbeat.
+    pub lease: Duration,
+}
+
+impl Claim {
+    /// One job of any queue and type, for 30 seconds.
+    #[must_use]
+    pub fn new(worker: Key) -> Self {
+        Self {
+            worker,
+            queues: Vec::new(),
+            types: Vec::new(),
+            max: 1,
+            lease: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A claim that holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heartbeat {
+    /// It lasts this much longer.
+    Renewed(Duration),
+    /// The job is to be given up. The lease was not renewed: what is left of it is for stopping.
+    Cancelled,
+}

@@ -1,0 +1,74 @@
+//! Looking at the queue: what is committed, and nothing else. No call waits for a commit.
+
+use tenure_core::queue::{Filter, JobView, Page, Place, QueueView, Schedule, Settings};
+use tenure_core::{JobId, QueueName, ScheduleName};
+
+use super::broker::Broker;
+use super::{ClockState, Error, Queue, Statistics};
+
+impl Queue {
+    /// One job; none if there never was one with this id, or it was forgotten.
+    pub fn job(&self, id: &JobId) -> Result<Option<JobView>, Error> {
+        self.read(|broker| {
+            let mut job = broker.queue.job(id)?;
+            job.progress = broker.leases.progress(&broker.queue, id).cloned();
+            Some(job)
+        })
+    }
+
+    /// Jobs in the order of the log, or backwards: at most `limit`, and at most as many as a batch may have.
+    pub fn page(&self, filter: &Filter, from: Place, limit: usize) -> Result<Page, Error> {
+        let limit = limit.min(self.shared.limits().batch_max);
+        self.read(|broker| broker.queue.page(filter, from, limit))
+    }
+
+    /// Every queue that has jobs or settings, by name.
+    pub fn queues(&self) -> Result<Vec<QueueView>, Error> {
+        self.read(|broker| broker.queue.queues().collect())
+    }
+
+    /// One queue; none if it has neither jobs nor settings.
+    pub fn queue(&self, name: &QueueName) -> Result<Option<QueueView>, Error> {
+        self.read(|broker| broker.queue.queue(name))
+    }
+
+    /// The claimable job of a queue that stands first in the log.
+    pub fn oldest_ready(&self, name: &QueueName) -> Result<Option<JobView>, Error> {
+        self.read(|broker| broker.queue.oldest_ready(name))
+    }
+
+    /// Every schedule, by name.
+    pub fn schedules(&self) -> Result<Vec<Schedule>, Error> {
+        self.read(|broker| broker.queue.schedules().cloned().collect())
+    }
+
+    /// One schedule.
+    pub fn schedule(&self, name: &ScheduleName) -> Result<Option<Schedule>, Error> {
+        self.read(|broker| broker.queue.schedule(name).cloned())
+    }
+
+    /// What holds for all queues.
+    pub fn settings(&self) -> Result<Settings, Error> {
+        self.read(|broker| *broker.queue.settings())
+    }
+
+    /// What was committed in this term, and what waits to be.
+    pub fn statistics(&self) -> Result<Statistics, Error> {
+        Ok(self.shared.service()?.handle.statistics())
+    }
+
+    /// The queue's time, in milliseconds since 1970.
+    pub fn now_ms(&self) -> Result<u64, Error> {
+        Ok(self.shared.service()?.time.at())
+    }
+
+    /// What the queue makes of this host's wall clock.
+    pub fn clock(&self) -> Result<ClockState, Error> {
+        Ok(self.shared.service()?.time.clock_state())
+    }
+
+    fn read<T>(&self, read: impl FnOnce(&Broker) -> T) -> Result<T, Error> {
+        let service = self.shared.service()?;
+        self.shared.answer(service.read(read))
+    }
+}
