@@ -223,7 +223,7 @@ impl From<JobView> for Job {
             worker: view.worker,
             lease_ms: view.lease_ms,
             cancel_requested: view.cancel_requested,
-            progress: None,
+            progress: view.progress,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use super::command::ClaimRequest;
 use super::event::{Claimed, Event, Lost};
 use super::hash::Hash;
-use super::job::Token;
+use super::job::{Key, Token};
 use super::machine::Queue;
 use super::record::Running;
 use super::shelves::{Class, Shelf, Turn};
@@ -134,6 +134,13 @@ impl Queue {
         Ok(ClaimStatus {
             cancel_requested: self.jobs[handle].cancel_requested(),
         })
+    }
+
+    /// Who runs a job, and by which token; none if nobody does.
+    #[must_use]
+    pub fn running_claim(&self, id: &JobId) -> Option<(&Key, Token)> {
+        let running = self.jobs[self.find(id)?].running.as_ref()?;
+        Some((&running.worker, running.token))
     }
 
     /// The job that a token holds.

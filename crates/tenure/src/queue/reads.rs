@@ -1,6 +1,6 @@
 //! Looking at the queue: what is committed, and nothing else. No call waits for a commit.
 
-use tenure_core::queue::{Filter, JobView, Page, Place, QueueView, Schedule, Settings};
+use tenure_core::queue::{Filter, JobView, Key, Page, Place, QueueView, Schedule, Settings, Token};
 use tenure_core::{JobId, QueueName, ScheduleName};
 
 use super::broker::Broker;
@@ -13,6 +13,15 @@ impl Queue {
             let mut job = broker.queue.job(id)?;
             job.progress = broker.leases.progress(&broker.queue, id).cloned();
             Some(job)
+        })
+    }
+
+    /// Who runs a job, and by which token; none if nobody does. For dialects without tokens: whoever has the
+    /// token may end the claim.
+    pub fn holder(&self, id: &JobId) -> Result<Option<(Key, Token)>, Error> {
+        self.read(|broker| {
+            let (worker, token) = broker.queue.running_claim(id)?;
+            Some((worker.clone(), token))
         })
     }
 
