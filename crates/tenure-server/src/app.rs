@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use tenure::Node;
 use tenure::core::election::machine::Leader;
-use tenure::{Election, Node};
+use tenure::queue::Queue;
 use tenure_store::wrap::metered::Meter;
 use tenure_store::{Key, Store};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -15,13 +16,16 @@ use crate::forward::Forwarder;
 use crate::health::Probe;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
+use crate::rates::Rates;
 
 /// One running server.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) config: Config,
+    /// Where others reach this server.
+    pub(crate) url: String,
     pub(crate) node: Node,
-    pub(crate) election: Election,
+    pub(crate) queue: Queue,
     /// The store, not by the connection of the session.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) meter: Arc<Meter>,
@@ -29,6 +33,7 @@ pub(crate) struct App {
     pub(crate) lease_key: Key,
     pub(crate) forwarder: Forwarder,
     pub(crate) metrics: Metrics,
+    pub(crate) rates: Rates,
     pub(crate) probe: Probe,
     /// Room for calls that wait: claims, elections, and what is forwarded.
     pub(crate) waits: Semaphore,
@@ -42,12 +47,12 @@ pub(crate) struct App {
 impl App {
     /// Whether calls about the queue are answered here.
     pub(crate) fn is_serving(&self) -> bool {
-        self.election.is_leader()
+        self.queue.is_serving()
     }
 
     /// Who leads, as this server saw last.
     pub(crate) fn leader(&self) -> Option<Leader> {
-        self.election.leader()
+        self.queue.election().leader()
     }
 
     /// Whether a leader is this process.

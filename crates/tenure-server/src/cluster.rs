@@ -32,7 +32,9 @@ pub(crate) async fn show(State(app): State<Arc<App>>) -> Result<Response, Proble
     let names = &names[..names.len().min(ELECTIONS_MAX)];
     let statuses = try_join_all(names.iter().map(|name| view.status(name))).await?;
     let sessions = view.sessions().await?;
-    let own = names.iter().position(|name| name == app.election.name());
+    let own = names
+        .iter()
+        .position(|name| name == app.queue.election().name());
     let own = own.map(|place| &statuses[place]);
     let history = own.and_then(|status| status.lease.as_ref());
     Ok(ok(&Cluster {
@@ -58,7 +60,7 @@ pub(crate) async fn resign(
     State(app): State<Arc<App>>,
     OptionalJson(request): OptionalJson<ResignRequest>,
 ) -> Result<Response, Problem> {
-    app.election.request_resign().await?;
+    app.queue.election().request_resign().await?;
     Ok(json(StatusCode::ACCEPTED, &request))
 }
 
@@ -71,7 +73,7 @@ pub(crate) async fn transfer(
     State(app): State<Arc<App>>,
     Json(request): Json<TransferRequest>,
 ) -> Result<Response, Problem> {
-    app.election.transfer_to(&request.node).await?;
+    app.queue.election().transfer_to(&request.node).await?;
     Ok(json(StatusCode::ACCEPTED, &request))
 }
 

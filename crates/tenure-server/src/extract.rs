@@ -4,6 +4,7 @@
 //! parsed again by a slower reader that knows where it is.
 
 use std::fmt::Display;
+use std::hash::{DefaultHasher, Hasher as _};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -289,20 +290,53 @@ fn data(path: &str, message: &str) -> Problem {
 /// A JSON answer, serialised once.
 pub(crate) fn json(status: StatusCode, answer: &impl Serialize) -> Response {
     match serde_json::to_vec(answer) {
-        Ok(body) => {
-            let mut response = Response::new(Body::from(body));
-            *response.status_mut() = status;
-            response.headers_mut().insert(
-                header::CONTENT_TYPE,
-                HeaderValue::from_static("application/json"),
-            );
-            response
-        }
-        Err(error) => {
-            tracing::error!(%error, "an answer cannot be written as JSON");
-            Problem::internal("the answer cannot be written").into_response()
-        }
+        Ok(bytes) => written(status, bytes),
+        Err(error) => unwritable(&error),
     }
+}
+
+fn written(status: StatusCode, bytes: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(bytes));
+    *response.status_mut() = status;
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    response
+}
+
+fn unwritable(error: &serde_json::Error) -> Response {
+    tracing::error!(%error, "an answer cannot be written as JSON");
+    Problem::internal("the answer cannot be written").into_response()
+}
+
+/// A JSON answer with a tag of its content: who has it already is told so, and is sent nothing.
+pub(crate) fn tagged(headers: &HeaderMap, answer: &impl Serialize) -> Response {
+    let bytes = match serde_json::to_vec(answer) {
+        Ok(bytes) => bytes,
+        Err(error) => return unwritable(&error),
+    };
+    let tag = format!("W/\"{:016x}\"", hash(&bytes));
+    let known = headers
+        .get_all(header::IF_NONE_MATCH)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|value| value.trim() == "*" || value.trim() == tag);
+    let mut response = match known {
+        true => StatusCode::NOT_MODIFIED.into_response(),
+        false => written(StatusCode::OK, bytes),
+    };
+    let tag = HeaderValue::try_from(tag).expect("digits and quotes");
+    response.headers_mut().insert(header::ETAG, tag);
+    response
+}
+
+/// The same for the same bytes, on every server of one version.
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 /// A JSON answer with 200.

@@ -7,7 +7,6 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tenure_core::api::{self, Code};
-use tenure_core::queue::Invalid;
 
 /// A problem on its way to a client. Boxed: it is rare, and results that carry it are many.
 #[derive(Debug)]
@@ -66,6 +65,28 @@ impl Problem {
         self
     }
 
+    /// The field as the caller knows it, who sent one item and no list.
+    pub(crate) fn within(mut self, list: &str) -> Self {
+        let document = &mut self.0.document;
+        if let Some(field) = &mut document.field
+            && let Some(rest) = field.strip_prefix(list)
+        {
+            *field = rest.to_owned();
+            document.detail = document.detail.replacen(list, "", 1);
+        }
+        self
+    }
+
+    /// The field by the name that this call has for it.
+    pub(crate) fn renamed(mut self, from: &str, to: &str) -> Self {
+        if self.0.document.field.as_deref() == Some(from) {
+            self.0.document.field = Some(to.to_owned());
+            self.0.document.detail = self.0.document.detail.replacen(from, to, 1);
+        }
+        self
+    }
+
+    #[cfg(test)]
     pub(crate) fn code(&self) -> Code {
         self.0.document.code
     }
@@ -90,9 +111,34 @@ impl Problem {
     }
 }
 
-impl From<Invalid> for Problem {
-    fn from(invalid: Invalid) -> Self {
-        Problem::new(Code::InvalidField, invalid.to_string()).field(invalid.field.into_owned())
+impl From<tenure::queue::Error> for Problem {
+    fn from(error: tenure::queue::Error) -> Self {
+        use tenure::queue::Error;
+        match error {
+            Error::Invalid { field, what, hint } => {
+                let problem = Problem::new(Code::InvalidField, what).hint(hint);
+                match field {
+                    Some(field) => problem.field(field),
+                    None => problem,
+                }
+            }
+            Error::NotServing { .. } => Problem::no_leader("this server does not lead any more"),
+            Error::Stopped => Problem::no_leader("this server is stopping"),
+            Error::Overloaded { .. } => Problem::overloaded(error.to_string()),
+            Error::Fenced | Error::Unknown { .. } => {
+                tracing::warn!(error = %chain(&error), "the outcome of a commit is not known");
+                Problem::new(
+                    Code::UnknownOutcome,
+                    "the leader changed, or the storage did not answer: it may or may not have been done",
+                )
+                .hint("send it again with the same id")
+            }
+            Error::Store(error) => store(&error),
+            error => {
+                tracing::error!(error = %chain(&error), "the queue failed");
+                Problem::internal(&error.to_string())
+            }
+        }
     }
 }
 
@@ -110,6 +156,7 @@ impl From<tenure::Error> for Problem {
             }
             Error::Contended { .. } => Problem::overloaded(error.to_string()),
             Error::Store(error) => store(&error),
+            Error::Queue(error) => error.into(),
             Error::ShutDown => Problem::no_leader("this server is stopping"),
             error => {
                 tracing::error!(error = %chain(&error), "a request failed");

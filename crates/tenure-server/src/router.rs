@@ -16,9 +16,10 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::auth::Scope;
 use crate::gate::{Gate, Place};
+use crate::jobs::{claim, manage, outcome, read, submit};
 use crate::openapi::Document;
 use crate::problem::Problem;
-use crate::{cluster, elections, health, metrics, page};
+use crate::{cluster, elections, events, health, metrics, osqueue, page, queues, schedules, stats};
 
 /// All of it.
 pub(crate) fn router(app: &Arc<App>) -> Router {
@@ -31,7 +32,39 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     let admin = |router| gated(router, Some(Scope::Admin), Place::Anywhere);
     let worker = |router| gated(router, Some(Scope::Worker), Place::Anywhere);
 
+    // About the queue: answered by the leader.
+    let look = |router| gated(router, Some(Scope::Read), Place::Leader);
+    let work = |router| gated(router, Some(Scope::Worker), Place::Leader);
+    let manage = |router| gated(router, Some(Scope::Admin), Place::Leader);
+
     let (router, document) = OpenApiRouter::with_openapi(Document::openapi())
+        .routes(work(routes!(submit::submit)))
+        .routes(work(routes!(claim::claim)))
+        .routes(work(routes!(outcome::heartbeat)))
+        .routes(work(routes!(outcome::complete)))
+        .routes(work(routes!(outcome::fail)))
+        .routes(work(routes!(outcome::heartbeat_one)))
+        .routes(work(routes!(outcome::complete_one)))
+        .routes(work(routes!(outcome::fail_one)))
+        .routes(look(routes!(read::jobs)))
+        .routes(look(routes!(read::job)))
+        .routes(manage(routes!(manage::forget)))
+        .routes(manage(routes!(manage::cancel)))
+        .routes(manage(routes!(manage::retry)))
+        .routes(manage(routes!(manage::retry_many)))
+        .routes(look(routes!(queues::queues)))
+        .routes(look(routes!(queues::queue)))
+        .routes(manage(routes!(queues::set)))
+        .routes(manage(routes!(queues::pause)))
+        .routes(manage(routes!(queues::resume)))
+        .routes(look(routes!(queues::settings)))
+        .routes(manage(routes!(queues::configure)))
+        .routes(look(routes!(schedules::schedules)))
+        .routes(look(routes!(schedules::schedule)))
+        .routes(manage(routes!(schedules::set)))
+        .routes(manage(routes!(schedules::delete)))
+        .routes(look(routes!(stats::stats)))
+        .routes(look(routes!(events::events)))
         .routes(worker(routes!(elections::stand)))
         .routes(worker(routes!(elections::withdraw)))
         .routes(worker(routes!(elections::elect)))
@@ -53,6 +86,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     let document = Bytes::from(document);
     router
         .merge(pages)
+        .merge(osqueue::router(app))
         .route("/openapi.json", get(move || openapi(document.clone())))
         .method_not_allowed_fallback(wrong_method)
         .fallback(wrong_path)

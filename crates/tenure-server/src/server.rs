@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tenure::core::session;
+use tenure::queue::{Options, Queue};
 use tenure::{Node, NodeOptions};
 use tenure_store::Key;
 use tenure_store::wrap::metered::Meter;
@@ -22,6 +23,7 @@ use crate::health::Probe;
 use crate::listen::Listening;
 use crate::metrics::Metrics;
 use crate::metrics::numbers::Numbers;
+use crate::rates::Rates;
 use crate::{Config, Error, router};
 
 /// The election of the brokers.
@@ -64,6 +66,10 @@ impl Server {
             connections: connections.clone(),
         };
         let accepting = tokio::spawn(listening.run(listener));
+        tokio::spawn({
+            let app = app.clone();
+            async move { app.rates.sample(&app.stop).await }
+        });
         Ok(Handle {
             app,
             address,
@@ -97,10 +103,20 @@ impl App {
         });
         options.session = session::Config::for_ttl(config.ttl);
         options.labels = config.labels.clone();
-        options.address = Some(url);
+        options.address = Some(url.clone());
         options.meter = Some(meter.clone());
         let node = Node::start(options).await?;
-        let election = node.join_with(ELECTION, Some(config.priority)).await?;
+        let options = Options {
+            election: ELECTION.to_owned(),
+            log: config.log.clone(),
+            limits: config.queue.clone(),
+            priority: Some(config.priority),
+            waiting_claims_max: config.limits.waits_max,
+            ..Options::default()
+        };
+        let queue = Queue::open(&node, options)
+            .await
+            .map_err(tenure::Error::from)?;
         let lease_key = Key::new(format!("{}/elections/{ELECTION}", config.namespace))
             .expect("a namespace and a constant make a key");
         let metrics = Metrics::new();
@@ -110,13 +126,15 @@ impl App {
         };
         metrics.register(|registry| registry.register_collector(Box::new(numbers)));
         Ok(Self {
+            url,
             store: node.store().clone(),
             node,
-            election,
+            queue,
             meter,
             lease_key,
             forwarder,
             metrics,
+            rates: Rates::default(),
             probe: Probe::default(),
             waits: Semaphore::new(config.limits.waits_max),
             followers: Arc::new(Semaphore::new(config.limits.followers_max)),
@@ -152,6 +170,12 @@ impl Handle {
         self.app.is_serving()
     }
 
+    /// Its queue.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.app.queue
+    }
+
     /// Takes no more connections, answers whoever waits, finishes what is in flight (for as long as the
     /// limits allow), commits it, resigns and leaves.
     pub async fn stop(self) {
@@ -166,6 +190,7 @@ impl Handle {
                 "some requests did not end in time"
             );
         }
+        self.app.queue.close().await;
         self.app.node.shutdown().await;
     }
 }

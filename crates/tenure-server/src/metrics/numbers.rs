@@ -264,7 +264,7 @@ pub(crate) fn number(value: u64) -> f64 {
     value as f64
 }
 
-fn operation(operation: Operation) -> &'static str {
+pub(crate) fn operation(operation: Operation) -> &'static str {
     match operation {
         Operation::Get => "get",
         Operation::GetIfChanged => "get_if_changed",

@@ -1,0 +1,130 @@
+//! What happens, as it happens: server-sent events.
+//!
+//! Events come in the order of the log, each with its position as id. There is no replay: a client that was
+//! away, or was too slow, gets `reset` and reads anew what it keeps. When this server no longer leads the
+//! stream ends, and the client's next one is forwarded to whoever does.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue};
+use axum::response::sse::{Event as Message, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{self, Stream};
+use tenure::queue::{Cut, Followed, Follower};
+use tenure_core::api::{Event, EventsQuery, Problem as ProblemBody, RESET};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::App;
+use crate::extract::Parameters;
+use crate::problem::Problem;
+
+/// How often a stream without events says that it lives. It is also how a client that is gone is noticed.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// Follow what happens
+#[utoipa::path(get, path = "/v1/events", tag = "jobs", params(EventsQuery), responses(
+    (status = 200, description = "Server-sent events, each with the name of what happened; data is an Event",
+        body = Event, content_type = "text/event-stream"),
+    (status = 422, description = "A parameter is wrong", body = ProblemBody),
+    (status = 429, description = "Too many follow already", body = ProblemBody)))]
+pub(crate) async fn events(
+    State(app): State<Arc<App>>,
+    Parameters(query): Parameters<EventsQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let permit = app
+        .followers
+        .clone()
+        .try_acquire_owned()
+        .map_err(|_| Problem::overloaded("too many follow the events already"))?;
+    let mut waiting = VecDeque::new();
+    if headers.contains_key("last-event-id") {
+        waiting.push_back(reset("what happened meanwhile is not kept"));
+    }
+    let following = Following {
+        follower: app.queue.follow(),
+        query,
+        waiting,
+        is_over: false,
+        stop: app.stop.clone(),
+        _permit: permit,
+    };
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
+    let mut response = Sse::new(following.stream())
+        .keep_alive(keep_alive)
+        .into_response();
+    // Proxies that collect an answer before they pass it on would hold all of it back.
+    let headers = response.headers_mut();
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+struct Following {
+    follower: Follower,
+    query: EventsQuery,
+    waiting: VecDeque<Message>,
+    is_over: bool,
+    stop: CancellationToken,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Following {
+    fn stream(self) -> impl Stream<Item = Result<Message, std::convert::Infallible>> {
+        stream::unfold(self, |mut this| async move {
+            loop {
+                if let Some(message) = this.waiting.pop_front() {
+                    return Some((Ok(message), this));
+                }
+                if this.is_over {
+                    return None;
+                }
+                let next = tokio::select! {
+                    next = this.follower.next() => next,
+                    () = this.stop.cancelled() => return None,
+                };
+                match next {
+                    Ok(followed) => this.take(&followed),
+                    Err(cut) => {
+                        this.is_over = true;
+                        if matches!(cut, Cut::Behind { .. }) {
+                            this.waiting.push_back(reset("this follower was too slow"));
+                        }
+                    }
+                }
+            }
+        })
+    }
+
+    fn take(&mut self, followed: &Followed) {
+        let position = followed.position.0;
+        for event in followed.events.iter() {
+            let Some(event) = Event::of(event, followed.at_ms, position) else {
+                continue;
+            };
+            if is_wanted(&self.query, &event) {
+                self.waiting.extend(message(&event));
+            }
+        }
+    }
+}
+
+fn is_wanted(query: &EventsQuery, event: &Event) -> bool {
+    let queue = query.queue.is_none() || query.queue == event.queue;
+    let name = query.event_type.as_ref();
+    queue && name.is_none_or(|name| *name == event.event)
+}
+
+fn message(event: &Event) -> Option<Message> {
+    let data = serde_json::to_string(event).ok()?;
+    let message = Message::default().event(&event.event).data(data);
+    Some(message.id(event.position.to_string()))
+}
+
+fn reset(why: &str) -> Message {
+    let data = serde_json::json!({ "event": RESET, "reason": why });
+    Message::default().event(RESET).data(data.to_string())
+}

@@ -1,0 +1,162 @@
+//! What people do to jobs by hand.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use tenure_core::JobId;
+use tenure_core::api::{
+    Code, Job, LIMIT_DEFAULT, LIMIT_MAX, Problem as ProblemBody, Retried, RetriedStatus,
+    RetryAnswer, RetryRequest,
+};
+use tenure_core::queue::{Event, Filter, Place, Refusal, State as JobState};
+
+use super::{not_found, only, refused, unexpected};
+use crate::app::App;
+use crate::extract::{Json, Named, NoBody, ok};
+use crate::problem::Problem;
+
+/// Give a job up
+///
+/// A running one is only marked: its worker hears it with its next heartbeat.
+#[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs",
+    params(("id" = JobId, Path, description = "The job")), responses(
+    (status = 200, description = "The job as it is now", body = Job),
+    (status = 404, description = "There is none", body = ProblemBody),
+    (status = 409, description = "Its state does not allow it", body = ProblemBody),
+    (status = 422, description = "The id cannot be", body = ProblemBody)))]
+pub(crate) async fn cancel(
+    State(app): State<Arc<App>>,
+    Named(id): Named<JobId>,
+    _: NoBody,
+) -> Result<Response, Problem> {
+    match only(app.queue.cancel(vec![id]).await?)? {
+        Event::Cancelled { id, .. } | Event::CancelRequested { id } => show(&app, &id),
+        Event::Refused { id, refusal } => Err(refused(&id, refusal)),
+        event => Err(unexpected(&event)),
+    }
+}
+
+/// Run a job again, or now
+#[utoipa::path(post, path = "/v1/jobs/{id}/retry", tag = "jobs",
+    params(("id" = JobId, Path, description = "The job")), responses(
+    (status = 200, description = "The job as it is now", body = Job),
+    (status = 404, description = "There is none", body = ProblemBody),
+    (status = 409, description = "Its state does not allow it", body = ProblemBody),
+    (status = 422, description = "The id cannot be", body = ProblemBody)))]
+pub(crate) async fn retry(
+    State(app): State<Arc<App>>,
+    Named(id): Named<JobId>,
+    _: NoBody,
+) -> Result<Response, Problem> {
+    match only(app.queue.retry(vec![id]).await?)? {
+        Event::Retried { id, .. } => show(&app, &id),
+        Event::Refused { id, refusal } => Err(refused(&id, refusal)),
+        event => Err(unexpected(&event)),
+    }
+}
+
+/// Forget a finished job
+#[utoipa::path(delete, path = "/v1/jobs/{id}", tag = "jobs",
+    params(("id" = JobId, Path, description = "The job")), responses(
+    (status = 204, description = "It is gone"),
+    (status = 404, description = "There is none", body = ProblemBody),
+    (status = 409, description = "It has not finished", body = ProblemBody),
+    (status = 422, description = "The id cannot be", body = ProblemBody)))]
+pub(crate) async fn forget(
+    State(app): State<Arc<App>>,
+    Named(id): Named<JobId>,
+    _: NoBody,
+) -> Result<StatusCode, Problem> {
+    match only(app.queue.forget(vec![id]).await?)? {
+        Event::Forgotten { .. } => Ok(StatusCode::NO_CONTENT),
+        Event::Refused { id, refusal } => Err(refused(&id, refusal)),
+        event => Err(unexpected(&event)),
+    }
+}
+
+/// Run many jobs again
+///
+/// By `ids`, or the oldest in a `state` (dead, cancelled or scheduled), up to `limit`.
+#[utoipa::path(post, path = "/v1/jobs/retry", tag = "jobs", request_body = RetryRequest, responses(
+    (status = 200, description = "What became of each", body = RetryAnswer),
+    (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]
+pub(crate) async fn retry_many(
+    State(app): State<Arc<App>>,
+    Json(request): Json<RetryRequest>,
+) -> Result<Response, Problem> {
+    let ids = chosen(&app, request)?;
+    let jobs = match ids.is_empty() {
+        true => Vec::new(),
+        false => app
+            .queue
+            .retry(ids)
+            .await
+            .map_err(|error| Problem::from(error).renamed("jobs", "ids"))?
+            .into_iter()
+            .map(retried)
+            .collect::<Result<Vec<_>, _>>()?,
+    };
+    Ok(ok(&RetryAnswer { jobs }))
+}
+
+fn chosen(app: &App, request: RetryRequest) -> Result<Vec<JobId>, Problem> {
+    let wrong = |field: &str, problem: &str| {
+        Problem::new(Code::InvalidField, format!("{field} {problem}")).field(field)
+    };
+    match (request.ids, request.state) {
+        (Some(ids), None) => {
+            let alone = request.queue.is_none() && request.job_type.is_none();
+            match (ids.is_empty(), alone && request.limit.is_none()) {
+                (true, _) => Err(wrong("ids", "has no items")),
+                (false, false) => Err(wrong("ids", "stands alone")),
+                (false, true) => Ok(ids),
+            }
+        }
+        (None, Some(state)) => {
+            let retryable = [JobState::Dead, JobState::Cancelled, JobState::Scheduled];
+            if !retryable.contains(&state) {
+                return Err(wrong("state", "is not dead, cancelled or scheduled"));
+            }
+            let limit = request.limit.unwrap_or(LIMIT_DEFAULT);
+            if !(1..=LIMIT_MAX).contains(&limit) {
+                return Err(wrong("limit", &format!("is not from 1 to {LIMIT_MAX}")));
+            }
+            let filter = Filter {
+                state: Some(state),
+                queue: request.queue,
+                job_type: request.job_type,
+            };
+            let page = app.queue.page(&filter, Place::After(0), limit as usize)?;
+            Ok(page.jobs.into_iter().map(|job| job.id).collect())
+        }
+        (Some(_), Some(_)) => Err(wrong("ids", "and state exclude each other")),
+        (None, None) => Err(wrong("ids", "or state has to be given")),
+    }
+}
+
+fn retried(event: Event) -> Result<Retried, Problem> {
+    let (id, status, existing) = match event {
+        Event::Retried { id, .. } => (id, RetriedStatus::Retried, None),
+        Event::Refused { id, refusal } => match refusal {
+            Refusal::NotFound => (id, RetriedStatus::NotFound, None),
+            Refusal::State { .. } => (id, RetriedStatus::State, None),
+            Refusal::UniqueKey { existing } => (id, RetriedStatus::UniqueKey, Some(existing)),
+            refusal => return Err(refused(&id, refusal)),
+        },
+        event => return Err(unexpected(&event)),
+    };
+    Ok(Retried {
+        id,
+        status,
+        existing,
+    })
+}
+
+fn show(app: &App, id: &JobId) -> Result<Response, Problem> {
+    match app.queue.job(id)? {
+        Some(job) => Ok(ok(&Job::from(job))),
+        None => Err(not_found(id)),
+    }
+}

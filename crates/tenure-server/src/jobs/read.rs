@@ -1,0 +1,70 @@
+//! Looking at jobs.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use tenure_core::JobId;
+use tenure_core::api::{
+    Code, Job, JobsAnswer, JobsQuery, LIMIT_DEFAULT, LIMIT_MAX, Problem as ProblemBody,
+};
+
+use super::not_found;
+use crate::app::App;
+use crate::extract::{Named, Parameters, tagged};
+use crate::problem::Problem;
+
+/// One job
+#[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs",
+    params(("id" = JobId, Path, description = "The job")), responses(
+    (status = 200, description = "The job", body = Job),
+    (status = 304, description = "The same as with the ETag that was sent"),
+    (status = 404, description = "There is none, or it was forgotten", body = ProblemBody),
+    (status = 422, description = "The id cannot be", body = ProblemBody)))]
+pub(crate) async fn job(
+    State(app): State<Arc<App>>,
+    Named(id): Named<JobId>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    match app.queue.job(&id)? {
+        Some(job) => Ok(tagged(&headers, &Job::from(job))),
+        None => Err(not_found(&id)),
+    }
+}
+
+/// Jobs, by state, queue and type
+///
+/// In the order in which they were accepted, or the newest first. `next` is where the next page starts: send
+/// it as `after`, or as `before` if the newest come first.
+#[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(JobsQuery), responses(
+    (status = 200, description = "A page of jobs", body = JobsAnswer),
+    (status = 304, description = "The same as with the ETag that was sent"),
+    (status = 422, description = "A parameter is wrong", body = ProblemBody)))]
+pub(crate) async fn jobs(
+    State(app): State<Arc<App>>,
+    Parameters(query): Parameters<JobsQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
+    if !(1..=LIMIT_MAX).contains(&limit) {
+        return Err(Problem::new(
+            Code::InvalidField,
+            format!("limit is {limit}, not from 1 to {LIMIT_MAX}"),
+        )
+        .field("limit"));
+    }
+    let Some(place) = query.place() else {
+        return Err(Problem::new(
+            Code::InvalidField,
+            "after goes on in order, before goes back from the newest; they exclude each other",
+        )
+        .field("after"));
+    };
+    let page = app.queue.page(&query.filter(), place, limit as usize)?;
+    let answer = JobsAnswer {
+        jobs: page.jobs.into_iter().map(Job::from).collect(),
+        next: page.next,
+    };
+    Ok(tagged(&headers, &answer))
+}

@@ -1,0 +1,78 @@
+//! Submitting jobs: the call that has to be fast.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use tenure_core::api::{
+    Problem as ProblemBody, SubmitAnswer, SubmitRequest, SubmitStatus, Submitted,
+};
+use tenure_core::queue::{Event, Refusal};
+
+use super::{only, refused, unexpected};
+use crate::app::App;
+use crate::extract::{Json, json};
+use crate::problem::Problem;
+
+/// Submit a job, or several
+///
+/// With an `id` of the client's own it can be sent again without harm: a job that is there already is
+/// answered `duplicate`.
+#[utoipa::path(post, path = "/v1/jobs", tag = "jobs", request_body = SubmitRequest, responses(
+    (status = 201, description = "At least one was created, durably", body = SubmitAnswer),
+    (status = 200, description = "Nothing new was created", body = SubmitAnswer),
+    (status = 409, description = "A single job whose id has other content", body = ProblemBody),
+    (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody),
+    (status = 429, description = "Full or overloaded; nothing was done", body = ProblemBody)))]
+pub(crate) async fn submit(
+    State(app): State<Arc<App>>,
+    Json(request): Json<SubmitRequest>,
+) -> Result<Response, Problem> {
+    let (jobs, is_batch) = request.into_jobs();
+    let events = app.queue.submit(jobs).await;
+    let answer = match is_batch {
+        true => events?
+            .into_iter()
+            .map(answer)
+            .collect::<Result<Vec<_>, _>>()?,
+        false => match only(events.map_err(|error| Problem::from(error).within("jobs[0]."))?)? {
+            Event::Refused { id, refusal } => return Err(refused(&id, refusal)),
+            event => vec![answer(event)?],
+        },
+    };
+    let created = answer
+        .iter()
+        .filter(|job| job.status == SubmitStatus::Created)
+        .count();
+    app.rates.submitted.add(created);
+    let status = match created {
+        0 => StatusCode::OK,
+        _ => StatusCode::CREATED,
+    };
+    Ok(json(status, &SubmitAnswer { jobs: answer }))
+}
+
+fn answer(event: Event) -> Result<Submitted, Problem> {
+    let (id, status, existing) = match event {
+        Event::Submitted { id, .. } => (id, SubmitStatus::Created, None),
+        Event::Duplicate { id, existing } => {
+            let other = Some(existing).filter(|existing| *existing != id);
+            (id, SubmitStatus::Duplicate, other)
+        }
+        Event::Refused {
+            id,
+            refusal: Refusal::Conflict,
+        } => (id, SubmitStatus::Conflict, None),
+        Event::Refused {
+            id,
+            refusal: Refusal::Full,
+        } => (id, SubmitStatus::Full, None),
+        event => return Err(unexpected(&event)),
+    };
+    Ok(Submitted {
+        id,
+        status,
+        existing,
+    })
+}

@@ -1,0 +1,71 @@
+//! Numbers for people and dashboards, as one document.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use tenure_core::api::{LogStats, Stats};
+use tenure_core::queue::Counts;
+
+use crate::app::App;
+use crate::cluster::namespace;
+use crate::extract::ok;
+use crate::problem::Problem;
+use crate::queues;
+
+/// Counts, rates, the log, the storage
+#[utoipa::path(get, path = "/v1/stats", tag = "operations", responses(
+    (status = 200, description = "As the leader has it", body = Stats)))]
+pub(crate) async fn stats(State(app): State<Arc<App>>) -> Result<Response, Problem> {
+    let queues = queues::all(&app)?;
+    let leader = app.leader();
+    Ok(ok(&Stats {
+        namespace: namespace(&app),
+        node: app.node.id().clone(),
+        term: leader.as_ref().map(|leader| leader.term.0),
+        leader: leader.map(|leader| leader.node),
+        serving: app.is_serving(),
+        counts: sum(queues.iter().map(|queue| &queue.counts)),
+        queues,
+        rates: app.rates.now(),
+        log: log(&app)?,
+        store: store(&app),
+    }))
+}
+
+/// The counts of several queues together.
+pub(crate) fn sum<'a>(counts: impl Iterator<Item = &'a Counts>) -> Counts {
+    counts.fold(Counts::default(), |sum, each| Counts {
+        scheduled: sum.scheduled + each.scheduled,
+        ready: sum.ready + each.ready,
+        blocked: sum.blocked + each.blocked,
+        running: sum.running + each.running,
+        completed: sum.completed + each.completed,
+        cancelled: sum.cancelled + each.cancelled,
+        dead: sum.dead + each.dead,
+    })
+}
+
+fn log(app: &App) -> Result<LogStats, Problem> {
+    let statistics = app.queue.statistics()?;
+    Ok(LogStats {
+        commits: statistics.commits,
+        records: statistics.records,
+        bytes: statistics.bytes,
+        waiting: statistics.waiting,
+        turned_away: statistics.turned_away,
+        snapshots: statistics.snapshots,
+        ..LogStats::default()
+    })
+}
+
+/// Requests by kind.
+fn store(app: &App) -> BTreeMap<String, u64> {
+    let mut kinds = BTreeMap::new();
+    for ended in app.meter.snapshot().ended {
+        let kind = crate::metrics::numbers::operation(ended.operation);
+        *kinds.entry(kind.to_owned()).or_default() += ended.count;
+    }
+    kinds
+}
