@@ -50,6 +50,8 @@ struct Failure {
     count: u32,
     delay: Duration,
     until: Moment,
+    /// When it is forgotten if nothing fails meanwhile.
+    forgiven_at: Moment,
 }
 
 /// Whether a node may be trusted with a daemon.
@@ -126,33 +128,39 @@ impl Memory {
                     shard,
                     from,
                     reason: Reason::Failed { .. } | Reason::Unanswered,
-                } => self.failed(now, config, shard, from.incarnation),
+                } => self.failed(now, Duration::ZERO, config, shard, from.incarnation),
+                // The shard may be freed only when the drain timeout is over, and it takes the acknowledge
+                // timeout to find out whether the next try does any better: the failure counts for longer.
                 Decision::Revoke {
                     shard,
                     reason: Reason::NotAcknowledged | Reason::NotStarted,
                     ..
                 } => {
                     if let Some(assignment) = desired.get(shard) {
-                        self.failed(now, config, shard, assignment.incarnation);
+                        let slow = config.drain_timeout;
+                        self.failed(now, slow, config, shard, assignment.incarnation);
                     }
                 }
                 _ => {}
             }
         }
-        let longest = config.failure_delay_max;
         self.failures
-            .retain(|_, failures| !failures.any.is_forgiven(now, longest));
+            .retain(|_, failures| now <= failures.any.forgiven_at);
     }
 
-    fn failed(&mut self, now: Moment, config: &Config, shard: &Shard, on: Incarnation) {
+    fn failed(
+        &mut self,
+        now: Moment,
+        slow: Duration,
+        config: &Config,
+        shard: &Shard,
+        on: Incarnation,
+    ) {
         let key = (shard.daemon.clone(), on);
         let failures = self.failures.entry(key).or_default();
-        failures.any.again(now, config);
-        failures
-            .shards
-            .entry(shard.index)
-            .or_default()
-            .again(now, config);
+        failures.any.again(now, slow, config);
+        let failure = failures.shards.entry(shard.index).or_default();
+        failure.again(now, slow, config);
     }
 
     /// How a node has done with a daemon of late, and when that changes; `None` if nothing failed.
@@ -190,23 +198,24 @@ impl Memory {
 }
 
 impl Failure {
-    fn again(&mut self, now: Moment, config: &Config) {
+    /// It has failed, or will be known to have after a while.
+    fn again(&mut self, now: Moment, slow: Duration, config: &Config) {
         // Many shards may fail at once, and one decision may be made twice: that is one failure.
         if now < self.until {
             return;
         }
-        if self.is_forgiven(now, config.failure_delay_max) {
+        if now > self.forgiven_at {
             self.count = 0;
         }
         let delay = config.failure_delay.saturating_mul(1 << self.count.min(20));
         self.delay = delay.min(config.failure_delay_max);
         self.count += 1;
-        self.until = now + self.delay;
-    }
-
-    /// Nothing has failed for long enough since.
-    fn is_forgiven(&self, now: Moment, delay_max: Duration) -> bool {
-        now > self.until + (self.delay * 4).min(delay_max * 2)
+        self.until = now + slow + self.delay;
+        let remembered = (self.delay * 4).min(config.failure_delay_max * 2);
+        self.forgiven_at = match slow.is_zero() {
+            true => self.until + remembered,
+            false => self.until + remembered + config.acknowledge_timeout * 2,
+        };
     }
 }
 
@@ -221,15 +230,30 @@ mod tests {
         let mut now = Moment::from_origin(Duration::from_secs(1000));
         let mut delays = Vec::new();
         for _ in 0..10 {
-            failure.again(now, &config);
+            failure.again(now, Duration::ZERO, &config);
             // The same failure, told twice.
-            failure.again(now, &config);
+            failure.again(now, Duration::ZERO, &config);
             delays.push(failure.until.since(now).as_secs());
             now = failure.until;
         }
         assert_eq!(delays, [2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
         now = now + Duration::from_secs(601);
-        failure.again(now, &config);
+        failure.again(now, Duration::ZERO, &config);
         assert_eq!(failure.until.since(now).as_secs(), 2);
+    }
+
+    #[test]
+    fn a_start_that_hangs_is_remembered_until_the_next_can_have_hung() {
+        let config = Config::default();
+        let mut failure = Failure::default();
+        let mut now = Moment::from_origin(Duration::from_secs(1000));
+        let mut delays = Vec::new();
+        for _ in 0..4 {
+            failure.again(now, config.drain_timeout, &config);
+            delays.push(failure.until.since(now + config.drain_timeout).as_secs());
+            // Passed over until then, given the shard again, and it hangs again.
+            now = failure.until + config.acknowledge_timeout;
+        }
+        assert_eq!(delays, [2, 4, 8, 16]);
     }
 }
