@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_core::cluster::Going;
 use tenure_core::election::Term;
 use tenure_core::election::machine::EndReason;
 use tenure_core::node::{Answer, Input, Node, Output, Request, Ticket};
@@ -19,6 +20,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
+pub(crate) mod cluster;
 mod events;
 
 use crate::Clock;
@@ -46,6 +48,7 @@ pub(crate) enum Command {
     WorkEnded(ElectionName, Term),
     /// The work of this term is watched from now on.
     WatchdogSet(Arc<TermState>),
+    Cluster(cluster::Order),
     Shutdown(Option<oneshot::Sender<()>>),
 }
 
@@ -66,6 +69,8 @@ pub(crate) struct Driver {
     pub(crate) counters: Arc<Counters>,
     pub(crate) nudger: Option<Nudger>,
     pub(crate) elections: BTreeMap<ElectionName, (Arc<Seat>, Option<u8>)>,
+    /// This process's part in the cluster, if it takes one.
+    pub(crate) cluster: Option<Box<cluster::Coordination>>,
     pub(crate) stopping: Vec<oneshot::Sender<()>>,
     pub(crate) is_stopping: bool,
 }
@@ -104,6 +109,7 @@ enum Wake {
     HintAll,
     Done(Done),
     Command(Command),
+    Cluster(cluster::Wake),
     Time,
 }
 
@@ -115,6 +121,7 @@ impl Driver {
             self.run_incarnation(&mut hints).await;
             self.session.send_replace(None);
         }
+        self.cluster_ends().await;
         for stopped in self.stopping.drain(..) {
             let _ = stopped.send(());
         }
@@ -132,6 +139,7 @@ impl Driver {
         let mut run = self.begin(incarnation);
         let whole = async {
             tracing::info!("joining");
+            self.cluster_begins(&mut run);
             self.step(&mut run, Input::Wake);
             let seats: Vec<_> = self.elections.values().cloned().collect();
             for (seat, priority) in seats {
@@ -141,8 +149,9 @@ impl Driver {
                 let wake = self.next(&mut run, hints).await;
                 // Time first: nothing that came meanwhile may hide that trust has ended, least of all
                 // after the whole process was paused.
-                if run.deadline() <= self.clock.moment() {
+                if self.deadline(&run) <= self.clock.moment() {
                     self.on_time(&mut run);
+                    self.settle(&mut run);
                 }
                 match wake {
                     Wake::Hint(election) => self.step(&mut run, Input::Hint(election)),
@@ -152,8 +161,10 @@ impl Driver {
                     }
                     Wake::Done(done) => self.on_done(&mut run, done),
                     Wake::Command(command) => self.on_command(&mut run, command),
+                    Wake::Cluster(wake) => self.on_cluster(&mut run, wake),
                     Wake::Time => {}
                 }
+                self.settle(&mut run);
             }
             self.counters.left();
         };
@@ -193,7 +204,7 @@ impl Driver {
     /// Waits for whatever comes first. Nothing is lost if another branch wins: every branch can be
     /// cancelled, and requests go on in tasks of their own.
     async fn next(&mut self, run: &mut Run, hints: &mut Option<Watch>) -> Wake {
-        let deadline = run.deadline();
+        let deadline = self.deadline(run);
         tokio::select! {
             biased;
             Some(done) = run.requests.join_next(), if !run.requests.is_empty() => {
@@ -210,6 +221,7 @@ impl Driver {
                 },
             },
             election = next_nudge(self.nudger.as_mut()) => Wake::Hint(election),
+            wake = next_of_cluster(self.cluster.as_deref_mut()) => Wake::Cluster(wake),
             () = self.clock.sleep_towards(deadline) => Wake::Time,
         }
     }
@@ -250,6 +262,7 @@ impl Driver {
     }
 
     fn on_time(&mut self, run: &mut Run) {
+        self.cluster_wakes();
         self.check_watchdogs(run);
         let now = self.clock.moment();
         if run.duplicates.next_look.is_some_and(|at| at <= now) {
@@ -310,9 +323,13 @@ impl Driver {
             Command::Transfer(election, to) => Input::Transfer(election, to),
             Command::WorkEnded(election, term) => Input::WorkEnded(election, term),
             Command::WatchdogSet(term) => return run.watch(term),
+            Command::Cluster(order) => return self.on_order(run, order),
             Command::Shutdown(stopped) => {
                 self.stopping.extend(stopped);
                 self.is_stopping = true;
+                // Daemons first, so that the session stays until they have ended.
+                self.cluster_leaves(Going::Leaving);
+                self.settle(run);
                 Input::Leave
             }
         };
@@ -501,6 +518,13 @@ async fn next_hint(hints: &mut Option<Watch>) -> Hint {
 async fn next_nudge(nudger: Option<&mut Nudger>) -> ElectionName {
     match nudger {
         Some(nudger) => nudger.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_of_cluster(cluster: Option<&mut cluster::Coordination>) -> cluster::Wake {
+    match cluster {
+        Some(cluster) => cluster.next().await,
         None => std::future::pending().await,
     }
 }

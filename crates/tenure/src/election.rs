@@ -227,6 +227,10 @@ impl Seat {
         self.leader.send_replace(leader);
     }
 
+    pub(crate) fn leader(&self) -> Option<Leader> {
+        self.leader.borrow().clone()
+    }
+
     /// The driver has ended, and with it every subscription.
     pub(crate) fn close(&self) {
         let mut log = self.log();

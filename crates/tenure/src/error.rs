@@ -13,6 +13,9 @@ pub enum Error {
     /// The times of the session are not safe together. Nothing was started.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// A daemon asks for something that cannot be. Nothing was registered.
+    #[error(transparent)]
+    Definition(#[from] tenure_core::cluster::DefinitionError),
     /// The store failed; it says what became of the data.
     #[error(transparent)]
     Store(#[from] tenure_store::Error),
@@ -44,6 +47,9 @@ pub enum Error {
         /// Which election.
         election: ElectionName,
     },
+    /// The drains change faster than they can be written. Nothing was changed; try again.
+    #[error("the list of drained nodes kept changing, nothing was changed")]
+    DrainsContended,
     /// The record in the store cannot be read by this version. Nothing was changed.
     #[error("{key} cannot be read")]
     Unreadable {

@@ -148,7 +148,23 @@ impl Namespaced {
         }
     }
 
-    async fn lease(&self, election: &ElectionName) -> Result<Option<(Lease, Version)>, Error> {
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    pub(crate) fn keys(&self) -> &Keys {
+        &self.keys
+    }
+
+    /// All sessions, with how long they have stood.
+    pub(crate) async fn session_objects(&self) -> Result<Vec<(Record, Object)>, Error> {
+        sessions(&*self.store, &self.keys).await
+    }
+
+    pub(crate) async fn lease(
+        &self,
+        election: &ElectionName,
+    ) -> Result<Option<(Lease, Version)>, Error> {
         read(&*self.store, &self.keys.lease(election), Lease::decode).await
     }
 
@@ -239,7 +255,7 @@ async fn sessions(store: &dyn Store, keys: &Keys) -> Result<Vec<(Record, Object)
     Ok(sessions)
 }
 
-async fn read<T>(
+pub(crate) async fn read<T>(
     store: &dyn Store,
     key: &Key,
     decode: fn(&[u8]) -> Result<T, RecordError>,

@@ -1,7 +1,7 @@
 //! Where everything of a namespace is kept.
 
 use tenure_core::session::Holder;
-use tenure_core::{ElectionName, Namespace, NodeId};
+use tenure_core::{ElectionName, Incarnation, Namespace, NodeId};
 use tenure_store::{Key, Prefix};
 
 const NAMES_FIT: &str = "a namespace and a name of 200 bytes each, and an incarnation, fit a key";
@@ -35,6 +35,28 @@ impl Keys {
 
     pub(crate) fn sessions_of(&self, node: &NodeId) -> Prefix {
         self.prefix(&format!("nodes/{node}"))
+    }
+
+    /// Whose session this is the key of.
+    pub(crate) fn session_of(key: &Key) -> Option<(NodeId, Incarnation)> {
+        let mut names = key.as_str().rsplit('/');
+        let incarnation = names.next()?.parse().ok()?;
+        Some((NodeId::new(names.next()?).ok()?, incarnation))
+    }
+
+    pub(crate) const ASSIGNMENTS: &str = "assignments";
+    pub(crate) const DRAINS: &str = "drains";
+
+    pub(crate) fn assignments(&self) -> Key {
+        self.key(&format!("cluster/{}", Self::ASSIGNMENTS))
+    }
+
+    pub(crate) fn drains(&self) -> Key {
+        self.key(&format!("cluster/{}", Self::DRAINS))
+    }
+
+    pub(crate) fn cluster(&self) -> Prefix {
+        self.prefix("cluster")
     }
 
     pub(crate) fn nodes(&self) -> Prefix {

@@ -25,6 +25,8 @@
 //! [`tenure_core::election`].
 
 mod clock;
+pub mod cluster;
+pub mod daemon;
 mod driver;
 mod duplicates;
 mod election;
@@ -44,6 +46,8 @@ mod requests;
 pub mod testing;
 
 pub use clock::Clock;
+pub use cluster::Cluster;
+pub use daemon::Daemon;
 pub use election::{Election, Transition, Transitions};
 pub use error::Error;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
@@ -52,7 +56,7 @@ pub use fence::{Receiver, Stale, Token, TokenError};
 pub use follow::{Follower, Seen};
 pub use inspect::{Candidate, Namespaced, Status};
 pub use leadership::{Leadership, Stopped, Watchdog, Working};
-pub use metrics::{ElectionMetrics, HeartbeatOutcome, Heartbeats, Metrics};
+pub use metrics::{ClusterMetrics, ElectionMetrics, HeartbeatOutcome, Heartbeats, Metrics};
 pub use node::{Node, NodeOptions, host_name};
 pub use one_shot::{OneShot, Outcome};
 

@@ -11,6 +11,8 @@ use tenure_core::election::machine::{EndReason, Leader};
 use tenure_core::{ElectionName, Incarnation, Moment, NodeId, Written};
 use tenure_store::wrap::metered::BUCKET_BOUNDS;
 
+use crate::cluster::events::Event;
+
 /// What a node has counted since it was started, over all its sessions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metrics {
@@ -27,6 +29,8 @@ pub struct Metrics {
     pub evictions: u64,
     /// Processes that run under this node's id now, besides this one.
     pub duplicates: u64,
+    /// This node's part in the cluster; all zero if it takes none.
+    pub cluster: ClusterMetrics,
     /// By election that this node takes part in or observes.
     pub elections: BTreeMap<ElectionName, ElectionMetrics>,
 }
@@ -77,6 +81,44 @@ pub struct ElectionMetrics {
     /// How long nobody led, as far as this node could see: from a lease that is free, or whose holder is
     /// known to be dead, to the next one that is held.
     pub leaderless_ms: u64,
+}
+
+/// The cluster, as this node sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClusterMetrics {
+    /// How many nodes are there.
+    pub nodes: u64,
+    /// How many were seen to join.
+    pub nodes_joined: u64,
+    /// How many were seen to leave by themselves.
+    pub nodes_left: u64,
+    /// How many were seen to be evicted.
+    pub nodes_evicted: u64,
+    /// How many shards run on this node, or have not ended yet.
+    pub shards: u64,
+    /// How many shards this node was given.
+    pub shards_assigned: u64,
+    /// How many of them have started.
+    pub shards_started: u64,
+    /// How many were told to end.
+    pub shards_revoked: u64,
+    /// How many have ended as they were told to.
+    pub shards_stopped: u64,
+    /// How many have failed.
+    pub shards_failed: u64,
+    /// How often this node, as the leader, wrote the assignments.
+    pub assignment_writes: u64,
+    /// How often such a write ended in any other way than done.
+    pub assignment_writes_failed: u64,
+    /// How many decisions it has written down.
+    pub decisions: u64,
+    /// How many dead sessions it has removed.
+    pub sessions_removed: u64,
+    /// Things that should not happen, such as assignments that were deleted by hand.
+    pub anomalies: u64,
+    /// How many events were lost to listeners that are too slow.
+    pub events_missed: u64,
 }
 
 /// What the driver counts on, and handles read.
@@ -198,6 +240,57 @@ impl Counters {
 
     pub(crate) fn anomaly(&self, name: &ElectionName) {
         self.state().election(name).anomalies += 1;
+    }
+
+    /// Something has happened in the cluster, which has so many nodes now.
+    pub(crate) fn cluster_event(&self, event: &Event, nodes: usize) {
+        let cluster = &mut self.state().metrics.cluster;
+        cluster.nodes = nodes as u64;
+        let counted = match event {
+            Event::NodeJoined(_) => &mut cluster.nodes_joined,
+            Event::NodeLeft(_) => &mut cluster.nodes_left,
+            Event::NodeEvicted(_) => &mut cluster.nodes_evicted,
+            Event::Assigned { .. } => {
+                cluster.shards += 1;
+                &mut cluster.shards_assigned
+            }
+            Event::Started { .. } => &mut cluster.shards_started,
+            Event::Revoked { .. } => &mut cluster.shards_revoked,
+            Event::Stopped { .. } => {
+                cluster.shards -= 1;
+                &mut cluster.shards_stopped
+            }
+            Event::Failed { .. } => {
+                cluster.shards -= 1;
+                &mut cluster.shards_failed
+            }
+            Event::LeaderElected { .. } | Event::LeaderLost { .. } | Event::Missed(_) => return,
+        };
+        *counted += 1;
+    }
+
+    pub(crate) fn event_missed(&self) {
+        self.state().metrics.cluster.events_missed += 1;
+    }
+
+    pub(crate) fn assignments_written(&self, written: &Written) {
+        let cluster = &mut self.state().metrics.cluster;
+        match written {
+            Written::Done(_) => cluster.assignment_writes += 1,
+            _ => cluster.assignment_writes_failed += 1,
+        }
+    }
+
+    pub(crate) fn decided(&self, decisions: usize) {
+        self.state().metrics.cluster.decisions += decisions as u64;
+    }
+
+    pub(crate) fn session_removed(&self) {
+        self.state().metrics.cluster.sessions_removed += 1;
+    }
+
+    pub(crate) fn cluster_anomaly(&self) {
+        self.state().metrics.cluster.anomalies += 1;
     }
 
     /// Plain numbers: a panic elsewhere leaves them whole.

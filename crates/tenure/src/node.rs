@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tenure_core::election::machine::PRIORITY_DEFAULT;
 use tenure_core::session::record::About;
@@ -14,6 +14,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::Clock;
+use crate::cluster::events::Hub;
+use crate::cluster::{self, Cluster};
 use crate::driver::{Command, Driver};
 use crate::election::{Election, Seat};
 use crate::inspect::Namespaced;
@@ -87,6 +89,10 @@ pub(crate) struct Inner {
     duplicates: watch::Receiver<Vec<Record>>,
     counters: Arc<Counters>,
     clock: Clock,
+    /// The times of the session, for what has to fit to them.
+    pub(crate) session_config: Config,
+    /// Tells of the cluster, if this process takes part in it.
+    pub(crate) hub: OnceLock<Arc<Hub>>,
     seats: Mutex<HashMap<ElectionName, Arc<Seat>>>,
     /// Cancelled when the driver has ended.
     stopped: CancellationToken,
@@ -128,6 +134,7 @@ impl Node {
         let (duplicates, duplicates_seen) = watch::channel(Vec::new());
         let counters = Arc::new(Counters::default());
         let clock = options.clock.clone();
+        let session_config = options.session.clone();
         let stopped = CancellationToken::new();
         let (ready, opened) = oneshot::channel();
         let thread = Thread {
@@ -161,6 +168,8 @@ impl Node {
             duplicates: duplicates_seen,
             counters,
             clock,
+            session_config,
+            hub: OnceLock::new(),
             seats: Mutex::default(),
             stopped,
         };
@@ -254,7 +263,14 @@ impl Node {
         Ok(Election::new(seat, self.inner.clone()))
     }
 
-    /// Stops all work, gives every lease back, leaves, and waits for all of it.
+    /// Takes part in the cluster of the namespace: hands out daemons when it leads the default election, and
+    /// runs those that are registered with the answer. Must be called within a tokio runtime: daemons run
+    /// there. The first call's options hold.
+    pub async fn cluster(&self, options: cluster::Options) -> Result<Cluster, Error> {
+        Cluster::take_part(self, self.inner.clone(), options).await
+    }
+
+    /// Drains all daemons, stops all work, gives every lease back, leaves, and waits for all of it.
     pub async fn shutdown(&self) {
         let (sender, receiver) = oneshot::channel();
         self.inner.send(Command::Shutdown(Some(sender)));
@@ -268,6 +284,10 @@ impl Inner {
     /// A driver that is gone needs no commands.
     pub(crate) fn send(&self, command: Command) {
         let _ = self.commands.send(command);
+    }
+
+    pub(crate) fn counters(&self) -> &Arc<Counters> {
+        &self.counters
     }
 
     pub(crate) async fn stopped(&self) {
@@ -371,6 +391,7 @@ impl Thread {
             counters: self.counters,
             nudger,
             elections: BTreeMap::new(),
+            cluster: None,
             stopping: Vec::new(),
             is_stopping: false,
         })

@@ -93,7 +93,7 @@ pub(crate) async fn poll(
     carry_out(store, keys, request, left).await
 }
 
-async fn read<T>(
+pub(crate) async fn read<T>(
     store: &dyn Store,
     key: &Key,
     known: Option<Version>,
@@ -141,7 +141,7 @@ async fn read<T>(
     }
 }
 
-async fn write(
+pub(crate) async fn write(
     store: &dyn Store,
     key: &Key,
     value: Vec<u8>,
@@ -173,7 +173,7 @@ async fn write(
 }
 
 /// The core's versions are one text; a line break, which no tag contains, keeps tag and guard apart.
-fn from_store(version: &tenure_store::Version) -> Version {
+pub(crate) fn from_store(version: &tenure_store::Version) -> Version {
     match version.guard() {
         None => Version::new(version.tag()),
         Some(guard) => Version::new(format!("{}\n{guard}", version.tag())),

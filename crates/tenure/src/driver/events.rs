@@ -11,6 +11,7 @@ use crate::leadership::{Leadership, TermState};
 
 impl Driver {
     pub(super) fn on_event(&mut self, run: &mut Run, event: Event) {
+        self.cluster_hears(run, &event);
         match event {
             Event::Trusted { until } => self.on_trusted(run, until),
             Event::Over { reason } => {
@@ -22,7 +23,7 @@ impl Driver {
                 tracing::info!("left");
                 run.left = true;
             }
-            // Nobody has asked for it.
+            // Only the cluster has asked for it.
             Event::Session(_) => {}
             Event::SessionEnded { incarnation, end } => {
                 tracing::info!(other = %incarnation, ?end, "another session has ended");

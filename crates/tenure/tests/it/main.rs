@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "also what tests share is test code")]
 
+mod cluster;
 mod deadline;
 mod elections;
 #[cfg(feature = "object")]

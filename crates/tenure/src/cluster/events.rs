@@ -1,0 +1,491 @@
+//! What happens in the cluster, told to whoever wants to know.
+//!
+//! The session's thread tells; it never waits for a listener. Each listener has a queue of its own. One that
+//! falls behind loses the newest events, and is told how many when it gets to that place; everything else
+//! arrives in order. A listener that panics is called again with the next event.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use tenure_core::cluster::{Generation, Part, Shard};
+use tenure_core::election::Term;
+use tenure_core::election::machine::Leader;
+use tenure_core::session::Record;
+use tenure_core::{Incarnation, NodeId, Wall};
+use tokio::sync::Notify;
+
+use crate::metrics::Counters;
+
+/// How far behind a listener may fall.
+const WAITING_MAX: usize = 4096;
+
+/// Something has happened.
+///
+/// What is told of leaders and nodes is the same on every node, as soon as that node learns of it. What is
+/// told of shards is about those that this node was given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A node leads, and hands the work out.
+    LeaderElected {
+        /// Which.
+        node: NodeId,
+        /// In which term.
+        term: Term,
+    },
+    /// It leads no longer.
+    LeaderLost {
+        /// Which.
+        node: NodeId,
+        /// In which term.
+        term: Term,
+    },
+    /// A node has joined.
+    NodeJoined(Member),
+    /// A node has left by itself.
+    NodeLeft(Member),
+    /// A node was not heard of for its ttl and was evicted, or its session was deleted.
+    NodeEvicted(Member),
+    /// This node was given a shard, and starts it.
+    Assigned {
+        /// Which.
+        shard: Shard,
+        /// In which generation.
+        generation: Generation,
+    },
+    /// It has started.
+    Started {
+        /// Which.
+        shard: Shard,
+        /// In which generation.
+        generation: Generation,
+    },
+    /// It is to end: it goes elsewhere, this node leaves, or trust has ended.
+    Revoked {
+        /// Which.
+        shard: Shard,
+        /// In which generation.
+        generation: Generation,
+    },
+    /// It has ended as it was told to.
+    Stopped {
+        /// Which.
+        shard: Shard,
+        /// In which generation.
+        generation: Generation,
+    },
+    /// It could not start, ended by itself, or went wrong while it ended. Nothing of it runs any more.
+    Failed {
+        /// Which.
+        shard: Shard,
+        /// In which generation.
+        generation: Generation,
+        /// What went wrong.
+        error: String,
+    },
+    /// This listener was too slow: so many events are missing here.
+    Missed(u64),
+}
+
+/// A node that takes part, as it said of itself when it was last read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its name.
+    pub node: NodeId,
+    /// This start of its process.
+    pub incarnation: Incarnation,
+    /// When it joined, on its own clock.
+    pub joined_at: Wall,
+    /// Where to reach it.
+    pub address: Option<String>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// The most work it takes; any amount if it does not say.
+    pub capacity: Option<u32>,
+    /// The software it runs.
+    pub version: Option<String>,
+}
+
+impl Member {
+    pub(crate) fn of(record: &Record) -> Self {
+        let part = Part::of(&record.about);
+        Self {
+            node: record.node.clone(),
+            incarnation: record.incarnation,
+            joined_at: record.joined_at,
+            address: record.about.address.clone(),
+            labels: record.about.labels.clone(),
+            capacity: part.capacity,
+            version: part.version.clone(),
+        }
+    }
+}
+
+/// The events of one listener, in order: first how things stand, then whatever happens.
+#[derive(Debug)]
+pub struct Events {
+    queue: Arc<Queue>,
+}
+
+impl Events {
+    /// The next event; `None` when the node has shut down. A cancelled wait loses nothing.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            let mut filled = std::pin::pin!(self.queue.filled.notified());
+            filled.as_mut().enable();
+            match self.queue.pop() {
+                Next::Event(event) => return Some(event),
+                Next::Closed => return None,
+                Next::Empty => filled.await,
+            }
+        }
+    }
+
+    /// The same on a thread of its own.
+    fn next_blocking(&mut self) -> Option<Event> {
+        let mut state = self.queue.state();
+        loop {
+            match state.pop() {
+                Next::Event(event) => return Some(event),
+                Next::Closed => return None,
+                Next::Empty => {
+                    let woken = self.queue.filled_for_threads.wait(state);
+                    state = woken.unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+
+    /// Calls `observer` with every event, on a thread of its own.
+    pub(super) fn observe(mut self, mut observer: impl FnMut(Event) + Send + 'static) {
+        let thread = std::thread::Builder::new().name("tenure-observer".to_owned());
+        let started = thread.spawn(move || {
+            while let Some(event) = self.next_blocking() {
+                if catch_unwind(AssertUnwindSafe(|| observer(event))).is_err() {
+                    tracing::error!("an observer of the cluster panicked; it is called again");
+                }
+            }
+        });
+        if let Err(error) = started {
+            tracing::error!(%error, "cannot start the thread of an observer: it hears nothing");
+        }
+    }
+}
+
+/// What waits for one listener.
+#[derive(Debug, Default)]
+struct Queue {
+    state: Mutex<Waiting>,
+    filled: Notify,
+    filled_for_threads: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    events: VecDeque<Event>,
+    /// How many came after these and were lost.
+    missed: u64,
+    closed: bool,
+}
+
+enum Next {
+    Event(Event),
+    Empty,
+    Closed,
+}
+
+impl Queue {
+    /// Returns whether the event was lost.
+    fn push(&self, event: Event) -> bool {
+        let is_lost = self.state().push(event);
+        self.wake();
+        is_lost
+    }
+
+    fn pop(&self) -> Next {
+        self.state().pop()
+    }
+
+    fn close(&self) {
+        self.state().closed = true;
+        self.wake();
+    }
+
+    fn wake(&self) {
+        self.filled.notify_waiters();
+        self.filled_for_threads.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, Waiting> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn push(&mut self, event: Event) -> bool {
+        if self.events.len() >= WAITING_MAX {
+            self.missed += 1;
+            return true;
+        }
+        if self.missed > 0 {
+            let missed = std::mem::take(&mut self.missed);
+            self.events.push_back(Event::Missed(missed));
+        }
+        self.events.push_back(event);
+        false
+    }
+
+    fn pop(&mut self) -> Next {
+        match self.events.pop_front() {
+            Some(event) => Next::Event(event),
+            None if self.missed > 0 => Next::Event(Event::Missed(std::mem::take(&mut self.missed))),
+            None if self.closed => Next::Closed,
+            None => Next::Empty,
+        }
+    }
+}
+
+/// Where events come from. How things stand is kept, for listeners that come later.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    state: Mutex<Standing>,
+    counters: Arc<Counters>,
+}
+
+#[derive(Debug, Default)]
+struct Standing {
+    leader: Option<Leader>,
+    members: BTreeMap<Incarnation, Member>,
+    /// What this node was given, and whether it has started.
+    shards: BTreeMap<Shard, (Generation, bool)>,
+    listeners: Vec<Weak<Queue>>,
+    closed: bool,
+}
+
+impl Hub {
+    pub(crate) fn new(counters: Arc<Counters>) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            counters,
+        })
+    }
+
+    pub(crate) fn subscribe(&self) -> Events {
+        let queue = Arc::new(Queue::default());
+        let mut state = self.state();
+        for event in state.as_events() {
+            queue.push(event);
+        }
+        if state.closed {
+            queue.close();
+        } else {
+            state.listeners.push(Arc::downgrade(&queue));
+        }
+        Events { queue }
+    }
+
+    pub(crate) fn members(&self) -> Vec<Member> {
+        self.state().members.values().cloned().collect()
+    }
+
+    /// Someone leads, or nobody does.
+    pub(crate) fn leader_is(&self, leader: Option<&Leader>) {
+        let mut state = self.state();
+        if state.leader.as_ref() == leader {
+            return;
+        }
+        if let Some(Leader { node, term, .. }) = state.leader.take() {
+            self.tell(&mut state, &Event::LeaderLost { node, term });
+        }
+        if let Some(leader) = leader {
+            state.leader = Some(leader.clone());
+            let (node, term) = (leader.node.clone(), leader.term);
+            self.tell(&mut state, &Event::LeaderElected { node, term });
+        }
+    }
+
+    /// A session has ended, and with it whatever it led.
+    pub(crate) fn session_ended(&self, incarnation: Incarnation) {
+        let leads = |leader: &Leader| leader.incarnation == incarnation;
+        let is_leader = self.state().leader.as_ref().is_some_and(leads);
+        if is_leader {
+            self.leader_is(None);
+        }
+    }
+
+    pub(crate) fn joined(&self, record: &Record) {
+        let member = Member::of(record);
+        let mut state = self.state();
+        state.members.insert(record.incarnation, member.clone());
+        self.tell(&mut state, &Event::NodeJoined(member));
+    }
+
+    pub(crate) fn left(&self, record: &Record, evicted: bool) {
+        let mut state = self.state();
+        state.members.remove(&record.incarnation);
+        let event = match evicted {
+            true => Event::NodeEvicted(Member::of(record)),
+            false => Event::NodeLeft(Member::of(record)),
+        };
+        self.tell(&mut state, &event);
+    }
+
+    /// Something has become of a shard of this node.
+    pub(crate) fn shard(&self, event: &Event) {
+        let mut state = self.state();
+        match event {
+            Event::Assigned { shard, generation } => {
+                state.shards.insert(shard.clone(), (*generation, false));
+            }
+            Event::Started { shard, generation } => {
+                state.shards.insert(shard.clone(), (*generation, true));
+            }
+            Event::Stopped { shard, .. } | Event::Failed { shard, .. } => {
+                state.shards.remove(shard);
+            }
+            _ => {}
+        }
+        self.tell(&mut state, event);
+    }
+
+    /// The driver has ended.
+    pub(crate) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        for listener in state.listeners.drain(..) {
+            if let Some(queue) = listener.upgrade() {
+                queue.close();
+            }
+        }
+    }
+
+    fn tell(&self, state: &mut Standing, event: &Event) {
+        self.counters.cluster_event(event, state.members.len());
+        state.listeners.retain(|listener| match listener.upgrade() {
+            Some(queue) => {
+                if queue.push(event.clone()) {
+                    self.counters.event_missed();
+                }
+                true
+            }
+            None => false,
+        });
+    }
+
+    /// Plain data: a panic elsewhere leaves it whole.
+    fn state(&self) -> MutexGuard<'_, Standing> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Standing {
+    fn as_events(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        if let Some(leader) = &self.leader {
+            let (node, term) = (leader.node.clone(), leader.term);
+            events.push(Event::LeaderElected { node, term });
+        }
+        let members = self.members.values().cloned();
+        events.extend(members.map(Event::NodeJoined));
+        for (shard, &(generation, started)) in &self.shards {
+            let shard = shard.clone();
+            let assigned = Event::Assigned {
+                shard: shard.clone(),
+                generation,
+            };
+            events.push(assigned);
+            if started {
+                events.push(Event::Started { shard, generation });
+            }
+        }
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn hub() -> Arc<Hub> {
+        Hub::new(Arc::default())
+    }
+
+    fn leader(term: u64) -> Leader {
+        Leader {
+            node: NodeId::new("a").unwrap(),
+            incarnation: Incarnation(1),
+            term: Term(term),
+        }
+    }
+
+    fn term_of(event: &Event) -> u64 {
+        match event {
+            Event::LeaderElected { term, .. } | Event::LeaderLost { term, .. } => term.0,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_late_listener_hears_how_things_stand_and_then_what_happens() {
+        let hub = hub();
+        hub.leader_is(Some(&leader(1)));
+        let mut events = hub.subscribe();
+        hub.leader_is(Some(&leader(2)));
+        hub.leader_is(Some(&leader(2)));
+        hub.session_ended(Incarnation(9));
+        hub.session_ended(Incarnation(1));
+        hub.close();
+        let mut told = Vec::new();
+        while let Some(event) = events.next().await {
+            let is_elected = matches!(event, Event::LeaderElected { .. });
+            told.push((is_elected, term_of(&event)));
+        }
+        assert_eq!(told, [(true, 1), (false, 1), (true, 2), (false, 2)]);
+        assert_eq!(hub.subscribe().next().await, None);
+    }
+
+    #[tokio::test]
+    async fn a_slow_listener_is_told_what_it_missed_where_it_missed_it() {
+        let hub = hub();
+        let (mut slow, mut quick) = (hub.subscribe(), hub.subscribe());
+        let terms = 3000;
+        for term in 1..=terms {
+            hub.leader_is(Some(&leader(term)));
+            while let Next::Event(event) = quick.queue.pop() {
+                assert!(!matches!(event, Event::Missed(_)));
+            }
+        }
+        // Elected and lost, but for the last one.
+        let missed = 2 * terms - 1 - WAITING_MAX as u64;
+        for _ in 0..10 {
+            term_of(&slow.next().await.unwrap());
+        }
+        hub.leader_is(None);
+        for _ in 10..WAITING_MAX {
+            term_of(&slow.next().await.unwrap());
+        }
+        assert_eq!(slow.next().await, Some(Event::Missed(missed)));
+        assert_eq!(term_of(&slow.next().await.unwrap()), terms);
+        assert!(quick.next().await.is_some());
+    }
+
+    #[test]
+    fn an_observer_that_panics_is_called_again() {
+        let hub = hub();
+        let (sender, receiver) = mpsc::channel();
+        hub.subscribe().observe(move |event| {
+            sender.send(term_of(&event)).unwrap();
+            panic!("on purpose");
+        });
+        hub.leader_is(Some(&leader(1)));
+        hub.leader_is(None);
+        assert_eq!(receiver.recv().unwrap(), 1);
+        assert_eq!(receiver.recv().unwrap(), 1);
+        hub.close();
+        // The thread has ended, and with it the observer.
+        assert!(receiver.recv().is_err());
+    }
+}

@@ -1,0 +1,115 @@
+//! Who is there, what it costs to know, and what is left of those who are not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::Namespaced;
+use tenure::cluster::{Config, Definition, Event};
+use tenure::core::{Namespace, NodeId};
+use tenure::store::engine::memory::Memory;
+use tenure::store::wrap::metered::{Metered, Operation, Outcome};
+use tenure::testing::ManualClock;
+
+use super::{Board, memory, peer_at};
+use crate::support::until;
+
+#[tokio::test]
+async fn what_a_dead_node_leaves_behind_is_removed_much_later() {
+    let (store, clock, other) = (memory(), ManualClock::new(), ManualClock::new());
+    let a = peer_at(clock.clock(), &store, "a", Config::default()).await;
+    let mut events = a.cluster.subscribe();
+    let dead = peer_at(other.clock(), &store, "dead", Config::default()).await;
+    let view = Namespaced::new(store.clone(), Namespace::new("test").unwrap());
+    let sessions = async || view.sessions().await.unwrap().len();
+    for peer in [&a, &dead] {
+        peer.node.joined().await.unwrap();
+    }
+    let mut evicted = false;
+    let mut passed = Duration::ZERO;
+    // Its clock stands still, so it makes no heartbeat.
+    until("its session is removed", async || {
+        while let Some(Some(event)) = futures_now(events.next()) {
+            evicted |= matches!(event, Event::NodeEvicted(it) if it.node.as_str() == "dead");
+        }
+        if passed < Duration::from_secs(100) {
+            assert_eq!(sessions().await, 2, "after {passed:?}");
+        }
+        if sessions().await == 1 {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        clock.advance(Duration::from_secs(1));
+        passed += Duration::from_secs(1);
+        false
+    })
+    .await;
+    assert!(evicted);
+    assert_eq!(a.node.metrics().cluster.sessions_removed, 1);
+
+    // When it wakes up it finds nothing of its session: over, and a new one is begun.
+    other.advance(Duration::from_secs(3));
+    until("the dead node is back", async || {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        other.advance(Duration::from_millis(100));
+        dead.node.metrics().sessions == 2
+    })
+    .await;
+    let node = NodeId::new("dead").unwrap();
+    let back = view.sessions().await.unwrap();
+    assert_eq!(back.iter().filter(|it| it.node == node).count(), 1);
+}
+
+/// What is there without waiting.
+fn futures_now<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = std::pin::pin!(future);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match future.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(value) => Some(value),
+        std::task::Poll::Pending => None,
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_at_rest_costs_one_write_per_node_and_heartbeat() {
+    let store = Arc::new(Metered::new(Arc::new(Memory::new())));
+    let (board, clock) = (Board::new(), ManualClock::new());
+    let mut peers = Vec::new();
+    for name in ["a", "b", "c", "e"] {
+        let peer = peer_at(clock.clock(), &store, name, Config::default()).await;
+        let daemon = board.daemon("d");
+        peer.cluster
+            .register(daemon, Definition::shards(12))
+            .unwrap();
+        peers.push(peer);
+    }
+    let count = |operation, outcome| store.meter().snapshot().count(operation, outcome);
+    let writes = || count(Operation::Put, Outcome::Done);
+    let listings = || count(Operation::List, Outcome::Done);
+    let pass = async |seconds: u32| {
+        for _ in 0..seconds * 10 {
+            tokio::time::sleep(Duration::from_millis(4)).await;
+            clock.advance(Duration::from_millis(100));
+        }
+    };
+    until("all is at rest", async || {
+        pass(10).await;
+        let before = peers
+            .iter()
+            .map(|it| it.node.metrics().cluster.assignment_writes);
+        let before: u64 = before.sum();
+        pass(10).await;
+        let after = peers
+            .iter()
+            .map(|it| it.node.metrics().cluster.assignment_writes);
+        board.counts() == [3; 4] && before == after.sum::<u64>()
+    })
+    .await;
+    let (written, listed) = (writes(), listings());
+    pass(60).await;
+    // A heartbeat every 2.4 to 3 s from each of four nodes.
+    let (written, listed) = (writes() - written, listings() - listed);
+    let heartbeats = 4 * 60 * 10 / 24;
+    assert!(written <= heartbeats + 4, "{written} writes in a minute");
+    // One by each for the nodes, and now and then one for duplicates.
+    assert!(listed <= heartbeats * 2, "{listed} listings in a minute");
+}
