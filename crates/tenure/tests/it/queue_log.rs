@@ -2,6 +2,7 @@
 
 mod chaos;
 mod damage;
+mod disk;
 mod inspect;
 mod objects;
 mod segments;
