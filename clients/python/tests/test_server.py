@@ -195,7 +195,7 @@ class Tokens(Claims):
             tokens = Path(folder) / "tokens"
             tokens.write_text("read reader-reader-reader\nworker worker-worker-worker\nadmin admin-admin-admin\n")
             tokens.chmod(0o600)
-            server = Server(f"file:{folder}/data", "--token-file", str(tokens))
+            server = Server(f"file:{folder}/data", "--tokens", str(tokens))
             try:
                 server.ready()
                 with Client(server.url, token="reader-reader-reader") as reader:

@@ -183,7 +183,7 @@ class Workers(Claims):
             tokens = Path(folder) / "tokens"
             tokens.write_text("read reader-reader-reader\n")
             tokens.chmod(0o600)
-            server = Server(f"file:{folder}/data", "--token-file", str(tokens))
+            server = Server(f"file:{folder}/data", "--tokens", str(tokens))
             try:
                 server.ready()
                 worker = Worker(Client(server.url, token="reader-reader-reader"))

@@ -58,7 +58,7 @@ class Answer:
 class Client:
     """A client of one or more nodes of a cluster. May be used by many threads at once.
 
-    ``urls`` is one address or several, separated by commas or as a list; without it ``TENURE_URL`` is used, or
+    ``urls`` is one address or several, separated by commas or as a list; without it ``TENURE_SERVER`` is used, or
     ``http://127.0.0.1:8080``. Any node answers any call, so one would do; more than one lets the client go on when
     that node is gone. ``token`` is the bearer token; without it ``TENURE_API_TOKEN`` is used, if set. ``timeout`` is
     how long a call is tried, in seconds, failovers included.
@@ -80,7 +80,7 @@ class Client:
         tls: Optional[ssl.SSLContext] = None,
     ) -> None:
         if urls is None:
-            urls = os.environ.get("TENURE_URL") or "http://127.0.0.1:8080"
+            urls = os.environ.get("TENURE_SERVER") or "http://127.0.0.1:8080"
         if isinstance(urls, str):
             urls = [url.strip() for url in urls.split(",") if url.strip()]
         if not urls:
