@@ -7,13 +7,20 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{EXIT_BROKEN, output};
 
+mod broker;
 mod elections;
+mod load;
 mod log;
 mod serve;
 
+pub(crate) use broker::{
+    AskServer, AtServer, Cancel, DeleteSchedule, Get, Job, JobFilter, JobOptions, List, OneQueue,
+    Queue, Retry, Schedule, SetQueue, SetSchedule, StateName, Submit,
+};
 pub(crate) use elections::{
     Elect, Exec, Guard, History, InElection, InNamespace, Resign, Run, Status, Transfer, Watch,
 };
+pub(crate) use load::{Bench, Worker, Workload};
 pub(crate) use log::{Log, LogCommand, LogDiff, LogList, LogShow, LogVerify};
 pub(crate) use serve::{Serve, Settings};
 
@@ -36,11 +43,15 @@ Examples:
   tenure serve                                            a queue at http://127.0.0.1:8080
   tenure run --store s3://my-bucket/tenure -- ./reports   run it on one host at a time
   tenure status
+  tenure job submit mail '{\"to\":\"you@example.com\"}'
+  tenure worker --type mail --exec ./send-mail
   tenure store check s3://my-bucket/tenure
 
 Environment:
   TENURE_STORE, TENURE_NAMESPACE, TENURE_ELECTION, TENURE_NODE
                   what is meant where --store, --namespace, --election or --node is not given
+  TENURE_SERVER, TENURE_API_TOKEN
+                  which server is meant where --server is not given, and what it is to be shown
   TENURE_LOG      what to log on stderr: error, warn (default), info, debug, trace
   NO_COLOR        if set, no colours
 
@@ -101,6 +112,19 @@ pub(crate) enum Command {
     Serve(Box<Serve>),
     /// Look at the log of a queue
     Log(Log),
+    /// Submit jobs, look at them, give them up, run them again
+    #[command(subcommand)]
+    Job(Job),
+    /// Look at queues, pause them, set their limits
+    #[command(subcommand)]
+    Queue(Queue),
+    /// Submit jobs by the clock
+    #[command(subcommand)]
+    Schedule(Schedule),
+    /// Run a program for each job
+    Worker(Worker),
+    /// Measure what a server can do
+    Bench(Bench),
     /// Look at a store
     #[command(subcommand, after_help = STORE_AFTER, disable_help_subcommand = true)]
     Store(StoreCommand),

@@ -9,19 +9,25 @@ use tenure::Namespaced;
 use tenure::core::{ElectionName, Namespace, NodeId};
 use tenure_store::Store;
 
+pub(crate) mod at_server;
+pub(crate) mod bench;
 pub(crate) mod elect;
 pub(crate) mod exec;
 pub(crate) mod guard;
 pub(crate) mod history;
+pub(crate) mod job;
 pub(crate) mod log;
+pub(crate) mod queue;
 mod request;
 pub(crate) mod resign;
 pub(crate) mod run;
+pub(crate) mod schedule;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod store_check;
 pub(crate) mod transfer;
 pub(crate) mod watch;
+pub(crate) mod worker;
 
 use crate::args::{InElection, InNamespace};
 use crate::output::{self, Hinted};

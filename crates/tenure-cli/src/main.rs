@@ -58,6 +58,11 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             Command::Guard(_) | Command::Exec(_) => unreachable!("handled above"),
             Command::Serve(options) => commands::serve::run(*options).await,
             Command::Log(options) => commands::log::run(options).await,
+            Command::Job(verb) => commands::job::run(verb).await,
+            Command::Queue(verb) => commands::queue::run(verb).await,
+            Command::Schedule(verb) => commands::schedule::run(verb).await,
+            Command::Worker(options) => commands::worker::run(options).await,
+            Command::Bench(options) => commands::bench::run(options).await,
             Command::Store(StoreCommand::Check(options)) => {
                 commands::store_check::run(options).await
             }

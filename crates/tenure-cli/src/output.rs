@@ -220,7 +220,26 @@ fn hint_of<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a str> 
     if let Some(tenure::queue::Error::Invalid { hint, .. }) = error.downcast_ref() {
         return Some(hint);
     }
+    if let Some(error) = error.downcast_ref::<tenure_client::Error>() {
+        return client_hint(error);
+    }
     error.downcast_ref::<Hinted>().map(|error| &*error.hint)
+}
+
+fn client_hint(error: &tenure_client::Error) -> Option<&str> {
+    use tenure_client::Error;
+    match error {
+        Error::Unavailable { source, .. } if source.code.is_none() => {
+            Some("start one with `tenure serve`, or name one with --server or TENURE_SERVER")
+        }
+        Error::Unavailable { .. } => Some("try again later, or longer with --timeout"),
+        Error::Unknown { .. } => Some("look whether it was done, then try again"),
+        Error::Denied(_) => error
+            .hint()
+            .or(Some("give a token with --token-file or TENURE_API_TOKEN")),
+        Error::Broken { .. } => Some("check that --server names a tenure server"),
+        _ => error.hint(),
+    }
 }
 
 #[cfg(test)]

@@ -60,6 +60,14 @@ pub(crate) fn age(then: Wall) -> String {
     format!("{} ago", duration(between(then, now())))
 }
 
+/// How long ago that was, or how far ahead it is, on this host's clock.
+pub(crate) fn distance(then: Wall) -> String {
+    match then.0 > now().0 {
+        true => format!("in {}", duration(between(now(), then))),
+        false => age(then),
+    }
+}
+
 /// The time as RFC 3339 has it, in UTC: `2026-02-28T09:05:03Z`.
 pub(crate) fn rfc3339(wall: Wall) -> String {
     let seconds = wall.0 / 1000;

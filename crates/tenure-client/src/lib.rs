@@ -92,3 +92,5 @@ pub use tenure_core::queue::{
     Settings, State, Submission, Token,
 };
 pub use tenure_core::{JobId, JobType, Namespace, NodeId, QueueName, ScheduleName};
+/// Tells a worker to stop.
+pub use tokio_util::sync::CancellationToken;

@@ -107,6 +107,8 @@ pub(crate) struct Shared {
     pub(crate) board: Board,
     /// Wakes whoever sends heartbeats.
     pub(crate) wake: Arc<Notify>,
+    /// Handlers are not waited for any longer.
+    hand_back: CancellationToken,
     name: Key,
     handlers: BTreeMap<JobType, Handler>,
     queues: Vec<QueueName>,
@@ -164,6 +166,12 @@ impl Worker {
             () = keeper::watch(shared) => unreachable!("never ends"),
         };
         polled.map(|()| shared.summary())
+    }
+
+    /// Lets a worker that was told to stop wait for its handlers no longer: they are told to stop, and their
+    /// jobs are handed back.
+    pub fn hand_back(&self) {
+        self.shared.hand_back.cancel();
     }
 
     /// Claims as many jobs as there are free slots, again and again.
@@ -244,8 +252,10 @@ impl Worker {
         if running > 0 {
             tracing::info!(running, "letting jobs finish");
         }
-        if timeout(self.settings.drain, tasks.wait()).await.is_ok() {
-            return;
+        tokio::select! {
+            () = tasks.wait() => return,
+            () = sleep(self.settings.drain) => {}
+            () = self.shared.hand_back.cancelled() => {}
         }
         tracing::info!(running = self.shared.board.len(), "handing jobs back");
         self.shared.board.stop_all();
@@ -431,6 +441,7 @@ impl WorkerBuilder {
                 client: self.client,
                 board: Board::default(),
                 wake: Arc::new(Notify::new()),
+                hand_back: CancellationToken::new(),
                 name,
                 handlers,
                 queues,

@@ -148,10 +148,6 @@ impl Namespaced {
         }
     }
 
-    pub(crate) fn store(&self) -> &dyn Store {
-        &*self.store
-    }
-
     pub(crate) fn keys(&self) -> &Keys {
         &self.keys
     }

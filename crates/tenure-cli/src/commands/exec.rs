@@ -1,5 +1,5 @@
-//! `tenure __exec`: the last step before a program of `tenure run`. Asks the kernel to kill this process
-//! if its guard dies, and becomes the program, which keeps that.
+//! `tenure __exec`: the last step before a program of `tenure run` or `tenure worker`. Asks the kernel to
+//! kill this process if its guard, or the worker, dies, and becomes the program, which keeps that.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &Exec) -> anyhow::Result<ExitCode> {
     // It may have died before that was asked for.
     if getppid().is_none_or(|parent| parent.as_raw_nonzero().get() != arguments.guard) {
         return Err(Hinted::new(
-            "__exec is a part of `tenure run`, which starts it by itself",
+            "__exec is a part of `tenure run` and `tenure worker`, which start it by themselves",
             "see `tenure run --help`",
         )
         .into());

@@ -275,7 +275,7 @@ impl GuardWatch {
 
 /// The program, as it would be found; an error if it could not be started anyway. To learn of it only after
 /// winning the election would be late.
-fn find(program: &OsStr) -> Result<PathBuf, Hinted> {
+pub(super) fn find(program: &OsStr) -> Result<PathBuf, Hinted> {
     let can_run = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
     let shown = program.to_string_lossy();
     let path = Path::new(program);

@@ -229,12 +229,12 @@ impl Namespaced {
     }
 
     async fn drains(&self) -> Result<Option<(Drains, Version)>, Error> {
-        read(self.store(), &self.keys().drains(), Drains::decode).await
+        read(&**self.store(), &self.keys().drains(), Drains::decode).await
     }
 
     async fn stored(&self) -> Result<Stored, Error> {
         let key = self.keys().assignments();
-        let assignments = read(self.store(), &key, Assignments::decode).await?;
+        let assignments = read(&**self.store(), &key, Assignments::decode).await?;
         let drains = self.drains().await?;
         let lease = self.lease(&default_election()).await?;
         let mut silent = BTreeSet::new();

@@ -1,0 +1,21 @@
+//! `tenure job get`: everything about one job.
+
+use std::process::ExitCode;
+
+use tenure_client::JobId;
+
+use crate::args::Get;
+use crate::commands::at_server::{ask, document, write};
+
+pub(crate) async fn run(arguments: Get) -> anyhow::Result<ExitCode> {
+    let id = JobId::new(&arguments.id)?;
+    ask(&arguments.server, async |client| {
+        let job = client.job(&id).await?;
+        write(&match arguments.json {
+            true => document(&job)?,
+            false => super::text(&job),
+        })?;
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
+}

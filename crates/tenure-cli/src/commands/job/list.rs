@@ -1,0 +1,64 @@
+//! `tenure job list`: many jobs, a line each.
+
+use std::process::ExitCode;
+
+use tenure::core::Wall;
+use tenure_client::{Listing, api};
+
+use crate::args::List;
+use crate::commands::at_server::{ask, document, write};
+use crate::output::{self, table};
+use crate::times;
+
+pub(crate) async fn run(arguments: List) -> anyhow::Result<ExitCode> {
+    let listing = listing(&arguments)?;
+    ask(&arguments.server, async |client| {
+        let answer = client.jobs(&listing).await?;
+        write(&match arguments.json {
+            true => document(&answer)?,
+            false => text(&answer.jobs),
+        })?;
+        if let (Some(next), false) = (answer.next, arguments.json) {
+            output::note(&format!("there are more: --from {next}"));
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
+}
+
+fn listing(arguments: &List) -> anyhow::Result<Listing> {
+    let (queue, job_type) = arguments.filter.names()?;
+    let mut listing = Listing::new().limit(arguments.limit);
+    if let Some(state) = arguments.filter.state {
+        listing = listing.state(state.into());
+    }
+    if let Some(queue) = queue {
+        listing = listing.queue(queue);
+    }
+    if let Some(job_type) = job_type {
+        listing = listing.job_type(job_type);
+    }
+    if !arguments.oldest {
+        listing = listing.newest_first();
+    }
+    Ok(match arguments.from {
+        Some(next) => listing.from(next),
+        None => listing,
+    })
+}
+
+fn text(jobs: &[api::Job]) -> String {
+    let heading = ["ID", "TYPE", "QUEUE", "STATE", "ATTEMPT", "SUBMITTED"].map(str::to_owned);
+    let rows = jobs.iter().map(|job| {
+        [
+            job.id.to_string(),
+            job.job_type.to_string(),
+            job.queue.to_string(),
+            job.state.to_string(),
+            format!("{}/{}", job.attempt, job.max_attempts),
+            times::age(Wall(job.created_at)),
+        ]
+    });
+    let rows: Vec<_> = std::iter::once(heading).chain(rows).collect();
+    table(&rows)
+}

@@ -1,0 +1,162 @@
+//! `tenure job submit`: the id on stdout means that the job is durable.
+
+use std::io::{self, BufRead};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+use serde::Serialize;
+use tenure_client::api::{SubmitStatus, Submitted};
+use tenure_client::{Client, NewJob, Payload, State, Submission};
+
+use crate::EXIT_NO;
+use crate::args::Submit;
+use crate::commands::at_server::{ask, document, payload, write};
+use crate::output::{self, Hinted, table};
+
+/// How many lines of a batch go into one call.
+const BATCH: usize = 500;
+
+pub(crate) async fn run(arguments: Submit) -> anyhow::Result<ExitCode> {
+    if arguments.batch {
+        return ask(&arguments.server, async |client| {
+            batch(&client, arguments.json).await
+        })
+        .await;
+    }
+    let job = job(&arguments)?;
+    ask(&arguments.server, async |client| {
+        single(&client, &arguments, job).await
+    })
+    .await
+}
+
+fn job(arguments: &Submit) -> anyhow::Result<NewJob> {
+    let job_type = arguments.job_type.as_deref().unwrap_or_default();
+    let payload: Payload = payload(arguments.payload.as_deref())?;
+    let mut job = arguments.options.apply(NewJob::new(job_type, &payload));
+    if let Some(id) = &arguments.id {
+        job = job.id(id);
+    }
+    if let Some(delay) = arguments.delay {
+        job = job.delay(delay);
+    }
+    if let Some(run_at) = &arguments.run_at {
+        job = job.run_at(time(run_at)?);
+    }
+    Ok(job)
+}
+
+/// Read by the same rules as the HTTP interface reads it.
+fn time(text: &str) -> anyhow::Result<SystemTime> {
+    #[derive(serde::Serialize)]
+    struct Wish<'a> {
+        r#type: &'a str,
+        run_at: &'a str,
+    }
+    let wish = Wish {
+        r#type: "any",
+        run_at: text,
+    };
+    let milliseconds = serde_json::to_string(&wish)
+        .and_then(|wish| serde_json::from_str::<Submission>(&wish))
+        .ok()
+        .and_then(|wish| wish.run_at)
+        .ok_or_else(|| {
+            Hinted::new(
+                "--run-at is no time since 1970",
+                "write it like 2026-02-28T09:05:03Z, or use --delay",
+            )
+        })?;
+    Ok(SystemTime::UNIX_EPOCH + Duration::from_millis(milliseconds))
+}
+
+async fn single(client: &Client, arguments: &Submit, job: NewJob) -> anyhow::Result<ExitCode> {
+    let submitted = client.submit(job).await?;
+    if submitted.status == SubmitStatus::Duplicate {
+        output::note(&match &submitted.existing {
+            Some(existing) => format!("the job {existing} holds its unique key: nothing was added"),
+            None => format!("the job {} is there already", submitted.id),
+        });
+    }
+    let id = submitted.existing.as_ref().unwrap_or(&submitted.id).clone();
+    let Some(wait) = arguments.wait else {
+        write(&match arguments.json {
+            true => document(&submitted)?,
+            false => format!("{id}\n"),
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let job = client.wait(&id, wait).await?;
+    write(&match arguments.json {
+        true => document(&job)?,
+        false => super::text(&job),
+    })?;
+    if !job.state.is_finished() {
+        output::note("it has not finished in time; it goes on");
+    }
+    Ok(match job.state {
+        State::Completed => ExitCode::SUCCESS,
+        _ => ExitCode::from(EXIT_NO),
+    })
+}
+
+/// Jobs from standard input. All lines are read before the first is sent: a mistake on the last line must
+/// not be found when the others are on their way.
+async fn batch(client: &Client, json: bool) -> anyhow::Result<ExitCode> {
+    let mut jobs = Vec::new();
+    for (number, line) in io::stdin().lock().lines().enumerate() {
+        let line = line.context("cannot read standard input")?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let job: Submission = serde_json::from_str(&line).map_err(|error| {
+            Hinted::new(
+                format!("line {} is no job: {error}", number + 1),
+                "each line is an object like {\"type\":\"mail\",\"payload\":{}}; nothing was sent",
+            )
+        })?;
+        jobs.push(NewJob::from(job));
+    }
+    let mut all = Vec::new();
+    let mut rest = jobs.into_iter();
+    loop {
+        let some: Vec<NewJob> = rest.by_ref().take(BATCH).collect();
+        if some.is_empty() {
+            break;
+        }
+        let sent = client.submit_all(some).await;
+        let context = || format!("{} jobs were accepted before this", all.len());
+        let mut submitted = sent.with_context(context)?;
+        all.append(&mut submitted);
+    }
+    let rows: Vec<[String; 2]> = all
+        .iter()
+        .map(|one| [one.id.to_string(), status(one)])
+        .collect();
+    write(&match json {
+        true => document(&Document { jobs: &all })?,
+        false => table(&rows),
+    })?;
+    let refused =
+        |one: &Submitted| matches!(one.status, SubmitStatus::Conflict | SubmitStatus::Full);
+    Ok(match all.iter().any(refused) {
+        true => ExitCode::from(EXIT_NO),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+fn status(one: &Submitted) -> String {
+    match (one.status, &one.existing) {
+        (SubmitStatus::Created, _) => "created".to_owned(),
+        (SubmitStatus::Duplicate, Some(existing)) => format!("duplicate of {existing}"),
+        (SubmitStatus::Duplicate, None) => "duplicate".to_owned(),
+        (SubmitStatus::Conflict, _) => "refused: another job has this id".to_owned(),
+        (SubmitStatus::Full, _) => "refused: the queue is full".to_owned(),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    jobs: &'a [Submitted],
+}

@@ -1,0 +1,159 @@
+//! `tenure queue`: queues, their limits, and how many jobs they have.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use tenure_client::{Client, Error, QueueName, QueueOptions, Rate, api};
+
+use crate::args::{AskServer, OneQueue, Queue, SetQueue};
+use crate::commands::at_server::{ask, document, write};
+use crate::output::{Hinted, table};
+use crate::times;
+use tenure::core::Wall;
+
+pub(crate) async fn run(verb: Queue) -> anyhow::Result<ExitCode> {
+    match verb {
+        Queue::List(arguments) => list(arguments).await,
+        Queue::Pause(arguments) => {
+            change(arguments, async |client, queue| client.pause(&queue).await).await
+        }
+        Queue::Resume(arguments) => {
+            change(arguments, async |client, queue| client.resume(&queue).await).await
+        }
+        Queue::Set(arguments) => set(arguments).await,
+    }
+}
+
+async fn list(arguments: AskServer) -> anyhow::Result<ExitCode> {
+    ask(&arguments.server, async |client| {
+        let queues = client.queues().await?;
+        write(&match arguments.json {
+            true => document(&api::QueuesAnswer { queues })?,
+            false => text(&queues),
+        })?;
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
+}
+
+async fn change(
+    arguments: OneQueue,
+    work: impl AsyncFnOnce(Client, QueueName) -> Result<api::Queue, Error>,
+) -> anyhow::Result<ExitCode> {
+    let name = QueueName::new(&arguments.queue)?;
+    ask(&arguments.ask.server, async |client| {
+        let queue = work(client, name).await?;
+        show(&queue, arguments.ask.json)
+    })
+    .await
+}
+
+async fn set(arguments: SetQueue) -> anyhow::Result<ExitCode> {
+    let name = QueueName::new(&arguments.queue)?;
+    let rate = rate(&arguments)?;
+    ask(&arguments.ask.server, async |client| {
+        // The interface sets all limits at once; what was not named is kept as it is now.
+        let mut options = match client.queue(&name).await {
+            Ok(queue) => queue.options,
+            Err(Error::NotFound(_)) => QueueOptions::default(),
+            Err(error) => return Err(error.into()),
+        };
+        if arguments.concurrency.is_some() || arguments.no_concurrency {
+            options.concurrency = arguments.concurrency;
+        }
+        if rate.is_some() || arguments.no_rate {
+            options.rate = rate;
+        }
+        show(
+            &client.set_queue(&name, &options).await?,
+            arguments.ask.json,
+        )
+    })
+    .await
+}
+
+fn show(queue: &api::Queue, json: bool) -> anyhow::Result<ExitCode> {
+    write(&match json {
+        true => document(queue)?,
+        false => text(std::slice::from_ref(queue)),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads `100/1m`.
+fn rate(arguments: &SetQueue) -> anyhow::Result<Option<Rate>> {
+    let Some(text) = &arguments.rate else {
+        return Ok(None);
+    };
+    let parse = || -> Option<Rate> {
+        let (jobs, period) = text.split_once('/')?;
+        let period = times::parse_duration(period).ok()?;
+        Some(Rate {
+            jobs: jobs.trim().parse().ok()?,
+            period_ms: u32::try_from(period.as_millis()).ok()?,
+            burst: arguments.burst,
+        })
+    };
+    let rate = parse().ok_or_else(|| {
+        Hinted::new(
+            format!("{text:?} is no rate"),
+            "write how many jobs per time: 100/1m, 5/1s",
+        )
+    })?;
+    Ok(Some(rate))
+}
+
+fn text(queues: &[api::Queue]) -> String {
+    let heading = [
+        "QUEUE",
+        "READY",
+        "RUNNING",
+        "SCHEDULED",
+        "COMPLETED",
+        "CANCELLED",
+        "DEAD",
+        "OLDEST",
+        "LIMITS",
+    ]
+    .map(str::to_owned);
+    let rows = queues.iter().map(|queue| {
+        let counts = &queue.counts;
+        let oldest = |at: u64| times::age(Wall(at));
+        [
+            queue.name.to_string(),
+            counts.ready.to_string(),
+            counts.running.to_string(),
+            counts.scheduled.to_string(),
+            counts.completed.to_string(),
+            counts.cancelled.to_string(),
+            counts.dead.to_string(),
+            queue.oldest_ready_at.map_or_else(|| "-".to_owned(), oldest),
+            limits(queue),
+        ]
+    });
+    let rows: Vec<_> = std::iter::once(heading).chain(rows).collect();
+    table(&rows)
+}
+
+fn limits(queue: &api::Queue) -> String {
+    let mut limits = Vec::new();
+    if queue.paused {
+        limits.push("paused".to_owned());
+    }
+    if let Some(concurrency) = queue.options.concurrency {
+        limits.push(format!("{concurrency} at once"));
+    }
+    if let Some(rate) = queue.options.rate {
+        let period = times::duration(Duration::from_millis(rate.period_ms.into()));
+        let burst = rate.burst.map(|burst| format!(", {burst} at once"));
+        limits.push(format!(
+            "{} per {period}{}",
+            rate.jobs,
+            burst.unwrap_or_default()
+        ));
+    }
+    match limits.is_empty() {
+        true => "-".to_owned(),
+        false => limits.join(", "),
+    }
+}

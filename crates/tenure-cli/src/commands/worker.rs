@@ -1,0 +1,105 @@
+//! `tenure worker`: a program per job.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_client::{CancellationToken, Job, Payload, Summary};
+
+use crate::args::Worker;
+use crate::commands::at_server;
+use crate::output;
+use crate::signals::Signals;
+
+mod program;
+
+use program::Program;
+
+/// How long a program that was killed may take to be gone.
+const KILL_PATIENCE: Duration = Duration::from_secs(2);
+
+pub(crate) async fn run(arguments: Worker) -> anyhow::Result<ExitCode> {
+    let worker = worker(&arguments)?;
+    let nodes = arguments_shown(&arguments)?;
+    output::note(&format!(
+        "{} takes jobs of type {} from {nodes}",
+        worker.name(),
+        arguments.types.join(", ")
+    ));
+    let mut signals = Signals::new()?;
+    let stop = CancellationToken::new();
+    let mut signals_seen = 0;
+    let work = worker.run(stop.clone());
+    tokio::pin!(work);
+    let summary = loop {
+        tokio::select! {
+            summary = &mut work => break summary?,
+            signal = signals.next() => {
+                signals_seen += 1;
+                match signals_seen {
+                    1 => {
+                        output::note("letting programs finish; once more to hand their jobs back");
+                        stop.cancel();
+                    }
+                    2 => {
+                        output::note("handing jobs back");
+                        worker.hand_back();
+                    }
+                    // The programs die with this process, and the jobs come back when their leases end.
+                    _ => return Ok(signal.exit_code()),
+                }
+            }
+        }
+    };
+    output::note(&said(summary));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn worker(arguments: &Worker) -> anyhow::Result<tenure_client::Worker> {
+    let command: Vec<OsString> = match &arguments.exec {
+        Some(line) => vec!["sh".into(), "-c".into(), line.clone()],
+        None => arguments.command.clone(),
+    };
+    super::run::find(&command[0])?;
+    let program = Arc::new(Program {
+        command,
+        kill_after: arguments.kill_after,
+    });
+    let mut builder = tenure_client::Worker::builder(at_server::client(&arguments.server)?)
+        .concurrency(usize::try_from(arguments.concurrency)?)
+        .lease(arguments.lease)
+        .drain(arguments.drain)
+        .grace(arguments.kill_after + KILL_PATIENCE);
+    if let Some(name) = &arguments.name {
+        builder = builder.name(name);
+    }
+    for queue in &arguments.queues {
+        builder = builder.queue(queue);
+    }
+    for job_type in &arguments.types {
+        let program = program.clone();
+        builder = builder.handle(job_type, move |job: Job<Payload>| {
+            let program = program.clone();
+            async move { program.run(job).await }
+        });
+    }
+    Ok(builder.build()?)
+}
+
+/// The servers, without passwords.
+fn arguments_shown(arguments: &Worker) -> anyhow::Result<String> {
+    Ok(at_server::client(&arguments.server)?.nodes().join(", "))
+}
+
+fn said(summary: Summary) -> String {
+    let Summary {
+        completed,
+        failed,
+        lost,
+    } = summary;
+    match lost {
+        0 => format!("{completed} completed, {failed} failed"),
+        _ => format!("{completed} completed, {failed} failed, {lost} claims lost"),
+    }
+}
