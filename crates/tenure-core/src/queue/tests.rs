@@ -6,6 +6,7 @@ mod model;
 pub(super) mod stories;
 
 use super::*;
+use crate::{JobId, JobType, QueueName, ScheduleName};
 use generator::Generator;
 use model::Model;
 

@@ -5,6 +5,7 @@ mod damage;
 mod disk;
 mod inspect;
 mod objects;
+mod property;
 mod segments;
 mod snapshots;
 mod suite;

@@ -1,7 +1,7 @@
-//! Random commands from a seed, from so small a world that names, keys and ids meet all the time.
+//! Random commands from a seed, from so small a world that names, keys and ids meet all the time. The tests of
+//! the log in `tenure` are built from this file too, so it takes what it needs from whoever includes it.
 
-use crate::queue::*;
-use crate::{JobId, JobType, QueueName, ScheduleName};
+use super::*;
 
 pub(super) struct Generator {
     random: u64,
