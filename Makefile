@@ -1,7 +1,7 @@
 # `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help test check fix sim bench-store bench-election
+.PHONY: help test check fix sim bench-store bench-election bench-queue
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -28,3 +28,7 @@ bench-store: ## what each engine costs, next to the floor below it, in one run
 
 bench-election: ## how long nobody leads when a leader resigns, on every engine
 	scripts/with-servers -- cargo bench -p tenure --bench handover --locked
+
+ONLY ?=
+bench-queue: ## speed, depth, recovery and latency of the queue; ONLY=depth for a section
+	cargo bench -p tenure --bench queue --locked -- $(ONLY)
