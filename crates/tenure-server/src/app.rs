@@ -33,7 +33,7 @@ pub(crate) struct App {
     pub(crate) lease_key: Key,
     pub(crate) forwarder: Forwarder,
     pub(crate) metrics: Metrics,
-    pub(crate) rates: Rates,
+    pub(crate) rates: Arc<Rates>,
     pub(crate) probe: Probe,
     /// Room for calls that wait: claims, elections, and what is forwarded.
     pub(crate) waits: Semaphore,

@@ -239,6 +239,13 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    // A list would be read as the fields of an object, in order.
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Problem::new(
+            Code::InvalidJson,
+            "the body is a list, not an object",
+        ));
+    }
     serde_json::from_slice(bytes).map_err(|error| explain::<T>(bytes, &error))
 }
 

@@ -1,6 +1,7 @@
 //! The interface as a document. Paths and schemas come from the handlers and types themselves.
 
-use tenure_core::api::Problem;
+use tenure_core::api::{Order, Problem};
+use tenure_core::queue::State;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{Modify, OpenApi};
 
@@ -12,7 +13,7 @@ use utoipa::{Modify, OpenApi};
         description = "A durable job queue, elections and a cluster, on the storage you already have. \
             Any server answers any call. Failures are problem documents (RFC 9457) with a stable `code`.",
     ),
-    components(schemas(Problem)),
+    components(schemas(Problem, Order, State)),
     modifiers(&Token),
     security((), ("token" = [])),
     tags(

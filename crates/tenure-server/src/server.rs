@@ -120,9 +120,12 @@ impl App {
         let lease_key = Key::new(format!("{}/elections/{ELECTION}", config.namespace))
             .expect("a namespace and a constant make a key");
         let metrics = Metrics::new();
+        let rates = Arc::new(Rates::default());
         let numbers = Numbers {
             node: node.clone(),
             meter: meter.clone(),
+            queue: queue.clone(),
+            rates: rates.clone(),
         };
         metrics.register(|registry| registry.register_collector(Box::new(numbers)));
         Ok(Self {
@@ -134,7 +137,7 @@ impl App {
             lease_key,
             forwarder,
             metrics,
-            rates: Rates::default(),
+            rates,
             probe: Probe::default(),
             waits: Semaphore::new(config.limits.waits_max),
             followers: Arc::new(Semaphore::new(config.limits.followers_max)),
@@ -168,6 +171,12 @@ impl Handle {
     #[must_use]
     pub fn is_serving(&self) -> bool {
         self.app.is_serving()
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.len()
     }
 
     /// Its queue.

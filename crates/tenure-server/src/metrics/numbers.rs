@@ -11,8 +11,11 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use tenure::queue::Queue;
 use tenure::{HeartbeatOutcome, Node};
 use tenure_store::wrap::metered::{BUCKET_BOUNDS, Meter, Operation, Outcome};
+
+use crate::rates::Rates;
 
 /// A label and its value.
 type Label = (&'static str, String);
@@ -22,7 +25,10 @@ pub(crate) struct Writing<'a>(pub(crate) DescriptorEncoder<'a>);
 
 impl Writing<'_> {
     pub(crate) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.counters(name, help, [(NoLabels::new(), value)])
+        let metric = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Counter)?;
+        ConstCounter::new(value).encode(metric)
     }
 
     pub(crate) fn counters<L: EncodeLabelSet>(
@@ -41,7 +47,10 @@ impl Writing<'_> {
     }
 
     pub(crate) fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        self.gauges(name, help, [(NoLabels::new(), value)])
+        let metric = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Gauge)?;
+        ConstGauge::new(value).encode(metric)
     }
 
     pub(crate) fn gauges<L: EncodeLabelSet>(
@@ -70,8 +79,8 @@ impl Writing<'_> {
             .0
             .encode_descriptor(name, help, None, MetricType::Histogram)?;
         for (labels, total_nanoseconds, counts) in values {
-            let bounds = BUCKET_BOUNDS.iter().map(Duration::as_secs_f64);
-            let buckets: Vec<_> = bounds.chain([f64::MAX]).zip(counts).collect();
+            let bounds = BUCKET_BOUNDS.iter().map(|bound| micro(bound) / 1e6);
+            let buckets: Vec<_> = bounds.chain([f64::INFINITY]).zip(counts).collect();
             let seconds = Duration::from_nanos(total_nanoseconds).as_secs_f64();
             metric
                 .encode_family(&labels)?
@@ -81,15 +90,17 @@ impl Writing<'_> {
     }
 }
 
-/// No labels at all.
-type NoLabels = Vec<Label>;
-
-/// The node and its store.
+/// The node, its store and its queue. Does not hold the server itself: that holds the page.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     pub(crate) node: Node,
     pub(crate) meter: Arc<Meter>,
+    pub(crate) queue: Queue,
+    pub(crate) rates: Arc<Rates>,
 }
+
+/// The most queues that have numbers of their own: their names come from clients.
+const QUEUES_MAX: usize = 100;
 
 impl Collector for Numbers {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -99,6 +110,7 @@ impl Collector for Numbers {
         self.node(&mut writing)?;
         self.elections(&mut writing)?;
         self.store(&mut writing)?;
+        self.queue(&mut writing)?;
         process(&mut writing)
     }
 }
@@ -225,6 +237,94 @@ impl Numbers {
     }
 }
 
+impl Numbers {
+    fn queue(&self, writing: &mut Writing<'_>) -> fmt::Result {
+        let serving = f64::from(u8::from(self.queue.is_serving()));
+        writing.gauge(
+            "tenure_queue_serving",
+            "Whether this node serves the queue",
+            serving,
+        )?;
+        for (name, help, count) in [
+            (
+                "tenure_queue_submitted",
+                "Jobs accepted here",
+                &self.rates.submitted,
+            ),
+            (
+                "tenure_queue_claimed",
+                "Attempts started here",
+                &self.rates.claimed,
+            ),
+            (
+                "tenure_queue_completed",
+                "Jobs completed here",
+                &self.rates.completed,
+            ),
+            (
+                "tenure_queue_failed",
+                "Attempts failed here",
+                &self.rates.failed,
+            ),
+        ] {
+            writing.counter(name, help, count.total())?;
+        }
+        // The rest is known to whoever serves it.
+        let (Ok(queues), Ok(log)) = (self.queue.queues(), self.queue.statistics()) else {
+            return Ok(());
+        };
+        let jobs = queues.iter().take(QUEUES_MAX).flat_map(|queue| {
+            let counts = &queue.counts;
+            let states = [
+                ("scheduled", counts.scheduled),
+                ("ready", counts.ready),
+                ("running", counts.running),
+                ("completed", counts.completed),
+                ("cancelled", counts.cancelled),
+                ("dead", counts.dead),
+            ];
+            states.map(|(state, count)| {
+                let labels: Vec<Label> = vec![
+                    ("queue", queue.name.to_string()),
+                    ("state", state.to_owned()),
+                ];
+                (labels, number(count))
+            })
+        });
+        writing.gauges("tenure_queue_jobs", "Jobs by queue and state", jobs)?;
+        for (name, help, value) in [
+            ("tenure_queue_commits", "Commits in this term", log.commits),
+            (
+                "tenure_queue_records",
+                "Records committed in this term",
+                log.records,
+            ),
+            (
+                "tenure_queue_log_bytes",
+                "Bytes committed in this term",
+                log.bytes,
+            ),
+            (
+                "tenure_queue_turned_away",
+                "Records turned away in this term",
+                log.turned_away,
+            ),
+            (
+                "tenure_queue_snapshots",
+                "Snapshots published in this term",
+                log.snapshots,
+            ),
+        ] {
+            writing.counter(name, help, value)?;
+        }
+        writing.gauge(
+            "tenure_queue_waiting",
+            "Records that wait to be committed",
+            number(log.waiting),
+        )
+    }
+}
+
 /// The process, as Linux tells. What it does not tell is left out.
 fn process(writing: &mut Writing<'_>) -> fmt::Result {
     let pages = std::fs::read_to_string("/proc/self/statm")
@@ -257,6 +357,11 @@ fn process(writing: &mut Writing<'_>) -> fmt::Result {
         writing.gauge("process_cpu_seconds", "Time on processors", seconds)?;
     }
     Ok(())
+}
+
+/// Whole microseconds, which a double holds exactly.
+fn micro(bound: &Duration) -> f64 {
+    number(u64::try_from(bound.as_micros()).unwrap_or(u64::MAX))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "what is published are doubles")]

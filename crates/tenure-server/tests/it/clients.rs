@@ -1,0 +1,235 @@
+//! Clients that are slow, vanish, or are too many.
+
+use std::time::Duration;
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::support::{Broker, PATIENCE, answered, problem, until};
+
+/// How many requests a server is answering, besides the one that asks.
+async fn in_flight(broker: &Broker) -> u64 {
+    let page = broker
+        .request(Method::GET, "/metrics")
+        .send()
+        .await
+        .unwrap();
+    let page = page.text().await.unwrap();
+    let line = page
+        .lines()
+        .find_map(|line| line.strip_prefix("tenure_http_requests_in_flight "));
+    line.unwrap().parse::<u64>().unwrap() - 1
+}
+
+async fn raw(broker: &Broker, text: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(broker.handle.address()).await.unwrap();
+    stream.write_all(text.as_bytes()).await.unwrap();
+    stream
+}
+
+fn claim_text(types: &str) -> String {
+    let body = format!(r#"{{"worker":"gone","types":["{types}"],"wait_ms":60000}}"#);
+    format!(
+        "POST /v1/jobs/claim HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Everything until the connection is closed.
+async fn rest(mut stream: TcpStream) -> String {
+    let mut text = Vec::new();
+    timeout(PATIENCE, stream.read_to_end(&mut text))
+        .await
+        .unwrap()
+        .unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+#[tokio::test]
+async fn a_worker_that_goes_away_while_it_waits_takes_no_job() {
+    let broker = Broker::start().await;
+    let stream = raw(&broker, &claim_text("t")).await;
+    until(async || (in_flight(&broker).await == 1).then_some(())).await;
+    drop(stream);
+    until(async || (in_flight(&broker).await == 0).then_some(())).await;
+    let id = broker.submit("t").await;
+    assert_eq!(broker.claim().await["id"], *id);
+}
+
+#[tokio::test]
+async fn a_client_that_sends_slowly_is_given_up() {
+    let broker = Broker::start_with(|config| {
+        config.limits.head_timeout = Duration::from_millis(300);
+        config.limits.body_timeout = Duration::from_millis(300);
+    })
+    .await;
+    let silent = raw(&broker, "").await;
+    let slow_head = raw(&broker, "GET /healthz HTTP/1.1\r\nHost: loc").await;
+    let head = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{";
+    let slow_body = raw(&broker, head).await;
+    assert_eq!(rest(silent).await, "");
+    let answer = rest(slow_head).await;
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 408"),
+        "{answer}"
+    );
+    let answer = rest(slow_body).await;
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert!(answer.contains(r#""code":"timeout""#), "{answer}");
+    assert_eq!(broker.get("/healthz").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_given_up() {
+    let broker = Broker::start_with(|config| {
+        config.limits.write_timeout = Duration::from_millis(300);
+    })
+    .await;
+    let large = json!({"type":"t","payload":"x".repeat(200_000)});
+    let jobs: Vec<Value> = (0..4).map(|_| large.clone()).collect();
+    for _ in 0..5 {
+        assert_eq!(
+            broker.post("/v1/jobs", json!({ "jobs": jobs })).await.0,
+            201
+        );
+    }
+    // Ten answers of 4 MB, and nobody reads any of them.
+    let ask = "GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(10);
+    let stream = raw(&broker, &ask).await;
+    until(async || (answered_reads(&broker).await > 0).then_some(())).await;
+    until(async || (broker.handle.connections() == 1).then_some(())).await;
+    assert!(answered_reads(&broker).await < 10);
+    drop(stream);
+}
+
+/// How many times jobs were listed or submitted, less the five submits.
+async fn answered_reads(broker: &Broker) -> u64 {
+    let page = broker
+        .request(Method::GET, "/metrics")
+        .send()
+        .await
+        .unwrap();
+    let page = page.text().await.unwrap();
+    let name = "tenure_http_requests_total{route=\"/v1/jobs\",status=\"2xx\"} ";
+    let counts = page.lines().filter_map(|line| line.strip_prefix(name));
+    counts
+        .map(|count| count.parse::<u64>().unwrap())
+        .sum::<u64>()
+        - 5
+}
+
+#[tokio::test]
+async fn idle_workers_are_many_and_further_ones_are_told_to_come_back() {
+    let broker = Broker::start_with(|config| config.limits.waits_max = 200).await;
+    let mut waiting = JoinSet::new();
+    for _ in 0..200 {
+        let claim = json!({"worker":"w","types":["t"],"wait_ms":60_000});
+        let request = broker.request(Method::POST, "/v1/jobs/claim").json(&claim);
+        waiting.spawn(answered(request));
+    }
+    until(async || (in_flight(&broker).await == 200).then_some(())).await;
+    let one_more = json!({"worker":"w","types":["t"],"wait_ms":1});
+    let answer = broker.post("/v1/jobs/claim", one_more).await;
+    problem(&answer, StatusCode::TOO_MANY_REQUESTS, "overloaded", None);
+    let now = json!({"worker":"w","types":["t"]});
+    assert_eq!(
+        broker.post("/v1/jobs/claim", now).await.0,
+        200,
+        "who does not wait is served"
+    );
+
+    let jobs: Vec<Value> = (0..200).map(|_| json!({"type":"t"})).collect();
+    broker.post("/v1/jobs", json!({ "jobs": jobs })).await;
+    let mut ids = std::collections::BTreeSet::new();
+    while let Some(answer) = waiting.join_next().await {
+        let (status, answer) = answer.unwrap();
+        assert_eq!(status, 200, "{answer}");
+        for job in answer["jobs"].as_array().unwrap() {
+            assert!(
+                ids.insert(job["id"].as_str().unwrap().to_owned()),
+                "{job} twice"
+            );
+        }
+    }
+    assert_eq!(ids.len(), 200, "each got one");
+}
+
+#[tokio::test]
+async fn more_than_can_be_done_is_turned_away_and_then_served() {
+    let broker = Broker::start_with(|config| {
+        config.log.backlog_records_max = 8;
+        config.log.commit_interval = Duration::from_millis(50);
+    })
+    .await;
+    let mut calls = JoinSet::new();
+    for number in 0..400 {
+        let job = json!({"id":format!("j{number}"),"type":"t"});
+        calls.spawn(answered(
+            broker.request(Method::POST, "/v1/jobs").json(&job),
+        ));
+    }
+    let mut created = 0;
+    let mut turned_away = 0;
+    while let Some(answer) = calls.join_next().await {
+        let answer = answer.unwrap();
+        match answer.0 {
+            201 => created += 1,
+            _ => {
+                problem(&answer, StatusCode::TOO_MANY_REQUESTS, "overloaded", None);
+                turned_away += 1;
+            }
+        }
+    }
+    assert!(
+        created > 0 && turned_away > 0,
+        "{created} created, {turned_away} turned away"
+    );
+    let (_, stats) = broker.get("/v1/stats").await;
+    assert_eq!(
+        stats["counts"]["ready"], created,
+        "what was answered is there, and nothing else"
+    );
+    broker.submit("t").await;
+}
+
+#[tokio::test]
+async fn bodies_together_are_limited() {
+    let broker = Broker::start_with(|config| {
+        config.limits.body_bytes_max = 8 * 1024;
+        config.limits.bodies_bytes_max = 8 * 1024;
+    })
+    .await;
+    let head = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 8000\r\n\r\n{";
+    let slow = raw(&broker, head).await;
+    until(async || (in_flight(&broker).await == 1).then_some(())).await;
+    let job = json!({"type":"t","payload":"x".repeat(1000)});
+    let answer = broker.post("/v1/jobs", job.clone()).await;
+    problem(&answer, StatusCode::TOO_MANY_REQUESTS, "overloaded", None);
+    drop(slow);
+    until(async || (broker.post("/v1/jobs", job.clone()).await.0 == 201).then_some(())).await;
+}
+
+#[tokio::test]
+async fn further_connections_wait_for_their_turn() {
+    let broker = Broker::start_with(|config| config.limits.connections_max = 2).await;
+    let first = raw(&broker, &claim_text("never")).await;
+    let second = raw(&broker, &claim_text("never")).await;
+    let mut third = raw(&broker, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
+    let mut byte = [0; 1];
+    let early = timeout(Duration::from_millis(300), third.read(&mut byte)).await;
+    assert!(
+        early.is_err(),
+        "it was served beside the two that are allowed"
+    );
+    drop((first, second));
+    let read = timeout(PATIENCE, third.read(&mut byte))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!((read, byte), (1, *b"H"));
+}

@@ -1,0 +1,118 @@
+//! The document says what there is, and there is what it says.
+
+use std::collections::BTreeSet;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::support::{Broker, answered};
+
+fn operations(document: &Value) -> BTreeSet<String> {
+    let paths = document["paths"].as_object().unwrap();
+    let each = paths.iter().flat_map(|(path, item)| {
+        let methods = item.as_object().unwrap().keys();
+        methods.map(move |method| format!("{} {path}", method.to_uppercase()))
+    });
+    each.collect()
+}
+
+#[tokio::test]
+async fn every_documented_call_is_there_and_none_is_missing() {
+    let broker = Broker::start().await;
+    let (status, document) = broker.get("/openapi.json").await;
+    assert_eq!((status, &document["openapi"]), (200, &json!("3.1.0")));
+    let documented = operations(&document);
+    for operation in &documented {
+        let (method, path) = operation.split_once(' ').unwrap();
+        // Two are no JSON, and one would leave nobody to ask.
+        if ["/v1/events", "/metrics", "/v1/leader/resign"].contains(&path) {
+            continue;
+        }
+        let path = path.replace('{', "").replace('}', "");
+        let method: Method = method.parse().unwrap();
+        // An empty object is wrong for some and right for others; what it never is, is unknown.
+        let mut request = broker.request(method.clone(), &path);
+        if method != Method::GET {
+            request = request.json(&json!({}));
+        }
+        let (status, answer) = answered(request).await;
+        let is_route = answer["detail"]
+            .as_str()
+            .is_none_or(|detail| !detail.starts_with("there is nothing at"));
+        assert!(
+            is_route && status != 405 && status < 500,
+            "{operation}: {status} {answer}"
+        );
+    }
+    // The table of the design: what a client may count on.
+    for operation in [
+        "POST /v1/jobs",
+        "POST /v1/jobs/claim",
+        "POST /v1/jobs/heartbeat",
+        "POST /v1/jobs/complete",
+        "POST /v1/jobs/fail",
+        "POST /v1/jobs/{id}/heartbeat",
+        "POST /v1/jobs/{id}/complete",
+        "POST /v1/jobs/{id}/fail",
+        "GET /v1/jobs",
+        "GET /v1/jobs/{id}",
+        "DELETE /v1/jobs/{id}",
+        "POST /v1/jobs/{id}/cancel",
+        "POST /v1/jobs/{id}/retry",
+        "POST /v1/jobs/retry",
+        "GET /v1/queues",
+        "GET /v1/queues/{queue}",
+        "PUT /v1/queues/{queue}",
+        "POST /v1/queues/{queue}/pause",
+        "POST /v1/queues/{queue}/resume",
+        "GET /v1/settings",
+        "PUT /v1/settings",
+        "GET /v1/schedules",
+        "GET /v1/schedules/{name}",
+        "PUT /v1/schedules/{name}",
+        "DELETE /v1/schedules/{name}",
+        "GET /v1/stats",
+        "GET /v1/events",
+        "GET /v1/cluster",
+        "POST /v1/leader/resign",
+        "POST /v1/leader/transfer",
+        "PUT /v1/elections/{ns}/candidates/{id}",
+        "DELETE /v1/elections/{ns}/candidates/{id}",
+        "POST /v1/elections/{ns}/elect",
+        "GET /v1/elections/{ns}",
+        "GET /v1/elections/{ns}/leader",
+        "GET /healthz",
+        "GET /readyz",
+        "GET /metrics",
+    ] {
+        assert!(
+            documented.contains(operation),
+            "{operation} is not documented"
+        );
+    }
+}
+
+#[tokio::test]
+async fn every_schema_that_is_named_is_there() {
+    fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
+        match value {
+            Value::Object(object) => {
+                if let Some(Value::String(reference)) = object.get("$ref") {
+                    found.insert(reference);
+                }
+                object.values().for_each(|value| references(value, found));
+            }
+            Value::Array(array) => array.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+    let broker = Broker::start().await;
+    let (_, document) = broker.get("/openapi.json").await;
+    let mut found = BTreeSet::new();
+    references(&document, &mut found);
+    assert!(found.len() > 20, "{found:?}");
+    for reference in found {
+        let pointer = reference.strip_prefix('#').unwrap();
+        assert!(document.pointer(pointer).is_some(), "{reference}");
+    }
+}

@@ -1,0 +1,312 @@
+//! Jobs from end to end.
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::support::{Broker, PATIENCE, answered, problem};
+
+#[tokio::test]
+async fn a_job_goes_from_submit_to_completed() {
+    let broker = Broker::start().await;
+    let job = json!({ "id": "a", "type": "mail", "payload": { "to": "x", "n": 1.0 } });
+    let (status, answer) = broker.post("/v1/jobs", job.clone()).await;
+    assert_eq!(
+        (status, answer),
+        (201, json!({"jobs":[{"id":"a","status":"created"}]}))
+    );
+    let (status, answer) = broker.post("/v1/jobs", job).await;
+    assert_eq!(
+        (status, answer),
+        (200, json!({"jobs":[{"id":"a","status":"duplicate"}]}))
+    );
+
+    let claimed = broker.claim().await;
+    assert_eq!(claimed["id"], "a");
+    assert_eq!(claimed["payload"].to_string(), r#"{"n":1.0,"to":"x"}"#);
+    assert_eq!(
+        (&claimed["attempt"], &claimed["lease_ms"]),
+        (&json!(1), &json!(30_000))
+    );
+    let token = &claimed["token"];
+
+    let beat = json!({ "token": token, "progress": { "percent": 50 } });
+    let (status, answer) = broker.post("/v1/jobs/a/heartbeat", beat).await;
+    assert_eq!((status, answer), (200, json!({"id":"a","status":"ok"})));
+    let (_, job) = broker.get("/v1/jobs/a").await;
+    assert_eq!(
+        (&job["state"], &job["progress"]),
+        (&json!("running"), &json!({"percent":50}))
+    );
+
+    let done = json!({ "token": token, "result": [1, 2] });
+    let (status, answer) = broker.post("/v1/jobs/a/complete", done.clone()).await;
+    assert_eq!((status, answer), (200, json!({"id":"a","status":"ok"})));
+    let (_, job) = broker.get("/v1/jobs/a").await;
+    assert_eq!(
+        (&job["state"], &job["result"]),
+        (&json!("completed"), &json!([1, 2]))
+    );
+
+    let again = broker.post("/v1/jobs/a/complete", done).await;
+    problem(&again, StatusCode::CONFLICT, "lost", None);
+    assert_eq!(
+        again.1["reason"],
+        json!({"code":"not_running","state":"completed"})
+    );
+}
+
+#[tokio::test]
+async fn the_payload_is_kept_word_for_word() {
+    let broker = Broker::start().await;
+    let body = r#"{"type":"t","payload":{"b": 1.50, "a":[ 1e3 ], "s":"\u00e9"}}"#;
+    let request = broker
+        .request(Method::POST, "/v1/jobs")
+        .header("content-type", "application/json; charset=utf-8")
+        .body(body);
+    assert_eq!(answered(request).await.0, 201);
+    let request = broker
+        .request(Method::POST, "/v1/jobs/claim")
+        .json(&json!({"worker":"w"}));
+    let text = request.send().await.unwrap().text().await.unwrap();
+    assert!(
+        text.contains(r#"{"b": 1.50, "a":[ 1e3 ], "s":"\u00e9"}"#),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn each_item_of_a_batch_has_its_own_answer() {
+    let broker = Broker::start().await;
+    let (status, _) = broker.post("/v1/jobs", json!({"id":"a","type":"t"})).await;
+    assert_eq!(status, 201);
+    let batch = json!({"jobs":[
+        {"id":"a","type":"t"},
+        {"id":"a","type":"other"},
+        {"id":"b","type":"t","unique_key":"k"},
+        {"id":"c","type":"t","unique_key":"k"},
+    ]});
+    let (status, answer) = broker.post("/v1/jobs", batch.clone()).await;
+    assert_eq!(status, 201);
+    assert_eq!(
+        answer["jobs"],
+        json!([
+            {"id":"a","status":"duplicate"},
+            {"id":"a","status":"conflict"},
+            {"id":"b","status":"created"},
+            {"id":"c","status":"duplicate","existing":"b"},
+        ])
+    );
+    assert_eq!(broker.post("/v1/jobs", batch).await.0, 200, "nothing new");
+    let single = broker
+        .post("/v1/jobs", json!({"id":"a","type":"other"}))
+        .await;
+    problem(&single, StatusCode::CONFLICT, "conflict", Some("id"));
+
+    let claim = json!({"worker":"w","max":10});
+    let (_, claimed) = broker.post("/v1/jobs/claim", claim).await;
+    let jobs = claimed["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), 2);
+    let claims = json!({"claims":[
+        {"id":"a","token":jobs[0]["token"]},
+        {"id":"b","token":"1-00000000"},
+        {"id":"nobody","token":"1-00000000"},
+    ]});
+    let expected = json!([
+        {"id":"a","status":"ok"},
+        {"id":"b","status":"lost","reason":{"code":"superseded","attempt":1}},
+        {"id":"nobody","status":"lost","reason":{"code":"not_found"}},
+    ]);
+    for call in ["heartbeat", "complete"] {
+        let (status, answer) = broker
+            .post(&format!("/v1/jobs/{call}"), claims.clone())
+            .await;
+        assert_eq!((status, &answer["claims"]), (200, &expected), "{call}");
+    }
+    let fail =
+        json!({"claims":[{"id":"b","token":jobs[1]["token"],"error":"no","permanent":true}]});
+    let (_, answer) = broker.post("/v1/jobs/fail", fail).await;
+    assert_eq!(answer["claims"], json!([{"id":"b","status":"ok"}]));
+    let (_, job) = broker.get("/v1/jobs/b").await;
+    assert_eq!(
+        (&job["state"], &job["error"]),
+        (&json!("dead"), &json!("no"))
+    );
+}
+
+#[tokio::test]
+async fn a_full_queue_says_so() {
+    let broker = Broker::start().await;
+    let (status, _) = broker.put("/v1/settings", json!({"jobs_max":1})).await;
+    assert_eq!(status, 200);
+    broker.submit("t").await;
+    let answer = broker.post("/v1/jobs", json!({"type":"t"})).await;
+    problem(&answer, StatusCode::TOO_MANY_REQUESTS, "full", None);
+    let (status, answer) = broker
+        .post("/v1/jobs", json!({"jobs":[{"type":"t"}]}))
+        .await;
+    assert_eq!(
+        (status, &answer["jobs"][0]["status"]),
+        (200, &json!("full"))
+    );
+}
+
+#[tokio::test]
+async fn a_waiting_claim_gets_the_job_that_arrives() {
+    let broker = Broker::start().await;
+    let waiting = broker.post(
+        "/v1/jobs/claim",
+        json!({"worker":"w","types":["x"],"wait_ms":60_000}),
+    );
+    let submitting = async {
+        broker.submit("y").await;
+        broker.submit("x").await
+    };
+    let ((status, answer), id) = tokio::join!(waiting, submitting);
+    assert_eq!(
+        (status, answer["jobs"][0]["id"].as_str()),
+        (200, Some(&*id))
+    );
+    let (status, answer) = broker
+        .post(
+            "/v1/jobs/claim",
+            json!({"worker":"w","types":["x"],"wait_ms":10}),
+        )
+        .await;
+    assert_eq!((status, answer), (200, json!({"jobs":[]})));
+}
+
+#[tokio::test]
+async fn jobs_are_cancelled_retried_and_forgotten_by_hand() {
+    let broker = Broker::start().await;
+    let waiting = broker.submit("t").await;
+    let (status, job) = broker
+        .post(&format!("/v1/jobs/{waiting}/cancel"), json!({}))
+        .await;
+    assert_eq!((status, &job["state"]), (200, &json!("cancelled")));
+    let retry = broker.request(Method::POST, &format!("/v1/jobs/{waiting}/retry"));
+    let (status, job) = answered(retry).await;
+    assert_eq!(
+        (status, &job["state"]),
+        (200, &json!("ready")),
+        "no body is needed"
+    );
+
+    let running = broker.claim().await;
+    let path = format!("/v1/jobs/{waiting}");
+    let (_, job) = broker.post(&format!("{path}/cancel"), json!({})).await;
+    assert_eq!(job["cancel_requested"], true);
+    let token = json!({"token": running["token"]});
+    let (_, beat) = broker
+        .post(&format!("{path}/heartbeat"), token.clone())
+        .await;
+    assert_eq!(beat["status"], "cancelled");
+    problem(
+        &broker.delete(&path).await,
+        StatusCode::CONFLICT,
+        "state",
+        None,
+    );
+    let (_, ended) = broker.post(&format!("{path}/fail"), token).await;
+    assert_eq!(ended["status"], "cancelled");
+
+    let unfinished = broker.submit("t").await;
+    let bulk = json!({"ids":[waiting, "nobody"]});
+    let (_, answer) = broker.post("/v1/jobs/retry", bulk).await;
+    let expected = json!([{"id":waiting,"status":"retried"},{"id":"nobody","status":"not_found"}]);
+    assert_eq!(answer["jobs"], expected);
+    let (_, answer) = broker.post("/v1/jobs/retry", json!({"state":"dead"})).await;
+    assert_eq!(answer["jobs"], json!([]));
+    broker.post(&format!("{path}/cancel"), json!({})).await;
+    assert_eq!(broker.delete(&path).await, (204, Value::Null));
+    problem(
+        &broker.get(&path).await,
+        StatusCode::NOT_FOUND,
+        "not_found",
+        None,
+    );
+    let (_, list) = broker.get("/v1/jobs").await;
+    assert_eq!(list["jobs"].as_array().unwrap().len(), 1);
+    assert_eq!(list["jobs"][0]["id"], *unfinished);
+}
+
+#[tokio::test]
+async fn jobs_are_listed_in_pages_both_ways() {
+    let broker = Broker::start().await;
+    let jobs: Vec<_> = (0..5)
+        .map(|number| json!({"id":format!("j{number}"),"type":if number % 2 == 0 {"even"} else {"odd"}}))
+        .collect();
+    broker.post("/v1/jobs", json!({ "jobs": jobs })).await;
+    let list = async |query: &str| {
+        let (status, page) = broker.get(&format!("/v1/jobs?{query}")).await;
+        assert_eq!(status, 200, "{page}");
+        let ids: Vec<String> = page["jobs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|job| job["id"].as_str().unwrap().to_owned())
+            .collect();
+        (ids.join(" "), page["next"].as_u64())
+    };
+    assert_eq!(list("limit=2").await, ("j0 j1".to_owned(), Some(2)));
+    assert_eq!(list("limit=3&after=2").await, ("j2 j3 j4".to_owned(), None));
+    assert_eq!(
+        list("limit=2&order=newest").await,
+        ("j4 j3".to_owned(), Some(4))
+    );
+    assert_eq!(list("before=4").await, ("j2 j1 j0".to_owned(), None));
+    assert_eq!(list("type=odd&state=ready&queue=default").await.0, "j1 j3");
+    assert_eq!(list("queue=other").await, (String::new(), None));
+}
+
+#[tokio::test]
+async fn what_has_not_changed_is_not_sent_again() {
+    let broker = Broker::start().await;
+    let id = broker.submit("t").await;
+    let path = format!("/v1/jobs/{id}");
+    let first = broker.request(Method::GET, &path).send().await.unwrap();
+    let tag = first.headers()["etag"].clone();
+    let ask = || {
+        broker
+            .request(Method::GET, &path)
+            .header("if-none-match", tag.clone())
+    };
+    let second = ask().send().await.unwrap();
+    assert_eq!(second.status(), StatusCode::NOT_MODIFIED);
+    assert_eq!(second.text().await.unwrap(), "");
+    broker.claim().await;
+    assert_eq!(ask().send().await.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_stopping_server_answers_whoever_waits_and_keeps_what_it_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = crate::support::store_in(folder.path());
+    let broker = Broker::start_with(|config| config.store = store.clone()).await;
+    let request = broker
+        .request(Method::POST, "/v1/jobs/claim")
+        .json(&json!({"worker":"w","types":["never"],"wait_ms":60_000}));
+    let waiting = tokio::spawn(answered(request));
+    let id = broker.submit("t").await;
+    // A claim that is let in before the stop waits; one that comes after is refused a connection.
+    crate::support::until(async || {
+        let page = broker
+            .request(Method::GET, "/metrics")
+            .send()
+            .await
+            .unwrap();
+        let page = page.text().await.unwrap();
+        page.contains("tenure_http_requests_in_flight 2")
+            .then_some(())
+    })
+    .await;
+    tokio::time::timeout(PATIENCE, broker.handle.stop())
+        .await
+        .unwrap();
+    assert_eq!(waiting.await.unwrap(), (200, json!({"jobs":[]})));
+
+    let next = Broker::start_with(|config| config.store = store).await;
+    assert_eq!(
+        next.get(&format!("/v1/jobs/{id}")).await.1["state"],
+        "ready"
+    );
+}
