@@ -17,6 +17,8 @@ use crate::support::{brisk, node_on, until};
 mod balance;
 mod misbehaving;
 mod observers;
+#[cfg(feature = "file")]
+mod processes;
 mod registry;
 
 /// Long enough for a slow machine to keep it.
