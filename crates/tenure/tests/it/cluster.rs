@@ -10,6 +10,7 @@ use tenure::core::session;
 use tenure::daemon::{Context, DaemonError, daemon};
 use tenure::store::Store;
 use tenure::store::engine::memory::Memory;
+use tenure::testing::ManualClock;
 use tenure::{Node, NodeOptions};
 
 use crate::support::{brisk, node_on, until};
@@ -17,12 +18,16 @@ use crate::support::{brisk, node_on, until};
 mod balance;
 mod misbehaving;
 mod observers;
+mod outages;
 #[cfg(feature = "file")]
 mod processes;
 mod registry;
 
 /// Long enough for a slow machine to keep it.
 const TTL: Duration = Duration::from_secs(6);
+
+/// How much time passes at once, where it is passed by hand.
+const STEP: Duration = Duration::from_millis(250);
 
 /// Everything that happens to shards, on all nodes of a test.
 #[derive(Debug, Default)]
@@ -192,4 +197,67 @@ pub(crate) async fn counts_are(board: &Board, wanted: &[usize]) {
 
 pub(crate) fn memory() -> Arc<Memory> {
     Arc::new(Memory::new())
+}
+
+/// Lets time pass for these nodes, and never faster than a slow machine makes their heartbeats.
+pub(crate) async fn pass(clock: &ManualClock, peers: &[&Peer], time: Duration) {
+    // Below that a leader would be told to stop its work.
+    pass_down_to(Duration::from_millis(2200), clock, peers, time).await;
+}
+
+/// The same, where trust may run down to so much before a heartbeat is waited for.
+pub(crate) async fn pass_down_to(
+    trust_min: Duration,
+    clock: &ManualClock,
+    peers: &[&Peer],
+    time: Duration,
+) {
+    pass_in_outage(clock, time.min(STEP)).await;
+    let mut passed = STEP;
+    loop {
+        until("heartbeats are made", async || {
+            let trusts = peers
+                .iter()
+                .map(|peer| peer.node.metrics().trust_remaining_ms);
+            let low = |trust: &u64| (1..trust_min.as_millis()).contains(&u128::from(*trust));
+            let mut low = trusts.filter(low);
+            low.next().is_none()
+        })
+        .await;
+        if passed >= time {
+            return;
+        }
+        pass_in_outage(clock, STEP).await;
+        passed += STEP;
+    }
+}
+
+/// Lets time pass whether or not anybody can make a heartbeat.
+pub(crate) async fn pass_in_outage(clock: &ManualClock, time: Duration) {
+    let mut passed = Duration::ZERO;
+    while passed < time {
+        clock.advance(STEP);
+        passed += STEP;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Lets time pass until something is so; returns how long that took.
+pub(crate) async fn pass_until(
+    clock: &ManualClock,
+    peers: &[&Peer],
+    what: &str,
+    mut is_so: impl AsyncFnMut() -> bool,
+) -> Duration {
+    let mut passed = Duration::ZERO;
+    until(what, async || {
+        if is_so().await {
+            return true;
+        }
+        pass(clock, peers, STEP).await;
+        passed += STEP;
+        false
+    })
+    .await;
+    passed
 }

@@ -9,7 +9,7 @@ use tenure::cluster::{Config, Definition, Event, RunState};
 use tenure::daemon::{Context, Daemon, DaemonError, Work, daemon};
 use tenure::testing::ManualClock;
 
-use super::{Board, Peer, counts_are, memory, peer_at};
+use super::{Board, Peer, counts_are, memory, pass_until, peer_at};
 use crate::support::until;
 
 /// Fails on one node in one way, and does well on every other.
@@ -131,27 +131,6 @@ async fn a_daemon_that_ends_by_itself_is_tried_elsewhere() {
     is_tried_elsewhere(How::EndsByItself, "it ended by itself").await;
 }
 
-/// Moves the clock on, a bit at a time, until something is so; returns how long that took.
-async fn pass_until(
-    clock: &ManualClock,
-    what: &str,
-    mut is_so: impl AsyncFnMut() -> bool,
-) -> Duration {
-    let mut passed = Duration::ZERO;
-    until(what, async || {
-        if is_so().await {
-            return true;
-        }
-        // Slow enough for every heartbeat to be made, however slow the machine is.
-        tokio::time::sleep(Duration::from_millis(15)).await;
-        clock.advance(Duration::from_millis(250));
-        passed += Duration::from_millis(250);
-        false
-    })
-    .await;
-    passed
-}
-
 fn times() -> Config {
     Config {
         drain_timeout: Duration::from_secs(20),
@@ -172,13 +151,13 @@ async fn a_daemon_that_never_starts_is_moved_after_its_timeout() {
     };
     let a = peer_at(clock.clock(), &store, "a", times()).await;
     a.cluster.register(fussy(), Definition::shards(1)).unwrap();
-    pass_until(&clock, "it is tried on a", async || {
+    pass_until(&clock, &[&a], "it is tried on a", async || {
         tried.load(Ordering::SeqCst) == 1
     })
     .await;
     let b = peer_at(clock.clock(), &store, "b", times()).await;
     b.cluster.register(fussy(), Definition::shards(1)).unwrap();
-    let passed = pass_until(&clock, "it runs on b", async || {
+    let passed = pass_until(&clock, &[&a, &b], "it runs on b", async || {
         board.loads().contains_key("b")
     })
     .await;
@@ -207,7 +186,7 @@ async fn a_daemon_that_never_drains_is_aborted_before_its_timeout() {
     let a = peer_at(clock.clock(), &store, "a", times()).await;
     let first = stubborn(runs.clone(), flag);
     a.cluster.register(first, Definition::shards(1)).unwrap();
-    pass_until(&clock, "it runs on a", async || {
+    pass_until(&clock, &[&a], "it runs on a", async || {
         runs.load(Ordering::SeqCst) == 1
     })
     .await;
@@ -215,7 +194,7 @@ async fn a_daemon_that_never_drains_is_aborted_before_its_timeout() {
     let other = stubborn(runs.clone(), Arc::default());
     b.cluster.register(other, Definition::shards(1)).unwrap();
     a.cluster.drain().await.unwrap();
-    let passed = pass_until(&clock, "it runs on b", async || {
+    let passed = pass_until(&clock, &[&a, &b], "it runs on b", async || {
         let twice = runs.load(Ordering::SeqCst) == 2;
         assert!(!twice || aborted.load(Ordering::SeqCst), "both run");
         twice
@@ -285,13 +264,16 @@ async fn a_daemon_that_blocks_its_thread_is_taken_away_and_costs_no_heartbeat() 
     a.cluster
         .register(blocking(), Definition::shards(1))
         .unwrap();
-    pass_until(&clock, "it blocks", async || blocked.load(Ordering::SeqCst)).await;
+    pass_until(&clock, &[&a], "it blocks", async || {
+        blocked.load(Ordering::SeqCst)
+    })
+    .await;
     let b = peer_at(clock.clock(), &store, "b", times()).await;
     b.cluster
         .register(blocking(), Definition::shards(1))
         .unwrap();
     a.cluster.drain().await.unwrap();
-    pass_until(&clock, "it runs on b", async || {
+    pass_until(&clock, &[&a, &b], "it runs on b", async || {
         board.loads().contains_key("b")
     })
     .await;
@@ -300,14 +282,14 @@ async fn a_daemon_that_blocks_its_thread_is_taken_away_and_costs_no_heartbeat() 
     a.cluster.undrain().await.unwrap();
     b.cluster.drain().await.unwrap();
     let plan = async || a.cluster.plan().await.unwrap();
-    pass_until(&clock, "it waits for a", async || {
+    pass_until(&clock, &[&a, &b], "it waits for a", async || {
         let lines: Vec<_> = plan().await.iter().map(ToString::to_string).collect();
         !board.loads().contains_key("b") && lines.iter().all(|line| !line.contains("revoke"))
     })
     .await;
     wall.open();
     b.cluster.undrain().await.unwrap();
-    pass_until(&clock, "it runs again", async || {
+    pass_until(&clock, &[&a, &b], "it runs again", async || {
         board.loads().contains_key("b")
     })
     .await;

@@ -10,7 +10,7 @@ use tenure::store::engine::memory::Memory;
 use tenure::store::wrap::metered::{Metered, Operation, Outcome};
 use tenure::testing::ManualClock;
 
-use super::{Board, memory, peer_at};
+use super::{Board, Peer, memory, pass, peer_at};
 use crate::support::until;
 
 #[tokio::test]
@@ -37,8 +37,7 @@ async fn what_a_dead_node_leaves_behind_is_removed_much_later() {
         if sessions().await == 1 {
             return true;
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        clock.advance(Duration::from_secs(1));
+        pass(&clock, &[&a], Duration::from_secs(1)).await;
         passed += Duration::from_secs(1);
         false
     })
@@ -85,12 +84,8 @@ async fn a_cluster_at_rest_costs_one_write_per_node_and_heartbeat() {
     let count = |operation, outcome| store.meter().snapshot().count(operation, outcome);
     let writes = || count(Operation::Put, Outcome::Done);
     let listings = || count(Operation::List, Outcome::Done);
-    let pass = async |seconds: u32| {
-        for _ in 0..seconds * 10 {
-            tokio::time::sleep(Duration::from_millis(4)).await;
-            clock.advance(Duration::from_millis(100));
-        }
-    };
+    let all: Vec<&Peer> = peers.iter().collect();
+    let pass = async |seconds| pass(&clock, &all, Duration::from_secs(seconds)).await;
     until("all is at rest", async || {
         pass(10).await;
         let before = peers
