@@ -186,9 +186,9 @@ class Workers(Claims):
             server = Server(f"file:{folder}/data", "--tokens", str(tokens))
             try:
                 server.ready()
-                worker = Worker(Client(server.url, token="reader-reader-reader"))
-                worker.handles("x")(print)
-                with self.assertRaises(NotAllowed):
+                with Client(server.url, token="reader-reader-reader") as reader, self.assertRaises(NotAllowed):
+                    worker = Worker(reader)
+                    worker.handles("x")(print)
                     worker.run()
             finally:
                 server.stop()

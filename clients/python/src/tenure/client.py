@@ -69,6 +69,7 @@ class Client:
     'created'
     >>> client.job(receipt.id).state
     'ready'
+    >>> client.close()
     """
 
     def __init__(
@@ -152,7 +153,9 @@ class Client:
         return self._submit(with_id(job).body(), timeout)[0]
 
     def submit_many(self, jobs: Iterable[Submission], *, timeout: Optional[float] = None) -> list[Receipt]:
-        """Submits jobs in one call and one commit; one receipt each, in order. At most 1,000 at a time.
+        """Submits jobs in one call and one commit; one receipt each, in order.
+
+        At most 1,000 at a time, and 1 MiB together, unless the server was told otherwise.
 
         >>> [r.status for r in client.submit_many([Submission("mail", n) for n in range(3)])]
         ['created', 'created', 'created']

@@ -75,7 +75,11 @@ class Node:
             headers = dict(self._headers)
             if body is not None:
                 headers["Content-Type"] = "application/json"
-            connection.request(method, self._path + path, body, headers)
+            try:
+                connection.request(method, self._path + path, body, headers)
+            except (BrokenPipeError, ConnectionResetError):
+                # A node that refuses a large body answers and hangs up before it has read all of it.
+                pass
             answer = connection.getresponse()
             content = answer.read()
         except (OSError, http.client.HTTPException) as problem:
