@@ -180,12 +180,18 @@ impl Election {
         matches!(self.in_flight, Some(Flight::WriteFence { .. }))
     }
 
-    /// Whether this process has nothing to give back: it may leave.
+    /// Whether this process has nothing to give back: it may leave. A look at a lease that is known is not
+    /// waited for: of many elections one always looks.
     #[must_use]
     pub fn holds_nothing(&self) -> bool {
+        let writes = matches!(
+            self.in_flight,
+            Some(Flight::WriteLease { .. } | Flight::WriteFence { .. })
+        );
         self.phase == Phase::Following
             && self.working.is_none()
-            && self.in_flight.is_none()
+            && self.seen != Seen::Nothing
+            && !writes
             && !self.must_read
             && !self.is_mine()
     }
