@@ -5,9 +5,11 @@
 //! blocked or starved keeps its session.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tenure_core::cluster::Going;
 use tenure_core::election::Term;
 use tenure_core::election::machine::EndReason;
@@ -208,7 +210,7 @@ impl Driver {
         tokio::select! {
             biased;
             Some(done) = run.requests.join_next(), if !run.requests.is_empty() => {
-                Wake::Done(done.expect("requests neither panic nor are aborted"))
+                Wake::Done(done.expect("panics are caught, and nobody aborts"))
             }
             command = self.commands.recv() => {
                 Wake::Command(command.expect("the driver itself holds a sender"))
@@ -286,8 +288,9 @@ impl Driver {
                 Err(_) => None,
             }
         };
-        run.requests
-            .spawn(async { Done::Look(look.await) }.in_current_span());
+        let look = AssertUnwindSafe(look).catch_unwind();
+        let done = look.map(|look| Done::Look(look.unwrap_or_default()));
+        run.requests.spawn(done.in_current_span());
     }
 
     fn on_look(&self, run: &mut Run, look: Option<Look>) {
@@ -401,31 +404,33 @@ impl Driver {
         };
         let (store, keys) = (self.store.clone(), self.keys.clone());
         let (clock, started) = (self.clock.clone(), self.clock.moment());
+        let is_poll = matches!(request, Request::ReadLease { known: Some(_), .. });
+        let listing = listings.filter(|_| is_poll).map(Listings::join);
         let done = move |answer| {
             let took = clock.moment().since(started);
             Done::Answer(ticket, sent, Box::new(answer), took)
         };
-        match (request, listings) {
-            (
-                Request::ReadLease {
-                    election,
-                    known: Some(known),
-                },
-                Some(listings),
-            ) => {
-                let listing = listings.join();
-                run.requests.spawn(
-                    async move { done(poll(&*store, &keys, election, known, listing, within).await) }
-                        .in_current_span(),
-                );
+        // An engine that panics has told nothing: as bad as a lost answer, and no worse.
+        let lost = requests::lost(&request);
+        let answer = async move {
+            match (request, listing) {
+                (
+                    Request::ReadLease {
+                        election,
+                        known: Some(known),
+                    },
+                    Some(listing),
+                ) => poll(&*store, &keys, election, known, listing, within).await,
+                (request, _) => requests::carry_out(&*store, &keys, request, within).await,
             }
-            (request, _) => {
-                run.requests.spawn(
-                    async move { done(requests::carry_out(&*store, &keys, request, within).await) }
-                        .in_current_span(),
-                );
-            }
-        }
+        };
+        let answer = AssertUnwindSafe(answer).catch_unwind().map(|answer| {
+            answer.unwrap_or_else(|_| {
+                tracing::error!("the engine panicked: its answer counts as lost");
+                lost
+            })
+        });
+        run.requests.spawn(answer.map(done).in_current_span());
     }
 }
 
@@ -489,6 +494,9 @@ impl Drop for Driver {
 impl Drop for Run {
     /// Should this thread panic: nobody goes on working in a term that nobody renews.
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("the session's thread panicked: the node is shut down, all work stops");
+        }
         for term in self.leading.values() {
             term.end(EndReason::SessionOver);
         }

@@ -231,8 +231,12 @@ impl Seat {
         self.leader.borrow().clone()
     }
 
-    /// The driver has ended, and with it every subscription.
+    /// The driver has ended, and with it every subscription; if by a panic, then also the term that was led.
     pub(crate) fn close(&self) {
+        let led = self.log().elected.clone();
+        if let Some(Transition::Elected { term, .. }) = led {
+            self.ended(term, EndReason::SessionOver);
+        }
         let mut log = self.log();
         log.closed = true;
         log.subscribers.clear();

@@ -71,6 +71,18 @@ pub(crate) async fn carry_out(
     }
 }
 
+/// The answer of a store that gives none.
+pub(crate) fn lost(request: &Request) -> Answer {
+    match request {
+        Request::ReadSession { .. } => Answer::Session(Read::Failed),
+        Request::ReadLease { .. } => Answer::Lease(Read::Failed),
+        Request::ReadFence { .. } => Answer::Fence(Read::Failed),
+        Request::WriteSession { .. } | Request::WriteLease { .. } | Request::WriteFence { .. } => {
+            Answer::Written(Written::Unknown)
+        }
+    }
+}
+
 /// Looks at a lease that is one of many: by a listing, and only if that shows a change by a read.
 pub(crate) async fn poll(
     store: &dyn Store,

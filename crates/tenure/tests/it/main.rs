@@ -11,6 +11,7 @@ mod faults;
 #[cfg(all(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod fences;
 mod one_shot;
+mod panics;
 #[cfg(all(feature = "file", feature = "sqlite"))]
 mod processes;
 mod queue;
