@@ -49,7 +49,7 @@ use crate::{Error, Token};
 /// Marks the sessions of this interface, so that they are told from those of running nodes.
 const LABEL: &str = "tenure.one-shot";
 
-/// The election that this interface holds in each namespace.
+/// The election that is meant if none is named.
 const ELECTION: &str = "default";
 
 /// How often a write is tried against others, or an answer settled, before giving up.
@@ -107,6 +107,13 @@ impl OneShot {
             config,
             election,
         })
+    }
+
+    /// The same for another election of the namespace than `default`. A candidate of several has one session, so
+    /// each call keeps it in all of them.
+    pub fn with_election(self, name: &str) -> Result<Self, Error> {
+        let election = ElectionName::new(name)?;
+        Ok(Self { election, ..self })
     }
 
     /// Makes `id` a candidate, or says that it still is one. One list, one read and one write.
@@ -185,16 +192,22 @@ impl OneShot {
             }
             call.turn().await;
         }
-        self.write(id, |record| record.state = State::Gone)
-            .await
-            .map(drop)
+        let stand_down = |record: &mut Record| {
+            record.about.stands.remove(&self.election);
+            if record.about.stands.is_empty() {
+                record.state = State::Gone;
+            }
+        };
+        self.write(id, stand_down).await.map(drop)
     }
 
     /// Renews the session of `id`, or makes one, and returns until when it is trusted.
     async fn beat(&self, id: &NodeId) -> Result<(Holder, Moment), Error> {
-        let stands = [(self.election.clone(), PRIORITY_DEFAULT)];
-        self.write(id, |record| record.about.stands = stands.clone().into())
-            .await
+        let stand = |record: &mut Record| {
+            let stands = &mut record.about.stands;
+            stands.insert(self.election.clone(), PRIORITY_DEFAULT);
+        };
+        self.write(id, stand).await
     }
 
     /// Changes the session of `id`, once, whatever happens to the answers.
@@ -218,7 +231,8 @@ impl OneShot {
                 None => (self.new_record(id), Expect::Absent),
             };
             record.counter += 1;
-            record.ttl = self.config.ttl;
+            // Never shorter than an earlier call was told that it may act.
+            record.ttl = record.ttl.max(self.config.ttl);
             change(&mut record);
             let started = HOST.moment();
             let key = self.keys.session(&record.holder());

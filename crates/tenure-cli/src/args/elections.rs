@@ -36,7 +36,7 @@ for as long as it asks again within --ttl. Nobody is pushed out.
 
 Examples:
   tenure elect && ./nightly-job
-  tenure elect --json | jq -r .leader
+  tenure elect --election mails --json | jq -r .leader
   tenure elect --release
 
 Exit codes:
@@ -175,7 +175,7 @@ pub(crate) struct Run {
 #[command(after_help = format!("{ELECT_AFTER}\n\n{STORES}"))]
 pub(crate) struct Elect {
     #[command(flatten)]
-    pub(crate) place: InNamespace,
+    pub(crate) election: InElection,
 
     #[command(flatten)]
     pub(crate) node: AsNode,

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tenure::core::NodeId;
 use tenure::{OneShot, Outcome};
 
-use crate::args::Elect;
+use crate::args::{Elect, InElection};
 use crate::output::Data;
 use crate::{EXIT_NO, times};
 
@@ -20,8 +20,10 @@ async fn elect(arguments: Elect) -> anyhow::Result<ExitCode> {
     let node = super::node(arguments.node.node)?;
     // Before the store is opened: what is wrong with the times is told first.
     tenure::core::session::Config::for_ttl(arguments.ttl).check()?;
-    let opened = super::open(&arguments.place).await?;
-    let elections = OneShot::new(opened.store, &arguments.place.namespace, arguments.ttl)?;
+    let InElection { place, election } = &arguments.election;
+    let opened = super::open(place).await?;
+    let elections = OneShot::new(opened.store, &place.namespace, arguments.ttl)?;
+    let elections = elections.with_election(election)?;
     let mut data = Data::new();
     if arguments.release {
         elections.unregister_candidate(&node).await?;

@@ -340,6 +340,11 @@ fn a_one_shot_election_has_one_winner_until_it_is_released() {
     );
     assert_eq!(lines[3], "valid for LONG");
 
+    let (code, other) = elect(&["--node", "b", "--election", "mails"]);
+    assert!(
+        code == 0 && other.starts_with("leader b, this node"),
+        "{other}"
+    );
     assert_eq!(
         elect(&["--node", "b"]),
         (1, "leader a\nterm 1\n".to_owned())

@@ -66,9 +66,43 @@ async fn a_candidate_that_stopped_calling_is_replaced_after_its_ttl() {
 }
 
 #[tokio::test]
+async fn one_candidate_can_stand_in_several_elections() {
+    let reports = elections(Duration::from_secs(60));
+    let mails = reports.clone().with_election("mails").unwrap();
+    let (a, b) = ("a".parse().unwrap(), "b".parse().unwrap());
+    assert!(reports.elect(&a).await.unwrap().is_leader());
+    assert!(mails.elect(&b).await.unwrap().is_leader());
+    assert!(!mails.elect(&a).await.unwrap().is_leader());
+    assert_eq!(mails.list_candidates().await.unwrap().len(), 2);
+
+    // Whoever leaves one of them stays in the other.
+    mails.unregister_candidate(&a).await.unwrap();
+    assert_eq!(mails.list_candidates().await.unwrap().len(), 1);
+    assert!(reports.is_leader(&a).await.unwrap());
+    reports.unregister_candidate(&a).await.unwrap();
+    assert!(reports.list_candidates().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_later_call_never_shortens_what_an_earlier_one_was_told() {
+    let store = Arc::new(Memory::new());
+    let elections = |ttl| OneShot::new(store.clone(), "test", ttl).unwrap();
+    let (long, short) = (Duration::from_secs(60), Duration::from_millis(500));
+    let (a, b) = ("a".parse().unwrap(), "b".parse().unwrap());
+    let first = elections(long).elect(&a).await.unwrap();
+    elections(short).elect(&a).await.unwrap();
+    tokio::time::sleep(short * 2).await;
+    let other = elections(short).elect(&b).await.unwrap();
+    assert!(first.is_leader() && !other.is_leader());
+}
+
+#[tokio::test]
 async fn bad_names_and_times_are_refused() {
     let store = Arc::new(Memory::new());
     let error = OneShot::new(store.clone(), "a/b", Duration::from_secs(60)).unwrap_err();
+    assert!(matches!(error, Error::Name(_)), "{error}");
+    let elections = OneShot::new(store.clone(), "a", Duration::from_secs(60)).unwrap();
+    let error = elections.with_election("a\nb").unwrap_err();
     assert!(matches!(error, Error::Name(_)), "{error}");
     let error = OneShot::new(store, "a", Duration::ZERO).unwrap_err();
     assert!(matches!(error, Error::Config(_)), "{error}");
