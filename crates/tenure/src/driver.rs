@@ -31,7 +31,7 @@ use crate::election::Seat;
 use crate::keys::Keys;
 use crate::leadership::TermState;
 use crate::metrics::Counters;
-use crate::nudge::Nudger;
+use crate::nudge::{Nudge, Nudger};
 use crate::polls::Listings;
 use crate::requests::{self, Chain, poll};
 
@@ -222,7 +222,10 @@ impl Driver {
                     Err(_) => Wake::Time,
                 },
             },
-            election = next_nudge(self.nudger.as_mut()) => Wake::Hint(election),
+            nudge = next_nudge(self.nudger.as_mut()) => match nudge {
+                Nudge::Of(election) => Wake::Hint(election),
+                Nudge::OfMany => Wake::HintAll,
+            },
             wake = next_of_cluster(self.cluster.as_deref_mut()) => Wake::Cluster(wake),
             () = self.clock.sleep_towards(deadline) => Wake::Time,
         }
@@ -523,7 +526,7 @@ async fn next_hint(hints: &mut Option<Watch>) -> Hint {
     std::future::pending().await
 }
 
-async fn next_nudge(nudger: Option<&mut Nudger>) -> ElectionName {
+async fn next_nudge(nudger: Option<&mut Nudger>) -> Nudge {
     match nudger {
         Some(nudger) => nudger.next().await,
         None => std::future::pending().await,

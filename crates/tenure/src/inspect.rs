@@ -12,7 +12,7 @@ use tenure_core::{ElectionName, Incarnation, Namespace, NodeId, RecordError};
 use tenure_store::{Expect, Key, Object, Store, Version, list_all};
 
 use crate::keys::Keys;
-use crate::{Error, Follower};
+use crate::{Error, Follower, nudge};
 
 /// How often a request is written again because the lease has changed meanwhile.
 const ATTEMPTS_MAX: usize = 10;
@@ -196,7 +196,10 @@ impl Namespaced {
             let key = self.keys.lease(election);
             let value = Bytes::from(asked.encode());
             match self.store.put(&key, value, &Expect::Version(version)).await {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    self.nudge_holder(election, &asked).await;
+                    return Ok(());
+                }
                 Err(tenure_store::Error::Conflict { .. } | tenure_store::Error::Unknown { .. }) => {
                 }
                 Err(error) => return Err(error.into()),
@@ -205,6 +208,23 @@ impl Namespaced {
         Err(Error::Contended {
             election: election.clone(),
         })
+    }
+}
+
+impl Namespaced {
+    /// Where no hint tells the leader that it is asked something, a datagram does. If that cannot be done it
+    /// sees the request at its next look.
+    async fn nudge_holder(&self, election: &ElectionName, lease: &Lease) {
+        let Some(holder) = lease.holder() else { return };
+        if self.store.describe().capabilities.hints {
+            return;
+        }
+        let session = read(&*self.store, &self.keys.session(holder), Record::decode).await;
+        if let Ok(Some((record, _))) = session
+            && let Some(address) = record.about.nudge.and_then(|text| text.parse().ok())
+        {
+            nudge::tell(address, self.keys.namespace(), election).await;
+        }
     }
 }
 

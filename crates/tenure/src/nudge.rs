@@ -1,11 +1,11 @@
 //! Nudges: on stores without hints, whoever vacates a lease tells the candidates to look, by one datagram
-//! each.
+//! each, and whoever asks something of a leader tells it.
 //!
-//! A nudge carries no truth, only the name of an election; a lost or forged one costs one read at most
-//! every [`PAUSE`].
+//! A nudge carries no truth, only the name of an election. Forged ones cost one look every [`PAUSE`]: those that
+//! come sooner wait, and several become one that says that anything may have changed.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,10 +28,21 @@ const MAGIC: &str = "tenure-nudge-1";
 pub(crate) struct Nudger {
     socket: Arc<UdpSocket>,
     namespace: Namespace,
-    listening: Option<Instant>,
+    /// When the last nudge was passed on, and what has come since.
+    told: Option<Instant>,
+    waiting: Option<Nudge>,
     /// Leases that are being given up: the candidates are looked up while the work stops.
     planned: BTreeMap<ElectionName, Plan>,
     look_ups: JoinSet<(ElectionName, Vec<SocketAddr>)>,
+}
+
+/// What a nudge says.
+#[derive(Debug)]
+pub(crate) enum Nudge {
+    /// Look at this election.
+    Of(ElectionName),
+    /// Look at all of them.
+    OfMany,
 }
 
 #[derive(Debug, Default)]
@@ -46,7 +57,8 @@ impl Nudger {
         Ok(Self {
             socket,
             namespace,
-            listening: None,
+            told: None,
+            waiting: None,
             planned: BTreeMap::new(),
             look_ups: JoinSet::new(),
         })
@@ -56,10 +68,11 @@ impl Nudger {
         self.socket.local_addr()
     }
 
-    /// The election of the next nudge that arrives. Can be cancelled at any time.
-    pub(crate) async fn next(&mut self) -> ElectionName {
+    /// The next nudge that arrives. Can be cancelled at any time.
+    pub(crate) async fn next(&mut self) -> Nudge {
         let mut buffer = [0; 512];
         loop {
+            let ready_at = self.told.map_or_else(Instant::now, |told| told + PAUSE);
             tokio::select! {
                 Some(found) = self.look_ups.join_next(), if !self.look_ups.is_empty() => {
                     if let Ok((election, candidates)) = found {
@@ -69,16 +82,26 @@ impl Nudger {
                 }
                 received = self.socket.recv_from(&mut buffer) => {
                     let Ok((length, _)) = received else { continue };
-                    if self.listening.is_some_and(|last| last.elapsed() < PAUSE) {
-                        continue;
-                    }
                     if let Some(election) = self.read(&buffer[..length]) {
-                        self.listening = Some(Instant::now());
-                        return election;
+                        self.wait(election);
+                    }
+                }
+                () = tokio::time::sleep_until(ready_at), if self.waiting.is_some() => {
+                    if let Some(nudge) = self.waiting.take() {
+                        self.told = Some(Instant::now());
+                        return nudge;
                     }
                 }
             }
         }
+    }
+
+    fn wait(&mut self, election: ElectionName) {
+        self.waiting = Some(match self.waiting.take() {
+            None => Nudge::Of(election),
+            Some(Nudge::Of(other)) if other == election => Nudge::Of(election),
+            Some(_) => Nudge::OfMany,
+        });
     }
 
     /// A lease of ours is about to be given up: find out whom to tell.
@@ -121,7 +144,7 @@ impl Nudger {
         else {
             return;
         };
-        let text = format!("{MAGIC} {} {election}", self.namespace);
+        let text = text(&self.namespace, election);
         for candidate in candidates {
             // Best effort by nature: an error is a lost nudge.
             let _ = self.socket.try_send_to(text.as_bytes(), *candidate);
@@ -136,4 +159,21 @@ impl Nudger {
         let election = words.next().filter(|_| fits)?;
         ElectionName::new(election).ok()
     }
+}
+
+/// Tells one process to look, from outside of any session. Best effort by nature: an error is a lost nudge.
+pub(crate) async fn tell(to: SocketAddr, namespace: &Namespace, election: &ElectionName) {
+    let own: IpAddr = match to {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    if let Ok(socket) = UdpSocket::bind((own, 0)).await {
+        let _ = socket
+            .send_to(text(namespace, election).as_bytes(), to)
+            .await;
+    }
+}
+
+fn text(namespace: &Namespace, election: &ElectionName) -> String {
+    format!("{MAGIC} {namespace} {election}")
 }

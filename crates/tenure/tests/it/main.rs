@@ -10,6 +10,7 @@ mod engines;
 mod faults;
 #[cfg(all(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod fences;
+mod nudges;
 mod one_shot;
 mod panics;
 #[cfg(all(feature = "file", feature = "sqlite"))]
