@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Config;
 use crate::budget::Budget;
+use crate::dashboard::Dashboard;
 use crate::forward::Forwarder;
 use crate::health::Probe;
 use crate::metrics::Metrics;
@@ -40,6 +41,7 @@ pub(crate) struct App {
     /// Room for followers of events.
     pub(crate) followers: Arc<Semaphore>,
     pub(crate) bodies: Budget,
+    pub(crate) dashboard: Dashboard,
     /// Cancelled when the server stops: whoever waits stops waiting.
     pub(crate) stop: CancellationToken,
 }

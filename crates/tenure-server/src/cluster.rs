@@ -27,6 +27,11 @@ const ELECTIONS_MAX: usize = 20;
     responses((status = 200, description = "As the store has it", body = Cluster),
         (status = 503, description = "The storage does not answer", body = ProblemBody)))]
 pub(crate) async fn show(State(app): State<Arc<App>>) -> Result<Response, Problem> {
+    Ok(ok(&look(&app).await?))
+}
+
+/// What the store says about all of it.
+pub(crate) async fn look(app: &App) -> Result<Cluster, Problem> {
     let view = app.node.view();
     let names = view.elections().await?;
     let names = &names[..names.len().min(ELECTIONS_MAX)];
@@ -37,8 +42,8 @@ pub(crate) async fn show(State(app): State<Arc<App>>) -> Result<Response, Proble
         .position(|name| name == app.queue.election().name());
     let own = own.map(|place| &statuses[place]);
     let history = own.and_then(|status| status.lease.as_ref());
-    Ok(ok(&Cluster {
-        namespace: namespace(&app),
+    Ok(Cluster {
+        namespace: namespace(app),
         node: app.node.id().clone(),
         leader: own.and_then(|status| leader(status, &sessions)),
         elections: names
@@ -49,7 +54,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>) -> Result<Response, Proble
         nodes: sessions.iter().map(node).collect(),
         daemons: Vec::new(),
         history: history.map_or_else(Vec::new, |lease| lease.history.iter().map(past).collect()),
-    }))
+    })
 }
 
 /// Ask the leader to let someone else lead

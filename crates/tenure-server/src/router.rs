@@ -19,7 +19,9 @@ use crate::gate::{Gate, Place};
 use crate::jobs::{claim, manage, outcome, read, submit};
 use crate::openapi::Document;
 use crate::problem::Problem;
-use crate::{cluster, elections, events, health, metrics, osqueue, page, queues, schedules, stats};
+use crate::{
+    cluster, dashboard, elections, events, health, metrics, osqueue, queues, schedules, stats,
+};
 
 /// All of it.
 pub(crate) fn router(app: &Arc<App>) -> Router {
@@ -78,15 +80,12 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .routes(open(routes!(health::readyz)))
         .split_for_parts();
 
-    // What is not part of the interface that programs build on.
-    let pages = Router::new()
-        .route("/", get(page::home))
-        .route_layer(Gate::new(app, None, Place::Anywhere, "/"));
     let document = serde_json::to_vec(&document).expect("a document is plain data");
     let document = Bytes::from(document);
     router
-        .merge(pages)
         .merge(osqueue::router(app))
+        // Not part of the interface that programs build on.
+        .merge(dashboard::routes(app))
         .route("/openapi.json", get(move || openapi(document.clone())))
         .method_not_allowed_fallback(wrong_method)
         .fallback(wrong_path)

@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::app::App;
 use crate::budget::Budget;
+use crate::dashboard::{self, Dashboard};
 use crate::forward::Forwarder;
 use crate::health::Probe;
 use crate::listen::Listening;
@@ -57,6 +58,7 @@ impl Server {
             .clone()
             .unwrap_or_else(|| format!("{scheme}://{address}"));
         let app = Arc::new(App::start(config, forwarder, address, url.clone()).await?);
+        dashboard::start(&app);
         let connections = TaskTracker::new();
         let listening = Listening {
             router: router::router(&app),
@@ -141,6 +143,7 @@ impl App {
             probe: Probe::default(),
             waits: Semaphore::new(config.limits.waits_max),
             followers: Arc::new(Semaphore::new(config.limits.followers_max)),
+            dashboard: Dashboard::default(),
             bodies: Budget::new(config.limits.bodies_bytes_max),
             stop: CancellationToken::new(),
             config,

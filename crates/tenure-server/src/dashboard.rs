@@ -1,0 +1,174 @@
+//! The dashboard: one page with live data, served by every node.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `assets.rs` | serves the page; `assets/` are its files |
+//! | `stream.rs` | one stream of events per open page; a standby relays the leader's |
+//! | `node.rs` | what this node knows itself: who leads, who is there, what its store does |
+//! | `queues.rs` | what the leader knows of the queues, once a second |
+//! | `recorder.rs` | rates, latencies, failures and the last hour, from the queue's own events |
+//! | `views.rs` | what a page asks for beside the stream: series, lists of jobs, histories |
+//!
+//! Everything is computed once a second for all pages together, and sent as it is: a page costs its bytes. What
+//! is kept in memory is bounded, and begins afresh with each term: the page says so where it matters.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::routing::get;
+use bytes::{Bytes, BytesMut};
+use serde::Serialize;
+use tokio::sync::watch;
+
+use crate::app::App;
+use crate::auth::Scope;
+use crate::gate::{Gate, Place};
+
+mod assets;
+mod flow;
+mod histogram;
+mod history;
+mod node;
+mod queues;
+mod recorder;
+mod series;
+mod store;
+mod stream;
+mod stuck;
+mod views;
+
+/// What the pages of one server share.
+#[derive(Debug)]
+pub(crate) struct Dashboard {
+    started_at: u64,
+    /// What this node knows; newest only.
+    node: watch::Sender<Frame>,
+    /// What the leader knows; none while this server is not the leader.
+    queues: watch::Sender<Option<Frame>>,
+    /// The past of this term; none while this server is not the leader.
+    recorder: Mutex<Option<recorder::Recorder>>,
+    readings: Mutex<store::Readings>,
+    commits: Mutex<store::CommitReadings>,
+    looked: Mutex<node::Looked>,
+}
+
+impl Default for Dashboard {
+    fn default() -> Self {
+        Self {
+            started_at: now(),
+            node: watch::Sender::new(Frame::default()),
+            queues: watch::Sender::new(None),
+            recorder: Mutex::default(),
+            readings: Mutex::default(),
+            commits: Mutex::default(),
+            looked: Mutex::default(),
+        }
+    }
+}
+
+/// Keeps what the pages show up to date, until the server stops.
+pub(crate) fn start(app: &Arc<App>) {
+    tokio::spawn(node::watch(app.clone()));
+    tokio::spawn(queues::watch(app.clone()));
+}
+
+/// The page, and what it asks for.
+pub(crate) fn routes(app: &Arc<App>) -> Router<Arc<App>> {
+    let open = |path| Gate::new(app, None, Place::Anywhere, path);
+    let read = |path| Gate::new(app, Some(Scope::Read), Place::Anywhere, path);
+    let leader = |path| Gate::new(app, Some(Scope::Read), Place::Leader, path);
+    Router::new()
+        .route("/", get(assets::page).layer(open("/")))
+        .route(
+            "/assets/{*name}",
+            get(assets::file).layer(open("/assets/{name}")),
+        )
+        .route(
+            "/v1/dashboard/stream",
+            get(stream::stream).layer(read("/v1/dashboard/stream")),
+        )
+        .route(
+            "/v1/dashboard/node",
+            get(node::show).layer(read("/v1/dashboard/node")),
+        )
+        .route(
+            "/v1/dashboard/queues",
+            get(queues::show).layer(leader("/v1/dashboard/queues")),
+        )
+        .route(
+            "/v1/dashboard/series",
+            get(views::series).layer(leader("/v1/dashboard/series")),
+        )
+        .route(
+            "/v1/dashboard/sparks",
+            get(views::sparks).layer(leader("/v1/dashboard/sparks")),
+        )
+        .route(
+            "/v1/dashboard/jobs",
+            get(views::jobs).layer(leader("/v1/dashboard/jobs")),
+        )
+        .route(
+            "/v1/dashboard/jobs/{id}/history",
+            get(views::history).layer(leader("/v1/dashboard/jobs/{id}/history")),
+        )
+}
+
+/// One event of the stream, ready to be sent to any number of pages.
+#[derive(Debug, Clone, Default)]
+struct Frame {
+    bytes: Bytes,
+    /// Where the JSON begins.
+    json_from: usize,
+}
+
+impl Frame {
+    fn new(event: &str, data: &impl Serialize) -> Self {
+        let mut bytes = BytesMut::with_capacity(16 * 1024);
+        bytes.extend_from_slice(format!("event: {event}\ndata: ").as_bytes());
+        let json_from = bytes.len();
+        let json = serde_json::to_vec(data).expect("a summary is plain data with text for keys");
+        bytes.extend_from_slice(&json);
+        bytes.extend_from_slice(b"\n\n");
+        Self {
+            bytes: bytes.freeze(),
+            json_from,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The JSON alone.
+    fn json(&self) -> Bytes {
+        let end = self.bytes.len().saturating_sub(2);
+        self.bytes.slice(self.json_from.min(end)..end)
+    }
+}
+
+/// This host's wall clock, in milliseconds since 1970: for people, never for a decision.
+fn now() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Plain data behind a lock: a panic elsewhere leaves it whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_an_event_and_holds_its_json() {
+        let frame = Frame::new("node", &serde_json::json!({"a": "b\nc"}));
+        assert_eq!(frame.bytes, "event: node\ndata: {\"a\":\"b\\nc\"}\n\n");
+        assert_eq!(frame.json(), "{\"a\":\"b\\nc\"}");
+        assert!(Frame::default().json().is_empty());
+    }
+}

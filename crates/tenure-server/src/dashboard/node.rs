@@ -1,0 +1,244 @@
+//! What this node knows by itself: who leads, who is there, what its store does.
+//!
+//! Leadership is looked at five times a second, in memory, and told at once when it changes. The nodes and the
+//! past terms are in the store: they are read when leadership changes, and now and then while a page is open. A
+//! store that does not answer holds up nothing: the page keeps what was read last, and is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tenure::core::election::machine::Leader;
+use tenure::queue::Serving;
+use tenure_core::api::Cluster;
+use tenure_core::{Incarnation, Namespace, NodeId};
+use tenure_store::Store as _;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use super::store::StoreSummary;
+use super::{Frame, locked, now};
+use crate::app::App;
+use crate::cluster;
+use crate::problem::{Problem, chain};
+
+/// How often leadership is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// How often a page is told that nothing has changed.
+const TELL: Duration = Duration::from_secs(1);
+
+/// How often nodes are read from the store while a page is open.
+const READ: Duration = Duration::from_secs(2);
+
+/// The same where every request is paid for.
+const READ_BILLED: Duration = Duration::from_secs(10);
+
+/// How long a reading of the store may take.
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What was read from the store last.
+#[derive(Debug, Default)]
+pub(super) struct Looked {
+    cluster: Option<Cluster>,
+    /// Why the last reading failed.
+    problem: Option<String>,
+    begun: Option<Instant>,
+    is_reading: bool,
+    /// When nobody was seen to lead first, while nobody does.
+    leaderless_since: Option<u64>,
+    /// The leader that was seen last, and when first.
+    leader: Option<(Leader, u64)>,
+}
+
+/// The `node` event.
+#[derive(Debug, Serialize)]
+struct Summary {
+    at: u64,
+    version: &'static str,
+    started_at: u64,
+    namespace: Namespace,
+    node: NodeId,
+    role: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+    leader: Option<LeaderSummary>,
+    /// The last term that is known of.
+    term: u64,
+    leaderless_since_at: Option<u64>,
+    /// As the store said last.
+    cluster: Option<Cluster>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster_problem: Option<String>,
+    store: StoreSummary,
+}
+
+#[derive(Debug, Serialize)]
+struct LeaderSummary {
+    node: NodeId,
+    incarnation: Incarnation,
+    term: u64,
+    /// When the term began, or was first seen here.
+    since_at: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<String>,
+}
+
+/// Watches until the server stops.
+pub(super) async fn watch(app: Arc<App>) {
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut told = Instant::now();
+    loop {
+        tokio::select! {
+            _ = looks.tick() => {}
+            () = app.stop.cancelled() => return,
+        }
+        let changed = look(&app);
+        if app.dashboard.node.receiver_count() == 0 {
+            continue;
+        }
+        if changed || is_due(&app) {
+            read(&app);
+        }
+        if changed || told.elapsed() >= TELL || app.dashboard.node.borrow().is_empty() {
+            told = Instant::now();
+            tell(&app);
+        }
+    }
+}
+
+/// Looks who leads. Whether that is someone else than before.
+fn look(app: &App) -> bool {
+    let leader = app.leader();
+    let mut looked = locked(&app.dashboard.looked);
+    if looked.leader.as_ref().map(|(leader, _)| leader) == leader.as_ref() {
+        if leader.is_none() {
+            looked.leaderless_since.get_or_insert_with(now);
+        }
+        return false;
+    }
+    looked.leaderless_since = leader.is_none().then(now);
+    looked.leader = leader.map(|leader| (leader, now()));
+    true
+}
+
+fn is_due(app: &App) -> bool {
+    let pause = match is_billed(app) {
+        true => READ_BILLED,
+        false => READ,
+    };
+    let begun = locked(&app.dashboard.looked).begun;
+    begun.is_none_or(|begun| begun.elapsed() >= pause)
+}
+
+fn is_billed(app: &App) -> bool {
+    matches!(app.store.describe().engine, "s3" | "gcs" | "azure")
+}
+
+/// Reads the cluster beside everything else, unless that is under way.
+fn read(app: &Arc<App>) {
+    {
+        let mut looked = locked(&app.dashboard.looked);
+        if looked.is_reading {
+            return;
+        }
+        looked.is_reading = true;
+        looked.begun = Some(Instant::now());
+    }
+    let app = app.clone();
+    tokio::spawn(async move {
+        refresh(&app).await;
+        tell(&app);
+    });
+}
+
+async fn refresh(app: &App) {
+    let read = timeout(READ_TIMEOUT, cluster::look(app)).await;
+    let mut looked = locked(&app.dashboard.looked);
+    looked.is_reading = false;
+    match read {
+        Ok(Ok(cluster)) => {
+            looked.cluster = Some(cluster);
+            looked.problem = None;
+        }
+        Ok(Err(problem)) => looked.problem = Some(problem.document().detail.clone()),
+        Err(_) => looked.problem = Some("the store did not answer in time".to_owned()),
+    }
+}
+
+fn tell(app: &App) {
+    let frame = Frame::new("node", &summary(app));
+    app.dashboard.node.send_replace(frame);
+}
+
+/// What the `node` event holds, for those who do not follow
+pub(super) async fn show(State(app): State<Arc<App>>) -> Result<Response, Problem> {
+    look(&app);
+    if is_due(&app) {
+        locked(&app.dashboard.looked).begun = Some(Instant::now());
+        refresh(&app).await;
+    }
+    let json = Frame::new("node", &summary(&app)).json();
+    let kind = HeaderValue::from_static("application/json");
+    Ok(([(header::CONTENT_TYPE, kind)], json).into_response())
+}
+
+fn summary(app: &App) -> Summary {
+    let now = now();
+    let store =
+        locked(&app.dashboard.readings).summary(now, app.meter.snapshot(), &app.store.describe());
+    let looked = locked(&app.dashboard.looked);
+    let leader = looked
+        .leader
+        .as_ref()
+        .map(|(leader, seen_at)| described(leader, *seen_at, looked.cluster.as_ref()));
+    let (role, detail) = role(app);
+    let past = looked.cluster.iter().flat_map(|cluster| &cluster.elections);
+    let past = past.map(|election| election.term).max();
+    Summary {
+        at: now,
+        version: env!("CARGO_PKG_VERSION"),
+        started_at: app.dashboard.started_at,
+        namespace: cluster::namespace(app),
+        node: app.node.id().clone(),
+        role,
+        detail,
+        term: leader
+            .as_ref()
+            .map(|leader| leader.term)
+            .or(past)
+            .unwrap_or(0),
+        leader,
+        leaderless_since_at: looked.leaderless_since,
+        cluster: looked.cluster.clone(),
+        cluster_problem: looked.problem.clone(),
+        store,
+    }
+}
+
+/// A leader, with what the store says about the same term.
+fn described(leader: &Leader, seen_at: u64, cluster: Option<&Cluster>) -> LeaderSummary {
+    let stored = cluster
+        .and_then(|cluster| cluster.leader.as_ref())
+        .filter(|stored| stored.term == leader.term.0);
+    LeaderSummary {
+        node: leader.node.clone(),
+        incarnation: leader.incarnation,
+        term: leader.term.0,
+        since_at: stored.and_then(|stored| stored.since_at).unwrap_or(seen_at),
+        address: stored.and_then(|stored| stored.address.clone()),
+    }
+}
+
+fn role(app: &App) -> (&'static str, Option<String>) {
+    match app.queue.state() {
+        Serving::Serving { .. } => ("leader", None),
+        Serving::Recovering(_) => ("recovering", None),
+        Serving::Failed(error) => ("failed", Some(chain(&error))),
+        Serving::Standby { .. } => ("standby", None),
+        Serving::Stopped => ("stopped", None),
+    }
+}

@@ -1,0 +1,177 @@
+//! What the leader knows of the queues: followed while this server leads, summed up once a second for all pages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderValue, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tenure::core::session;
+use tenure::queue::{Cut, Follower, Serving, Statistics};
+use tenure_core::{JobId, NodeId};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::recorder::{Recorder, Summary};
+use super::store::Commits;
+use super::{Frame, locked, now};
+use crate::app::App;
+use crate::problem::Problem;
+
+/// How often everything is summed up.
+const TICK: Duration = Duration::from_secs(1);
+
+/// How long to wait before the queue is followed again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The `queues` event.
+#[derive(Debug, Serialize)]
+struct Told {
+    at: u64,
+    node: NodeId,
+    term: u64,
+    /// Since when the queue is served in this term.
+    since_at: u64,
+    trust: Trust,
+    #[serde(flatten)]
+    summary: Summary,
+    log: Option<LogSummary>,
+}
+
+/// How long the leader may act if no further heartbeat gets through.
+#[derive(Debug, Serialize)]
+struct Trust {
+    remaining_ms: u64,
+    full_ms: u64,
+}
+
+/// The log, since this leader serves.
+#[derive(Debug, Serialize)]
+struct LogSummary {
+    commits: u64,
+    records: u64,
+    bytes: u64,
+    waiting: u64,
+    turned_away: u64,
+    snapshots: u64,
+    #[serde(flatten)]
+    commit: Commits,
+}
+
+/// Follows the queue in every term that this server serves, until it stops.
+pub(super) async fn watch(app: Arc<App>) {
+    let mut state = app.queue.watch();
+    loop {
+        let serving = state.wait_for(|state| matches!(state, Serving::Serving { .. }));
+        tokio::select! {
+            served = serving => if served.is_err() { return },
+            () = app.stop.cancelled() => return,
+        }
+        *locked(&app.dashboard.recorder) = Some(Recorder::new(now()));
+        tokio::select! {
+            () = follow(&app) => {}
+            () = app.stop.cancelled() => {}
+        }
+        *locked(&app.dashboard.recorder) = None;
+        app.dashboard.queues.send_replace(None);
+        sleep(PAUSE).await;
+    }
+}
+
+/// Until this server no longer serves.
+async fn follow(app: &App) {
+    let mut follower = app.queue.follow();
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            cut = take(app, &mut follower) => match cut {
+                // Some events are lost: rates and latencies have a dent, counts do not.
+                Cut::Behind { missed } => {
+                    tracing::debug!(missed, "the dashboard fell behind");
+                    follower = app.queue.follow();
+                }
+                _ => return,
+            },
+            _ = ticks.tick() => if tell(app).is_none() { return },
+        }
+    }
+}
+
+/// Records what is committed, until there is no more.
+async fn take(app: &App, follower: &mut Follower) -> Cut {
+    let look_up = |id: &JobId| app.queue.job(id).ok().flatten();
+    loop {
+        match follower.next().await {
+            Ok(followed) => {
+                if let Some(recorder) = &mut *locked(&app.dashboard.recorder) {
+                    recorder.record(followed.at_ms, &followed.events, &look_up);
+                }
+            }
+            Err(cut) => return cut,
+        }
+    }
+}
+
+/// Sums up. None if this server no longer serves.
+fn tell(app: &App) -> Option<()> {
+    let Serving::Serving { term, since } = app.queue.state() else {
+        return None;
+    };
+    let now = now();
+    let queues = app.queue.queues().ok()?;
+    let queues = queues.into_iter().map(|view| {
+        let oldest = match view.counts.ready - view.counts.blocked {
+            0 => None,
+            // Since when it could have been claimed: a delayed or retried job waits from its time on.
+            _ => app.queue.oldest_ready(&view.name).ok().flatten(),
+        };
+        (view, oldest.map(|job| job.changed_at))
+    });
+    let queues = queues.collect();
+    let summary = locked(&app.dashboard.recorder).as_mut()?.tick(now, queues);
+    let log = app.queue.statistics().ok().map(|each| log(app, now, each));
+    let told = Told {
+        at: now,
+        node: app.node.id().clone(),
+        term: term.0,
+        since_at: since.0,
+        trust: trust(app),
+        summary,
+        log,
+    };
+    let frame = Frame::new("queues", &told);
+    app.dashboard.queues.send_replace(Some(frame));
+    Some(())
+}
+
+fn trust(app: &App) -> Trust {
+    let times = session::Config::for_ttl(app.config.ttl);
+    let full = times.ttl.saturating_sub(times.margin);
+    Trust {
+        remaining_ms: app.node.metrics().trust_remaining_ms,
+        full_ms: u64::try_from(full.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+fn log(app: &App, now: u64, statistics: Statistics) -> LogSummary {
+    LogSummary {
+        commits: statistics.commits,
+        records: statistics.records,
+        bytes: statistics.bytes,
+        waiting: statistics.waiting,
+        turned_away: statistics.turned_away,
+        snapshots: statistics.snapshots,
+        commit: locked(&app.dashboard.commits).commits(now, statistics.commits, statistics.bytes),
+    }
+}
+
+/// What the `queues` event holds, for those who do not follow
+pub(super) async fn show(State(app): State<Arc<App>>) -> Result<Response, Problem> {
+    let frame = app.dashboard.queues.borrow().clone();
+    let Some(frame) = frame else {
+        return Err(Problem::no_leader("this server has just been elected"));
+    };
+    let kind = HeaderValue::from_static("application/json");
+    Ok(([(header::CONTENT_TYPE, kind)], frame.json()).into_response())
+}

@@ -1,0 +1,371 @@
+//! What the leader's dashboard knows of the queue beyond how it stands now: rates, latencies, failures, the past.
+//!
+//! Fed with the committed events, in the order of the log, and once a second with the counts. It holds no lock of
+//! the queue and decides nothing. It begins empty with each term: jobs that waited before are counted, and their
+//! latencies are not made up.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use serde::Serialize;
+use tenure_core::queue::{Claimed, Counts, Event, JobView, QueueView, State};
+use tenure_core::{JobId, JobType, QueueName};
+
+use super::flow::{Flow, Rates};
+use super::history::{self, Entry, Histories, shortened};
+use super::series;
+use super::stuck::{Facts, Level, judge};
+
+/// Queues with a past of their own, and in the summary; all others are counted in the total only.
+const QUEUES_MAX: usize = 200;
+
+/// Failures shown.
+const FAILURES_MAX: usize = 20;
+
+/// Jobs whose times are known. When there are more, further ones are not measured.
+const TIMED_MAX: usize = 50_000;
+
+#[derive(Debug)]
+pub(super) struct Recorder {
+    since_at: u64,
+    total: Flow,
+    queues: BTreeMap<QueueName, Flow>,
+    timed: HashMap<JobId, Timed>,
+    failures: VecDeque<Failure>,
+    histories: Histories,
+}
+
+/// When a job that has not ended became ready, and was claimed.
+#[derive(Debug, Clone, Copy, Default)]
+struct Timed {
+    ready_at: Option<u64>,
+    claimed_at: Option<u64>,
+}
+
+/// An attempt that failed.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Failure {
+    at: u64,
+    id: JobId,
+    queue: QueueName,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    job_type: Option<JobType>,
+    attempt: u32,
+    dead: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Box<str>>,
+}
+
+/// One queue in the summary.
+#[derive(Debug, Serialize)]
+pub(super) struct QueueSummary {
+    #[serde(flatten)]
+    view: QueueView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    oldest_ready_at: Option<u64>,
+    rates: Rates,
+    pickup: Option<super::histogram::Percentiles>,
+    run: Option<super::histogram::Percentiles>,
+}
+
+/// A queue that needs somebody to look.
+#[derive(Debug, Serialize)]
+pub(super) struct Stuck {
+    queue: QueueName,
+    level: Level,
+    kind: &'static str,
+    detail: String,
+}
+
+/// All of it.
+#[derive(Debug, Serialize)]
+pub(super) struct Summary {
+    counts: Counts,
+    rates: Rates,
+    pickup: Option<super::histogram::Percentiles>,
+    run: Option<super::histogram::Percentiles>,
+    queues: Vec<QueueSummary>,
+    /// More than the queues that are listed.
+    queues_total: usize,
+    stuck: Vec<Stuck>,
+    failures: Vec<Failure>,
+}
+
+/// Looks a job up, to say who runs it or why it failed.
+pub(super) type LookUp<'a> = &'a dyn Fn(&JobId) -> Option<JobView>;
+
+impl Recorder {
+    pub(super) fn new(now: u64) -> Self {
+        Self {
+            since_at: now,
+            total: Flow::default(),
+            queues: BTreeMap::new(),
+            timed: HashMap::new(),
+            failures: VecDeque::new(),
+            histories: Histories::default(),
+        }
+    }
+
+    /// Takes what came of one command.
+    pub(super) fn record(&mut self, at: u64, events: &[Event], look_up: LookUp<'_>) {
+        for event in events {
+            self.event(at, event, look_up);
+        }
+    }
+
+    fn event(&mut self, at: u64, event: &Event, look_up: LookUp<'_>) {
+        match event {
+            Event::Submitted {
+                id, queue, state, ..
+            } => {
+                self.count(queue, |flow| flow.now.submitted += 1);
+                self.histories.add(id, Entry::new(at, "submitted"));
+                if *state == State::Ready {
+                    self.ready(at, id);
+                }
+            }
+            Event::Ready { id, .. } => {
+                self.histories.add(id, Entry::new(at, "ready"));
+                self.ready(at, id);
+            }
+            Event::Claimed(claimed) => self.claimed(at, claimed, look_up),
+            Event::Completed { id, queue, .. } => {
+                self.count(queue, |flow| flow.now.completed += 1);
+                self.ended(at, id, queue);
+                self.histories.add(id, Entry::new(at, "completed"));
+            }
+            Event::Failed {
+                id,
+                queue,
+                attempt,
+                run_at,
+                ..
+            } => {
+                self.count(queue, |flow| flow.now.failed += 1);
+                let entry = Entry {
+                    attempt: Some(*attempt),
+                    run_at: Some(*run_at),
+                    ..Entry::new(at, "failed")
+                };
+                self.failed(id, queue, entry, look_up);
+            }
+            Event::Died {
+                id, queue, attempt, ..
+            } => {
+                self.count(queue, |flow| {
+                    flow.now.failed += 1;
+                    flow.now.died += 1;
+                });
+                let entry = Entry {
+                    attempt: Some(*attempt),
+                    ..Entry::new(at, "died")
+                };
+                self.failed(id, queue, entry, look_up);
+            }
+            Event::Cancelled { id, queue, .. } => {
+                self.ended(at, id, queue);
+                self.histories.add(id, Entry::new(at, "cancelled"));
+            }
+            Event::CancelRequested { id } => {
+                self.histories.add(id, Entry::new(at, "cancel_requested"));
+            }
+            Event::Retried { id, .. } => self.histories.add(id, Entry::new(at, "retried")),
+            Event::Forgotten { id } => {
+                self.histories.forget(id);
+                self.timed.remove(id);
+            }
+            _ => {}
+        }
+    }
+
+    fn ready(&mut self, at: u64, id: &JobId) {
+        if self.timed.len() < TIMED_MAX || self.timed.contains_key(id) {
+            let timed = Timed {
+                ready_at: Some(at),
+                claimed_at: None,
+            };
+            self.timed.insert(id.clone(), timed);
+        }
+    }
+
+    fn claimed(&mut self, at: u64, claimed: &Claimed, look_up: LookUp<'_>) {
+        let Claimed {
+            id, queue, attempt, ..
+        } = claimed;
+        let has_room = self.timed.len() < TIMED_MAX;
+        let mut waited = None;
+        if let Some(timed) = self.timed.get_mut(id) {
+            waited = timed.ready_at.take().map(|ready| at.saturating_sub(ready));
+            timed.claimed_at = Some(at);
+        } else if has_room {
+            let timed = Timed {
+                ready_at: None,
+                claimed_at: Some(at),
+            };
+            self.timed.insert(id.clone(), timed);
+        }
+        self.count(queue, |flow| {
+            flow.now.claimed += 1;
+            flow.claimed_at = Some(at);
+            if let Some(waited) = waited {
+                flow.now.pickup.add(waited);
+            }
+        });
+        // Whoever runs it now took it with this attempt, or is not known.
+        let worker = look_up(id)
+            .filter(|job| job.state == State::Running && job.attempt == *attempt)
+            .and_then(|job| job.worker);
+        let entry = Entry {
+            attempt: Some(*attempt),
+            worker,
+            ..Entry::new(at, "claimed")
+        };
+        self.histories.add(id, entry);
+    }
+
+    /// A claim, or a job, is over.
+    fn ended(&mut self, at: u64, id: &JobId, queue: &QueueName) {
+        let claimed_at = self.timed.remove(id).and_then(|timed| timed.claimed_at);
+        if let Some(claimed_at) = claimed_at {
+            let took = at.saturating_sub(claimed_at);
+            self.count(queue, |flow| flow.now.run.add(took));
+        }
+    }
+
+    fn failed(&mut self, id: &JobId, queue: &QueueName, mut entry: Entry, look_up: LookUp<'_>) {
+        self.ended(entry.at, id, queue);
+        let job = look_up(id);
+        // Of a later attempt the error may be another.
+        entry.error = job
+            .as_ref()
+            .filter(|job| Some(job.attempt) == entry.attempt)
+            .and_then(|job| job.error.as_deref())
+            .map(shortened);
+        self.failures.push_front(Failure {
+            at: entry.at,
+            id: id.clone(),
+            queue: queue.clone(),
+            job_type: job.map(|job| job.job_type),
+            attempt: entry.attempt.unwrap_or_default(),
+            dead: entry.event == "died",
+            error: entry.error.clone(),
+        });
+        self.failures.truncate(FAILURES_MAX);
+        self.histories.add(id, entry);
+    }
+
+    fn count(&mut self, queue: &QueueName, add: impl Fn(&mut Flow)) {
+        add(&mut self.total);
+        if let Some(flow) = self.queues.get_mut(queue) {
+            add(flow);
+        } else if self.queues.len() < QUEUES_MAX {
+            add(self.queues.entry(queue.clone()).or_default());
+        }
+    }
+
+    /// A second has passed: the counts of all queues, with the time of each one's oldest ready job.
+    pub(super) fn tick(&mut self, now: u64, queues: Vec<(QueueView, Option<u64>)>) -> Summary {
+        let mut counts = Counts::default();
+        let mut oldest = None;
+        let queues_total = queues.len();
+        let mut listed = Vec::with_capacity(queues_total.min(QUEUES_MAX));
+        let mut stuck = Vec::new();
+        self.queues.retain(|name, _| {
+            queues
+                .binary_search_by(|(view, _)| view.name.cmp(name))
+                .is_ok()
+        });
+        for (view, oldest_ready_at) in queues {
+            add(&mut counts, &view.counts);
+            oldest = older(oldest, oldest_ready_at);
+            if !self.queues.contains_key(&view.name) && self.queues.len() >= QUEUES_MAX {
+                continue;
+            }
+            let flow = self.queues.entry(view.name.clone()).or_default();
+            flow.tick(now, &view.counts, oldest_ready_at);
+            let facts = facts(
+                &view,
+                oldest_ready_at,
+                flow.claimed_at.unwrap_or(self.since_at),
+            );
+            stuck.extend(judge(&facts, now).map(|finding| Stuck {
+                queue: view.name.clone(),
+                level: finding.level,
+                kind: finding.kind,
+                detail: finding.detail,
+            }));
+            listed.push(QueueSummary {
+                view,
+                oldest_ready_at,
+                rates: flow.rates(),
+                pickup: flow.pickup(),
+                run: flow.run(),
+            });
+        }
+        self.total.tick(now, &counts, oldest);
+        // What nobody can have meant comes first.
+        stuck.sort_by_key(|each| each.level != Level::Bad);
+        Summary {
+            counts,
+            rates: self.total.rates(),
+            pickup: self.total.pickup(),
+            run: self.total.run(),
+            queues: listed,
+            queues_total,
+            stuck,
+            failures: self.failures.iter().cloned().collect(),
+        }
+    }
+
+    /// The past of a queue, or of all together, behind a time. None if the queue has none.
+    pub(super) fn series(&self, queue: Option<&QueueName>, after: u64) -> Option<series::Answer> {
+        let flow = match queue {
+            Some(name) => self.queues.get(name)?,
+            None => &self.total,
+        };
+        Some(flow.series.after(after))
+    }
+
+    /// The past hour of every queue, small.
+    pub(super) fn sparks(&self) -> BTreeMap<QueueName, Vec<u32>> {
+        self.queues
+            .iter()
+            .map(|(name, flow)| (name.clone(), flow.series.spark()))
+            .collect()
+    }
+
+    pub(super) fn history(&self, id: &JobId) -> history::Answer {
+        self.histories.of(id, self.since_at)
+    }
+}
+
+fn facts(view: &QueueView, oldest_ready_at: Option<u64>, claimed_at: u64) -> Facts {
+    Facts {
+        paused: view.paused,
+        ready: view.counts.ready - view.counts.blocked,
+        running: view.counts.running,
+        concurrency: view.options.concurrency,
+        has_rate: view.options.rate.is_some(),
+        oldest_ready_at,
+        claimed_at,
+    }
+}
+
+fn older(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+fn add(sum: &mut Counts, counts: &Counts) {
+    sum.scheduled += counts.scheduled;
+    sum.ready += counts.ready;
+    sum.blocked += counts.blocked;
+    sum.running += counts.running;
+    sum.completed += counts.completed;
+    sum.cancelled += counts.cancelled;
+    sum.dead += counts.dead;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! What a page asks for beside the stream. All of it is the leader's to answer.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use tenure_core::api::{Code, JobsQuery};
+use tenure_core::queue::{JobView, Place, State as JobState};
+use tenure_core::{JobId, JobType, QueueName};
+
+use super::history::shortened;
+use super::locked;
+use super::recorder::Recorder;
+use crate::app::App;
+use crate::extract::{Named, Parameters, ok};
+use crate::problem::Problem;
+
+/// The most jobs of one answer.
+const JOBS_MAX: u32 = 200;
+
+const JOBS_DEFAULT: u32 = 50;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SeriesQuery {
+    /// All queues together if absent.
+    queue: Option<QueueName>,
+    /// What the page has already.
+    #[serde(default)]
+    after: u64,
+}
+
+/// The last hour of a queue
+pub(super) async fn series(
+    State(app): State<Arc<App>>,
+    Parameters(query): Parameters<SeriesQuery>,
+) -> Result<Response, Problem> {
+    let answer = recorded(&app, |recorder| {
+        recorder.series(query.queue.as_ref(), query.after)
+    })?;
+    match answer {
+        Some(answer) => Ok(ok(&answer)),
+        None => Err(Problem::new(Code::NotFound, "the queue has no past yet").field("queue")),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Sparks {
+    queues: BTreeMap<QueueName, Vec<u32>>,
+}
+
+/// The last hour of every queue, small
+pub(super) async fn sparks(State(app): State<Arc<App>>) -> Result<Response, Problem> {
+    let queues = recorded(&app, Recorder::sparks)?;
+    Ok(ok(&Sparks { queues }))
+}
+
+/// What happened to a job
+pub(super) async fn history(
+    State(app): State<Arc<App>>,
+    Named(id): Named<JobId>,
+) -> Result<Response, Problem> {
+    Ok(ok(&recorded(&app, |recorder| recorder.history(&id))?))
+}
+
+fn recorded<T>(app: &App, read: impl FnOnce(&Recorder) -> T) -> Result<T, Problem> {
+    let recorder = locked(&app.dashboard.recorder);
+    match &*recorder {
+        Some(recorder) => Ok(read(recorder)),
+        None => Err(Problem::no_leader("this server has just been elected")),
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Jobs {
+    jobs: Vec<JobLine>,
+    next: Option<u64>,
+}
+
+/// A job in a list: without its payload and result, which may be large.
+#[derive(Debug, Serialize)]
+struct JobLine {
+    id: JobId,
+    queue: QueueName,
+    #[serde(rename = "type")]
+    job_type: JobType,
+    state: JobState,
+    blocked: bool,
+    attempt: u32,
+    max_attempts: u32,
+    changed_at: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Box<str>>,
+}
+
+/// Jobs, newest first, as lines of a table
+pub(super) async fn jobs(
+    State(app): State<Arc<App>>,
+    Parameters(query): Parameters<JobsQuery>,
+) -> Result<Response, Problem> {
+    let limit = query.limit.unwrap_or(JOBS_DEFAULT).clamp(1, JOBS_MAX);
+    let place = Place::Before(query.before.unwrap_or(u64::MAX));
+    let page = app.queue.page(&query.filter(), place, limit as usize)?;
+    Ok(ok(&Jobs {
+        jobs: page.jobs.into_iter().map(line).collect(),
+        next: page.next,
+    }))
+}
+
+fn line(job: JobView) -> JobLine {
+    JobLine {
+        error: job.error.as_deref().map(shortened),
+        id: job.id,
+        queue: job.queue,
+        job_type: job.job_type,
+        state: job.state,
+        blocked: job.blocked,
+        attempt: job.attempt,
+        max_attempts: job.max_attempts,
+        changed_at: job.changed_at,
+    }
+}
