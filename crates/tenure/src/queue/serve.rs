@@ -195,7 +195,7 @@ async fn panicked(tasks: &mut JoinSet<Error>) {
             return;
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 impl Shared {
