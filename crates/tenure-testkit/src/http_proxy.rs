@@ -39,7 +39,9 @@ struct State {
     always: Option<Fault>,
     /// How long a connection may be idle.
     idle: Option<Duration>,
-    puts: usize,
+    /// Whether POSTs are writes too: object stores only ever get PUTs.
+    posts_are_writes: bool,
+    writes: usize,
 }
 
 impl HttpProxy {
@@ -75,10 +77,27 @@ impl HttpProxy {
         lock(&self.shared).idle = Some(idle);
     }
 
-    /// How many PUTs the server was given.
+    /// Lets faults happen to POSTs too, and counts them.
+    pub fn count_posts(&self) {
+        lock(&self.shared).posts_are_writes = true;
+    }
+
+    /// How many writes the server was given.
     #[must_use]
     pub fn puts(&self) -> usize {
-        lock(&self.shared).puts
+        lock(&self.shared).writes
+    }
+}
+
+impl State {
+    /// What happens to the next request.
+    fn fault_of(&mut self, method: &str) -> Option<Fault> {
+        if method != "PUT" && !(method == "POST" && self.posts_are_writes) {
+            return None;
+        }
+        let fault = self.faults.pop_front().or(self.always);
+        self.writes += usize::from(fault != Some(Fault::LoseRequest));
+        fault
     }
 }
 
@@ -99,12 +118,7 @@ async fn serve(
             return Ok(());
         };
         idle = lock(&state).idle.unwrap_or(Duration::MAX);
-        let mut fault = None;
-        if request.method() == "PUT" {
-            let mut state = lock(&state);
-            fault = state.faults.pop_front().or(state.always);
-            state.puts += usize::from(fault != Some(Fault::LoseRequest));
-        }
+        let fault = lock(&state).fault_of(request.method());
         if fault == Some(Fault::LoseRequest) {
             return Ok(());
         }
