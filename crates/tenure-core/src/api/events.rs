@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::queue::{self, State};
 use crate::{JobId, JobType, QueueName, ScheduleName};
 
-/// The name of the first event of every stream, and of the one after events were left out: what was read
-/// before may be out of date, so read it again.
+/// The name of the event that stands for others that were not told: after a reconnect (with `Last-Event-ID`),
+/// or since the follower was too slow. What was read before may be out of date, so read it again.
 pub const RESET: &str = "reset";
 
 /// `GET /v1/events`: which events.
@@ -32,9 +32,11 @@ pub struct EventsQuery {
 pub struct Event {
     /// What happened: `submitted`, `claimed`, `completed`, `failed`, `died`, `cancelled`, …, or `reset`.
     pub event: String,
-    /// When, on the broker's clock.
+    /// When, on the broker's clock; 0 in a `reset`.
+    #[serde(default)]
     pub at: u64,
-    /// The commit that made it so.
+    /// The commit that made it so; 0 in a `reset`.
+    #[serde(default)]
     pub position: u64,
     /// The job.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -159,6 +159,8 @@ fn answers_of_a_newer_server_are_read() {
     let outcome: Outcome =
         read(r#"{"id":"a","status":"lost","reason":{"code":"stolen","by":"b"}}"#);
     assert_eq!(outcome.reason.unwrap().code, LostCode::Other);
+    let reset: Event = read(r#"{"event":"reset","reason":"too slow"}"#);
+    assert_eq!(reset.event, RESET);
     let stats: Stats = read(
         r#"{"namespace":"n","node":"a","leader":null,"term":null,"serving":false,"counts":{},"log":{"new":1}}"#,
     );
