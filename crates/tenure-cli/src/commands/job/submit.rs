@@ -14,8 +14,10 @@ use crate::args::Submit;
 use crate::commands::at_server::{ask, document, payload, write};
 use crate::output::{self, Hinted, table};
 
-/// How many lines of a batch go into one call.
+/// How many lines of a batch go into one call, and how large they may be together: servers take a MiB at a
+/// time by default.
 const BATCH: usize = 500;
+const BATCH_BYTES: usize = 512 * 1024;
 
 pub(crate) async fn run(arguments: Submit) -> anyhow::Result<ExitCode> {
     if arguments.batch {
@@ -116,14 +118,18 @@ async fn batch(client: &Client, json: bool) -> anyhow::Result<ExitCode> {
                 "each line is an object like {\"type\":\"mail\",\"payload\":{}}; nothing was sent",
             )
         })?;
-        jobs.push(NewJob::from(job));
+        jobs.push((line.len(), NewJob::from(job)));
     }
     let mut all = Vec::new();
-    let mut rest = jobs.into_iter();
-    loop {
-        let some: Vec<NewJob> = rest.by_ref().take(BATCH).collect();
-        if some.is_empty() {
-            break;
+    let mut rest = jobs.into_iter().peekable();
+    while rest.peek().is_some() {
+        let mut some = Vec::new();
+        let mut bytes = 0;
+        while let Some((length, job)) = rest
+            .next_if(|(length, _)| some.len() < BATCH && bytes + length <= BATCH_BYTES.max(*length))
+        {
+            bytes += length;
+            some.push(job);
         }
         let sent = client.submit_all(some).await;
         let context = || format!("{} jobs were accepted before this", all.len());
