@@ -1,7 +1,8 @@
 //! What happens, as it happens: server-sent events.
 //!
-//! Events tell, they do not replay. After a lost connection the next one starts with a
-//! [`reset`](tenure_core::api::RESET): whatever was read before may be out of date.
+//! Events tell, they do not replay. Every connection, the first one too, starts with a
+//! [`reset`](tenure_core::api::RESET): whatever was read before may be out of date, and whatever is read from
+//! then on is followed by what happens to it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use reqwest::Response;
 use tenure_core::QueueName;
-use tenure_core::api::{Event, EventsQuery, Problem};
+use tenure_core::api::{Event, EventsQuery, Problem, RESET};
 use tokio::time::{sleep, timeout};
 
 use crate::client::Client;
@@ -92,6 +93,7 @@ impl Events {
         match timeout(transport.attempt_timeout, request).await {
             Ok(Ok(response)) if response.status().is_success() => {
                 self.parser = Parser::default();
+                self.parser.ready.push_back(Event::new(RESET, 0, 0));
                 self.stream = Some(response);
                 return Ok(());
             }

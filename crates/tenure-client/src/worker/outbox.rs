@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use futures_util::future::join;
+use tenure_core::queue::Payload;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
@@ -18,6 +19,9 @@ use crate::error::Error;
 /// The most ends of one call.
 const BATCH_MAX: usize = 500;
 
+/// How large their results and errors may be together: servers take a MiB at a time by default.
+const BATCH_BYTES_MAX: usize = 512 * 1024;
+
 /// How long to wait after a call that has failed with all its own tries.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -28,11 +32,28 @@ pub(crate) type Letter = (Ending, oneshot::Sender<Ended>);
 pub(crate) async fn deliver(client: &Client, mut letters: mpsc::Receiver<Letter>) {
     let mut batch = Vec::new();
     while letters.recv_many(&mut batch, BATCH_MAX).await > 0 {
-        let (completed, failed) = batch
-            .drain(..)
-            .partition(|(ending, _)| matches!(ending, Ending::Complete(_)));
-        join(group(client, completed), group(client, failed)).await;
+        while !batch.is_empty() {
+            let portion = fitting(&batch);
+            let (completed, failed) = batch
+                .drain(..portion)
+                .partition(|(ending, _)| matches!(ending, Ending::Complete(_)));
+            join(group(client, completed), group(client, failed)).await;
+        }
     }
+}
+
+/// How many of the first ends fit into one call; at least one.
+fn fitting(letters: &[Letter]) -> usize {
+    let mut bytes = 0;
+    let fits = |(ending, _): &&Letter| {
+        bytes += match ending {
+            Ending::Complete(completed) => completed.result.as_ref().map_or(0, Payload::bytes),
+            // Written as JSON, a character may take six.
+            Ending::Fail(failed) => failed.error.len() * 6,
+        };
+        bytes <= BATCH_BYTES_MAX
+    };
+    letters.iter().take_while(fits).count().max(1)
 }
 
 /// Sends ends of one kind in one call; one by one if the whole was refused for one of them.

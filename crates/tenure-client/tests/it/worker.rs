@@ -1,0 +1,316 @@
+//! The worker runtime, on a real server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tenure_client::{
+    CancelReason, CancellationToken, Claim, Failed, Failure, Job, JobId, NewJob, State, Summary,
+    Worker, WorkerBuilder,
+};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::support::{Broker, PATIENCE};
+
+/// A worker at work.
+struct Working {
+    worker: Arc<Worker>,
+    stop: CancellationToken,
+    task: JoinHandle<Result<Summary, tenure_client::Error>>,
+}
+
+impl Working {
+    fn start(builder: WorkerBuilder) -> Self {
+        let worker = Arc::new(builder.name("tests").build().unwrap());
+        let stop = CancellationToken::new();
+        let task = tokio::spawn({
+            let (worker, stop) = (worker.clone(), stop.clone());
+            async move { worker.run(stop).await }
+        });
+        Self { worker, stop, task }
+    }
+
+    async fn stop(self) -> Summary {
+        self.stop.cancel();
+        timeout(PATIENCE, self.task)
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap()
+    }
+}
+
+async fn submit(broker: &Broker, job: NewJob) -> JobId {
+    broker.client.submit(job).await.unwrap().id
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Sum {
+    numbers: Vec<i64>,
+}
+
+async fn add(job: Job<Sum>) -> Result<i64, Failure> {
+    match &job.payload.numbers[..] {
+        [] => Err(Failure::permanent("there is nothing to add")),
+        [13] => panic!("unlucky"),
+        [one] => Err(std::io::Error::other(format!("{one} is lonely")).into()),
+        numbers => Ok(numbers.iter().sum()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn handlers_end_their_jobs_as_they_return() {
+    let broker = Broker::start().await;
+    let working = Working::start(Worker::builder(broker.client.clone()).handle("add", add));
+    let sum = |numbers: &[i64]| {
+        let numbers = numbers.to_vec();
+        NewJob::new("add", &Sum { numbers }).max_attempts(1)
+    };
+    let good = submit(&broker, sum(&[1, 2])).await;
+    let permanent = submit(&broker, sum(&[]).max_attempts(5)).await;
+    let lonely = submit(&broker, sum(&[7])).await;
+    let panicking = submit(&broker, sum(&[13])).await;
+    let other = submit(&broker, NewJob::new("add", "no numbers")).await;
+
+    let job = broker.reaches(&good, State::Completed).await;
+    assert_eq!(job.result.unwrap().as_str(), "3");
+    for (id, error) in [
+        (permanent, "there is nothing to add"),
+        (lonely, "7 is lonely"),
+        (panicking, "the handler panicked: unlucky"),
+        (
+            other,
+            "the payload is not what this worker's handler takes: invalid type: string",
+        ),
+    ] {
+        let job = broker.reaches(&id, State::Dead).await;
+        assert_eq!(job.attempt, 1);
+        let said = job.error.unwrap();
+        assert!(said.starts_with(error), "{said}");
+    }
+    let summary = working.stop().await;
+    assert_eq!((summary.completed, summary.failed), (1, 4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_jobs_run_at_once_than_there_are_slots() {
+    let broker = Broker::start().await;
+    let running = Arc::new(AtomicUsize::new(0));
+    let most = Arc::new(AtomicUsize::new(0));
+    let (ran, seen) = (running.clone(), most.clone());
+    let handler = move |_: Job<u32>| {
+        let (running, most) = (ran.clone(), seen.clone());
+        async move {
+            most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            sleep(Duration::from_millis(5)).await;
+            running.fetch_sub(1, Ordering::SeqCst);
+            Ok::<(), Failure>(())
+        }
+    };
+    let jobs = (0..100).map(|number| NewJob::new("count", &number));
+    let submitted = broker.client.submit_all(jobs).await.unwrap();
+    let builder = Worker::builder(broker.client.clone());
+    let working = Working::start(builder.handle("count", handler).concurrency(7));
+    for job in submitted {
+        broker.reaches(&job.id, State::Completed).await;
+    }
+    let claims = broker.client.jobs(&tenure_client::Listing::new()).await;
+    let attempts = claims.unwrap().jobs.iter().map(|job| job.attempt).max();
+    assert_eq!(attempts, Some(1));
+    assert_eq!(
+        most.load(Ordering::SeqCst),
+        7,
+        "all slots are used, and no more"
+    );
+    assert_eq!(working.stop().await.completed, 100);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heartbeats_keep_a_job_longer_than_its_lease_and_tell_progress() {
+    let broker = Broker::start().await;
+    let go_on = Arc::new(Notify::new());
+    let told = go_on.clone();
+    let handler = move |job: Job<u32>| {
+        let go_on = told.clone();
+        async move {
+            job.progress(&serde_json::json!({"done": 1}));
+            tokio::select! {
+                () = go_on.notified() => Ok(()),
+                reason = job.cancelled() => Err(Failure::from(format!("{reason:?}"))),
+            }
+        }
+    };
+    let builder = Worker::builder(broker.client.clone()).handle("long", handler);
+    // Long enough that a slow machine gets a heartbeat through in time.
+    let lease = Duration::from_secs(4);
+    let working = Working::start(builder.lease(lease));
+    let id = submit(&broker, NewJob::new("long", &1)).await;
+    broker.reaches(&id, State::Running).await;
+    sleep(lease + lease / 2).await;
+    let job = broker.client.job(&id).await.unwrap();
+    assert_eq!((job.state, job.attempt), (State::Running, 1));
+    assert_eq!(job.progress.unwrap().as_str(), r#"{"done":1}"#);
+    go_on.notify_one();
+    broker.reaches(&id, State::Completed).await;
+    working.stop().await;
+}
+
+/// A handler that waits to be cancelled, and tells why it was.
+fn waiting(reasons: mpsc::UnboundedSender<CancelReason>) -> impl Fn(Job<u32>) -> Told {
+    move |job: Job<u32>| {
+        let reasons = reasons.clone();
+        Box::pin(async move {
+            let reason = job.cancelled().await;
+            let _ = reasons.send(reason);
+            match job.payload {
+                0 => Err(Failure::from("given up")),
+                _ => Ok(job.payload),
+            }
+        })
+    }
+}
+
+type Told = std::pin::Pin<Box<dyn Future<Output = Result<u32, Failure>> + Send>>;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_job_stops_its_handler() {
+    let broker = Broker::start().await;
+    let (sender, mut reasons) = mpsc::unbounded_channel();
+    let builder = Worker::builder(broker.client.clone()).handle("wait", waiting(sender));
+    let working = Working::start(builder.lease(Duration::from_secs(6)));
+    let gives_up = submit(&broker, NewJob::new("wait", &0)).await;
+    let finishes = submit(&broker, NewJob::new("wait", &5)).await;
+    for id in [&gives_up, &finishes] {
+        broker.reaches(id, State::Running).await;
+        assert!(broker.client.cancel(id).await.unwrap().cancel_requested);
+    }
+    for _ in 0..2 {
+        let reason = timeout(PATIENCE, reasons.recv()).await.unwrap();
+        assert_eq!(reason, Some(CancelReason::Cancelled));
+    }
+    let job = broker.reaches(&gives_up, State::Cancelled).await;
+    assert_eq!(job.error.as_deref(), Some("given up"));
+    let job = broker.reaches(&finishes, State::Completed).await;
+    assert_eq!(job.result.unwrap().as_str(), "5", "done is done");
+    working.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_claim_stops_its_handler_and_its_result_is_not_sent() {
+    let broker = Broker::start().await;
+    let (sender, mut reasons) = mpsc::unbounded_channel();
+    let builder = Worker::builder(broker.client.clone())
+        .handle("wait", waiting(sender))
+        .lease(Duration::from_secs(6));
+    let working = Working::start(builder.concurrency(1));
+    let id = submit(&broker, NewJob::new("wait", &5)).await;
+    let job = broker.reaches(&id, State::Running).await;
+    // Somebody ends the claim behind the worker's back.
+    let (_, token) = broker.handle.queue().holder(&id).unwrap().unwrap();
+    let failed = Failed {
+        claim: Claim {
+            id: id.clone(),
+            token,
+            attempt: job.attempt,
+        },
+        error: "taken away".to_owned(),
+        retry_in: Some(Duration::from_secs(3_600)),
+        permanent: false,
+    };
+    broker.client.fail(failed).await.unwrap();
+    let reason = timeout(PATIENCE, reasons.recv()).await.unwrap();
+    assert_eq!(reason, Some(CancelReason::Lost));
+    let summary = working.stop().await;
+    assert_eq!((summary.completed, summary.lost), (0, 1));
+    let job = broker.client.job(&id).await.unwrap();
+    assert_eq!((job.state, job.result), (State::Scheduled, None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_stops_lets_its_jobs_finish() {
+    let broker = Broker::start().await;
+    let (started, mut starts) = mpsc::unbounded_channel();
+    let go_on = Arc::new(Notify::new());
+    let told = go_on.clone();
+    let handler = move |job: Job<u32>| {
+        let (started, go_on) = (started.clone(), told.clone());
+        async move {
+            let _ = started.send(());
+            go_on.notified().await;
+            Ok::<u32, Failure>(job.payload)
+        }
+    };
+    let builder = Worker::builder(broker.client.clone()).handle("slow", handler);
+    let working = Working::start(builder.drain(PATIENCE));
+    let id = submit(&broker, NewJob::new("slow", &1)).await;
+    starts.recv().await.unwrap();
+    working.stop.cancel();
+    let left = submit(&broker, NewJob::new("slow", &2)).await;
+    go_on.notify_one();
+    assert_eq!(working.stop().await.completed, 1);
+    broker.reaches(&id, State::Completed).await;
+    broker.reaches(&left, State::Ready).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_finish_in_time_is_handed_back() {
+    let broker = Broker::start().await;
+    let (started, mut starts) = mpsc::unbounded_channel();
+    // One that listens, and one that does not.
+    let handler = move |job: Job<u32>| {
+        let started = started.clone();
+        async move {
+            let _ = started.send(());
+            match job.payload {
+                0 => std::future::pending().await,
+                _ => Err::<(), _>(Failure::from(format!("{:?}", job.cancelled().await))),
+            }
+        }
+    };
+    let builder = Worker::builder(broker.client.clone())
+        .handle("endless", handler)
+        // All slots are taken, so no claim waits that the server would have to hand back.
+        .concurrency(2)
+        .drain(PATIENCE * 10)
+        .grace(Duration::from_millis(100));
+    let working = Working::start(builder);
+    let deaf = submit(&broker, NewJob::new("endless", &0)).await;
+    let listens = submit(&broker, NewJob::new("endless", &1)).await;
+    for _ in 0..2 {
+        starts.recv().await.unwrap();
+    }
+    working.stop.cancel();
+    working.worker.hand_back();
+    let summary = working.stop().await;
+    assert_eq!((summary.completed, summary.failed), (0, 2));
+    for (id, words) in [(deaf, "did not stop in time"), (listens, "Stopping")] {
+        let job = broker.reaches(&id, State::Ready).await;
+        let error = job.error.unwrap();
+        assert!(
+            error.starts_with("handed back: the worker tests stops"),
+            "{error}"
+        );
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_is_too_large_is_told_with_the_job() {
+    let broker = Broker::start().await;
+    let handler = |job: Job<usize>| async move { Ok::<_, Failure>("x".repeat(job.payload)) };
+    let builder = Worker::builder(broker.client.clone()).handle("long", handler);
+    let working = Working::start(builder);
+    let jobs = [NewJob::new("long", &3), NewJob::new("long", &100_000)];
+    let submitted = broker.client.submit_all(jobs).await.unwrap();
+    broker.reaches(&submitted[0].id, State::Completed).await;
+    let job = broker.reaches(&submitted[1].id, State::Dead).await;
+    let error = job.error.unwrap();
+    assert!(
+        error.starts_with("the work was done, but its result was refused"),
+        "{error}"
+    );
+    working.stop().await;
+}
