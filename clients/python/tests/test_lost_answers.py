@@ -10,7 +10,7 @@ import socket
 import threading
 from typing import Callable, Optional
 
-from tenure import Client, Full, Invalid, Lost, NotFound, Overloaded, Unavailable, Unknown, WrongState
+from tenure import Claim, Client, Full, Invalid, Lost, NotFound, Overloaded, Unavailable, Unknown, WrongState
 
 from .support import Claims, free_port
 
@@ -152,16 +152,23 @@ class LostAnswers(Claims):
                     client.submit("mail")
                 self.assertEqual(len(node.requests), 1)
 
-    def a_second_sending_that_came_too_late_says_so(self) -> None:
+    def a_completion_whose_first_answer_was_lost_is_recognised(self) -> None:
         lost = answer(409, {"code": "lost", "reason": {"code": "not_running", "state": "completed"}})
-        with Double(broken_off, lost) as node, Client(node.url) as client:
-            with self.assertRaises(Lost) as caught:
-                client.complete("a", "1-1")
-        self.assertTrue(caught.exception.resent)
-        with Double(lost) as node, Client(node.url) as client:
-            with self.assertRaises(Lost) as caught:
-                client.complete("a", "1-1")
-        self.assertFalse(caught.exception.resent)
+        ours = answer(200, {**JOB, "state": "completed", "attempt": 3})
+        with Double(broken_off, lost, ours) as node, Client(node.url) as client:
+            client.complete(Claim("a", "1-1", attempt=3))
+        with Double(broken_off, lost, ours) as node, Client(node.url) as client:
+            with self.assertRaises(Lost):
+                client.complete(Claim("a", "1-1", attempt=2))  # a later attempt completed it
+
+    def a_failure_whose_first_answer_was_lost_is_recognised_by_its_words(self) -> None:
+        lost = answer(409, {"code": "lost", "reason": {"code": "not_running", "state": "dead"}})
+        ours = answer(200, {**JOB, "state": "dead", "attempt": 3, "error": "no disk"})
+        with Double(broken_off, lost, ours) as node, Client(node.url) as client:
+            client.fail(Claim("a", "1-1", attempt=3), "no disk left, and more that was cut")
+        with Double(broken_off, lost, ours) as node, Client(node.url) as client:
+            with self.assertRaises(Lost):
+                client.fail(Claim("a", "1-1", attempt=3), "another error")
 
     def a_cancel_whose_first_answer_was_lost_is_no_error(self) -> None:
         state = answer(409, {"code": "state"})

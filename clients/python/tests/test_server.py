@@ -45,7 +45,7 @@ class Calls(Claims):
         self.assertEqual((job.state, job.payload, job.priority, job.max_attempts), ("ready", sent, 7, 3))
         [claimed] = self.client.claim("w", queues=["round"], lease=60)
         self.assertEqual((claimed.id, claimed.payload, claimed.attempt), (receipt.id, sent, 1))
-        self.client.complete(claimed.id, claimed.token, result={"ok": True})
+        self.client.complete(claimed, result={"ok": True})
         job = self.client.job(receipt.id)
         self.assertEqual((job.state, job.result, job.is_finished), ("completed", {"ok": True}, True))
         self.assertEqual(self.client.wait(receipt.id, timeout=1).state, "completed")
@@ -110,12 +110,13 @@ class Calls(Claims):
         for attempt in (1, 2):
             [claimed] = self.client.claim("w", queues=["fails"], wait=20)
             self.assertEqual(claimed.attempt, attempt)
-            self.client.fail(claimed.id, claimed.token, f"no {attempt}", retry_in=0)
+            self.client.fail(claimed, f"no {attempt}", retry_in=0)
+            self.client.fail(claimed, f"no {attempt}", retry_in=0)  # sent again: recognised by its words
         job = self.client.job(receipt.id)
         self.assertEqual((job.state, job.error), ("dead", "no 2"))
         self.assertEqual([r.id for r in self.client.retry_many(queue="fails")], [receipt.id])
         [claimed] = self.client.claim("w", queues=["fails"], wait=20)
-        self.client.fail(claimed.id, claimed.token, "never", permanent=True)
+        self.client.fail(claimed, "never", permanent=True)
         self.assertEqual(self.client.job(receipt.id).state, "dead")
         self.client.forget(receipt.id)
         with self.assertRaises(NotFound):
@@ -124,27 +125,43 @@ class Calls(Claims):
     def a_claim_ends_once(self) -> None:
         self.client.submit("ends", queue="ends")
         [claimed] = self.client.claim("w", queues=["ends"])
-        self.assertEqual(self.client.heartbeat(claimed.id, claimed.token, progress=50), "ok")
+        self.assertEqual(self.client.heartbeat(claimed, progress=50), "ok")
         self.assertEqual(self.client.job(claimed.id).progress, 50)
-        self.client.complete(claimed.id, claimed.token)
+        self.client.complete(claimed)
+        # Sent again, as after a lost answer: it is this very completion, and no other.
+        self.client.complete(claimed)
         for end in (
-            lambda: self.client.complete(claimed.id, claimed.token),
-            lambda: self.client.fail(claimed.id, claimed.token, "late"),
-            lambda: self.client.heartbeat(claimed.id, claimed.token),
+            lambda: self.client.fail(claimed, "late"),
+            lambda: self.client.heartbeat(claimed),
         ):
             with self.assertRaises(Lost) as caught:
                 end()
             self.assertEqual(caught.exception.reason["code"], "not_running")
             self.assertFalse(caught.exception.resent)
-        [status] = self.client.heartbeat_many([{"id": claimed.id, "token": claimed.token}])
+        [status] = self.client.heartbeat_many([(claimed, None)])
         self.assertEqual(status.status, "lost")
+
+    def a_claim_that_ran_out_is_lost_to_its_worker(self) -> None:
+        receipt = self.client.submit("expires", queue="expires", backoff=Backoff(first_ms=0, factor=1))
+        [late] = self.client.claim("slow", queues=["expires"], lease=0.2)
+        [second] = self.client.claim("quick", queues=["expires"], wait=60)
+        self.assertEqual(second.attempt, 2)
+        with self.assertRaises(Lost) as caught:
+            self.client.complete(late)
+        self.assertEqual(caught.exception.reason["code"], "superseded")
+        with self.assertRaises(Lost):
+            self.client.fail(late, "late")
+        self.client.complete(second)
+        with self.assertRaises(Lost):
+            self.client.complete(late)
+        self.assertEqual(self.client.job(receipt.id).attempt, 2)
 
     def a_cancelled_running_job_is_told_with_the_heartbeat(self) -> None:
         receipt = self.client.submit("cancel", queue="cancel")
         [claimed] = self.client.claim("w", queues=["cancel"])
         self.assertTrue(self.client.cancel(receipt.id).cancel_requested)
-        self.assertEqual(self.client.heartbeat(claimed.id, claimed.token), "cancelled")
-        self.client.fail(claimed.id, claimed.token, "stopped")
+        self.assertEqual(self.client.heartbeat(claimed), "cancelled")
+        self.client.fail(claimed, "stopped")
         self.assertEqual(self.client.job(receipt.id).state, "cancelled")
         with self.assertRaises(WrongState):
             self.client.cancel(receipt.id)

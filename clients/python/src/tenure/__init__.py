@@ -26,6 +26,7 @@ from .errors import (
 from .types import (
     Backoff,
     Candidate,
+    Claim,
     Claimed,
     ClaimStatus,
     Counts,
@@ -45,6 +46,7 @@ from .worker import HandBack, Permanent, RetryIn, Task, Worker
 __all__ = [
     "Backoff",
     "Candidate",
+    "Claim",
     "ClaimStatus",
     "Claimed",
     "Client",

@@ -23,10 +23,11 @@ from urllib.parse import urlencode
 from . import clock
 from .backoff import Backoff as Waits
 from .election import Election
-from .errors import NotFound, Overloaded, Unavailable, Unknown, WrongState
+from .errors import Lost, NotFound, Overloaded, Unavailable, Unknown, WrongState
 from .transport import AnswerLost, Node, NotSent
 from .types import (
     Backoff,
+    Claim,
     Claimed,
     ClaimStatus,
     Job,
@@ -296,7 +297,7 @@ class Client:
 
         >>> _ = client.submit("sum", [1, 2], queue="sums")
         >>> [claimed] = client.claim("worker-1", queues=["sums"])
-        >>> client.complete(claimed.id, claimed.token, result=sum(claimed.payload))
+        >>> client.complete(claimed, result=sum(claimed.payload))
         >>> client.job(claimed.id).result
         3
         """
@@ -313,36 +314,48 @@ class Client:
         answer = self._call("POST", "/v1/jobs/claim", body, timeout=timeout, waits=wait, stop=stop)
         return [Claimed.of(item) for item in answer.body["jobs"]]
 
-    def heartbeat(self, id: str, token: str, *, progress: Json = None, timeout: Optional[float] = None) -> str:
+    def heartbeat(self, claim: Claim, *, progress: Json = None, timeout: Optional[float] = None) -> str:
         """Renews a claim. Returns ``"ok"``, or ``"cancelled"``: then stop, and fail or complete as usual.
 
         Raises :class:`Lost` if the claim has ended.
         """
-        body = {"token": token}
+        body = {"token": claim.token}
         if progress is not None:
             body["progress"] = progress
-        answer = self._call("POST", f"/v1/jobs/{quoted(id)}/heartbeat", body, timeout=timeout)
+        answer = self._call("POST", f"/v1/jobs/{quoted(claim.id)}/heartbeat", body, timeout=timeout)
         return str(answer.body["status"])
 
     def heartbeat_many(
-        self, claims: Iterable[Mapping[str, Json]], *, timeout: Optional[float] = None
+        self, claims: Iterable[tuple[Claim, Json]], *, timeout: Optional[float] = None
     ) -> list[ClaimStatus]:
-        """Renews claims, each ``{"id", "token", "progress"?}``, in one call."""
-        body = {"claims": [dict(claim) for claim in claims]}
-        answer = self._call("POST", "/v1/jobs/heartbeat", body, timeout=timeout)
+        """Renews claims, each with its progress or None, in one call. One answer each, in order."""
+        items = []
+        for claim, progress in claims:
+            item = {"id": claim.id, "token": claim.token}
+            if progress is not None:
+                item["progress"] = progress
+            items.append(item)
+        answer = self._call("POST", "/v1/jobs/heartbeat", {"claims": items}, timeout=timeout)
         return [ClaimStatus.of(item) for item in answer.body["claims"]]
 
-    def complete(self, id: str, token: str, *, result: Json = None, timeout: Optional[float] = None) -> None:
-        """Ends a claim with success. Raises :class:`Lost` if the claim had ended before."""
-        body = {"token": token}
+    def complete(self, claim: Claim, *, result: Json = None, timeout: Optional[float] = None) -> None:
+        """Ends a claim with success. Raises :class:`Lost` if the claim had ended otherwise.
+
+        A completion that was recorded by a sending whose answer was lost is recognised by reading the job back: it is
+        completed, and no attempt was started after this one.
+        """
+        body = {"token": claim.token}
         if result is not None:
             body["result"] = result
-        self._call("POST", f"/v1/jobs/{quoted(id)}/complete", body, timeout=timeout)
+        try:
+            self._call("POST", f"/v1/jobs/{quoted(claim.id)}/complete", body, timeout=timeout)
+        except Lost as lost:
+            if lost.reason.get("state") != "completed" or not self._has_completed(claim):
+                raise
 
     def fail(
         self,
-        id: str,
-        token: str,
+        claim: Claim,
         error: str,
         *,
         retry_in: Optional[float] = None,
@@ -352,14 +365,38 @@ class Client:
         """Ends a claim without success: the job is tried again after its back-off (or ``retry_in`` seconds).
 
         It is dead at once if ``permanent``, or if this was its last attempt. Raises :class:`Lost` if the claim had
-        ended before.
+        ended otherwise; a failure that was recorded already is recognised by its error.
         """
-        body: dict[str, Json] = {"token": token, "error": error}
+        body: dict[str, Json] = {"token": claim.token, "error": error}
         if retry_in is not None:
             body["retry_in_ms"] = milliseconds(retry_in)
         if permanent:
             body["permanent"] = True
-        self._call("POST", f"/v1/jobs/{quoted(id)}/fail", body, timeout=timeout)
+        try:
+            self._call("POST", f"/v1/jobs/{quoted(claim.id)}/fail", body, timeout=timeout)
+        except Lost:
+            if not self._has_failed(claim, error):
+                raise
+
+    def _has_completed(self, claim: Claim) -> bool:
+        # Only the holder of this attempt's token can have completed it, if no attempt came after.
+        try:
+            job = self.job(claim.id)
+        except NotFound:
+            return False
+        return job.state == "completed" and job.attempt == claim.attempt
+
+    def _has_failed(self, claim: Claim, error: str) -> bool:
+        # Two attempts may fail in the same words; then the job is in the state that was asked for all the same.
+        try:
+            job = self.job(claim.id)
+        except NotFound:
+            return False
+        # The server cuts long errors.
+        is_ours = bool(job.error) and error.startswith(job.error or "")
+        if job.state == "running":
+            return is_ours and job.attempt == claim.attempt + 1
+        return is_ours and job.state != "completed" and job.attempt == claim.attempt
 
     # ------------------------------------------------------------------ queues, schedules, the rest
 

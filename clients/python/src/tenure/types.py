@@ -13,6 +13,7 @@ __all__ = [
     "Json",
     "Backoff",
     "Candidate",
+    "Claim",
     "ClaimStatus",
     "Claimed",
     "Counts",
@@ -158,16 +159,22 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Claimed:
-    """A job that a worker has taken. ``token`` is what completes, fails and heartbeats this attempt."""
+class Claim:
+    """What ends or renews a claim: the job, the token that the claim was answered with, and which attempt it is."""
 
     id: str
+    token: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Claimed(Claim):
+    """A job that a worker has taken."""
+
     queue: str
     type: str
     payload: Json
-    attempt: int
     max_attempts: int
-    token: str
     lease_ms: int
     priority: int
     created_at: int

@@ -249,11 +249,7 @@ class Worker:
         try:
             self._report(task, self._attempt(task))
         except Lost as problem:
-            if problem.resent:
-                # The first sending ended the claim, its answer was lost, and this one came second.
-                log.info("%r was reported, but the answer was lost: %s", task, problem)
-            else:
-                log.warning("%r was no longer ours when it ended: %s", task, problem)
+            log.warning("%r was no longer ours when it ended: %s", task, problem)
         except TenureError as problem:
             log.error("what came of %r could not be reported; its lease will run out: %s", task, problem)
         finally:
@@ -283,11 +279,9 @@ class Worker:
             task._ending = True
         # At least as long as the job would stay ours: giving up earlier would only have it done again.
         patience = max(self._client.timeout, self._lease)
-        id, token = task.id, task.claimed.token
         if "error" in outcome:
             self._client.fail(
-                id,
-                token,
+                task.claimed,
                 outcome["error"],
                 retry_in=outcome.get("retry_in"),
                 permanent=outcome.get("permanent", False),
@@ -295,14 +289,14 @@ class Worker:
             )
             return
         try:
-            self._client.complete(id, token, result=outcome["result"], timeout=patience)
+            self._client.complete(task.claimed, result=outcome["result"], timeout=patience)
         except Lost:
             raise
         except TenureError as problem:
             if isinstance(problem, Unavailable):
                 raise
             # A result that is too large, or no JSON: nothing was done, so the attempt can still be failed.
-            self._client.fail(id, token, f"its result was refused: {problem}", timeout=patience)
+            self._client.fail(task.claimed, f"its result was refused: {problem}", timeout=patience)
 
     # ------------------------------------------------------------------ keeping them
 
@@ -315,12 +309,7 @@ class Worker:
                 self._renew(tasks[start : start + BATCH_MAX])
 
     def _renew(self, tasks: Sequence[Task]) -> None:
-        claims = []
-        for task in tasks:
-            claim = {"id": task.id, "token": task.claimed.token}
-            if task._progress is not None:
-                claim["progress"] = task._progress
-            claims.append(claim)
+        claims = [(task.claimed, task._progress) for task in tasks]
         sent_at = clock.now()
         try:
             answers = self._client.heartbeat_many(claims, timeout=self._lease / 3)
@@ -367,7 +356,7 @@ class Worker:
     def _hand_back(self, task: Task) -> None:
         try:
             self._client.fail(
-                task.id, task.claimed.token, "handed back: its worker was stopped", retry_in=0.0, timeout=self._lease
+                task.claimed, "handed back: its worker was stopped", retry_in=0.0, timeout=self._lease
             )
             log.info("%r was handed back", task)
         except TenureError as problem:
