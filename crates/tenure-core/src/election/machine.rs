@@ -38,6 +38,8 @@ pub struct Election {
     in_flight: Option<Flight>,
     /// When to look at the lease next.
     due: Moment,
+    /// A hint came during a look, which may have been too early to see what it is about.
+    is_hinted: bool,
     /// The lease was looked at, and no request has failed since.
     has_looked: bool,
     /// After a conflict or a lost answer nothing is written before the lease was read.
@@ -140,6 +142,7 @@ impl Election {
             phase: Phase::Following,
             in_flight: None,
             due: now,
+            is_hinted: false,
             has_looked: false,
             must_read: false,
             retry_from: now,
@@ -226,7 +229,10 @@ impl Election {
         let mut outputs = Vec::new();
         match input {
             Input::Wake => {}
-            Input::Hint => self.due = self.due.min(now.moment),
+            Input::Hint => {
+                self.due = self.due.min(now.moment);
+                self.is_hinted = matches!(self.in_flight, Some(Flight::ReadLease { .. }));
+            }
             Input::Trusted(until) => self.session_trusted_until = until,
             Input::SessionOver => {
                 self.session_trusted_until = Moment::default();
@@ -377,6 +383,9 @@ impl Election {
             return;
         };
         self.due = started + self.random.jitter(self.config.heartbeat);
+        if std::mem::take(&mut self.is_hinted) {
+            self.due = now;
+        }
         if read == Read::Failed {
             self.due = now;
             self.back_off(now);
