@@ -135,6 +135,7 @@ impl Event {
                 attempt: Some(*attempt),
                 ..job("died", id, queue)
             },
+            Queue::Released { id, queue, .. } => job("released", id, queue),
             Queue::Cancelled { id, queue, .. } => job("cancelled", id, queue),
             Queue::CancelRequested { id } => Self {
                 id: Some(id.clone()),

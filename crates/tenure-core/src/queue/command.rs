@@ -38,6 +38,9 @@ pub enum Action {
     Fail(Vec<Failure>),
     /// End claims whose lease ran out. To the job this is a failed attempt.
     Expire(Vec<Claim>),
+    /// Hand claims back as if they had never been made: the attempt is not counted, and the jobs are ready
+    /// again. For a worker that stops before it starts, and for claims whose answer reached nobody.
+    Release(Vec<Claim>),
     /// Give jobs up. Running ones are only marked; the worker hears it with its next heartbeat.
     Cancel(Vec<JobId>),
     /// Run dead or cancelled jobs again from the first attempt, or waiting ones now.
@@ -148,6 +151,7 @@ mod tests {
             r#"{"at":1,"do":{"complete":[{"id":"a","token":"1-00000007","result":[true]}]}}"#,
             r#"{"at":1,"do":{"fail":[{"id":"a","token":"1-00000007","error":"no","retry_in_ms":0,"permanent":true}]}}"#,
             r#"{"at":1,"do":{"expire":[{"id":"a","token":"1-00000007"}]}}"#,
+            r#"{"at":1,"do":{"release":[{"id":"a","token":"1-00000007"}]}}"#,
             r#"{"at":1,"do":{"cancel":["a","b"]}}"#,
             r#"{"at":1,"do":{"set_queue":["q",{"concurrency":2,"rate":{"jobs":5,"period_ms":1000}}]}}"#,
             r#"{"at":1,"do":{"set_schedule":["s",{"cron":"0 3 * * *","timezone":"Europe/Berlin","job":{"type":"mail","payload":[1]},"missed":"once"},7]}}"#,

@@ -49,6 +49,12 @@ pub enum Event {
         queue: QueueName,
         attempt: u32,
     },
+    /// Handed back: the attempt does not count. The claim has ended.
+    Released {
+        id: JobId,
+        token: Token,
+        queue: QueueName,
+    },
     /// Given up. If it was running, that claim has ended.
     Cancelled {
         id: JobId,
@@ -115,6 +121,7 @@ impl Event {
     pub const fn ended_claim(&self) -> Option<Token> {
         match self {
             Event::Completed { token, .. }
+            | Event::Released { token, .. }
             | Event::Failed { token, .. }
             | Event::Died { token, .. } => Some(*token),
             Event::Cancelled { token, .. } => *token,

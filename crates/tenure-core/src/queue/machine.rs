@@ -91,7 +91,7 @@ impl Queue {
             Action::Tick => PORTION_OF_TICK,
             Action::Complete(items) => PORTION + 2 * items.len(),
             Action::Fail(items) => PORTION + 2 * items.len(),
-            Action::Expire(items) => PORTION + 2 * items.len(),
+            Action::Expire(items) | Action::Release(items) => PORTION + 2 * items.len(),
             Action::Cancel(items) => PORTION + 2 * items.len(),
             _ => PORTION,
         };
@@ -123,6 +123,11 @@ impl Queue {
             Action::Expire(claims) => {
                 for claim in claims {
                     self.expire(claim, events);
+                }
+            }
+            Action::Release(claims) => {
+                for claim in claims {
+                    self.release(claim, events);
                 }
             }
             Action::Cancel(ids) => {

@@ -60,6 +60,28 @@ impl Queue {
         }
     }
 
+    pub(crate) fn release(&mut self, claim: Claim, events: &mut Vec<Event>) {
+        let Claim { id, token } = claim;
+        let handle = match self.holder(&id, token) {
+            Ok(handle) => handle,
+            Err(reason) => return events.push(Event::Lost { id, reason }),
+        };
+        let queue = self.queue_of(handle);
+        let job = self.edit(handle);
+        if job.cancel_requested() {
+            events.push(Event::Cancelled {
+                id,
+                token: Some(token),
+                queue,
+            });
+            return self.finish(handle, Class::Cancelled, events);
+        }
+        job.attempt -= 1;
+        job.running = None;
+        events.push(Event::Released { id, token, queue });
+        self.make_ready(handle, events);
+    }
+
     /// After a failed attempt: cancelled if asked for, dead if it was the last, otherwise tried again.
     fn end_attempt(&mut self, handle: Handle, failure: Failure, events: &mut Vec<Event>) {
         let Failure {

@@ -79,6 +79,7 @@ impl Model {
                 };
                 model.fail(failure, events);
             }),
+            Action::Release(claims) => self.each(claims, events, Self::release),
             Action::Cancel(ids) => self.each(ids, events, Self::cancel),
             Action::Retry(ids) => self.each(ids, events, Self::retry),
             Action::Forget(ids) => self.each(ids, events, Self::forget_by_hand),
@@ -390,6 +391,24 @@ impl Model {
                 run_at,
             });
         }
+    }
+
+    fn release(&mut self, claim: Claim, events: &mut Vec<Event>) {
+        let Claim { id, token } = claim;
+        let now = self.now;
+        let job = match self.holder(&id, token) {
+            Err(reason) => return events.push(Event::Lost { id, reason }),
+            Ok(job) => job,
+        };
+        let queue = job.view.queue.clone();
+        if job.view.cancel_requested {
+            self.finish(&id, State::Cancelled);
+            let token = Some(token);
+            return events.push(Event::Cancelled { id, token, queue });
+        }
+        job.view.attempt -= 1;
+        job.enter(State::Ready, now);
+        events.push(Event::Released { id, token, queue });
     }
 
     fn cancel(&mut self, id: JobId, events: &mut Vec<Event>) {

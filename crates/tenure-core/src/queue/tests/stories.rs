@@ -147,6 +147,26 @@ fn a_poison_job_is_dead_after_its_attempts_and_frees_its_group() {
 }
 
 #[test]
+fn a_claim_that_is_handed_back_costs_no_attempt() {
+    let mut story = Story::new();
+    story.submit(&[r#""id":"a","max_attempts":1"#, r#""id":"b""#]);
+    for _ in 0..3 {
+        let claimed = story.claim(1).remove(0);
+        assert_eq!((claimed.id.as_str(), claimed.attempt), ("a", 1));
+        let claim = Claim {
+            id: claimed.id,
+            token: claimed.token,
+        };
+        let events = story.act(Action::Release(vec![claim.clone()]));
+        assert!(matches!(events[0], Event::Released { .. }), "{events:?}");
+        // It ends once.
+        let events = story.act(Action::Release(vec![claim]));
+        assert!(matches!(events[0], Event::Lost { .. }), "{events:?}");
+        assert_eq!(story.state("a"), State::Ready);
+    }
+}
+
+#[test]
 fn a_dead_job_retried_by_hand_starts_over_at_its_place() {
     let mut story = Story::new();
     let jobs = [
