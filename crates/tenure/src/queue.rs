@@ -84,17 +84,19 @@ pub use writer::{Answered, Handle, Statistics, Writer};
 /// Two machines that were given the same records in the same order are in the same state, whether by
 /// [`apply`](Machine::apply), by [`replay`](Machine::replay), or by restoring a snapshot in between.
 pub trait Machine: Send + 'static {
+    /// What a record was written from, so that nothing is parsed that was known; [`Record`] if it is applied
+    /// as it is.
+    type Command: Send + 'static;
+
     /// What the sender of a record gets.
     type Answer: Send + 'static;
 
-    /// Applies a record that was committed. It cannot be refused any more.
-    fn apply(&mut self, position: Position, record: &[u8]) -> Self::Answer;
+    /// Applies what a record was written from, which is committed now. It cannot be refused any more.
+    fn apply(&mut self, position: Position, command: Self::Command) -> Self::Answer;
 
-    /// Applies a record from the log. An error says why it cannot be understood, and ends recovery.
-    fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), String> {
-        self.apply(position, record);
-        Ok(())
-    }
+    /// Applies a record from the log, with the same effect. An error says why it cannot be understood, and
+    /// ends recovery.
+    fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), String>;
 
     /// Forgets everything: a replay begins, perhaps not for the first time.
     fn reset(&mut self);

@@ -30,11 +30,17 @@ impl Jobs {
 }
 
 impl Machine for Jobs {
+    type Command = Record;
     type Answer = ();
 
-    fn apply(&mut self, _: Position, record: &[u8]) {
-        let command: Command = serde_json::from_slice(record).unwrap();
+    fn apply(&mut self, position: Position, record: Record) {
+        self.replay(position, record.as_ref()).unwrap();
+    }
+
+    fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), String> {
+        let command: Command = serde_json::from_slice(record).map_err(|error| error.to_string())?;
         let _ = self.queue.apply(command);
+        Ok(())
     }
 
     fn reset(&mut self) {

@@ -4,13 +4,12 @@ use std::collections::VecDeque;
 
 use tokio::sync::oneshot;
 
-use super::{Answered, Config, Error, Record};
+use super::{Answered, Config, Error, Machine, Record};
 
 pub(crate) type Sender<A> = oneshot::Sender<Result<Answered<A>, Error>>;
 
-#[derive(Debug)]
-pub(crate) struct Backlog<A> {
-    waiting: VecDeque<(Record, Sender<A>)>,
+pub(crate) struct Backlog<M: Machine> {
+    waiting: VecDeque<Item<M>>,
     bytes: usize,
     /// Why nothing more is taken.
     closed: Option<Error>,
@@ -20,11 +19,20 @@ pub(crate) struct Backlog<A> {
     batch_bytes_max: usize,
 }
 
+/// One record on its way.
+pub(crate) struct Item<M: Machine> {
+    pub(crate) record: Record,
+    /// What it was written from.
+    pub(crate) command: M::Command,
+    /// Who waits for the answer.
+    pub(crate) sender: Sender<M::Answer>,
+}
+
 /// What is committed together.
-#[derive(Debug)]
-pub(crate) struct Batch<A> {
+pub(crate) struct Batch<M: Machine> {
     pub(crate) records: Vec<Record>,
-    senders: Vec<Sender<A>>,
+    commands: Vec<M::Command>,
+    senders: Vec<Sender<M::Answer>>,
 }
 
 /// A record that was not taken, by the way to whoever sent it.
@@ -34,7 +42,7 @@ pub(crate) struct Refused<A> {
     pub(crate) sender: Sender<A>,
 }
 
-impl<A> Backlog<A> {
+impl<M: Machine> Backlog<M> {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             waiting: VecDeque::new(),
@@ -48,14 +56,17 @@ impl<A> Backlog<A> {
     }
 
     /// Takes a record, or says why not and leaves it to whoever sent it.
-    pub(crate) fn push(&mut self, record: Record, sender: Sender<A>) -> Result<(), Refused<A>> {
-        match self.admit(&record) {
+    pub(crate) fn push(&mut self, item: Item<M>) -> Result<(), Refused<M::Answer>> {
+        match self.admit(&item.record) {
             Ok(()) => {
-                self.bytes += size_of(&record);
-                self.waiting.push_back((record, sender));
+                self.bytes += size_of(&item.record);
+                self.waiting.push_back(item);
                 Ok(())
             }
-            Err(error) => Err(Refused { error, sender }),
+            Err(error) => Err(Refused {
+                error,
+                sender: item.sender,
+            }),
         }
     }
 
@@ -89,21 +100,23 @@ impl<A> Backlog<A> {
     }
 
     /// The next batch, as much as fits; `None` if nothing waits.
-    pub(crate) fn take(&mut self) -> Option<Batch<A>> {
+    pub(crate) fn take(&mut self) -> Option<Batch<M>> {
         let mut batch = Batch {
             records: Vec::new(),
+            commands: Vec::new(),
             senders: Vec::new(),
         };
         let mut bytes = 0;
-        while let Some((record, _)) = self.waiting.front() {
+        while let Some(Item { record, .. }) = self.waiting.front() {
             bytes += size_of(record);
             if bytes > self.batch_bytes_max || batch.records.len() >= self.batch_records_max {
                 break;
             }
             self.bytes -= size_of(record);
-            let (record, sender) = self.waiting.pop_front()?;
-            batch.records.push(record);
-            batch.senders.push(sender);
+            let item = self.waiting.pop_front()?;
+            batch.records.push(item.record);
+            batch.commands.push(item.command);
+            batch.senders.push(item.sender);
         }
         (!batch.records.is_empty()).then_some(batch)
     }
@@ -114,15 +127,20 @@ impl<A> Backlog<A> {
     }
 
     /// Takes nothing more, and gives back what waits.
-    pub(crate) fn end(&mut self, error: Error) -> Vec<Batch<A>> {
+    pub(crate) fn end(&mut self, error: Error) -> Vec<Batch<M>> {
         self.close(error);
         std::iter::from_fn(|| self.take()).collect()
     }
 }
 
-impl<A> Batch<A> {
+impl<M: Machine> Batch<M> {
+    /// What is to be applied, once.
+    pub(crate) fn commands(&mut self) -> Vec<M::Command> {
+        std::mem::take(&mut self.commands)
+    }
+
     /// Answers every caller. One that is gone has no use for it.
-    pub(crate) fn answer(self, answers: Vec<Answered<A>>) {
+    pub(crate) fn answer(self, answers: Vec<Answered<M::Answer>>) {
         assert_eq!(
             answers.len(),
             self.senders.len(),

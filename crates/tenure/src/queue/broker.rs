@@ -8,18 +8,42 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure_core::Moment;
-use tenure_core::queue::{Action, Command, Event, Leases, Queue, Restore};
-use tokio::sync::{Notify, broadcast};
+use tenure_core::queue::{Action, Claim, ClaimRequest, Command, Event, Leases, Queue, Restore};
+use tokio::sync::{Notify, broadcast, mpsc};
 
 use super::claims::Waiting;
 use super::follow::Followed;
 use super::{Error, Machine, Position};
 use crate::Clock;
 
-/// What came of a command.
+/// What came of a command. Dropped before it was [taken](Answer::take), it hands back what was claimed: its
+/// caller is gone, and jobs must not wait for a worker that never heard of them.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    pub(crate) events: Vec<Event>,
+    events: Vec<Event>,
+    abandoned: Option<mpsc::UnboundedSender<Claim>>,
+}
+
+impl Answer {
+    pub(crate) fn take(mut self) -> Vec<Event> {
+        self.abandoned = None;
+        std::mem::take(&mut self.events)
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        let Some(abandoned) = self.abandoned.take() else {
+            return;
+        };
+        for event in &self.events {
+            if let Event::Claimed(claimed) = event {
+                let (id, token) = (claimed.id.clone(), claimed.token);
+                // An error means that the term is over; then the lease runs out.
+                let _ = abandoned.send(Claim { id, token });
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -33,6 +57,8 @@ pub(crate) struct Broker {
     seed: u64,
     pub(crate) alarm: Alarm,
     bells: Arc<Bells>,
+    /// Where claims go whose caller is gone. Bounded by the claims that are under way.
+    abandoned: mpsc::UnboundedSender<Claim>,
     /// The term is over, and what was here is gone.
     pub(crate) is_over: bool,
 }
@@ -63,7 +89,12 @@ impl Alarm {
 }
 
 impl Broker {
-    pub(crate) fn new(clock: Clock, follow_max: usize, bells: Arc<Bells>) -> Self {
+    pub(crate) fn new(
+        clock: Clock,
+        follow_max: usize,
+        bells: Arc<Bells>,
+        abandoned: mpsc::UnboundedSender<Claim>,
+    ) -> Self {
         let seed = uuid::Uuid::new_v4().as_u64_pair().0;
         Self {
             queue: Queue::new(seed),
@@ -75,6 +106,7 @@ impl Broker {
             seed,
             alarm: Alarm::UNSET,
             bells,
+            abandoned,
             is_over: false,
         }
     }
@@ -103,7 +135,7 @@ impl Broker {
         discard(std::mem::replace(&mut self.queue, Queue::new(0)));
     }
 
-    fn claimed(&mut self, request: Option<&tenure_core::queue::ClaimRequest>, events: &[Event]) {
+    fn claimed(&mut self, request: Option<&ClaimRequest>, events: &[Event]) {
         let Some(request) = request else { return };
         let got = events
             .iter()
@@ -151,16 +183,20 @@ impl Broker {
 }
 
 impl Machine for Broker {
+    type Command = Command;
     type Answer = Answer;
 
-    fn apply(&mut self, position: Position, record: &[u8]) -> Answer {
-        let command: Command =
-            serde_json::from_slice(record).expect("it was written by this process");
+    fn apply(&mut self, position: Position, command: Command) -> Answer {
         let at = command.at;
         let is_schedule = matches!(
             command.action,
             Action::SetSchedule(..) | Action::Fire(_) | Action::Configure(_)
         );
+        // Only claims start leases.
+        let now = match command.action {
+            Action::Claim(_) => self.clock.moment(),
+            _ => Moment::default(),
+        };
         let mut request = None;
         if !self.waiting.is_empty() {
             match &command.action {
@@ -170,14 +206,18 @@ impl Machine for Broker {
             }
         }
         let events = self.queue.apply(command);
-        self.leases.follow(&events, self.clock.moment());
+        self.leases.follow(&events, now);
         if !self.waiting.is_empty() {
             self.waiting.follow(&self.queue, &events);
             self.claimed(request.as_ref(), &events);
         }
         self.publish(position, at, &events);
         self.ring(is_schedule);
-        Answer { events }
+        let has_claims = matches!(events.last(), Some(Event::Claimed(_)));
+        Answer {
+            abandoned: has_claims.then(|| self.abandoned.clone()),
+            events,
+        }
     }
 
     fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), String> {

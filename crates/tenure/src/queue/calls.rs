@@ -134,7 +134,8 @@ impl Queue {
     /// with at least one job, or with none when the time is over.
     ///
     /// Whoever waits longest is first to get a job that it could take. Nothing is written while nothing can
-    /// be claimed.
+    /// be claimed. If the future is dropped it claims nothing, or hands back what it has claimed, without
+    /// costing an attempt; only if this process dies just then do the jobs wait until their lease runs out.
     pub async fn claim(&self, claim: Claim, wait: Duration) -> Result<Vec<Claimed>, Error> {
         let service = self.shared.service()?;
         let request = ClaimRequest {
@@ -171,6 +172,8 @@ impl Queue {
             }
         }
         let now = service.time.clock().moment();
+        // A leader that was replaced has nothing to renew.
+        self.shared.answer(service.check())?;
         self.shared.answer(service.change(|broker| {
             let renew = |(claim, progress): (Held, Option<Payload>)| {
                 let beat =
@@ -185,6 +188,13 @@ impl Queue {
             };
             claims.into_iter().map(renew).collect()
         }))
+    }
+
+    /// Hands claims back as if they had never been made: the attempts do not count. One answer per claim, in
+    /// order: [`Event::Released`], [`Event::Cancelled`] or [`Event::Lost`].
+    pub async fn release(&self, claims: Vec<Held>) -> Result<Vec<Event>, Error> {
+        self.shared.limits().batch("claims", claims.len())?;
+        self.ask(Action::Release(claims)).await
     }
 
     /// Ends claims with success. One answer per claim, in order: [`Event::Completed`] or [`Event::Lost`].

@@ -136,6 +136,7 @@ impl Waiting {
                 // In a queue with limited concurrency the end of one is room for another.
                 Event::Completed { queue, .. }
                 | Event::Failed { queue, .. }
+                | Event::Released { queue, .. }
                 | Event::Died { queue, .. }
                 | Event::Cancelled { queue, .. } => self.credit(Some(queue.clone()), None, 1),
                 _ => {}

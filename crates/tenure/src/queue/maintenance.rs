@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 use tenure_core::Moment;
-use tenure_core::queue::Action;
+use tenure_core::queue::{Action, Claim};
+use tokio::sync::mpsc;
 
 use super::Error;
 use super::broker::{Alarm, Broker};
@@ -17,7 +18,7 @@ use super::service::Service;
 const ROUND: Duration = Duration::from_secs(60);
 
 /// The most claims of one command, and commands of one commit.
-const EXPIRED_MAX: usize = 1_000;
+const CLAIMS_MAX: usize = 1_000;
 const COMMANDS_MAX: usize = 16;
 
 /// How long a command that was not taken waits before it is sent again.
@@ -70,6 +71,24 @@ pub(crate) async fn wake_claims(service: &Service) -> Error {
     }
 }
 
+/// Hands claims back whose caller was gone before the answer came. Runs until the queue is not served any
+/// more.
+pub(crate) async fn hand_back(
+    service: &Service,
+    mut abandoned: mpsc::UnboundedReceiver<Claim>,
+) -> Error {
+    loop {
+        let mut claims = Vec::new();
+        if abandoned.recv_many(&mut claims, CLAIMS_MAX).await == 0 {
+            return Error::Stopped;
+        }
+        tracing::debug!(claims = claims.len(), "handing back what nobody waits for");
+        if let Err(error) = commit(service, Action::Release(claims)).await {
+            return error;
+        }
+    }
+}
+
 /// Commits a command of the broker's own. It must not get lost, so it is sent until it is taken.
 async fn commit(service: &Service, action: Action) -> Result<(), Error> {
     let mut pause = PAUSE_MIN;
@@ -102,7 +121,7 @@ impl Rounds {
     fn due(&mut self, broker: &mut Broker, at: u64, moment: Moment) -> Vec<Action> {
         let mut due = Vec::new();
         for _ in 0..COMMANDS_MAX {
-            let expired = broker.leases.expired(moment, EXPIRED_MAX);
+            let expired = broker.leases.expired(moment, CLAIMS_MAX);
             if expired.is_empty() {
                 break;
             }

@@ -23,12 +23,12 @@ use std::time::Duration;
 
 use tenure_core::ElectionName;
 use tenure_core::queue::Limits;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::broker::{Bells, Broker};
-use super::maintenance::{maintain, wake_claims};
+use super::maintenance::{hand_back, maintain, wake_claims};
 use super::service::Service;
 use super::time::Time;
 use super::{Error, Log, Options, Owner, Progress, Serving, Writer};
@@ -84,6 +84,8 @@ pub(crate) async fn serve(shared: Arc<Shared>) {
         }
         shared.election.ended(&leadership).await;
     }
+    // Whoever leads is to serve.
+    shared.stand(None).await;
 }
 
 /// Leads one term. An error says why it cannot be led to its end.
@@ -127,7 +129,8 @@ async fn serve_term(shared: &Arc<Shared>, leadership: &Leadership) -> Result<(),
     };
     let (options, clock) = (&shared.options, shared.node.clock());
     let bells = Arc::new(Bells::default());
-    let mut broker = Broker::new(clock.clone(), options.follow_max, bells.clone());
+    let (abandoned, claims) = mpsc::unbounded_channel();
+    let mut broker = Broker::new(clock.clone(), options.follow_max, bells.clone(), abandoned);
     let owner = Owner {
         token: leadership.token(),
         incarnation: session.incarnation,
@@ -165,9 +168,10 @@ async fn serve_term(shared: &Arc<Shared>, leadership: &Leadership) -> Result<(),
         nonce: AtomicU32::new(uuid::Uuid::new_v4().as_fields().0),
     });
     let mut tasks = JoinSet::new();
-    let (one, other) = (service.clone(), service.clone());
-    tasks.spawn(async move { maintain(&one).await });
-    tasks.spawn(async move { wake_claims(&other).await });
+    let [first, second, third] = std::array::from_fn(|_| service.clone());
+    tasks.spawn(async move { maintain(&first).await });
+    tasks.spawn(async move { wake_claims(&second).await });
+    tasks.spawn(async move { hand_back(&third, claims).await });
     shared.install(&service);
     shared.set(Serving::Serving {
         term,

@@ -8,6 +8,7 @@ use tenure_core::queue::{Action, ClaimRequest, Command, Event, Limits};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
+use super::backlog::{Item, Sender};
 use super::broker::{Answer, Bells, Broker};
 use super::claims::{Ticket, Woken};
 use super::time::Time;
@@ -26,22 +27,41 @@ pub(crate) struct Service {
     pub(crate) nonce: AtomicU32,
 }
 
+/// The longest that a claim waits.
+const WAIT_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Most commands of one job fit.
+const LINE_BYTES: usize = 256;
+
 type Receiver = oneshot::Receiver<Result<Answered<Answer>, Error>>;
 
 impl Service {
     /// Commits what is asked, and returns what came of it.
     pub(crate) async fn commit(&self, action: Action) -> Result<Vec<Event>, Error> {
-        let line = self.line(action);
-        let answered = self.handle.commit(line).await?;
-        Ok(answered.answer.events)
+        let (sender, receiver) = oneshot::channel();
+        self.post(action, sender);
+        // A writer that was dropped, or panicked, while this was under way says nothing.
+        let answered = receiver
+            .await
+            .unwrap_or(Err(Error::Unknown { source: None }))?;
+        Ok(answered.answer.take())
     }
 
-    fn line(&self, action: Action) -> Vec<u8> {
+    /// The same without waiting for it.
+    fn post(&self, action: Action, sender: Sender<Answer>) {
         let at = self.time.at();
-        let mut line = Vec::with_capacity(256);
-        serde_json::to_writer(&mut line, &Command { at, action })
+        let command = Command { at, action };
+        let mut line = Vec::with_capacity(LINE_BYTES);
+        serde_json::to_writer(&mut line, &command)
             .expect("commands have no failing serializers, and memory takes them");
-        line
+        match Record::new(line) {
+            Ok(record) => self.handle.post(Item {
+                record,
+                command,
+                sender,
+            }),
+            Err(error) => drop(sender.send(Err(error))),
+        }
     }
 
     /// Reads what is committed. Fails if leadership is over, also if nobody has noticed yet.
@@ -53,16 +73,15 @@ impl Service {
         answer.ok_or(Error::Stopped)
     }
 
-    /// Changes what lives only as long as the broker.
+    /// Changes what lives only as long as the broker. Whoever makes a promise by it checks leadership too.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Broker) -> T) -> Result<T, Error> {
-        self.check()?;
         let answer = self
             .handle
             .change(|broker| (!broker.is_over).then(|| change(broker)))?;
         answer.ok_or(Error::Stopped)
     }
 
-    fn check(&self) -> Result<(), Error> {
+    pub(crate) fn check(&self) -> Result<(), Error> {
         self.leadership
             .check()
             .map(drop)
@@ -85,24 +104,32 @@ impl Service {
         mut request: ClaimRequest,
         wait: Duration,
     ) -> Result<Vec<Event>, Error> {
-        let deadline = Instant::now() + wait;
+        let deadline = (!wait.is_zero()).then(|| Instant::now() + wait.min(WAIT_MAX));
         let mut place = None;
+        let mut may_wait = deadline.is_some();
         loop {
             request.nonce = self.nonce.fetch_add(1, Ordering::Relaxed);
-            let answered = match self.begin_claim(&request, &mut place, deadline)? {
+            let answered = match self.begin_claim(&request, &mut place, may_wait)? {
                 Begun::Empty => return Ok(Vec::new()),
                 Begun::Sent(receiver) => receiver.await,
-                Begun::Waits(mut waits) => match timeout_at(deadline, &mut waits.receiver).await {
-                    Ok(answered) => answered,
-                    Err(_) if waits.leave() => return Ok(Vec::new()),
-                    // It is being committed.
-                    Err(_) => (&mut waits.receiver).await,
-                },
+                Begun::Waits(mut waits) => {
+                    let deadline = deadline.unwrap_or_else(Instant::now);
+                    match timeout_at(deadline, &mut waits.receiver).await {
+                        Ok(answered) => answered,
+                        Err(_) if waits.leave() => return Ok(Vec::new()),
+                        // It is being committed.
+                        Err(_) => (&mut waits.receiver).await,
+                    }
+                }
             };
             let answered = answered.unwrap_or(Err(Error::Unknown { source: None }))?;
-            let mut events = answered.answer.events;
+            let mut events = answered.answer.take();
             events.retain(|event| matches!(event, Event::Claimed(_)));
-            if !events.is_empty() || Instant::now() >= deadline {
+            if !events.is_empty() {
+                return Ok(events);
+            }
+            may_wait = deadline.is_some_and(|deadline| Instant::now() < deadline);
+            if !may_wait {
                 return Ok(events);
             }
         }
@@ -113,7 +140,7 @@ impl Service {
         &self,
         request: &ClaimRequest,
         place: &mut Option<Ticket>,
-        deadline: Instant,
+        may_wait: bool,
     ) -> Result<Begun<'_>, Error> {
         let at = self.time.at();
         let begun = self.change(|broker| {
@@ -127,7 +154,7 @@ impl Service {
             if opens.is_some_and(|opens| opens <= at) {
                 return Ok((woken, Some(sender), Begun::Sent(receiver)));
             }
-            if Instant::now() >= deadline {
+            if !may_wait {
                 return Ok((woken, None, Begun::Empty));
             }
             let waiting = &mut broker.waiting;
@@ -153,8 +180,7 @@ impl Service {
         let (woken, sender, begun) = begun??;
         self.send(woken);
         if let Some(sender) = sender {
-            let record = Record::new(self.line(Action::Claim(request.clone())))?;
-            self.handle.post(record, sender);
+            self.post(Action::Claim(request.clone()), sender);
         }
         Ok(begun)
     }
@@ -172,10 +198,7 @@ impl Service {
 
     fn send(&self, woken: Vec<Woken>) {
         for Woken { request, sender } in woken {
-            match Record::new(self.line(Action::Claim(request))) {
-                Ok(record) => self.handle.post(record, sender),
-                Err(error) => drop(sender.send(Err(error))),
-            }
+            self.post(Action::Claim(request), sender);
         }
     }
 }

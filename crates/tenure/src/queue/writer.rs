@@ -21,7 +21,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::backlog::{Backlog, Batch, Refused, Sender};
+use super::backlog::{Backlog, Batch, Item, Refused};
 use super::snapshots::{Outcome, Snapshots};
 use super::{Committed, Error, Log, Machine, Position, Record, policy};
 
@@ -74,7 +74,7 @@ pub struct Statistics {
 }
 
 pub(crate) struct Shared<M: Machine> {
-    backlog: Mutex<Backlog<M::Answer>>,
+    backlog: Mutex<Backlog<M>>,
     arrived: Notify,
     machine: Mutex<M>,
     counters: Counters,
@@ -93,21 +93,27 @@ struct Counters {
     snapshots: AtomicU64,
 }
 
-impl<M: Machine> Handle<M> {
+impl<M: Machine<Command = Record>> Handle<M> {
     /// Commits a record, and returns what the machine said to it.
     pub async fn commit(&self, line: impl Into<Bytes>) -> Result<Answered<M::Answer>, Error> {
         let record = Record::new(line)?;
         let (sender, receiver) = oneshot::channel();
-        self.post(record, sender);
+        self.post(Item {
+            command: record.clone(),
+            record,
+            sender,
+        });
         // A writer that was dropped, or panicked, while this was under way says nothing.
         receiver
             .await
             .unwrap_or(Err(Error::Unknown { source: None }))
     }
+}
 
-    /// The same without waiting: whoever has the other end of `sender` gets the answer.
-    pub(crate) fn post(&self, record: Record, sender: Sender<M::Answer>) {
-        let pushed = self.shared.backlog().push(record, sender);
+impl<M: Machine> Handle<M> {
+    /// Commits a record without waiting for it: whoever has the other end of its sender gets the answer.
+    pub(crate) fn post(&self, item: Item<M>) {
+        let pushed = self.shared.backlog().push(item);
         match pushed {
             Ok(()) => self.shared.arrived.notify_one(),
             Err(Refused { error, sender }) => {
@@ -268,7 +274,7 @@ impl<M: Machine> Writer<M> {
     }
 
     /// Commits a batch, applies it, and answers it. An error means that the log has ended.
-    async fn commit(&mut self, mut batch: Batch<M::Answer>) -> Result<(), Error> {
+    async fn commit(&mut self, mut batch: Batch<M>) -> Result<(), Error> {
         if self.stop.is_cancelled() {
             batch.refuse(&Error::Stopped);
             return Ok(());
@@ -317,7 +323,7 @@ impl<M: Machine> Writer<M> {
     }
 
     /// The machine first, then the callers.
-    fn apply(&mut self, batch: Batch<M::Answer>, committed: Committed) {
+    fn apply(&mut self, mut batch: Batch<M>, committed: Committed) {
         let counters = &self.shared.counters;
         add(&counters.commits, 1);
         add(&counters.records, batch.records.len() as u64);
@@ -329,13 +335,13 @@ impl<M: Machine> Writer<M> {
                 .machine
                 .lock()
                 .expect("only this task changes it");
-            let mut apply = |record: &Record| {
-                let answer = machine.apply(position, record.as_ref());
+            let mut apply = |command| {
+                let answer = machine.apply(position, command);
                 let answered = Answered { position, answer };
                 position = position.next();
                 answered
             };
-            batch.records.iter().map(&mut apply).collect()
+            batch.commands().into_iter().map(&mut apply).collect()
         };
         batch.answer(answers);
     }
@@ -409,7 +415,7 @@ async fn given_up(stop: &CancellationToken, patience: Duration) {
 
 impl<M: Machine> Shared<M> {
     /// Every change of the backlog is one step that cannot panic half way.
-    fn backlog(&self) -> MutexGuard<'_, Backlog<M::Answer>> {
+    fn backlog(&self) -> MutexGuard<'_, Backlog<M>> {
         self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

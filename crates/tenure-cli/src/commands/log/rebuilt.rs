@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::Deserialize;
 use tenure::core::queue::{Command, Filter, JobView, Place, Queue, Restore};
 use tenure::queue::inspect::{Frames, Kind, Name, Stored};
-use tenure::queue::{Machine, Position};
+use tenure::queue::{Machine, Position, Record};
 
 /// How much is taken from the machine at once.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -184,10 +184,11 @@ impl Both {
 }
 
 impl Machine for Both {
+    type Command = Record;
     type Answer = ();
 
-    fn apply(&mut self, position: Position, record: &[u8]) {
-        let _ = self.replay(position, record);
+    fn apply(&mut self, position: Position, record: Record) {
+        let _ = self.replay(position, record.as_ref());
     }
 
     fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), String> {

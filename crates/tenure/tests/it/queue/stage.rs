@@ -1,14 +1,35 @@
 //! What the tests of the queue share.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::Node;
 use tenure::core::queue::{Claimed, Completion, Event, Key, Payload, Submission};
-use tenure::core::{JobId, JobType, QueueName};
-use tenure::queue::{Claim, Error, Options, Queue};
+use tenure::core::session::Config;
+use tenure::core::{JobId, JobType};
+use tenure::queue::{Claim, Error, Options, Queue, Serving};
+use tenure::store::Store;
+use tenure::testing::ManualClock;
+use tenure::{Node, NodeOptions};
 use tokio::time::timeout;
 
 use crate::support::PATIENCE;
+
+/// A node on a store, whose clock is moved by hand if there is one.
+pub(crate) async fn node_on(
+    store: Arc<dyn Store>,
+    namespace: &str,
+    name: &str,
+    ttl: Duration,
+    clock: Option<&ManualClock>,
+) -> Node {
+    let mut options = NodeOptions::new("memory:", namespace);
+    options.node = Some(name.to_owned());
+    options.session = Config::for_ttl(ttl);
+    if let Some(clock) = clock {
+        options.clock = clock.clock();
+    }
+    Node::start_with(store, options).await.unwrap()
+}
 
 /// A queue that is served.
 pub(crate) async fn open(node: &Node) -> Queue {
@@ -37,10 +58,6 @@ pub(crate) fn job(id: &str) -> Submission {
 
 pub(crate) fn id(id: &str) -> JobId {
     JobId::new(id).unwrap()
-}
-
-pub(crate) fn name(name: &str) -> QueueName {
-    QueueName::new(name).unwrap()
 }
 
 pub(crate) fn worker(name: &str) -> Claim {
@@ -77,4 +94,12 @@ pub(crate) async fn submit(queue: &Queue, jobs: &[&str]) {
     for answer in answers {
         assert!(matches!(answer, Event::Submitted { .. }), "{answer:?}");
     }
+}
+
+/// Waits until the queue stands as it should.
+pub(crate) async fn stands(queue: &Queue, what: &str, is_so: impl Fn(&Serving) -> bool) -> Serving {
+    let mut state = queue.watch();
+    let settled = timeout(PATIENCE, state.wait_for(|state| is_so(state))).await;
+    let settled = settled.unwrap_or_else(|_| panic!("not {what} in time: {:?}", queue.state()));
+    settled.unwrap().clone()
 }

@@ -4,10 +4,9 @@ use std::fs;
 use std::sync::Arc;
 
 use tenure::queue::{Config, Error, Form};
-use tenure::store::wrap::Metered;
 
 use super::suite::tiny;
-use super::world::{World, lines, record, records};
+use super::world::{World, lines, record, records, without_folder};
 
 #[tokio::test]
 async fn a_torn_tail_is_cut_off_wherever_it_was_torn() {
@@ -132,7 +131,7 @@ async fn the_two_forms_are_never_mixed_up() {
     log.commit(&records(&["a"])).await.unwrap();
     assert_eq!(log.form(), Form::Segments);
     // Without the folder it would look empty.
-    let wrapped = world.through(Arc::new(Metered::new(world.store.clone())));
+    let wrapped = world.through(without_folder(world.store.clone()));
     for error in [
         wrapped.lead(2, Config::default()).await.unwrap_err(),
         wrapped.replay().await.unwrap_err(),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::queue::{Config, Form, Handle, Machine, Position, Writer};
+use tenure::queue::{Config, Form, Handle, Machine, Position, Record, Writer};
 use tenure::store::wrap::faulty::{Fault, Faults, Faulty, Kind};
 use tenure::store::wrap::metered::Operation;
 use tenure::store::{Expect, Prefix, list_all};
@@ -124,9 +124,13 @@ struct Careless {
 }
 
 impl Machine for Careless {
+    type Command = Record;
     type Answer = usize;
-    fn apply(&mut self, position: Position, record: &[u8]) -> usize {
+    fn apply(&mut self, position: Position, record: Record) -> usize {
         self.memo.apply(position, record)
+    }
+    fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), String> {
+        self.memo.replay(position, record)
     }
     fn reset(&mut self) {
         self.memo.reset();

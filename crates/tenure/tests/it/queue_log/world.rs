@@ -10,7 +10,8 @@ use tenure::queue::{Config, Error, Form, Log, Machine, Owner, Position, Record};
 use tenure::store::Store;
 use tenure::store::engine::file::File;
 use tenure::store::engine::memory::Memory;
-use tenure::store::wrap::Metered;
+use tenure::store::wrap::Faulty;
+use tenure::store::wrap::faulty::Faults;
 
 /// Remembers every record. A snapshot is all of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -23,10 +24,17 @@ pub(crate) struct Memo {
 }
 
 impl Machine for Memo {
+    type Command = Record;
     type Answer = usize;
 
-    fn apply(&mut self, position: Position, record: &[u8]) -> usize {
-        self.records.push(text(record));
+    fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), String> {
+        let record = Record::new(record.to_vec()).map_err(|error| error.to_string())?;
+        self.apply(position, record);
+        Ok(())
+    }
+
+    fn apply(&mut self, position: Position, record: Record) -> usize {
+        self.records.push(text(record.as_ref()));
         assert!(self.restored == 0 || self.is_whole);
         assert_eq!(
             position.0,
@@ -116,7 +124,7 @@ impl World {
     /// The file engine without its folder: one file per commit.
     pub(crate) async fn file_as_objects() -> Self {
         let file = Self::file().await;
-        let store: Arc<dyn Store> = Arc::new(Metered::new(file.store));
+        let store = without_folder(file.store);
         Self {
             folder: file.folder,
             ..Self::objects(store)
@@ -187,6 +195,11 @@ impl World {
         paths.sort();
         paths
     }
+}
+
+/// The same store; a wrapper that can lose requests has no folder to write to beside it.
+pub(crate) fn without_folder(store: Arc<dyn Store>) -> Arc<dyn Store> {
+    Arc::new(Faulty::new(store, Faults::default(), 1).unwrap())
 }
 
 pub(crate) fn owner(term: u64) -> Owner {

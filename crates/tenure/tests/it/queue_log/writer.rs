@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::queue::{Config, Error, Handle, Machine, Position, Writer};
+use tenure::queue::{Config, Error, Handle, Machine, Position, Record, Writer};
 use tenure::store::wrap::faulty::{Fault, Faults, Faulty, Kind, Outage};
 use tenure::store::wrap::metered::Operation;
 use tokio::task::{JoinHandle, yield_now};
@@ -355,9 +355,13 @@ async fn a_writer_that_is_aborted_leaves_nobody_waiting() {
 struct Fragile;
 
 impl Machine for Fragile {
+    type Command = Record;
     type Answer = ();
-    fn apply(&mut self, _: Position, record: &[u8]) {
-        assert_ne!(record, b"\"poison\"");
+    fn apply(&mut self, _: Position, record: Record) {
+        assert_ne!(record.as_ref(), b"\"poison\"");
+    }
+    fn replay(&mut self, _: Position, _: &[u8]) -> Result<(), String> {
+        Ok(())
     }
     fn reset(&mut self) {}
     fn restore(&mut self, _: &[u8]) -> Result<(), String> {

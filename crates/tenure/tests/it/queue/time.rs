@@ -1,0 +1,187 @@
+//! What time does by itself: leases run out, delayed jobs become ready, schedules fire. The clock is moved by
+//! hand, and nothing else happens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::core::ScheduleName;
+use tenure::core::queue::{Event, Filter, Missed, Place, ScheduleSpec, State};
+use tenure::queue::{ClockState, Cut, Follower, Options, Queue};
+use tenure::store::engine::memory::Memory;
+use tenure::testing::ManualClock;
+use tokio::time::timeout;
+
+use super::stage::{claim, id, ids, job, node_on, open, submit, worker};
+use crate::support::PATIENCE;
+
+/// Long enough that no session ends when the clock is moved.
+const TTL: Duration = Duration::from_secs(24 * 3600);
+
+struct Scene {
+    store: Arc<Memory>,
+    clock: ManualClock,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self {
+            store: Arc::new(Memory::new()),
+            clock: ManualClock::new(),
+        }
+    }
+
+    async fn lead(&self, name: &str) -> Queue {
+        let clock = Some(&self.clock);
+        let node = node_on(self.store.clone(), "time", name, TTL, clock).await;
+        open(&node).await
+    }
+}
+
+async fn next(follower: &mut Follower) -> Result<Vec<Event>, Cut> {
+    let followed = timeout(PATIENCE, follower.next()).await;
+    followed
+        .expect("nothing is committed")
+        .map(|followed| followed.events.to_vec())
+}
+
+#[tokio::test]
+async fn leases_run_out_without_any_traffic() {
+    let scene = Scene::new();
+    let queue = scene.lead("a").await;
+    submit(&queue, &["a"]).await;
+    let claimed = claim(&queue, worker("w")).await;
+    let mut follower = queue.follow();
+    scene.clock.advance(Duration::from_secs(31));
+    let events = next(&mut follower).await.unwrap();
+    assert!(
+        matches!(&events[..], [Event::Failed { token, .. }] if *token == claimed[0].token),
+        "{events:?}"
+    );
+    let job = queue.job(&id("a")).unwrap().unwrap();
+    assert_eq!(job.error.as_deref(), Some("the lease ran out"));
+}
+
+#[tokio::test]
+async fn a_delayed_job_wakes_who_waits_for_it() {
+    let scene = Scene::new();
+    let queue = scene.lead("a").await;
+    let waits = {
+        let queue = queue.clone();
+        tokio::spawn(async move { claim(&queue, worker("w")).await })
+    };
+    let mut delayed = job("a");
+    delayed.delay_ms = Some(60_000);
+    queue.submit(vec![delayed]).await.unwrap();
+    let before = queue.statistics().unwrap().records;
+    scene.clock.advance(Duration::from_secs(59));
+    tokio::task::yield_now().await;
+    assert_eq!(
+        queue.job(&id("a")).unwrap().unwrap().state,
+        State::Scheduled
+    );
+    scene.clock.advance(Duration::from_secs(1));
+    let claimed = timeout(PATIENCE, waits).await.unwrap().unwrap();
+    assert_eq!(ids(&claimed), ["a"]);
+    let records = queue.statistics().unwrap().records - before;
+    assert_eq!(records, 2, "one for the time, one for the claim");
+}
+
+#[tokio::test]
+async fn a_rate_wakes_who_waits_when_it_allows_more() {
+    let scene = Scene::new();
+    let queue = scene.lead("a").await;
+    let options = serde_json::from_str(r#"{"rate":{"jobs":1,"period_ms":10000}}"#).unwrap();
+    queue.set_queue(job("a").queue, options).await.unwrap();
+    submit(&queue, &["a", "b"]).await;
+    assert_eq!(ids(&claim(&queue, worker("w")).await), ["a"]);
+    let waits = {
+        let queue = queue.clone();
+        tokio::spawn(async move { claim(&queue, worker("w")).await })
+    };
+    tokio::task::yield_now().await;
+    assert!(!waits.is_finished());
+    scene.clock.advance(Duration::from_secs(10));
+    let claimed = timeout(PATIENCE, waits).await.unwrap().unwrap();
+    assert_eq!(ids(&claimed), ["b"]);
+}
+
+#[tokio::test]
+async fn schedules_fire_each_slot_once_over_a_change_of_leaders() {
+    let scene = Scene::new();
+    let first = scene.lead("a").await;
+    let mut template = job("template");
+    template.id = None;
+    let spec = ScheduleSpec {
+        cron: "* * * * *".to_owned(),
+        timezone: "Europe/Berlin".to_owned(),
+        job: template,
+        missed: Missed::All(10),
+    };
+    let name = ScheduleName::new("minutely").unwrap();
+    first
+        .set_schedule(name.clone(), spec.clone())
+        .await
+        .unwrap();
+    let mut follower = first.follow();
+    for _ in 0..2 {
+        scene.clock.advance(Duration::from_secs(60));
+        let events = next(&mut follower).await.unwrap();
+        assert!(
+            matches!(events[0], Event::Fired { slots: 1, .. }),
+            "{events:?}"
+        );
+    }
+    first.close().await;
+    assert_eq!(next(&mut follower).await.unwrap_err(), Cut::Ended);
+    // Nobody leads for three slots.
+    scene.clock.advance(Duration::from_secs(180));
+    let second = scene.lead("b").await;
+    // Set again by the next deployment: what is due stays due.
+    second.set_schedule(name, spec).await.unwrap();
+    let all = || {
+        let page = second.page(&Filter::default(), Place::After(0), 100);
+        page.unwrap().jobs.len()
+    };
+    crate::support::until("the missed slots have fired", async || all() == 5).await;
+    let page = second
+        .page(&Filter::default(), Place::After(0), 100)
+        .unwrap();
+    let mut slots: Vec<_> = page.jobs.iter().map(|job| job.id.clone()).collect();
+    slots.dedup();
+    assert_eq!(slots.len(), 5, "{slots:?}");
+}
+
+#[tokio::test]
+async fn no_clock_drags_the_queue_years_ahead() {
+    let scene = Scene::new();
+    let queue = scene.lead("a").await;
+    let right = scene.clock.wall_ms();
+    let mut far = job("far");
+    far.run_at = Some(right + 365 * 24 * 3_600_000);
+    queue.submit(vec![far]).await.unwrap();
+    scene.clock.set_wall_ms(right + 20 * 365 * 24 * 3_600_000);
+    submit(&queue, &["now"]).await;
+    assert!(matches!(queue.clock().unwrap(), ClockState::Ahead { .. }));
+    assert_eq!(queue.now_ms().unwrap(), right);
+    assert_eq!(
+        queue.job(&id("far")).unwrap().unwrap().state,
+        State::Scheduled
+    );
+    queue.close().await;
+
+    // Nor does the next broker, unless it is told that the clock is right.
+    let clock = Some(&scene.clock);
+    let node = node_on(scene.store.clone(), "time", "b", TTL, clock).await;
+    let queue = open(&node).await;
+    assert!(matches!(queue.clock().unwrap(), ClockState::Ahead { .. }));
+    queue.close().await;
+    let options = Options {
+        clock_ahead_max: Duration::from_secs(100 * 365 * 24 * 3600),
+        ..Options::default()
+    };
+    let node = node_on(scene.store.clone(), "time", "c", TTL, clock).await;
+    let queue = super::stage::open_with(&node, options).await;
+    assert_eq!(queue.clock().unwrap(), ClockState::Followed);
+    // All of it is due now, in the order of the log.
+    assert_eq!(ids(&claim(&queue, worker("w")).await), ["far"]);
+}
