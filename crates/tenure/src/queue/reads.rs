@@ -1,10 +1,13 @@
 //! Looking at the queue: what is committed, and nothing else. No call waits for a commit.
 
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
 use tenure_core::queue::{Filter, JobView, Key, Page, Place, QueueView, Schedule, Settings, Token};
 use tenure_core::{JobId, QueueName, ScheduleName};
 
 use super::broker::Broker;
-use super::{ClockState, Error, Queue, Statistics};
+use super::{ClockState, Error, Metrics, Queue, Statistics};
 
 impl Queue {
     /// One job; none if there never was one with this id, or it was forgotten.
@@ -61,7 +64,7 @@ impl Queue {
         self.read(|broker| *broker.queue.settings())
     }
 
-    /// What was committed in this term, and what waits to be.
+    /// What was committed since the queue was opened, and what waits to be.
     pub fn statistics(&self) -> Result<Statistics, Error> {
         Ok(self.shared.service()?.handle.statistics())
     }
@@ -74,6 +77,44 @@ impl Queue {
     /// What the queue makes of this host's wall clock.
     pub fn clock(&self) -> Result<ClockState, Error> {
         Ok(self.shared.service()?.time.clock_state())
+    }
+
+    /// What the queue has done in this process, over all its terms: also on a standby.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        let counters = &self.shared.counters;
+        let snapshot = counters
+            .last_snapshot
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let recoveries = self
+            .shared
+            .recoveries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let service = self.shared.service().ok();
+        let waiting = service.as_ref().map(|service| service.handle.statistics());
+        let now = service.and_then(|service| {
+            let count = |broker: &Broker| (broker.waiting.len(), broker.leases.len());
+            service.read(count).ok()
+        });
+        let (waiting_claims, leases) = now.unwrap_or_default();
+        let done = counters.statistics();
+        Metrics {
+            commits: done.commits,
+            records: done.records,
+            bytes: done.bytes,
+            commit_latency: counters.latency.snapshot(),
+            waiting: waiting.map_or(0, |statistics| statistics.waiting),
+            turned_away: done.turned_away,
+            waiting_claims: waiting_claims as u64,
+            leases: leases as u64,
+            log_bytes: counters.log_bytes.load(Ordering::Relaxed),
+            snapshots: done.snapshots,
+            last_snapshot: *snapshot,
+            recoveries: recoveries.0,
+            last_recovery: recoveries.1,
+        }
     }
 
     fn read<T>(&self, read: impl FnOnce(&Broker) -> T) -> Result<T, Error> {

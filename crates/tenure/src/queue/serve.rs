@@ -18,7 +18,7 @@
 //! [`Queue::state`](super::Queue::state).
 
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tenure_core::ElectionName;
@@ -31,6 +31,7 @@ use super::broker::{Bells, Broker};
 use super::maintenance::{hand_back, maintain, wake_claims};
 use super::service::Service;
 use super::time::Time;
+use super::writer::Counters;
 use super::{Error, Log, Options, Owner, Progress, Serving, Writer};
 use crate::{Election, Leadership, Node};
 
@@ -50,6 +51,10 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) state: watch::Sender<Serving>,
     service: RwLock<Option<Arc<Service>>>,
+    /// Over all terms.
+    pub(crate) counters: Arc<Counters>,
+    /// How often the log was read, and how long it took last.
+    pub(crate) recoveries: Mutex<(u64, Option<Duration>)>,
     /// Cancelled when no more calls are taken.
     pub(crate) closing: CancellationToken,
     /// Cancelled when the task has ended.
@@ -157,7 +162,9 @@ async fn serve_term(shared: &Arc<Shared>, leadership: &Leadership) -> Result<(),
         "recovered the queue"
     );
     let time = Time::new(clock.clone(), options.clock_ahead_max, broker.queue.now());
-    let (handle, writer) = Writer::new(log, broker, leadership.stopping());
+    shared.recovered(took);
+    let stop = leadership.stopping();
+    let (handle, writer) = Writer::counted(log, broker, stop, shared.counters.clone());
     let service = Arc::new(Service {
         handle,
         leadership: leadership.clone(),
@@ -211,6 +218,8 @@ impl Shared {
             options,
             state: watch::Sender::new(Serving::Standby { leader }),
             service: RwLock::default(),
+            counters: Arc::default(),
+            recoveries: Mutex::default(),
             closing: CancellationToken::new(),
             ended: CancellationToken::new(),
         }
@@ -250,6 +259,14 @@ impl Shared {
 
     fn election_name(&self) -> &ElectionName {
         self.election.name()
+    }
+
+    fn recovered(&self, took: Duration) {
+        let mut recoveries = self
+            .recoveries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *recoveries = (recoveries.0 + 1, Some(took));
     }
 
     fn set(&self, state: Serving) {

@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::backlog::{Backlog, Batch, Item, Refused};
+use super::metrics::{LatencyCounter, SnapshotMetrics};
 use super::snapshots::{Outcome, Snapshots};
 use super::{Committed, Error, Log, Machine, Position, Record, policy};
 
@@ -39,6 +40,8 @@ pub struct Writer<M: Machine> {
     snapshots: Snapshots,
     stop: CancellationToken,
     last_commit: Option<Instant>,
+    /// The last record in the snapshot that is under way.
+    snapshot_position: Position,
     /// The size of the log below which a snapshot that failed is not tried again.
     snapshot_floor: u64,
 }
@@ -77,13 +80,18 @@ pub(crate) struct Shared<M: Machine> {
     backlog: Mutex<Backlog<M>>,
     arrived: Notify,
     machine: Mutex<M>,
-    counters: Counters,
+    counters: Arc<Counters>,
     /// Cancelled when the writer has ended, in any way.
     ended: CancellationToken,
 }
 
+/// What is counted, over all writers that are given the same.
 #[derive(Debug, Default)]
-struct Counters {
+pub(crate) struct Counters {
+    pub(crate) latency: LatencyCounter,
+    /// The size of the log behind the last snapshot.
+    pub(crate) log_bytes: AtomicU64,
+    pub(crate) last_snapshot: Mutex<Option<SnapshotMetrics>>,
     commits: AtomicU64,
     records: AtomicU64,
     bytes: AtomicU64,
@@ -147,17 +155,9 @@ impl<M: Machine> Handle<M> {
     /// What the writer has done so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        let counters = &self.shared.counters;
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Statistics {
-            commits: load(&counters.commits),
-            records: load(&counters.records),
-            bytes: load(&counters.bytes),
-            in_flight: load(&counters.in_flight),
-            in_flight_max: load(&counters.in_flight_max),
             waiting: self.shared.backlog().len() as u64,
-            turned_away: load(&counters.turned_away),
-            snapshots: load(&counters.snapshots),
+            ..self.shared.counters.statistics()
         }
     }
 
@@ -213,11 +213,21 @@ impl<M: Machine> Writer<M> {
     /// waits is committed.
     #[must_use]
     pub fn new(log: Log, machine: M, stop: CancellationToken) -> (Handle<M>, Self) {
+        Self::counted(log, machine, stop, Arc::default())
+    }
+
+    /// The same, counting on.
+    pub(crate) fn counted(
+        log: Log,
+        machine: M,
+        stop: CancellationToken,
+        counters: Arc<Counters>,
+    ) -> (Handle<M>, Self) {
         let shared = Arc::new(Shared {
             backlog: Mutex::new(Backlog::new(log.config())),
             arrived: Notify::new(),
             machine: Mutex::new(machine),
-            counters: Counters::default(),
+            counters,
             ended: CancellationToken::new(),
         });
         let handle = Handle {
@@ -230,6 +240,7 @@ impl<M: Machine> Writer<M> {
             snapshots: Snapshots::default(),
             stop,
             last_commit: None,
+            snapshot_position: Position(0),
             snapshot_floor: 0,
         };
         (handle, writer)
@@ -279,7 +290,8 @@ impl<M: Machine> Writer<M> {
             batch.refuse(&Error::Stopped);
             return Ok(());
         }
-        self.last_commit = Some(Instant::now());
+        let started = Instant::now();
+        self.last_commit = Some(started);
         let mut outcomes = Vec::new();
         let result = {
             let Self {
@@ -308,6 +320,7 @@ impl<M: Machine> Writer<M> {
             .for_each(|outcome| self.snapshot_ended(outcome));
         match result {
             Ok(committed) => {
+                self.shared.counters.latency.add(started.elapsed());
                 self.apply(batch, committed);
                 Ok(())
             }
@@ -348,6 +361,8 @@ impl<M: Machine> Writer<M> {
 
     fn begin_snapshot_if_due(&mut self) {
         let (log_bytes, snapshot_bytes) = self.log.sizes();
+        let counted = &self.shared.counters.log_bytes;
+        counted.store(log_bytes, Ordering::Relaxed);
         let bytes_min = self
             .log
             .config()
@@ -364,6 +379,7 @@ impl<M: Machine> Writer<M> {
             .lock()
             .expect("only this task changes it")
             .begin_snapshot();
+        self.snapshot_position = self.log.position();
         self.snapshots.begin(&self.log, log_bytes);
     }
 
@@ -378,6 +394,11 @@ impl<M: Machine> Writer<M> {
                 self.log.published(bytes, log_bytes);
                 self.snapshot_floor = 0;
                 add(&self.shared.counters.snapshots, 1);
+                self.shared.counters.published(SnapshotMetrics {
+                    position: self.snapshot_position,
+                    at: crate::clock::wall(),
+                    bytes,
+                });
                 match swept {
                     Ok(swept) => self.log.swept(swept),
                     Err(error) => {
@@ -424,6 +445,31 @@ impl<M: Machine> Shared<M> {
         while !self.backlog().is_wanted() {
             self.arrived.notified().await;
         }
+    }
+}
+
+impl Counters {
+    /// All but what waits, which only a writer knows.
+    pub(crate) fn statistics(&self) -> Statistics {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Statistics {
+            commits: load(&self.commits),
+            records: load(&self.records),
+            bytes: load(&self.bytes),
+            in_flight: load(&self.in_flight),
+            in_flight_max: load(&self.in_flight_max),
+            waiting: 0,
+            turned_away: load(&self.turned_away),
+            snapshots: load(&self.snapshots),
+        }
+    }
+
+    fn published(&self, snapshot: SnapshotMetrics) {
+        let mut last = self
+            .last_snapshot
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *last = Some(snapshot);
     }
 }
 

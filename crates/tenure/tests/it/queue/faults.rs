@@ -122,9 +122,11 @@ async fn chaos_loses_nothing_and_doubles_nothing() {
             let name = format!("{caller}-{number}");
             let job = queue.job(&id(&name)).unwrap();
             let job = job.unwrap_or_else(|| panic!("{name} is lost"));
-            let mut attempts = ran.lock().unwrap().get(&name).cloned().unwrap_or_default();
-            assert!(attempts.len() as u32 <= job.attempt, "{name}: {attempts:?}");
-            attempts.dedup();
+            let attempts = ran.lock().unwrap().get(&name).cloned().unwrap_or_default();
+            assert!(
+                attempts.len() <= job.attempt as usize,
+                "{name}: {attempts:?}"
+            );
             assert!(attempts.is_sorted_by(|a, b| a < b), "{name}: {attempts:?}");
             assert_ne!(job.state, State::Dead);
         }

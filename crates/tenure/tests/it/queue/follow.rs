@@ -38,7 +38,11 @@ async fn followers_see_everything_in_order_and_are_told_what_they_missed() {
     assert!(seen.is_sorted_by(|a, b| a + 1 == *b), "{seen:?}");
     assert!(matches!(slow.next().await, Err(Cut::Behind { .. })));
     assert_eq!(slow.next().await.unwrap_err(), Cut::Ended);
+    let metrics = queue.metrics();
+    assert_eq!((metrics.commits, metrics.records), (30, 30));
+    assert_eq!((metrics.commit_latency.count, metrics.recoveries), (30, 1));
     queue.close().await;
+    assert_eq!(queue.metrics().records, 30, "also when it is closed");
     assert_eq!(quick.next().await.unwrap_err(), Cut::Ended);
     assert_eq!(queue.follow().next().await.unwrap_err(), Cut::Ended);
     node.shutdown().await;
