@@ -155,13 +155,13 @@ impl Worker {
         let (outbox, letters) = mpsc::channel(self.settings.concurrency);
         let tasks = TaskTracker::new();
         let work = async {
-            let polled = self.poll(&stop, &abandon, &tasks, outbox).await;
+            let polled = self.poll(&stop, &abandon, &tasks, &outbox).await;
             self.drain(&tasks).await;
             polled
         };
         let polled = tokio::select! {
             polled = work => polled,
-            () = outbox::deliver(&shared.client, letters) => unreachable!("work holds a sender"),
+            () = outbox::deliver(&shared.client, letters) => unreachable!("a sender is held above"),
             () = keeper::keep(shared) => unreachable!("never ends"),
             () = keeper::watch(shared) => unreachable!("never ends"),
         };
@@ -180,7 +180,7 @@ impl Worker {
         stop: &CancellationToken,
         abandon: &CancellationToken,
         tasks: &TaskTracker,
-        outbox: mpsc::Sender<Letter>,
+        outbox: &mpsc::Sender<Letter>,
     ) -> Result<(), Error> {
         let slots = Arc::new(Semaphore::new(self.settings.concurrency));
         loop {

@@ -72,6 +72,30 @@ Examples:
   tenure queue pause bulk
   tenure queue set bulk --concurrency 5 --rate 100/1m";
 
+const LIST_QUEUES_AFTER: &str = "\
+Examples:
+  tenure queue list
+  tenure queue list --json | jq '.queues[] | select(.counts.dead > 0) | .name'
+
+Exit codes:
+  0 here they are, if there are any    2 it could not be found out";
+
+const PAUSE_AFTER: &str = "\
+What runs goes on; what is submitted waits.
+
+Examples:
+  tenure queue pause bulk
+
+Exit codes:
+  0 it is paused    2 it could not be found out";
+
+const RESUME_AFTER: &str = "\
+Examples:
+  tenure queue resume bulk
+
+Exit codes:
+  0 it is open    2 it could not be found out";
+
 const SET_QUEUE_AFTER: &str = "\
 What is not named stays as it is.
 
@@ -88,6 +112,21 @@ Examples:
   tenure schedule set nightly --cron '0 3 * * *' --timezone Europe/Berlin --type report
   tenure schedule list
   tenure schedule delete nightly";
+
+const LIST_SCHEDULES_AFTER: &str = "\
+Examples:
+  tenure schedule list
+  tenure schedule list --json | jq '.schedules[].next_at'
+
+Exit codes:
+  0 here they are, if there are any    2 it could not be found out";
+
+const DELETE_AFTER: &str = "\
+Examples:
+  tenure schedule delete nightly
+
+Exit codes:
+  0 it is deleted    1 there is none    2 it could not be found out";
 
 const SET_SCHEDULE_AFTER: &str = "\
 The next run is durable: it comes once, whoever leads by then. CRON has five fields (minute, hour,
@@ -328,10 +367,13 @@ pub(crate) struct Retry {
 #[command(after_help = QUEUE_AFTER, disable_help_subcommand = true)]
 pub(crate) enum Queue {
     /// List queues and how many jobs they have
+    #[command(after_help = LIST_QUEUES_AFTER)]
     List(AskServer),
     /// Let no job of a queue start
+    #[command(after_help = PAUSE_AFTER)]
     Pause(OneQueue),
     /// Let jobs of a queue start again
+    #[command(after_help = RESUME_AFTER)]
     Resume(OneQueue),
     /// Set the limits of a queue
     Set(SetQueue),
@@ -399,8 +441,10 @@ pub(crate) enum Schedule {
     /// Create or replace a schedule
     Set(Box<SetSchedule>),
     /// List schedules and when they run next
+    #[command(after_help = LIST_SCHEDULES_AFTER)]
     List(AskServer),
     /// Delete a schedule; its jobs stay
+    #[command(after_help = DELETE_AFTER)]
     Delete(DeleteSchedule),
 }
 

@@ -16,6 +16,8 @@ fn every_verb_explains_itself() {
             ("transfer", include_str!("snapshots/transfer.txt")),
             ("history", include_str!("snapshots/history.txt")),
             ("serve", include_str!("snapshots/serve.txt")),
+            ("worker", include_str!("snapshots/worker.txt")),
+            ("bench", include_str!("snapshots/bench.txt")),
         ] {
             check(&[verb, flag], 0, help, "");
         }
@@ -26,6 +28,30 @@ fn every_verb_explains_itself() {
             ("verify", include_str!("snapshots/log-verify.txt")),
         ] {
             check(&["log", verb, flag], 0, help, "");
+        }
+        for (verb, help) in [
+            ("job", include_str!("snapshots/job.txt")),
+            ("job submit", include_str!("snapshots/job-submit.txt")),
+            ("job get", include_str!("snapshots/job-get.txt")),
+            ("job list", include_str!("snapshots/job-list.txt")),
+            ("job cancel", include_str!("snapshots/job-cancel.txt")),
+            ("job retry", include_str!("snapshots/job-retry.txt")),
+            ("queue", include_str!("snapshots/queue.txt")),
+            ("queue list", include_str!("snapshots/queue-list.txt")),
+            ("queue pause", include_str!("snapshots/queue-pause.txt")),
+            ("queue resume", include_str!("snapshots/queue-resume.txt")),
+            ("queue set", include_str!("snapshots/queue-set.txt")),
+            ("schedule", include_str!("snapshots/schedule.txt")),
+            ("schedule set", include_str!("snapshots/schedule-set.txt")),
+            ("schedule list", include_str!("snapshots/schedule-list.txt")),
+            (
+                "schedule delete",
+                include_str!("snapshots/schedule-delete.txt"),
+            ),
+        ] {
+            let mut arguments: Vec<&str> = verb.split(' ').collect();
+            arguments.push(flag);
+            check(&arguments, 0, help, "");
         }
         check(&["store", flag], 0, include_str!("snapshots/store.txt"), "");
         let store_check = include_str!("snapshots/store-check.txt");

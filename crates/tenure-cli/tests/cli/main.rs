@@ -11,6 +11,7 @@ mod elections;
 mod file;
 mod help;
 mod interrupt;
+mod jobs;
 #[cfg(all(feature = "file", feature = "sqlite"))]
 mod log;
 #[cfg(feature = "file")]
@@ -20,3 +21,4 @@ mod serve;
 mod servers;
 mod support;
 mod terminal;
+mod worker;

@@ -13,6 +13,8 @@ pub(crate) fn tenure(arguments: &[&str]) -> Command {
         "TENURE_NODE",
         "TENURE_TOKEN",
         "TENURE_CONFIG",
+        "TENURE_SERVER",
+        "TENURE_API_TOKEN",
         "TENURE_LOG",
         "NO_COLOR",
         "CLICOLOR_FORCE",

@@ -1,0 +1,411 @@
+//! The verbs that speak to a server, with a real one.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use crate::serve::Serving;
+use crate::support::{Ended, ended, run, tenure};
+
+/// A server, and the verbs that are to speak to it.
+struct Scene {
+    serving: Serving,
+    _folder: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self {
+            serving: Serving::start(folder.path(), &["--store", "memory:"]),
+            _folder: folder,
+        }
+    }
+
+    fn command(&self, arguments: &[&str]) -> std::process::Command {
+        let mut command = tenure(arguments);
+        command.env("TENURE_SERVER", format!("http://{}", self.serving.address));
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ended {
+        run(&mut self.command(arguments))
+    }
+
+    /// Runs a verb that has nothing to complain about, and returns its cells, row by row.
+    #[track_caller]
+    fn rows(&self, arguments: &[&str]) -> Vec<Vec<String>> {
+        let (code, stdout, stderr) = self.run(arguments);
+        assert_eq!((code, stderr.as_str()), (0, ""), "{arguments:?}");
+        rows(&stdout)
+    }
+
+    #[track_caller]
+    fn check(&self, arguments: &[&str], code: i32, stdout: &str, stderr: &str) {
+        let expected = (code, stdout.to_owned(), stderr.to_owned());
+        assert_eq!(self.run(arguments), expected, "{arguments:?}");
+    }
+}
+
+/// A table without its white space, and without what the clock had to do with it.
+fn rows(text: &str) -> Vec<Vec<String>> {
+    let cell = |cell: &str| {
+        let is_time = cell.ends_with(" ago") || cell.starts_with("20") && cell.contains("T");
+        if is_time { "TIME" } else { cell }.to_owned()
+    };
+    let row = |line: &str| {
+        let cells = line.split("  ").map(str::trim);
+        cells.filter(|text| !text.is_empty()).map(cell).collect()
+    };
+    text.lines().map(row).collect()
+}
+
+#[test]
+fn a_job_is_submitted_shown_and_listed() {
+    let scene = Scene::new();
+    let submit = [
+        "job",
+        "submit",
+        "mail",
+        r#"{"to":"you"}"#,
+        "--id",
+        "a",
+        "--queue",
+        "bulk",
+    ];
+    scene.check(&submit, 0, "a\n", "");
+    scene.check(&submit, 0, "a\n", "note: the job a is there already\n");
+    assert_eq!(
+        scene.rows(&["job", "get", "a"]),
+        [
+            ["id", "a"],
+            ["type", "mail"],
+            ["queue", "bulk"],
+            ["state", "ready"],
+            ["attempts", "0 of 20"],
+            ["submitted", "TIME"],
+            ["payload", r#"{"to":"you"}"#],
+        ]
+    );
+    let (code, stdout, _) = scene.run(&["job", "submit", "mail"]);
+    assert_eq!((code, stdout.trim().len()), (0, 36), "a uuid: {stdout}");
+    let listed = scene.rows(&["job", "list", "--queue", "bulk", "--state", "ready"]);
+    assert_eq!(
+        listed,
+        [
+            ["ID", "TYPE", "QUEUE", "STATE", "ATTEMPT", "SUBMITTED"],
+            ["a", "mail", "bulk", "ready", "0/20", "TIME"],
+        ]
+    );
+    let (_, stdout, stderr) = scene.run(&["job", "list", "--limit", "1", "--oldest"]);
+    assert_eq!(rows(&stdout)[1][0], "a");
+    assert!(
+        stderr.starts_with("note: there are more: --from "),
+        "{stderr}"
+    );
+    let (_, stdout, _) = scene.run(&["job", "list", "--json"]);
+    let document: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(document["jobs"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_server_that_says_no_is_an_answer() {
+    let scene = Scene::new();
+    scene.check(&["job", "submit", "mail", "--id", "a"], 0, "a\n", "");
+    scene.check(
+        &["job", "submit", "sms", "--id", "a"],
+        1,
+        "",
+        "error: a job a with other content is there\n",
+    );
+    scene.check(
+        &["job", "get", "b"],
+        1,
+        "",
+        "error: there is no job b, or it was forgotten\n",
+    );
+    scene.check(&["job", "cancel", "a"], 0, "a  cancelled\n", "");
+    scene.check(
+        &["job", "cancel", "a", "b"],
+        1,
+        "a  refused: the job is cancelled, which does not allow this\n\
+         b  refused: there is no job b, or it was forgotten\n",
+        "",
+    );
+    scene.check(
+        &["job", "retry", "a", "b"],
+        1,
+        "a  runs again\nb  refused: there is no such job\n",
+        "",
+    );
+    scene.check(
+        &["job", "retry", "--state", "dead"],
+        0,
+        "",
+        "note: there are no such jobs\n",
+    );
+}
+
+#[test]
+fn mistakes_are_found_before_anything_is_sent() {
+    let scene = Scene::new();
+    scene.check(
+        &["job", "submit", "mail", "{oops"],
+        2,
+        "",
+        "error: the payload is no JSON: key must be a string at line 1 column 2\n\
+         hint: put it into quotes for the shell: '{\"to\":\"you\"}', or '\"text\"' for a text\n",
+    );
+    let (code, _, stderr) = scene.run(&["job", "submit", "a b"]);
+    assert_eq!(code, 1);
+    assert!(
+        stderr.contains("the job type \"a b\" contains ' '"),
+        "{stderr}"
+    );
+    scene.check(
+        &["job", "submit", "mail", "--run-at", "tomorrow"],
+        2,
+        "",
+        "error: --run-at is no time since 1970\n\
+         hint: write it like 2026-02-28T09:05:03Z, or use --delay\n",
+    );
+    assert_eq!(scene.rows(&["job", "list"]).len(), 1, "only the heading");
+}
+
+#[test]
+fn jobs_are_read_from_standard_input() {
+    let scene = Scene::new();
+    let batch = |text: &str, more: &[&str]| {
+        let mut arguments = vec!["job", "submit"];
+        arguments.extend(more);
+        let mut child = scene
+            .command(&arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(text.as_bytes()).unwrap();
+        drop(stdin);
+        ended(child.wait_with_output().unwrap())
+    };
+    let many: String = (0..1_200)
+        .map(|number| format!("{{\"type\":\"mail\",\"id\":\"job-{number}\"}}\n"))
+        .collect();
+    let (code, stdout, stderr) = batch(&many, &["--batch"]);
+    assert_eq!(
+        (code, stdout.lines().count(), stderr.as_str()),
+        (0, 1_200, "")
+    );
+    let again = batch(
+        "{\"type\":\"mail\",\"id\":\"job-1\"}\n\n{\"type\":\"sms\",\"id\":\"job-2\"}\n",
+        &["--batch"],
+    );
+    let told = "job-1  duplicate\njob-2  refused: another job has this id\n";
+    assert_eq!(again, (1, told.to_owned(), String::new()));
+    let wrong = batch("{\"type\":\"mail\"}\n{\"kind\":\"mail\"}\n", &["--batch"]);
+    let (code, _, stderr) = wrong;
+    assert_eq!(code, 2);
+    assert!(
+        stderr.starts_with("error: line 2 is no job: unknown field `kind`"),
+        "{stderr}"
+    );
+    let (code, stdout, _) = batch("[1, 2]\n", &["mail", "-", "--id", "piped"]);
+    assert_eq!((code, stdout.as_str()), (0, "piped\n"));
+    let shown = scene.rows(&["job", "get", "piped"]);
+    assert_eq!(shown.last().unwrap()[1], "[1, 2]");
+}
+
+#[test]
+fn a_queue_is_paused_and_limited() {
+    let scene = Scene::new();
+    let limits = |arguments: &[&str]| scene.rows(arguments)[1].last().unwrap().clone();
+    let both = [
+        "queue",
+        "set",
+        "bulk",
+        "--concurrency",
+        "5",
+        "--rate",
+        "100/1m",
+    ];
+    assert_eq!(limits(&both), "5 at once, 100 per 1m 0s");
+    let one = ["queue", "set", "bulk", "--no-concurrency"];
+    assert_eq!(limits(&one), "100 per 1m 0s", "the rest stays");
+    assert_eq!(limits(&["queue", "pause", "bulk"]), "paused, 100 per 1m 0s");
+    assert_eq!(limits(&["queue", "resume", "bulk"]), "100 per 1m 0s");
+    assert_eq!(
+        scene.rows(&["queue", "list"]),
+        [
+            vec![
+                "QUEUE",
+                "READY",
+                "RUNNING",
+                "SCHEDULED",
+                "COMPLETED",
+                "CANCELLED",
+                "DEAD",
+                "OLDEST",
+                "LIMITS"
+            ],
+            vec!["bulk", "0", "0", "0", "0", "0", "0", "-", "100 per 1m 0s"],
+        ]
+    );
+    scene.check(
+        &["queue", "set", "bulk", "--rate", "fast"],
+        2,
+        "",
+        "error: \"fast\" is no rate\nhint: write how many jobs per time: 100/1m, 5/1s\n",
+    );
+    let (code, _, stderr) = scene.run(&["queue", "set", "bulk", "--concurrency", "0"]);
+    assert_eq!(code, 1);
+    assert!(
+        stderr.contains("concurrency is 0; to stop a queue, pause it"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn a_schedule_is_set_listed_and_deleted() {
+    let scene = Scene::new();
+    let set = [
+        "schedule",
+        "set",
+        "nightly",
+        "--cron",
+        "0 3 * * *",
+        "--timezone",
+        "Europe/Berlin",
+        "--type",
+        "report",
+        "--missed",
+        "all=3",
+    ];
+    let rows = scene.rows(&set);
+    assert_eq!(
+        rows[0],
+        ["SCHEDULE", "CRON", "ZONE", "TYPE", "QUEUE", "NEXT", "LAST"]
+    );
+    let row = [
+        "nightly",
+        "0 3 * * *",
+        "Europe/Berlin",
+        "report",
+        "default",
+        "TIME",
+        "-",
+    ];
+    assert_eq!(rows[1], row);
+    assert_eq!(scene.rows(&["schedule", "list"]), rows);
+    let wrong = [
+        "schedule",
+        "set",
+        "nightly",
+        "--cron",
+        "0 25 * * *",
+        "--type",
+        "report",
+    ];
+    let (code, _, stderr) = scene.run(&wrong);
+    assert_eq!(code, 1);
+    assert!(stderr.contains("cron"), "{stderr}");
+    let deleted = "nightly is deleted; its jobs stay\n";
+    scene.check(&["schedule", "delete", "nightly"], 0, deleted, "");
+    scene.check(
+        &["schedule", "delete", "nightly"],
+        1,
+        "",
+        "error: there is no schedule nightly\n",
+    );
+}
+
+#[test]
+fn nobody_there_is_told_with_a_way_out() {
+    // A port that nobody listens on, since it was just given back.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let url = format!("http://{address}");
+    let arguments = ["queue", "list", "--server", &url, "--timeout", "100ms"];
+    let (code, stdout, stderr) = run(&mut tenure(&arguments));
+    assert_eq!((code, stdout.as_str()), (2, ""));
+    let lines: Vec<&str> = stderr.lines().collect();
+    assert!(
+        lines[0].starts_with("error: no server could do it within "),
+        "{stderr}"
+    );
+    assert_eq!(
+        lines[1..],
+        [
+            format!("caused by: {url}: cannot connect: Connection refused (os error 111)").as_str(),
+            "hint: start one with `tenure serve`, or name one with --server or TENURE_SERVER",
+        ]
+    );
+}
+
+#[test]
+fn a_token_comes_from_a_file_or_the_environment_and_is_never_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens");
+    let token = folder.path().join("token");
+    std::fs::write(&tokens, "worker a-token-of-the-workers\n").unwrap();
+    std::fs::write(&token, "a-token-of-the-workers\n").unwrap();
+    let arguments = ["--store", "memory:", "--tokens", tokens.to_str().unwrap()];
+    let serving = Serving::start(folder.path(), &arguments);
+    let url = format!("http://{}", serving.address);
+    let submit = ["job", "submit", "mail", "--id", "a", "--server", &url];
+    let by_file = [&submit[..], &["--token-file", token.to_str().unwrap()]].concat();
+    let (code, stdout, stderr) = run(&mut tenure(&by_file));
+    assert_eq!((code, stdout.as_str(), stderr.as_str()), (0, "a\n", ""));
+    let by_variable = |token: &str| run(tenure(&submit).env("TENURE_API_TOKEN", token));
+    assert_eq!(by_variable("a-token-of-the-workers").0, 0);
+    let (code, stdout, stderr) = by_variable("a-token-of-somebody-else");
+    assert_eq!((code, stdout.as_str()), (2, ""));
+    assert!(stderr.contains("hint: "), "{stderr}");
+    assert!(!stderr.contains("somebody-else"), "{stderr}");
+}
+
+#[test]
+fn a_benchmark_counts_what_it_did_and_leaves_nothing_to_do() {
+    let scene = Scene::new();
+    let arguments = [
+        "bench",
+        "--workload",
+        "work",
+        "--concurrency",
+        "4",
+        "--workers",
+        "2",
+        "--duration",
+        "500ms",
+        "--json",
+    ];
+    let (code, stdout, stderr) = scene.run(&arguments);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    let report: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert!(report["jobs"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(report["jobs"], report["completed"], "{report}");
+    for latency in ["submit_ms", "pick_up_ms", "whole_ms"] {
+        assert!(report[latency]["p99"].as_f64().unwrap() > 0.0, "{report}");
+    }
+    assert_eq!(report["pick_up_ms"]["count"], report["jobs"]);
+    let rate = [
+        "bench",
+        "--rate",
+        "50",
+        "--duration",
+        "300ms",
+        "--batch",
+        "2",
+    ];
+    let text = scene.rows(&rate);
+    assert_eq!(
+        text[1],
+        [
+            "load",
+            "50 calls per second, 2 jobs per call, 100 bytes each"
+        ]
+    );
+    let ready = scene.rows(&["job", "list", "--state", "ready"]);
+    assert_eq!(ready.len(), 1, "only the heading");
+}

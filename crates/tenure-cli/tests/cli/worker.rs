@@ -1,0 +1,234 @@
+//! `tenure worker`: programs, their jobs, and how both end.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::serve::Serving;
+use crate::support::{run, tenure};
+
+/// Long enough for a slow machine; nothing is measured against it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Scene {
+    serving: Serving,
+    folder: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        Self {
+            serving: Serving::start(folder.path(), &["--store", "memory:"]),
+            folder,
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.serving.address)
+    }
+
+    /// A worker that runs this line for jobs of the type `work`.
+    fn worker(&self, line: &str, more: &[&str]) -> Worker {
+        let mut arguments = vec!["worker", "--type", "work", "--exec", line, "--name", "w"];
+        arguments.extend(more);
+        let child = tenure(&arguments)
+            .env("TENURE_SERVER", self.url())
+            .current_dir(self.folder.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Worker(child)
+    }
+
+    fn submit(&self, id: &str, payload: &str, more: &[&str]) {
+        let mut arguments = vec!["job", "submit", "work", payload, "--id", id];
+        arguments.extend(more);
+        let ended = run(tenure(&arguments).env("TENURE_SERVER", self.url()));
+        assert_eq!(ended, (0, format!("{id}\n"), String::new()));
+    }
+
+    fn cancel(&self, id: &str) {
+        let ended = run(tenure(&["job", "cancel", id]).env("TENURE_SERVER", self.url()));
+        assert_eq!(ended.0, 0, "{ended:?}");
+    }
+
+    /// Waits until a job is in a state, and returns it.
+    #[track_caller]
+    fn reaches(&self, id: &str, state: &str) -> Value {
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            let (_, body) = self.serving.ask("GET", &format!("/v1/jobs/{id}"), "");
+            let job: Value = serde_json::from_str(&body).unwrap();
+            if job["state"] == state {
+                return job;
+            }
+            assert!(Instant::now() < give_up, "{id} is not {state}: {body}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until a program has made this file.
+    #[track_caller]
+    fn made(&self, name: &str) -> String {
+        let give_up = Instant::now() + PATIENCE;
+        let path = self.folder.path().join(name);
+        while !path.exists() {
+            assert!(Instant::now() < give_up, "{name} was not made");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::fs::read_to_string(path).unwrap().trim().to_owned()
+    }
+}
+
+/// Killed when the test is over.
+struct Worker(Child);
+
+impl Worker {
+    fn send(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// The exit code, and everything it said.
+    fn ended(mut self) -> (Option<i32>, String) {
+        let mut stderr = String::new();
+        let mut pipe = self.0.stderr.take().unwrap();
+        pipe.read_to_string(&mut stderr).unwrap();
+        (self.0.wait().unwrap().code(), stderr)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn is_running(pid: &str) -> bool {
+    let status = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
+    // A zombie has ended.
+    status.is_ok_and(|status| !status.contains(") Z "))
+}
+
+#[track_caller]
+fn ends(pid: &str) {
+    let give_up = Instant::now() + PATIENCE;
+    while is_running(pid) {
+        assert!(Instant::now() < give_up, "process {pid} goes on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_program_gets_the_job_and_its_last_line_is_the_result() {
+    let scene = Scene::new();
+    let line = r#"echo starting; read -r payload; echo "$payload" >&2
+        echo "[\"$TENURE_JOB_ID\",\"$TENURE_JOB_TYPE\",\"$TENURE_QUEUE\",$TENURE_ATTEMPT,$TENURE_MAX_ATTEMPTS]""#;
+    let worker = scene.worker(line, &[]);
+    scene.submit(
+        "a",
+        r#"{"n": 1.0}"#,
+        &["--queue", "bulk", "--max-attempts", "3"],
+    );
+    let job = scene.reaches("a", "completed");
+    assert_eq!(
+        job["result"],
+        serde_json::json!(["a", "work", "bulk", 1, 3])
+    );
+    worker.send(Signal::TERM);
+    let (code, stderr) = worker.ended();
+    assert_eq!(code, Some(0));
+    let expected = format!(
+        "note: w takes jobs of type work from {}\n\
+         a: {{\"n\": 1.0}}\n\
+         note: letting programs finish; once more to hand their jobs back\n\
+         note: 1 completed, 0 failed\n",
+        scene.url()
+    );
+    assert_eq!(stderr, expected);
+}
+
+#[test]
+fn a_program_that_fails_leaves_its_last_words() {
+    let scene = Scene::new();
+    let _worker = scene.worker("cat >/dev/null; echo no paper >&2; echo '{}'; exit 3", &[]);
+    scene.submit("a", "1", &["--max-attempts", "1"]);
+    let job = scene.reaches("a", "dead");
+    assert_eq!(job["error"], "exit code 3: no paper");
+    assert_eq!(job["result"], Value::Null);
+}
+
+#[test]
+fn a_cancelled_job_ends_its_program_and_what_that_started() {
+    let scene = Scene::new();
+    // The shell's child ignores SIGTERM, and so has to be killed.
+    let line = "trap '' TERM; sleep 1000 & echo $! >child.new; mv child.new child; wait";
+    let _worker = scene.worker(line, &["--kill-after", "200ms", "--lease", "3s"]);
+    scene.submit("a", "1", &[]);
+    let child = scene.made("child");
+    scene.cancel("a");
+    let job = scene.reaches("a", "cancelled");
+    assert_eq!(job["error"], "killed by signal 9");
+    ends(&child);
+}
+
+#[test]
+fn a_worker_that_is_asked_to_stop_lets_its_program_finish() {
+    let scene = Scene::new();
+    let line = "touch started; while ! [ -e go ]; do sleep 0.05; done; echo 7";
+    let worker = scene.worker(line, &["--drain", "60s"]);
+    scene.submit("a", "1", &[]);
+    scene.made("started");
+    worker.send(Signal::TERM);
+    std::fs::write(scene.folder.path().join("go"), "").unwrap();
+    let (code, stderr) = worker.ended();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(scene.reaches("a", "completed")["result"], 7);
+}
+
+#[test]
+fn a_second_signal_hands_the_job_back() {
+    let scene = Scene::new();
+    let line = "echo $$ >pid.new; mv pid.new pid; sleep 1000";
+    // One slot, so that no further claim waits.
+    let worker = scene.worker(line, &["--drain", "1h", "--concurrency", "1"]);
+    scene.submit("a", "1", &[]);
+    let pid = scene.made("pid");
+    worker.send(Signal::INT);
+    worker.send(Signal::TERM);
+    let (code, stderr) = worker.ended();
+    assert_eq!(code, Some(0), "{stderr}");
+    ends(&pid);
+    let job = scene.reaches("a", "ready");
+    assert_eq!(
+        job["error"],
+        "handed back: the worker w stops (killed by signal 15)"
+    );
+}
+
+#[test]
+fn a_worker_that_is_killed_takes_its_program_with_it() {
+    let scene = Scene::new();
+    let worker = scene.worker("echo $$ >pid.new; mv pid.new pid; exec sleep 1000", &[]);
+    scene.submit("a", "1", &[]);
+    let pid = scene.made("pid");
+    worker.send(Signal::KILL);
+    ends(&pid);
+}
+
+#[test]
+fn a_program_that_is_not_there_is_told_at_once() {
+    let arguments = ["worker", "--type", "work", "--", "/nowhere/at/all"];
+    let expected = "error: /nowhere/at/all is not a program that can be run\n\
+                    hint: check the path, and that the file may be executed\n";
+    assert_eq!(
+        run(&mut tenure(&arguments)),
+        (2, String::new(), expected.to_owned())
+    );
+}
