@@ -9,6 +9,7 @@ import json
 import socket
 import threading
 from typing import Callable, Optional
+from unittest import mock
 
 from tenure import Claim, Client, Full, Invalid, Lost, NotFound, Overloaded, Unavailable, Unknown, WrongState
 
@@ -129,13 +130,13 @@ class LostAnswers(Claims):
             self.assertEqual(len(second.requests), 2)
 
     def a_closed_idle_connection_costs_no_doubt(self) -> None:
-        closing = answer(201, {"jobs": [{"id": "a", "status": "created"}]})
-        with Double(closing) as node, Client(node.url, timeout=5) as client:
+        with Double(CREATED, answer(404, {"code": "not_found"})) as node, Client(node.url) as client:
             client.submit("mail")
             for connection in node._open:
                 connection.shutdown(socket.SHUT_RDWR)
-            client.submit("mail")
-            self.assertEqual(len(node.requests), 2, "found closed before anything was sent")
+            with self.assertRaises(NotFound) as caught:
+                client.forget("a")
+            self.assertFalse(caught.exception.resent, "found closed before anything was sent")
 
     def overload_is_waited_out_and_told_apart(self) -> None:
         busy = answer(429, {"code": "overloaded"}, "Retry-After: 0")
@@ -185,3 +186,31 @@ class LostAnswers(Claims):
         with Double(gone) as node, Client(node.url) as client:
             with self.assertRaises(NotFound):
                 client.forget("a")
+
+
+class Trust(Claims):
+    def trust_counts_from_before_the_request_whatever_the_answer_took(self) -> None:
+        time = [1000.0]
+        won = answer(200, {"leader": {"node": "a"}, "is_leader": True, "term": 7, "token": "l:7", "valid_for_ms": 9000})
+
+        def slowly(head: str, request: bytes) -> Optional[bytes]:
+            time[0] += 4.0
+            return won(head, request)
+
+        with mock.patch("tenure.clock.now", lambda: time[0]):
+            with Double(slowly) as node, Client(node.url) as client:
+                outcome = client.election("reports", "a").elect()
+            self.assertEqual((outcome.is_leader, outcome.term, outcome.token), (True, 7, "l:7"))
+            self.assertEqual(outcome.trusted_until, 1009.0)
+
+    def a_lost_answer_does_not_move_the_start_of_trust(self) -> None:
+        time = [1000.0]
+        won = answer(200, {"leader": {"node": "a"}, "is_leader": True, "term": 7, "token": "l:7", "valid_for_ms": 9000})
+
+        def lost(head: str, request: bytes) -> Optional[bytes]:
+            time[0] += 4.0
+            return None
+
+        with mock.patch("tenure.clock.now", lambda: time[0]):
+            with Double(lost, won) as node, Client(node.url) as client:
+                self.assertEqual(client.election("reports", "a").elect().trusted_until, 1009.0)
