@@ -48,14 +48,23 @@ struct Trust {
 /// The log, since this leader serves.
 #[derive(Debug, Serialize)]
 struct LogSummary {
+    position: u64,
     commits: u64,
     records: u64,
-    bytes: u64,
     waiting: u64,
     turned_away: u64,
-    snapshots: u64,
+    bytes_since_snapshot: u64,
+    snapshot: Option<SnapshotSummary>,
     #[serde(flatten)]
-    commit: Commits,
+    last_minute: Commits,
+}
+
+/// The last snapshot that this leader wrote.
+#[derive(Debug, Serialize)]
+struct SnapshotSummary {
+    position: u64,
+    bytes: u64,
+    at: u64,
 }
 
 /// Follows the queue in every term that this server serves, until it stops.
@@ -155,14 +164,20 @@ fn trust(app: &App) -> Trust {
 }
 
 fn log(app: &App, now: u64, statistics: Statistics) -> LogSummary {
+    let (last_minute, snapshot_at) = locked(&app.dashboard.commits).read(now, &statistics);
     LogSummary {
+        position: statistics.position,
         commits: statistics.commits,
         records: statistics.records,
-        bytes: statistics.bytes,
         waiting: statistics.waiting,
         turned_away: statistics.turned_away,
-        snapshots: statistics.snapshots,
-        commit: locked(&app.dashboard.commits).commits(now, statistics.commits, statistics.bytes),
+        bytes_since_snapshot: statistics.log_bytes,
+        snapshot: snapshot_at.map(|at| SnapshotSummary {
+            position: statistics.snapshot_position,
+            bytes: statistics.snapshot_bytes,
+            at,
+        }),
+        last_minute,
     }
 }
 

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 
 use serde::Serialize;
+use tenure::queue::Statistics;
 use tenure_store::Description;
 use tenure_store::wrap::metered::{BUCKET_BOUNDS, Ended, Operation, Outcome, Snapshot};
 
@@ -88,7 +89,10 @@ impl Readings {
 /// How the log grew, about a minute long.
 #[derive(Debug, Default)]
 pub(super) struct CommitReadings {
-    past: VecDeque<(u64, u64, u64)>,
+    past: VecDeque<(u64, Statistics)>,
+    /// How many snapshots there were when it was looked at last, and since when.
+    snapshots: u64,
+    snapshot_at: Option<u64>,
 }
 
 /// The commits of the last minute.
@@ -97,29 +101,40 @@ pub(super) struct Commits {
     commits_per_second: f64,
     /// None if there was none.
     commit_bytes_mean: Option<u64>,
+    commit: Option<Percentiles>,
 }
 
 impl CommitReadings {
-    pub(super) fn commits(&mut self, now: u64, commits: u64, bytes: u64) -> Commits {
-        let is_other = |(at, before, _): &(u64, u64, u64)| *at > now || *before > commits;
+    /// The last minute, and when the last snapshot of this term was seen first.
+    pub(super) fn read(&mut self, now: u64, log: &Statistics) -> (Commits, Option<u64>) {
+        let is_other = |(at, before): &(u64, Statistics)| *at > now || before.commits > log.commits;
         // Another term counts from zero, and so does a clock that is set back.
         if self.past.back().is_some_and(is_other) {
-            self.past.clear();
+            *self = Self::default();
         }
-        let (at, commits_before, bytes_before) =
-            *self.past.front().unwrap_or(&(now, commits, bytes));
-        let new = commits - commits_before;
-        if self.past.back().is_none_or(|(at, ..)| now - at >= STEP_MS) {
-            self.past.push_back((now, commits, bytes));
+        if self.snapshots != log.snapshots {
+            self.snapshots = log.snapshots;
+            self.snapshot_at = Some(now);
+        }
+        let (at, before) = *self.past.front().unwrap_or(&(now, *log));
+        if self.past.back().is_none_or(|(at, _)| now - at >= STEP_MS) {
+            self.past.push_back((now, *log));
         }
         if self.past.len() > READINGS_MAX {
             self.past.pop_front();
         }
+        let new = log.commits - before.commits;
         let rate = new as f64 * 1_000.0 / (now - at).max(1) as f64;
-        Commits {
-            commits_per_second: (rate * 100.0).round() / 100.0,
-            commit_bytes_mean: (bytes - bytes_before).checked_div(new),
+        let mut buckets = log.commit_buckets;
+        for (new, before) in buckets.iter_mut().zip(before.commit_buckets) {
+            *new = new.saturating_sub(before);
         }
+        let commits = Commits {
+            commits_per_second: (rate * 100.0).round() / 100.0,
+            commit_bytes_mean: log.bytes.saturating_sub(before.bytes).checked_div(new),
+            commit: percentiles(&buckets),
+        };
+        (commits, self.snapshot_at)
     }
 }
 
@@ -259,11 +274,27 @@ mod tests {
     #[test]
     fn commits_are_those_of_the_last_minute_and_of_this_term() {
         let mut readings = CommitReadings::default();
-        assert_eq!(readings.commits(0, 1_000, 9_000).commit_bytes_mean, None);
-        let summary = readings.commits(10_000, 1_020, 9_400);
-        assert_eq!(summary.commits_per_second, 2.0);
-        assert_eq!(summary.commit_bytes_mean, Some(20));
-        assert_eq!(readings.commits(11_000, 3, 10).commits_per_second, 0.0);
+        let log = |commits, bytes, snapshots| {
+            let mut log = Statistics {
+                commits,
+                bytes,
+                snapshots,
+                ..Statistics::default()
+            };
+            log.commit_buckets[3] = commits;
+            log
+        };
+        let (first, snapshot_at) = readings.read(0, &log(1_000, 9_000, 0));
+        assert_eq!((first.commit_bytes_mean, snapshot_at), (None, None));
+        let (next, snapshot_at) = readings.read(10_000, &log(1_020, 9_400, 1));
+        assert_eq!(
+            (next.commits_per_second, next.commit_bytes_mean),
+            (2.0, Some(20))
+        );
+        assert!(next.commit.unwrap().p50_ms > 0.4);
+        assert_eq!(snapshot_at, Some(10_000));
+        let (other, snapshot_at) = readings.read(11_000, &log(3, 10, 0));
+        assert_eq!((other.commits_per_second, snapshot_at), (0.0, None));
     }
 
     #[test]

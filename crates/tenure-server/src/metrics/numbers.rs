@@ -6,19 +6,30 @@ use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, NoLabelSet,
+    DescriptorEncoder, EncodeLabelSet, EncodeMetric as _, MetricEncoder, NoLabelSet,
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tenure::queue::Queue;
 use tenure::{HeartbeatOutcome, Node};
+use tenure_core::queue::QueueView;
 use tenure_store::wrap::metered::{BUCKET_BOUNDS, Meter, Operation, Outcome};
 
 use crate::rates::Rates;
 
 /// A label and its value.
 type Label = (&'static str, String);
+
+/// How many took how long, by [`BUCKET_BOUNDS`].
+type Buckets = [u64; BUCKET_BOUNDS.len() + 1];
+
+fn latency(mut metric: MetricEncoder<'_>, total_nanoseconds: u64, counts: Buckets) -> fmt::Result {
+    let bounds = BUCKET_BOUNDS.iter().map(|bound| micro(bound) / 1e6);
+    let buckets: Vec<_> = bounds.chain([f64::INFINITY]).zip(counts).collect();
+    let seconds = Duration::from_nanos(total_nanoseconds).as_secs_f64();
+    metric.encode_histogram::<NoLabelSet>(seconds, counts.iter().sum(), &buckets, None)
+}
 
 /// Writes metrics one after the other.
 pub(crate) struct Writing<'a>(pub(crate) DescriptorEncoder<'a>);
@@ -73,20 +84,29 @@ impl Writing<'_> {
         &mut self,
         name: &str,
         help: &str,
-        values: impl IntoIterator<Item = (L, u64, [u64; BUCKET_BOUNDS.len() + 1])>,
+        values: impl IntoIterator<Item = (L, u64, Buckets)>,
     ) -> fmt::Result {
         let mut metric = self
             .0
             .encode_descriptor(name, help, None, MetricType::Histogram)?;
         for (labels, total_nanoseconds, counts) in values {
-            let bounds = BUCKET_BOUNDS.iter().map(|bound| micro(bound) / 1e6);
-            let buckets: Vec<_> = bounds.chain([f64::INFINITY]).zip(counts).collect();
-            let seconds = Duration::from_nanos(total_nanoseconds).as_secs_f64();
-            metric
-                .encode_family(&labels)?
-                .encode_histogram::<NoLabelSet>(seconds, counts.iter().sum(), &buckets, None)?;
+            latency(metric.encode_family(&labels)?, total_nanoseconds, counts)?;
         }
         Ok(())
+    }
+
+    /// One of them.
+    pub(crate) fn latency(
+        &mut self,
+        name: &str,
+        help: &str,
+        total_nanoseconds: u64,
+        counts: Buckets,
+    ) -> fmt::Result {
+        let metric = self
+            .0
+            .encode_descriptor(name, help, None, MetricType::Histogram)?;
+        latency(metric, total_nanoseconds, counts)
     }
 }
 
@@ -238,6 +258,30 @@ impl Numbers {
 }
 
 impl Numbers {
+    /// What an operator is woken up for.
+    fn queues(&self, writing: &mut Writing<'_>, queues: &[QueueView]) -> fmt::Result {
+        let now = self.queue.now_ms().unwrap_or_default();
+        let each = || queues.iter().take(QUEUES_MAX);
+        let labelled =
+            |queue: &QueueView| -> Vec<Label> { vec![("queue", queue.name.to_string())] };
+        let paused = each().map(|queue| (labelled(queue), f64::from(u8::from(queue.paused))));
+        writing.gauges("tenure_queue_paused", "Whether a queue is paused", paused)?;
+        let oldest = each().map(|queue| {
+            let oldest = match queue.counts.ready {
+                0 => None,
+                _ => self.queue.oldest_ready(&queue.name).ok().flatten(),
+            };
+            // Since when it could have been claimed.
+            let waits = oldest.map_or(0, |job| now.saturating_sub(job.changed_at));
+            (labelled(queue), Duration::from_millis(waits).as_secs_f64())
+        });
+        writing.gauges(
+            "tenure_queue_oldest_ready_seconds",
+            "How long the oldest ready job of a queue waits; zero if none does",
+            oldest,
+        )
+    }
+
     fn queue(&self, writing: &mut Writing<'_>) -> fmt::Result {
         let serving = f64::from(u8::from(self.queue.is_serving()));
         writing.gauge(
@@ -292,6 +336,32 @@ impl Numbers {
             })
         });
         writing.gauges("tenure_queue_jobs", "Jobs by queue and state", jobs)?;
+        self.queues(writing, &queues)?;
+        writing.latency(
+            "tenure_queue_commit_seconds",
+            "How long commits took, in this term",
+            log.commit_nanoseconds,
+            log.commit_buckets,
+        )?;
+        for (name, help, value) in [
+            (
+                "tenure_queue_position",
+                "The last record of the log",
+                log.position,
+            ),
+            (
+                "tenure_queue_log_since_snapshot_bytes",
+                "How large the log is since the last snapshot",
+                log.log_bytes,
+            ),
+            (
+                "tenure_queue_snapshot_bytes",
+                "How large the last snapshot is",
+                log.snapshot_bytes,
+            ),
+        ] {
+            writing.gauge(name, help, number(value))?;
+        }
         for (name, help, value) in [
             ("tenure_queue_commits", "Commits in this term", log.commits),
             (

@@ -34,8 +34,9 @@ function requests(store, node, figures, body, note) {
   figures.requests.set(rate(all), `${bytes(store.read_bytes)} read, ${bytes(store.written_bytes)} written`);
   list(body, store.operations, (each) => each.operation, line, show);
   const perDay = store.operations.reduce((sum, each) => sum + (each.per_second * 86400 * (WRITES.has(each.operation) ? PRICES.write : PRICES.read)) / 1000, 0);
-  figures.cost.set(`$${perDay < 0.1 ? perDay.toFixed(3) : perDay.toFixed(2)} a day`, store.billed ? "at this rate, this node" : "if it were an object store");
-  text(note, `${store.engine} at ${store.location}. Requests of this node since ${moment(node.started_at)}; rates and percentiles over the last minute. The cost is an estimate at $${PRICES.write} per 1,000 writes and lists and $${PRICES.read} per 1,000 reads, without traffic and space.`);
+  if (store.billed) figures.cost.set(`$${perDay < 0.1 ? perDay.toFixed(3) : perDay.toFixed(2)} a day`, "at this rate, this node");
+  else figures.cost.set("$0 a day", `${store.engine} bills no requests`);
+  text(note, `Store: ${store.location}. Requests of this node since ${moment(node.started_at)}; rates and percentiles over the last minute.${store.billed ? ` The cost is an estimate at $${PRICES.write} per 1,000 writes and lists and $${PRICES.read} per 1,000 reads, without traffic and space.` : ""}`);
 }
 
 function line(each) {
