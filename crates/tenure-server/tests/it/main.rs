@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod access;
+mod browser;
 mod clients;
+mod deploy;
 mod document;
 mod elections;
 mod events;

@@ -1,0 +1,73 @@
+//! Servers in processes of their own: this very program, started again.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use tenure_server::Server;
+
+use crate::support::{config, store_in};
+
+const FOLDER: &str = "TENURE_TEST_SERVE_FOLDER";
+const NODE: &str = "TENURE_TEST_SERVE_NODE";
+const SAYS: &str = "listening on ";
+
+/// A server that can be killed.
+pub(crate) struct Process {
+    child: Child,
+    pub(crate) url: String,
+}
+
+impl Process {
+    /// At once and for good.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Starts one, and waits until it listens.
+pub(crate) async fn serve(folder: &Path, node: &str) -> Process {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "browser::processes::a_process_that_serves",
+            "--exact",
+            "--nocapture",
+        ])
+        .env(FOLDER, folder)
+        .env(NODE, node)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = child.stdout.take().unwrap();
+    let (found, url) = tokio::sync::oneshot::channel();
+    // Reads on to the end: what it writes to a pipe that nobody reads would end it.
+    std::thread::spawn(move || {
+        let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+        let url = lines.find_map(|line| Some(line.split_once(SAYS)?.1.to_owned()));
+        let _ = found.send(url);
+        lines.for_each(drop);
+    });
+    let url = url.await.unwrap().expect("it says where it listens");
+    Process { child, url }
+}
+
+/// Not a test by itself: what the processes run.
+#[tokio::test]
+async fn a_process_that_serves() {
+    let (Ok(folder), Ok(node)) = (std::env::var(FOLDER), std::env::var(NODE)) else {
+        return;
+    };
+    let mut config = config(&store_in(Path::new(&folder)));
+    config.node = Some(node);
+    let server = Server::start(config).await.unwrap();
+    println!("{SAYS}{}", server.url());
+    std::future::pending::<()>().await;
+}
