@@ -15,7 +15,7 @@ mod serve;
 
 pub(crate) use broker::{
     AskServer, AtServer, Cancel, DeleteSchedule, Get, Job, JobFilter, JobOptions, List, OneQueue,
-    Queue, Retry, Schedule, SetQueue, SetSchedule, StateName, Submit,
+    Queue, Retry, Schedule, SetQueue, SetSchedule, StateName, Submit, Top,
 };
 pub(crate) use elections::{
     Elect, Exec, Guard, History, InElection, InNamespace, Resign, Run, Status, Transfer, Watch,
@@ -121,6 +121,8 @@ pub(crate) enum Command {
     /// Submit jobs by the clock
     #[command(subcommand)]
     Schedule(Schedule),
+    /// Watch leader, nodes and queues in this terminal
+    Top(Top),
     /// Run a program for each job
     Worker(Worker),
     /// Measure what a server can do

@@ -25,6 +25,7 @@ pub(crate) mod schedule;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod store_check;
+pub(crate) mod top;
 pub(crate) mod transfer;
 pub(crate) mod watch;
 pub(crate) mod worker;

@@ -61,6 +61,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             Command::Job(verb) => commands::job::run(verb).await,
             Command::Queue(verb) => commands::queue::run(verb).await,
             Command::Schedule(verb) => commands::schedule::run(verb).await,
+            Command::Top(options) => commands::top::run(options).await,
             Command::Worker(options) => commands::worker::run(options).await,
             Command::Bench(options) => commands::bench::run(options).await,
             Command::Store(StoreCommand::Check(options)) => {

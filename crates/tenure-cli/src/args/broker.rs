@@ -139,6 +139,37 @@ Examples:
 Exit codes:
   0 it is set    1 it was refused    2 it could not be found out";
 
+const TOP_AFTER: &str = "\
+Keys:
+  up, down   choose a queue          p   pause it, or resume it
+  q          quit                    r   run its dead jobs again
+                                     R   let the leader resign
+Each is asked about before it is done.
+
+Examples:
+  tenure top
+  tenure top --server https://broker.example --token-file ./token
+  tenure top --once
+
+Exit codes:
+  0 it was shown    2 it could not be found out";
+
+/// `tenure top`
+#[derive(Debug, Args)]
+#[command(after_help = TOP_AFTER)]
+pub(crate) struct Top {
+    /// Print one screen as plain text, and end
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// How often to ask
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    pub(crate) interval: Duration,
+
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}
+
 /// Which server, and as whom.
 #[derive(Debug, Args)]
 pub(crate) struct AtServer {

@@ -16,6 +16,7 @@ fn every_verb_explains_itself() {
             ("transfer", include_str!("snapshots/transfer.txt")),
             ("history", include_str!("snapshots/history.txt")),
             ("serve", include_str!("snapshots/serve.txt")),
+            ("top", include_str!("snapshots/top.txt")),
             ("worker", include_str!("snapshots/worker.txt")),
             ("bench", include_str!("snapshots/bench.txt")),
         ] {

@@ -21,4 +21,5 @@ mod serve;
 mod servers;
 mod support;
 mod terminal;
+mod top;
 mod worker;

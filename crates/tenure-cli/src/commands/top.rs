@@ -1,0 +1,121 @@
+//! `tenure top`: the cluster at a glance in a terminal: who leads, the nodes, the queues, what flows.
+//!
+//! It asks a server once a second, with the same calls that everybody can make. The terminal is given back however
+//! it ends: by a key, a signal or a panic.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+use tenure_client::Client;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use crate::args::Top;
+use crate::commands::at_server;
+use crate::signals::Signals;
+
+mod act;
+mod plain;
+mod screen;
+mod seen;
+
+use screen::{Screen, Wish};
+use seen::Seen;
+
+/// How often the keyboard is looked at, which is how late the end is noticed.
+const KEYS: Duration = Duration::from_millis(200);
+
+/// Keys that wait while the screen is drawn.
+const KEYS_MAX: usize = 64;
+
+pub(crate) async fn run(arguments: Top) -> anyhow::Result<ExitCode> {
+    if arguments.once {
+        return at_server::ask(&arguments.server, async |client| {
+            let seen = Seen::ask(&client).await?;
+            at_server::write(&plain::text(&seen))?;
+            Ok(ExitCode::SUCCESS)
+        })
+        .await;
+    }
+    // Before the terminal is changed: what is wrong with the arguments is said on a plain one.
+    let client = at_server::client(&arguments.server)?;
+    let mut signals = Signals::new()?;
+    let terminal = ratatui::try_init().context("cannot use this terminal; try --once")?;
+    let shown = tokio::select! {
+        shown = show(client, arguments.interval, terminal) => shown,
+        stop = signals.next() => {
+            ratatui::restore();
+            return Ok(stop.exit_code());
+        }
+    };
+    ratatui::restore();
+    shown.map(|()| ExitCode::SUCCESS)
+}
+
+/// Until a key ends it.
+async fn show(
+    client: Client,
+    interval: Duration,
+    mut terminal: DefaultTerminal,
+) -> anyhow::Result<()> {
+    let mut keys = keys();
+    let (asked, mut answers) = watch::channel(None);
+    let asking = tokio::spawn(ask(client.clone(), interval, asked));
+    let mut screen = Screen::default();
+    let shown = loop {
+        if let Err(error) = terminal.draw(|frame| screen.draw(frame)) {
+            break Err(error).context("cannot draw on this terminal");
+        }
+        tokio::select! {
+            event = keys.recv() => match event.map(|event| screen.take(&event)) {
+                None | Some(Wish::Quit) => break Ok(()),
+                Some(Wish::Nothing) => {}
+                Some(Wish::Do(action)) => {
+                    screen.said(act::act(&client, action).await);
+                }
+            },
+            changed = answers.changed() => match changed {
+                Ok(()) => screen.see(answers.borrow_and_update().clone()),
+                Err(_) => break Err(anyhow::anyhow!("asking the server has ended")),
+            },
+        }
+    };
+    asking.abort();
+    shown
+}
+
+/// Asks again and again.
+async fn ask(client: Client, interval: Duration, asked: watch::Sender<Option<seen::Answer>>) {
+    loop {
+        let answer = Seen::ask(&client).await.map(Arc::new);
+        let answer = answer.map_err(|error| crate::output::printable(&error.to_string()));
+        if asked.send(Some(answer)).is_err() {
+            return;
+        }
+        sleep(interval).await;
+    }
+}
+
+/// What is typed, by a thread of its own: reading a terminal blocks.
+fn keys() -> mpsc::Receiver<Event> {
+    let (sender, receiver) = mpsc::channel(KEYS_MAX);
+    std::thread::spawn(move || {
+        while !sender.is_closed() {
+            let event = match event::poll(KEYS) {
+                Ok(false) => continue,
+                Ok(true) => event::read(),
+                Err(error) => Err(error),
+            };
+            // A terminal that is gone, or nobody who listens any more.
+            let Ok(event) = event else { return };
+            if sender.blocking_send(event).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}

@@ -1,0 +1,163 @@
+//! What a server says, at one time.
+
+use std::sync::Arc;
+
+use tenure::core::Wall;
+use tenure_client::{Client, Error, Listing, State, api};
+
+use crate::output::printable;
+use crate::times;
+
+/// What came of asking: what was seen, or why not.
+pub(crate) type Answer = Result<Arc<Seen>, String>;
+
+/// Ready for longer than this without a worker is worth a look.
+const PATIENCE_MS: u64 = 60_000;
+
+/// Everything that is shown.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) at: Wall,
+    pub(crate) stats: api::Stats,
+    pub(crate) cluster: api::Cluster,
+    /// The job that died last, if any has.
+    pub(crate) dead: Option<api::Job>,
+}
+
+impl Seen {
+    pub(crate) async fn ask(client: &Client) -> Result<Self, Error> {
+        let listing = Listing::new().state(State::Dead).newest_first().limit(1);
+        let (stats, cluster, dead) =
+            tokio::try_join!(client.stats(), client.cluster(), client.jobs(&listing))?;
+        Ok(Self {
+            at: times::now(),
+            stats,
+            cluster,
+            dead: dead.jobs.into_iter().next(),
+        })
+    }
+
+    /// Who leads, in which term, for how long.
+    pub(crate) fn leader(&self) -> String {
+        match &self.cluster.leader {
+            Some(leader) => {
+                let since = leader.since_at.map(|at| self.since(at));
+                let since = since.map(|since| format!(", for {since}"));
+                format!(
+                    "{} in term {}{}",
+                    leader.node,
+                    leader.term,
+                    since.unwrap_or_default()
+                )
+            }
+            None => "nobody".to_owned(),
+        }
+    }
+
+    /// What failed last, and why.
+    pub(crate) fn failure(&self) -> Option<String> {
+        let job = self.dead.as_ref()?;
+        let reason = job.error.as_deref().unwrap_or("no reason given");
+        Some(format!(
+            "{} {} in {}, {} ago: {}",
+            job.job_type,
+            job.id,
+            job.queue,
+            self.since(job.changed_at),
+            printable(reason)
+        ))
+    }
+
+    /// How a queue stands, in a word or two.
+    pub(crate) fn state(&self, queue: &api::Queue) -> &'static str {
+        let waits = |at: u64| self.at.0.saturating_sub(at) > PATIENCE_MS;
+        match queue.oldest_ready_at {
+            _ if queue.paused => "paused",
+            Some(at) if waits(at) => "behind",
+            _ => "open",
+        }
+    }
+
+    /// How long its oldest ready job waits.
+    pub(crate) fn oldest(&self, queue: &api::Queue) -> String {
+        queue
+            .oldest_ready_at
+            .map_or_else(|| "-".to_owned(), |at| self.since(at))
+    }
+
+    /// What flows, per second.
+    pub(crate) fn rates(&self) -> String {
+        let rates = &self.stats.rates;
+        format!(
+            "in {:.1}/s  claimed {:.1}/s  done {:.1}/s  failed {:.1}/s",
+            rates.submitted, rates.claimed, rates.completed, rates.failed
+        )
+    }
+
+    pub(crate) fn counts(&self) -> String {
+        let counts = &self.stats.counts;
+        format!(
+            "{} ready  {} running  {} scheduled  {} dead",
+            counts.ready, counts.running, counts.scheduled, counts.dead
+        )
+    }
+
+    pub(crate) fn since(&self, at: u64) -> String {
+        times::duration(times::between(Wall(at), self.at))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Two nodes, two queues, one of them behind, and a job that died.
+    pub(crate) fn seen() -> Seen {
+        let counts = |ready: u64, dead: u64| json!({"scheduled": 1, "ready": ready, "blocked": 0, "running": 2, "completed": 9, "cancelled": 0, "dead": dead});
+        let stats = json!({
+            "namespace": "default", "node": "web-1", "leader": "web-1", "term": 7, "serving": true,
+            "counts": counts(5, 1), "rates": {"submitted": 2.0, "claimed": 1.0, "completed": 1.5, "failed": 0.25},
+            "queues": [
+                {"name": "mail", "paused": false, "options": {}, "counts": counts(5, 1), "oldest_ready_at": 10_000},
+                {"name": "reports", "paused": true, "options": {}, "counts": counts(0, 0)},
+            ],
+        });
+        let node = |name: &str, incarnation: &str| json!({"node": name, "incarnation": incarnation, "state": "alive", "joined_at": 1, "ttl_ms": 10_000});
+        let (one, two) = (
+            "00000000000000000000000000000001",
+            "00000000000000000000000000000002",
+        );
+        let cluster = json!({
+            "namespace": "default", "node": "web-1",
+            "leader": {"node": "web-1", "term": 7, "incarnation": one, "since_at": 40_000},
+            "nodes": [node("web-1", one), node("web-2", two)],
+        });
+        let dead = json!({
+            "sequence": 4, "id": "job-4", "queue": "mail", "type": "send", "payload": null, "state": "dead",
+            "priority": 0, "attempt": 3, "max_attempts": 3, "created_at": 1, "run_at": 1, "changed_at": 90_000,
+            "error": "550 no\u{1b}[31m such box",
+        });
+        Seen {
+            at: Wall(100_000),
+            stats: serde_json::from_value(stats).unwrap(),
+            cluster: serde_json::from_value(cluster).unwrap(),
+            dead: Some(serde_json::from_value(dead).unwrap()),
+        }
+    }
+
+    #[test]
+    fn the_questions_have_answers() {
+        let seen = seen();
+        assert_eq!(seen.leader(), "web-1 in term 7, for 1m 0s");
+        assert_eq!(seen.state(&seen.stats.queues[0]), "behind");
+        assert_eq!(seen.state(&seen.stats.queues[1]), "paused");
+        let failure = seen.failure().unwrap();
+        assert!(
+            failure.starts_with("send job-4 in mail, 10s ago: 550 no"),
+            "{failure}"
+        );
+        assert!(!failure.contains('\u{1b}'));
+    }
+}
