@@ -38,6 +38,8 @@ mod stream;
 mod stuck;
 mod views;
 
+pub(crate) use store::{Buckets, percentiles};
+
 /// What the pages of one server share.
 #[derive(Debug)]
 pub(crate) struct Dashboard {

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use tenure_core::api::{LogStats, Stats};
+use tenure_core::api::{Latency, LogStats, Stats};
 use tenure_core::queue::Counts;
 
 use crate::app::App;
 use crate::cluster::namespace;
+use crate::dashboard::{Buckets, percentiles};
 use crate::extract::ok;
 use crate::problem::Problem;
 use crate::queues;
@@ -29,7 +30,7 @@ pub(crate) async fn stats(State(app): State<Arc<App>>) -> Result<Response, Probl
         counts: sum(queues.iter().map(|queue| &queue.counts)),
         queues,
         rates: app.rates.now(),
-        log: log(&app)?,
+        log: log(&app),
         store: store(&app),
     }))
 }
@@ -47,16 +48,27 @@ pub(crate) fn sum<'a>(counts: impl Iterator<Item = &'a Counts>) -> Counts {
     })
 }
 
-fn log(app: &App) -> Result<LogStats, Problem> {
-    let statistics = app.queue.statistics()?;
-    Ok(LogStats {
-        commits: statistics.commits,
-        records: statistics.records,
-        bytes: statistics.bytes,
-        waiting: statistics.waiting,
-        turned_away: statistics.turned_away,
-        snapshots: statistics.snapshots,
-        ..LogStats::default()
+fn log(app: &App) -> LogStats {
+    let log = app.queue.metrics();
+    LogStats {
+        position: log.position.0,
+        commits: log.commits,
+        records: log.records,
+        bytes: log.bytes,
+        commit_ms: latency(&log.commit_latency.buckets),
+        waiting: log.waiting,
+        turned_away: log.turned_away,
+        snapshots: log.snapshots,
+        snapshot_position: log.last_snapshot.map_or(0, |last| last.position.0),
+        bytes_since_snapshot: log.log_bytes,
+    }
+}
+
+fn latency(buckets: &Buckets) -> Latency {
+    percentiles(buckets).map_or(Latency::default(), |found| Latency {
+        p50: found.p50_ms,
+        p95: found.p95_ms,
+        p99: found.p99_ms,
     })
 }
 

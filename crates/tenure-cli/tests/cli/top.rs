@@ -48,7 +48,14 @@ fn one_screen_is_plain_text() {
 
 #[test]
 fn a_server_that_is_not_there_is_told() {
-    let arguments = ["top", "--once", "--server", "http://127.0.0.1:1", "--timeout", "1ms"];
+    let arguments = [
+        "top",
+        "--once",
+        "--server",
+        "http://127.0.0.1:1",
+        "--timeout",
+        "1ms",
+    ];
     let (code, stdout, stderr) = run(&mut tenure(&arguments));
     assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
     assert!(stderr.contains("error: "), "{stderr}");
@@ -111,7 +118,10 @@ fn the_terminal_is_given_back_however_it_ends() {
         let mut seen = String::new();
         until(&pieces, &mut seen, "quit");
         until(&pieces, &mut seen, "mail");
-        assert_ne!(tcgetattr(&terminal).unwrap().local_modes, before.local_modes);
+        assert_ne!(
+            tcgetattr(&terminal).unwrap().local_modes,
+            before.local_modes
+        );
         match by_key {
             true => controller.write_all(b"q").unwrap(),
             false => kill_process(Pid::from_child(&child), Signal::TERM).unwrap(),
@@ -120,6 +130,9 @@ fn the_terminal_is_given_back_however_it_ends() {
         // Back from the other screen, with the cursor, and lines are edited again.
         until(&pieces, &mut seen, "\x1b[?1049l");
         until(&pieces, &mut seen, "\x1b[?25h");
-        assert_eq!(tcgetattr(&terminal).unwrap().local_modes, before.local_modes);
+        assert_eq!(
+            tcgetattr(&terminal).unwrap().local_modes,
+            before.local_modes
+        );
     }
 }

@@ -53,7 +53,7 @@ pub struct Rates {
     pub failed: f64,
 }
 
-/// The log, since this node serves.
+/// The log, since this process was started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(default)]
@@ -87,8 +87,8 @@ pub struct LogStats {
 pub struct Latency {
     /// Half were faster.
     pub p50: f64,
+    /// All but one in twenty were faster.
+    pub p95: f64,
     /// All but one in a hundred were faster.
     pub p99: f64,
-    /// The slowest.
-    pub max: f64,
 }

@@ -16,10 +16,10 @@ pub(super) struct Histogram {
 
 /// The usual three, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub(super) struct Percentiles {
-    pub(super) p50_ms: f64,
-    pub(super) p95_ms: f64,
-    pub(super) p99_ms: f64,
+pub(crate) struct Percentiles {
+    pub(crate) p50_ms: f64,
+    pub(crate) p95_ms: f64,
+    pub(crate) p99_ms: f64,
 }
 
 impl Histogram {

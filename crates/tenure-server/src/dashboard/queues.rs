@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tenure::core::session;
-use tenure::queue::{Cut, Follower, Serving, Statistics};
+use tenure::queue::{Cut, Follower, Metrics, Serving};
 use tenure_core::{JobId, NodeId};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -45,7 +45,7 @@ struct Trust {
     full_ms: u64,
 }
 
-/// The log, since this leader serves.
+/// The log, since this process was started.
 #[derive(Debug, Serialize)]
 struct LogSummary {
     position: u64,
@@ -59,7 +59,7 @@ struct LogSummary {
     last_minute: Commits,
 }
 
-/// The last snapshot that this leader wrote.
+/// The last snapshot that this process wrote.
 #[derive(Debug, Serialize)]
 struct SnapshotSummary {
     position: u64,
@@ -139,7 +139,10 @@ fn tell(app: &App) -> Option<()> {
     });
     let queues = queues.collect();
     let summary = locked(&app.dashboard.recorder).as_mut()?.tick(now, queues);
-    let log = app.queue.statistics().ok().map(|each| log(app, now, each));
+    let log = app
+        .queue
+        .is_serving()
+        .then(|| log(app, now, &app.queue.metrics()));
     let told = Told {
         at: now,
         node: app.node.id().clone(),
@@ -163,21 +166,20 @@ fn trust(app: &App) -> Trust {
     }
 }
 
-fn log(app: &App, now: u64, statistics: Statistics) -> LogSummary {
-    let (last_minute, snapshot_at) = locked(&app.dashboard.commits).read(now, &statistics);
+fn log(app: &App, now: u64, log: &Metrics) -> LogSummary {
     LogSummary {
-        position: statistics.position,
-        commits: statistics.commits,
-        records: statistics.records,
-        waiting: statistics.waiting,
-        turned_away: statistics.turned_away,
-        bytes_since_snapshot: statistics.log_bytes,
-        snapshot: snapshot_at.map(|at| SnapshotSummary {
-            position: statistics.snapshot_position,
-            bytes: statistics.snapshot_bytes,
-            at,
+        position: log.position.0,
+        commits: log.commits,
+        records: log.records,
+        waiting: log.waiting,
+        turned_away: log.turned_away,
+        bytes_since_snapshot: log.log_bytes,
+        snapshot: log.last_snapshot.map(|snapshot| SnapshotSummary {
+            position: snapshot.position.0,
+            bytes: snapshot.bytes,
+            at: snapshot.at.0,
         }),
-        last_minute,
+        last_minute: locked(&app.dashboard.commits).read(now, log),
     }
 }
 

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use serde::Serialize;
-use tenure::queue::Statistics;
+use tenure::queue::Metrics;
 use tenure_store::Description;
 use tenure_store::wrap::metered::{BUCKET_BOUNDS, Ended, Operation, Outcome, Snapshot};
 
@@ -89,10 +89,7 @@ impl Readings {
 /// How the log grew, about a minute long.
 #[derive(Debug, Default)]
 pub(super) struct CommitReadings {
-    past: VecDeque<(u64, Statistics)>,
-    /// How many snapshots there were when it was looked at last, and since when.
-    snapshots: u64,
-    snapshot_at: Option<u64>,
+    past: VecDeque<(u64, Metrics)>,
 }
 
 /// The commits of the last minute.
@@ -105,36 +102,30 @@ pub(super) struct Commits {
 }
 
 impl CommitReadings {
-    /// The last minute, and when the last snapshot of this term was seen first.
-    pub(super) fn read(&mut self, now: u64, log: &Statistics) -> (Commits, Option<u64>) {
-        let is_other = |(at, before): &(u64, Statistics)| *at > now || before.commits > log.commits;
-        // Another term counts from zero, and so does a clock that is set back.
-        if self.past.back().is_some_and(is_other) {
-            *self = Self::default();
+    /// The last minute.
+    pub(super) fn read(&mut self, now: u64, log: &Metrics) -> Commits {
+        // A clock that is set back begins anew.
+        if self.past.back().is_some_and(|(at, _)| *at > now) {
+            self.past.clear();
         }
-        if self.snapshots != log.snapshots {
-            self.snapshots = log.snapshots;
-            self.snapshot_at = Some(now);
-        }
-        let (at, before) = *self.past.front().unwrap_or(&(now, *log));
         if self.past.back().is_none_or(|(at, _)| now - at >= STEP_MS) {
-            self.past.push_back((now, *log));
+            self.past.push_back((now, log.clone()));
         }
         if self.past.len() > READINGS_MAX {
             self.past.pop_front();
         }
+        let (at, before) = self.past.front().expect("one was added if there was none");
         let new = log.commits - before.commits;
         let rate = new as f64 * 1_000.0 / (now - at).max(1) as f64;
-        let mut buckets = log.commit_buckets;
-        for (new, before) in buckets.iter_mut().zip(before.commit_buckets) {
+        let mut buckets = log.commit_latency.buckets;
+        for (new, before) in buckets.iter_mut().zip(before.commit_latency.buckets) {
             *new = new.saturating_sub(before);
         }
-        let commits = Commits {
+        Commits {
             commits_per_second: (rate * 100.0).round() / 100.0,
             commit_bytes_mean: log.bytes.saturating_sub(before.bytes).checked_div(new),
             commit: percentiles(&buckets),
-        };
-        (commits, self.snapshot_at)
+        }
     }
 }
 
@@ -169,7 +160,7 @@ fn summary(operation: Operation, before: &Snapshot, now: &Snapshot, ms: u64) -> 
     }
 }
 
-type Buckets = [u64; BUCKET_BOUNDS.len() + 1];
+pub(crate) type Buckets = [u64; BUCKET_BOUNDS.len() + 1];
 
 fn sum(
     operation: Operation,
@@ -197,7 +188,7 @@ fn is_failure(outcome: Outcome) -> bool {
 }
 
 /// Taken as spread evenly within their bucket.
-fn percentiles(buckets: &Buckets) -> Option<Percentiles> {
+pub(crate) fn percentiles(buckets: &Buckets) -> Option<Percentiles> {
     let total: u64 = buckets.iter().sum();
     if total == 0 {
         return None;
@@ -272,29 +263,27 @@ mod tests {
     }
 
     #[test]
-    fn commits_are_those_of_the_last_minute_and_of_this_term() {
+    fn commits_are_those_of_the_last_minute() {
         let mut readings = CommitReadings::default();
-        let log = |commits, bytes, snapshots| {
-            let mut log = Statistics {
+        let log = |commits, bytes| {
+            let mut log = Metrics {
                 commits,
                 bytes,
-                snapshots,
-                ..Statistics::default()
+                ..Metrics::default()
             };
-            log.commit_buckets[3] = commits;
+            log.commit_latency.buckets[3] = commits;
             log
         };
-        let (first, snapshot_at) = readings.read(0, &log(1_000, 9_000, 0));
-        assert_eq!((first.commit_bytes_mean, snapshot_at), (None, None));
-        let (next, snapshot_at) = readings.read(10_000, &log(1_020, 9_400, 1));
+        let first = readings.read(1_000, &log(1_000, 9_000));
+        assert_eq!(first.commit_bytes_mean, None);
+        let next = readings.read(11_000, &log(1_020, 9_400));
         assert_eq!(
             (next.commits_per_second, next.commit_bytes_mean),
             (2.0, Some(20))
         );
         assert!(next.commit.unwrap().p50_ms > 0.4);
-        assert_eq!(snapshot_at, Some(10_000));
-        let (other, snapshot_at) = readings.read(11_000, &log(3, 10, 0));
-        assert_eq!((other.commits_per_second, snapshot_at), (0.0, None));
+        let set_back = readings.read(0, &log(1_030, 9_500));
+        assert_eq!(set_back.commits_per_second, 0.0);
     }
 
     #[test]

@@ -314,9 +314,10 @@ impl Numbers {
             writing.counter(name, help, count.total())?;
         }
         // The rest is known to whoever serves it.
-        let (Ok(queues), Ok(log)) = (self.queue.queues(), self.queue.statistics()) else {
+        let Ok(queues) = self.queue.queues() else {
             return Ok(());
         };
+        let log = self.queue.metrics();
         let jobs = queues.iter().take(QUEUES_MAX).flat_map(|queue| {
             let counts = &queue.counts;
             let states = [
@@ -339,15 +340,15 @@ impl Numbers {
         self.queues(writing, &queues)?;
         writing.latency(
             "tenure_queue_commit_seconds",
-            "How long commits took, in this term",
-            log.commit_nanoseconds,
-            log.commit_buckets,
+            "How long commits took",
+            log.commit_latency.total_nanoseconds,
+            log.commit_latency.buckets,
         )?;
         for (name, help, value) in [
             (
                 "tenure_queue_position",
                 "The last record of the log",
-                log.position,
+                log.position.0,
             ),
             (
                 "tenure_queue_log_since_snapshot_bytes",
@@ -356,32 +357,24 @@ impl Numbers {
             ),
             (
                 "tenure_queue_snapshot_bytes",
-                "How large the last snapshot is",
-                log.snapshot_bytes,
+                "How large the last snapshot of this process is",
+                log.last_snapshot.map_or(0, |snapshot| snapshot.bytes),
             ),
         ] {
             writing.gauge(name, help, number(value))?;
         }
         for (name, help, value) in [
-            ("tenure_queue_commits", "Commits in this term", log.commits),
-            (
-                "tenure_queue_records",
-                "Records committed in this term",
-                log.records,
-            ),
-            (
-                "tenure_queue_log_bytes",
-                "Bytes committed in this term",
-                log.bytes,
-            ),
+            ("tenure_queue_commits", "Commits", log.commits),
+            ("tenure_queue_records", "Records committed", log.records),
+            ("tenure_queue_log_bytes", "Bytes committed", log.bytes),
             (
                 "tenure_queue_turned_away",
-                "Records turned away in this term",
+                "Records turned away",
                 log.turned_away,
             ),
             (
                 "tenure_queue_snapshots",
-                "Snapshots published in this term",
+                "Snapshots published",
                 log.snapshots,
             ),
         ] {

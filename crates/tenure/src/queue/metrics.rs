@@ -28,6 +28,8 @@ pub struct Metrics {
     pub waiting_claims: u64,
     /// Jobs that run.
     pub leases: u64,
+    /// The last record of the log, while this process serves.
+    pub position: Position,
     /// The size of the log behind the last snapshot, while this process serves.
     pub log_bytes: u64,
     /// Snapshots that were published.

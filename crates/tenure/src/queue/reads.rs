@@ -7,7 +7,7 @@ use tenure_core::queue::{Filter, JobView, Key, Page, Place, QueueView, Schedule,
 use tenure_core::{JobId, QueueName, ScheduleName};
 
 use super::broker::Broker;
-use super::{ClockState, Error, Metrics, Queue, Statistics};
+use super::{ClockState, Error, Metrics, Position, Queue, Statistics};
 
 impl Queue {
     /// One job; none if there never was one with this id, or it was forgotten.
@@ -109,6 +109,7 @@ impl Queue {
             turned_away: done.turned_away,
             waiting_claims: waiting_claims as u64,
             leases: leases as u64,
+            position: Position(counters.position.load(Ordering::Relaxed)),
             log_bytes: counters.log_bytes.load(Ordering::Relaxed),
             snapshots: done.snapshots,
             last_snapshot: *snapshot,

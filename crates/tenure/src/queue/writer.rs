@@ -89,6 +89,8 @@ pub(crate) struct Shared<M: Machine> {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) latency: LatencyCounter,
+    /// The last record of the log.
+    pub(crate) position: AtomicU64,
     /// The size of the log behind the last snapshot.
     pub(crate) log_bytes: AtomicU64,
     pub(crate) last_snapshot: Mutex<Option<SnapshotMetrics>>,
@@ -361,8 +363,10 @@ impl<M: Machine> Writer<M> {
 
     fn begin_snapshot_if_due(&mut self) {
         let (log_bytes, snapshot_bytes) = self.log.sizes();
-        let counted = &self.shared.counters.log_bytes;
-        counted.store(log_bytes, Ordering::Relaxed);
+        let counters = &self.shared.counters;
+        counters.log_bytes.store(log_bytes, Ordering::Relaxed);
+        let position = self.log.position().0;
+        counters.position.store(position, Ordering::Relaxed);
         let bytes_min = self
             .log
             .config()
