@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use tenure::core::queue::*;
 use tenure::core::{JobId, JobType, QueueName, ScheduleName};
 use tenure::queue::inspect::Stored;
-use tenure::queue::{Answered, Config, Error, Handle, Log, Machine, Position, Writer};
+use tenure::queue::{Answered, Config, Error, Handle, Log, Machine, Position, Record, Writer};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -53,10 +53,18 @@ fn text(queue: &Queue) -> String {
 }
 
 impl Machine for Jobs {
+    type Command = Record;
     type Answer = Vec<Event>;
 
-    fn apply(&mut self, _: Position, record: &[u8]) -> Vec<Event> {
-        self.queue.apply(serde_json::from_slice(record).unwrap())
+    fn apply(&mut self, _: Position, record: Record) -> Vec<Event> {
+        self.queue
+            .apply(serde_json::from_slice(record.as_ref()).unwrap())
+    }
+
+    fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), String> {
+        let command = serde_json::from_slice(record).map_err(|error| error.to_string())?;
+        let _ = self.queue.apply(command);
+        Ok(())
     }
 
     fn reset(&mut self) {
