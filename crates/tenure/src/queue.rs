@@ -1,4 +1,5 @@
-//! The queue's log: what was committed, in order, on any store, and fenced.
+//! The job queue, to embed: [`Queue`] is served by whichever process leads. And what makes it durable, its log:
+//! what was committed, in order, on any store, and fenced.
 //!
 //! The broker of a queue is the leader of a namespace. Its state is in memory, in a [`Machine`]; what makes it
 //! durable is a log of the records that the machine was given. [`Log::take_over`] replays it and fences off
