@@ -78,9 +78,9 @@ pub(crate) struct Header {
     /// In a file of the log: where it goes on from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) previous: Option<Previous>,
-    count: usize,
-    bytes: usize,
-    body: Checksum,
+    pub(crate) count: usize,
+    pub(crate) bytes: usize,
+    pub(crate) body: Checksum,
 }
 
 /// Up to where the log goes in the file before.
@@ -139,11 +139,11 @@ pub(crate) fn encode<L: AsRef<[u8]>>(
         frame.put_slice(line.as_ref());
         frame.put_u8(b'\n');
     }
-    seal(frame, kind, place, previous, lines.len())
+    seal(frame, kind, place, previous, lines.len()).0
 }
 
-/// Writes a frame of whole lines. Every piece has passed [`check_lines`].
-pub(crate) fn encode_pieces(kind: Kind, place: Place, pieces: &[Bytes]) -> Bytes {
+/// Writes a frame of whole lines; also returns its header. Every piece has passed [`check_lines`].
+pub(crate) fn encode_pieces(kind: Kind, place: Place, pieces: &[Bytes]) -> (Bytes, Header) {
     let mut frame = with_gap(pieces.iter().map(Bytes::len).sum());
     for piece in pieces {
         debug_assert!(check_lines(piece).is_ok());
@@ -167,7 +167,7 @@ fn seal(
     place: Place,
     previous: Option<Previous>,
     count: usize,
-) -> Bytes {
+) -> (Bytes, Header) {
     let header = Header {
         format: FORMAT,
         kind,
@@ -187,14 +187,14 @@ fn seal(
         .checked_sub(line.len())
         .expect("names in a header are short");
     frame[start..HEADER_BYTES_MAX].copy_from_slice(&line);
-    frame.freeze().slice(start..)
+    (frame.freeze().slice(start..), header)
 }
 
 /// Whether a record can be written: a line of its own, and not one that looks like a crash.
 pub(crate) fn check_line(line: &[u8]) -> Result<(), Error> {
     let problem = if line.is_empty() {
         "is empty"
-    } else if line.iter().any(|byte| matches!(byte, b'\n' | 0)) {
+    } else if breaks_lines(line) {
         "contains a newline or a zero byte"
     } else {
         return Ok(());
@@ -216,8 +216,19 @@ pub(crate) fn check_lines(piece: &[u8]) -> Result<(), Error> {
     ))
 }
 
+/// Looks at every byte, also behind the first that matters: without an early end many are compared at once.
+fn breaks_lines(line: &[u8]) -> bool {
+    let breaks = |found, &byte: &u8| found | (byte == b'\n') | (byte == 0);
+    line.iter().fold(false, breaks)
+}
+
+/// In portions that a byte can count, so that many are compared at once.
 fn newlines(bytes: &[u8]) -> usize {
-    bytes.iter().filter(|&&byte| byte == b'\n').count()
+    let of_portion = |portion: &[u8]| -> usize {
+        let count: u8 = portion.iter().map(|&byte| u8::from(byte == b'\n')).sum();
+        count.into()
+    };
+    bytes.chunks(u8::MAX.into()).map(of_portion).sum()
 }
 
 /// Reads a frame that is all there is.
@@ -352,11 +363,6 @@ impl Frame {
     /// How many lines there are.
     pub(crate) fn count(&self) -> usize {
         self.header.count
-    }
-
-    /// The checksum of the records.
-    pub(crate) fn checksum(&self) -> Checksum {
-        self.header.body
     }
 }
 

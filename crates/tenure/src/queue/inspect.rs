@@ -368,7 +368,7 @@ fn snapshot_frames(access: Arc<Access>, name: String) -> BoxStream<'static, Resu
                         Ok(part) => part,
                         Err(halt) => return Err(part_gone(halt, &access, &name).await),
                     };
-                    if snapshot::Part::of(&part) != expected {
+                    if snapshot::Part::of(&part.header) != expected {
                         let what = "it is not the part that the manifest names";
                         return Err(Error::corrupt(&key, what));
                     }

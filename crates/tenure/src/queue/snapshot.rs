@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use super::access::{Access, Created};
 use super::error::Halt;
-use super::frame::{self, Checksum, Frame, Kind, Place};
+use super::frame::{self, Checksum, Frame, Header, Kind, Place};
 use super::{Error, Machine};
 
 /// How many parts are read at once.
@@ -42,11 +42,11 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    pub(crate) fn of(frame: &Frame) -> Self {
+    pub(crate) fn of(header: &Header) -> Self {
         Self {
-            count: frame.count(),
-            bytes: frame.body().len(),
-            body: frame.checksum(),
+            count: header.count,
+            bytes: header.bytes,
+            body: header.body,
         }
     }
 }
@@ -178,10 +178,9 @@ async fn write_part(
     pieces: &[Bytes],
 ) -> Result<u64, Error> {
     let number = contents.parts.len() as u64;
-    let part = frame::encode_pieces(Kind::Part, Place { number, ..place }, pieces);
+    let (part, header) = frame::encode_pieces(Kind::Part, Place { number, ..place }, pieces);
     create(access, &access.keys.part(name, number), &part).await?;
-    let frame = frame::decode(&part).expect("what was just encoded");
-    contents.parts.push(Part::of(&frame));
+    contents.parts.push(Part::of(&header));
     Ok(part.len() as u64)
 }
 
@@ -214,7 +213,7 @@ pub(crate) async fn restore<M: Machine>(
     for expected in &contents.parts {
         let (key, part) = parts.next().await.expect("as many as the manifest says");
         let part = part?;
-        let found = Part::of(&part);
+        let found = Part::of(&part.header);
         if found != *expected {
             let what = "it is not the part that the manifest names";
             return Err(Error::corrupt(&key, what).into());
