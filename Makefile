@@ -32,3 +32,6 @@ bench-election: ## how long nobody leads when a leader resigns, on every engine
 ONLY ?=
 bench-queue: ## speed, depth, recovery and latency of the queue; ONLY=depth for a section
 	cargo bench -p tenure --bench queue --locked -- $(ONLY)
+
+bench-server: ## durable submits over HTTP beside a bare server, in one run
+	cargo bench -p tenure-server --bench submits --locked
