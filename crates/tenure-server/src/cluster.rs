@@ -7,12 +7,14 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use futures_util::future::try_join_all;
 use tenure::Status;
+use tenure::cluster::{DaemonStatus, NodeStatus, ShardStatus};
+use tenure::core::cluster::{AssignmentState, Part, RunState};
 use tenure::core::election::LeaseState;
 use tenure::core::session::{self, Record};
 use tenure::core::{ElectionName, Namespace};
 use tenure_core::api::{
-    Cluster, ClusterElection, Leader, Node, PastTerm, Problem as ProblemBody, ResignRequest,
-    TransferRequest,
+    Cluster, ClusterElection, Daemon, DaemonShard, Leader, Node, PastTerm, Problem as ProblemBody,
+    ResignRequest, TransferRequest,
 };
 
 use crate::app::App;
@@ -23,7 +25,7 @@ use crate::problem::Problem;
 const ELECTIONS_MAX: usize = 20;
 
 /// Nodes, elections, daemons
-#[utoipa::path(get, path = "/v1/cluster", tag = "cluster",
+#[utoipa::path(get, path = "/v1/cluster", operation_id = "cluster", tag = "cluster",
     responses((status = 200, description = "As the store has it", body = Cluster),
         (status = 503, description = "The storage does not answer", body = ProblemBody)))]
 pub(crate) async fn show(State(app): State<Arc<App>>) -> Result<Response, Problem> {
@@ -37,6 +39,8 @@ pub(crate) async fn look(app: &App) -> Result<Cluster, Problem> {
     let names = &names[..names.len().min(ELECTIONS_MAX)];
     let statuses = try_join_all(names.iter().map(|name| view.status(name))).await?;
     let sessions = view.sessions().await?;
+    let present = view.nodes().await?;
+    let daemons = view.daemons().await?;
     let own = names
         .iter()
         .position(|name| name == app.queue.election().name());
@@ -51,8 +55,11 @@ pub(crate) async fn look(app: &App) -> Result<Cluster, Problem> {
             .zip(&statuses)
             .map(|(name, status)| election(name, status, &sessions))
             .collect(),
-        nodes: sessions.iter().map(node).collect(),
-        daemons: Vec::new(),
+        nodes: sessions
+            .iter()
+            .map(|session| node(session, &present))
+            .collect(),
+        daemons: daemons.into_iter().map(daemon).collect(),
         history: history.map_or_else(Vec::new, |lease| lease.history.iter().map(past).collect()),
     })
 }
@@ -116,24 +123,60 @@ fn leader(status: &Status, sessions: &[Record]) -> Option<Leader> {
     })
 }
 
-fn node(session: &Record) -> Node {
+fn node(session: &Record, present: &[NodeStatus]) -> Node {
     let state = match session.state {
         session::State::Alive => "alive",
         session::State::Gone => "gone",
         session::State::Evicted { .. } => "evicted",
     };
+    let status = present
+        .iter()
+        .find(|status| status.member.incarnation == session.incarnation);
+    let part = Part::of(&session.about);
     Node {
         node: session.node.clone(),
         incarnation: session.incarnation,
         state: state.to_owned(),
         address: session.about.address.clone(),
         labels: session.about.labels.clone(),
-        version: None,
-        capacity: None,
+        version: part.version.clone(),
+        capacity: part.capacity,
         joined_at: session.joined_at.0,
         ttl_ms: u64::try_from(session.ttl.as_millis()).unwrap_or(u64::MAX),
-        drained: false,
-        going: false,
+        drained: status.is_some_and(|status| status.drained.is_some()),
+        going: part.going.is_some(),
+    }
+}
+
+fn daemon(status: DaemonStatus) -> Daemon {
+    Daemon {
+        daemon: status.id,
+        weight: status.definition.weight,
+        shards: (0..).zip(status.shards).map(shard).collect(),
+    }
+}
+
+fn shard((index, status): (u32, ShardStatus)) -> DaemonShard {
+    let state = match &status.assigned {
+        None => "unassigned",
+        Some((_, assignment)) => match assignment.state {
+            AssignmentState::Assigning => "assigning",
+            AssignmentState::Active => "active",
+            AssignmentState::Revoking => "revoking",
+        },
+    };
+    let error = match status.reported {
+        Some(RunState::Failed { error }) => Some(error),
+        _ => None,
+    };
+    let (node, assignment) = status.assigned.unzip();
+    DaemonShard {
+        index,
+        state: state.to_owned(),
+        node,
+        generation: assignment.map(|assignment| assignment.generation.0),
+        since_at: assignment.map(|assignment| assignment.since.0),
+        error,
     }
 }
 

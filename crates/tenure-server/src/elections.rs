@@ -113,7 +113,7 @@ pub(crate) async fn elect(
 }
 
 /// Who leads, and who stands
-#[utoipa::path(get, path = "/v1/elections/{ns}", tag = "elections",
+#[utoipa::path(get, path = "/v1/elections/{ns}", operation_id = "election", tag = "elections",
     params(("ns" = Namespace, Path, description = "The namespace")),
     responses((status = 200, description = "The election", body = Election),
         (status = 422, description = "The name cannot be", body = ProblemBody)))]

@@ -194,7 +194,7 @@ impl Drop for Measured {
 }
 
 /// Numbers for Prometheus
-#[utoipa::path(get, path = "/metrics", tag = "operations",
+#[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "operations",
     responses((status = 200, description = "In the text form of OpenMetrics", body = String,
         content_type = "application/openmetrics-text")))]
 pub(crate) async fn page(State(app): State<Arc<App>>) -> Result<Response, Problem> {

@@ -1,8 +1,11 @@
 //! The interface as a document. Paths and schemas come from the handlers and types themselves.
 
-use tenure_core::api::{Order, Problem};
+use bytes::Bytes;
+use tenure_core::api::{Order, PROBLEM_CONTENT_TYPE, Problem};
 use tenure_core::queue::State;
+use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{Content, PathItem, Ref, RefOr, Response};
 use utoipa::{Modify, OpenApi};
 
 /// What stands around the paths.
@@ -40,4 +43,58 @@ impl Modify for Token {
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("token", SecurityScheme::Http(scheme));
     }
+}
+
+/// The document as it is served: with what holds for every call.
+pub(crate) fn finished(mut document: utoipa::openapi::OpenApi) -> Bytes {
+    for item in document.paths.paths.values_mut() {
+        operations(item).for_each(finish);
+    }
+    let document = serde_json::to_vec(&document).expect("a document is plain data");
+    Bytes::from(document)
+}
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    let methods = [
+        &mut item.get,
+        &mut item.put,
+        &mut item.post,
+        &mut item.delete,
+    ];
+    methods.into_iter().flatten()
+}
+
+/// Whatever fails is a problem document: said once here, instead of at every call.
+fn finish(operation: &mut Operation) {
+    let responses = &mut operation.responses.responses;
+    for (status, response) in responses.iter_mut() {
+        let is_failure = status.starts_with('4') || status.starts_with('5');
+        if let RefOr::T(response) = response
+            && is_failure
+            && let Some(content) = response.content.shift_remove("application/json")
+        {
+            let kind = match is_problem(&content) {
+                true => PROBLEM_CONTENT_TYPE,
+                false => "application/json",
+            };
+            response.content.insert(kind.to_owned(), content);
+        }
+    }
+    let mut other = Response::new("It failed in another way: `code` says in which");
+    let content = Content::new(Some(problem()));
+    other
+        .content
+        .insert(PROBLEM_CONTENT_TYPE.to_owned(), content.into());
+    responses.insert("default".to_owned(), other.into());
+}
+
+fn problem() -> Ref {
+    Ref::from_schema_name("Problem")
+}
+
+fn is_problem(content: &RefOr<Content>) -> bool {
+    let RefOr::T(content) = content else {
+        return false;
+    };
+    matches!(&content.schema, Some(RefOr::Ref(schema)) if schema.ref_location == problem().ref_location)
 }

@@ -40,7 +40,7 @@ pub(crate) async fn queue(
 }
 
 /// Set a queue's limits, all of them
-#[utoipa::path(put, path = "/v1/queues/{queue}", tag = "queues", request_body = QueueOptions,
+#[utoipa::path(put, path = "/v1/queues/{queue}", operation_id = "set_queue", tag = "queues", request_body = QueueOptions,
     params(("queue" = QueueName, Path, description = "The queue")), responses(
     (status = 200, description = "The queue as it is now", body = Queue),
     (status = 404, description = "It has neither jobs nor settings", body = ProblemBody),

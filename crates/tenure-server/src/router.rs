@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::auth::Scope;
 use crate::gate::{Gate, Place};
 use crate::jobs::{claim, manage, outcome, read, submit};
-use crate::openapi::Document;
+use crate::openapi::{self, Document};
 use crate::problem::Problem;
 use crate::{
     cluster, dashboard, elections, events, health, metrics, osqueue, queues, schedules, stats,
@@ -80,13 +80,12 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .routes(open(routes!(health::readyz)))
         .split_for_parts();
 
-    let document = serde_json::to_vec(&document).expect("a document is plain data");
-    let document = Bytes::from(document);
+    let document = openapi::finished(document);
     router
         .merge(osqueue::router(app))
         // Not part of the interface that programs build on.
         .merge(dashboard::routes(app))
-        .route("/openapi.json", get(move || openapi(document.clone())))
+        .route("/openapi.json", get(move || spec(document.clone())))
         .method_not_allowed_fallback(wrong_method)
         .fallback(wrong_path)
         .with_state(app.clone())
@@ -99,7 +98,7 @@ fn path_of(router: &UtoipaMethodRouter<Arc<App>>) -> String {
     path.expect("a route has a path").clone()
 }
 
-async fn openapi(document: Bytes) -> Response {
+async fn spec(document: Bytes) -> Response {
     let kind = HeaderValue::from_static("application/json");
     ([(header::CONTENT_TYPE, kind)], document).into_response()
 }

@@ -44,7 +44,7 @@ pub(crate) async fn schedule(
 }
 
 /// Create or replace a schedule
-#[utoipa::path(put, path = "/v1/schedules/{name}", tag = "queues", request_body = ScheduleSpec,
+#[utoipa::path(put, path = "/v1/schedules/{name}", operation_id = "set_schedule", tag = "queues", request_body = ScheduleSpec,
     params(("name" = ScheduleName, Path, description = "The schedule")), responses(
     (status = 200, description = "The schedule as it is now", body = Schedule),
     (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]
@@ -58,7 +58,7 @@ pub(crate) async fn set(
 }
 
 /// Delete a schedule; its jobs stay
-#[utoipa::path(delete, path = "/v1/schedules/{name}", tag = "queues",
+#[utoipa::path(delete, path = "/v1/schedules/{name}", operation_id = "delete_schedule", tag = "queues",
     params(("name" = ScheduleName, Path, description = "The schedule")), responses(
     (status = 204, description = "It is gone"),
     (status = 404, description = "There is none", body = ProblemBody),

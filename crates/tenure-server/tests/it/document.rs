@@ -28,7 +28,7 @@ async fn every_documented_call_is_there_and_none_is_missing() {
         if ["/v1/events", "/metrics", "/v1/leader/resign"].contains(&path) {
             continue;
         }
-        let path = path.replace('{', "").replace('}', "");
+        let path = path.replace(['{', '}'], "");
         let method: Method = method.parse().unwrap();
         // An empty object is wrong for some and right for others; what it never is, is unknown.
         let mut request = broker.request(method.clone(), &path);
@@ -89,6 +89,24 @@ async fn every_documented_call_is_there_and_none_is_missing() {
             documented.contains(operation),
             "{operation} is not documented"
         );
+    }
+}
+
+#[tokio::test]
+async fn every_call_has_a_name_of_its_own_and_says_how_it_fails() {
+    let broker = Broker::start().await;
+    let (_, document) = broker.get("/openapi.json").await;
+    let mut names = BTreeSet::new();
+    for item in document["paths"].as_object().unwrap().values() {
+        for operation in item.as_object().unwrap().values() {
+            let name = operation["operationId"].as_str().unwrap();
+            assert!(names.insert(name), "{name} twice");
+            let failure = &operation["responses"]["default"]["content"];
+            assert!(
+                failure["application/problem+json"].is_object(),
+                "{name}: {failure}"
+            );
+        }
     }
 }
 
