@@ -1,7 +1,12 @@
 //! The leader's part: reads the assignments, puts its term on them, and from then on decides.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
+
+mod install;
+mod messages;
+
+pub use messages::{Anomaly, Input, Output};
 
 use super::decide::{Decided, Outlook, decide, reported};
 use super::drained::Drained;
@@ -12,9 +17,8 @@ use super::record::{Assignments, Drains, Generation};
 use super::{Config, desired};
 use crate::election::{Term, Writer};
 use crate::random::Random;
-use crate::session::observer::End;
 use crate::session::{self, Holder, Record};
-use crate::{Expect, Incarnation, Moment, NodeId, Now, Read, Version, Wall, Written};
+use crate::{Expect, Incarnation, Moment, NodeId, Now, Read, Version, Written};
 
 /// The machine. One request for each of its two objects is in flight at most; the driver answers each
 /// with one input.
@@ -96,93 +100,11 @@ enum Flight {
     },
 }
 
-/// What happens to an assigner.
-#[derive(Debug, Clone)]
-pub enum Input {
-    /// Time has passed.
-    Wake,
-    /// This process leads the default election of the namespace. List the sessions now.
-    Elected(Term),
-    /// It does not lead any more.
-    Ended,
-    /// Every session object there is, alive or not, listed after [`Input::Elected`].
-    Sessions(Vec<Record>),
-    /// One session object.
-    Session(Box<Record>),
-    /// A session that was watched has ended.
-    SessionEnded(Incarnation, End),
-    /// The answer to [`Output::Read`].
-    Read(Read<Assignments>),
-    /// The answer to [`Output::Write`].
-    Written(Written),
-    /// The answer to [`Output::ReadDrains`].
-    DrainsRead(Read<Drains>),
-    /// The drains may have changed.
-    DrainsHint,
-}
-
-/// What the driver is to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Output {
-    /// Read the assignments, only if they are no longer at the known version.
-    Read {
-        /// The version that is known.
-        known: Option<Version>,
-    },
-    /// Write the assignments.
-    Write {
-        /// What to write.
-        assignments: Box<Assignments>,
-        /// What must be there.
-        expect: Expect,
-    },
-    /// Read the drains, only if they are no longer at the known version.
-    ReadDrains {
-        /// The version that is known.
-        known: Option<Version>,
-    },
-    /// Watch this session, evict it when that is allowed, and tell when it has ended.
-    Watch(Holder),
-    /// Watch it no longer.
-    Forget(Incarnation),
-    /// The assignments carry this term: from now on this process decides.
-    Installed {
-        /// The term.
-        term: Term,
-    },
-    /// These decisions stand in the store.
-    Decided(Vec<Decision>),
-    /// A newer leader has written the assignments; nothing more comes in this term.
-    Superseded {
-        /// Its term.
-        by: Term,
-    },
-    /// Something that should not happen, for people.
-    Anomaly(Anomaly),
-}
-
-/// Something that should not happen: people should know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Anomaly {
-    /// The assignments were deleted. They are made anew from what the nodes report.
-    AssignmentsMissing,
-    /// The assignments are older than what this leader wrote: restored from a copy.
-    AssignmentsRestored,
-    /// The assignments cannot be read by this version, so nothing is decided.
-    AssignmentsUnreadable,
-    /// The drains cannot be read by this version; the last that were known count.
-    DrainsUnreadable,
-}
-
 /// Notes that can wait are written down after this many cycles, or with the next decision.
 const NOTE_CYCLES: u32 = 6;
 
 /// Balance waits for nodes to come to rest, but not for ever: this many times the time to settle.
 const SETTLE_MAX: u32 = 10;
-
-/// If the assignments are lost, generations go on above the term times this, and above everything that is
-/// reported. A term would have to give out a million to reach it.
-const GENERATIONS_PER_TERM: u64 = 1 << 20;
 
 impl Assigner {
     /// An assigner of a process that does not lead yet.
@@ -349,144 +271,6 @@ impl Assigner {
         }
     }
 
-    fn on_read(&mut self, now: Moment, read: Read<Assignments>, outputs: &mut Vec<Output>) {
-        if !matches!(self.in_flight.take(), Some(Flight::Read)) {
-            return;
-        }
-        self.due = now + self.random.jitter(self.heartbeat);
-        match read {
-            Read::Failed => {
-                self.due = now + self.random.jitter(self.retry);
-                return;
-            }
-            Read::Unreadable { .. } => {
-                // It may be newer than this version: never write over it.
-                self.must_read = true;
-                outputs.push(Output::Anomaly(Anomaly::AssignmentsUnreadable));
-                return;
-            }
-            Read::Unchanged { .. } if matches!(self.stored, Stored::Nothing) => {
-                // The answer to a question of an earlier term.
-                self.due = now;
-                return;
-            }
-            Read::Unchanged { .. } => {}
-            Read::Missing => self.on_missing(outputs),
-            Read::Found {
-                record, version, ..
-            } => self.on_found(now, record, version, outputs),
-        }
-        self.must_read = false;
-    }
-
-    fn on_missing(&mut self, outputs: &mut Vec<Output>) {
-        match self.phase {
-            Phase::Taking { term, lost } => {
-                // Nobody led before the first term, so nobody can have lost anything then.
-                let lost = lost || term > Term(1);
-                self.phase = Phase::Taking { term, lost };
-                self.stored = Stored::Missing;
-            }
-            Phase::Leading { term, .. } => {
-                outputs.push(Output::Anomaly(Anomaly::AssignmentsMissing));
-                self.phase = Phase::Taking { term, lost: true };
-                self.stored = Stored::Missing;
-            }
-            Phase::Following | Phase::Superseded => {}
-        }
-    }
-
-    fn on_found(
-        &mut self,
-        now: Moment,
-        found: Assignments,
-        version: Version,
-        outputs: &mut Vec<Output>,
-    ) {
-        let (Phase::Taking { term, .. } | Phase::Leading { term, .. }) = self.phase else {
-            return;
-        };
-        let is_mine = found.term == term && found.writer.incarnation == self.me.incarnation;
-        if found.term >= term && !is_mine {
-            outputs.push(Output::Superseded { by: found.term });
-            self.rest(Phase::Superseded, outputs);
-            return;
-        }
-        let newest = match &self.stored {
-            Stored::Found { assignments, .. } if assignments.term == term => {
-                assignments.writer.counter
-            }
-            _ => 0,
-        };
-        if is_mine && found.writer.counter >= newest {
-            // Whatever of ours has landed is what is desired.
-            self.adopt(now, found, version, outputs);
-        } else if newest > 0 {
-            outputs.push(Output::Anomaly(Anomaly::AssignmentsRestored));
-            self.phase = Phase::Taking { term, lost: true };
-            self.restored(&found, version);
-        } else {
-            self.stored = Stored::Found {
-                assignments: Box::new(found),
-                version,
-            };
-        }
-    }
-
-    /// What this leader wrote was overwritten with something older. Nodes go by what they saw last, and
-    /// that is what this leader wrote; only the place to write it to has changed.
-    fn restored(&mut self, found: &Assignments, place: Version) {
-        if let Stored::Found {
-            assignments,
-            version,
-        } = &mut self.stored
-        {
-            assignments.generation = assignments.generation.max(found.generation);
-            assignments.force_after = assignments.force_after.max(found.force_after);
-            *version = place;
-        }
-    }
-
-    /// This is what stands in the store, written by this process in this term.
-    fn adopt(
-        &mut self,
-        now: Moment,
-        assignments: Assignments,
-        version: Version,
-        outputs: &mut Vec<Output>,
-    ) {
-        if let Phase::Taking { term, lost } = self.phase {
-            let wait = if lost {
-                // Nodes may have seen something else meanwhile: everything starts to count now.
-                self.memory.forget_timers();
-                assignments.force_after
-            } else {
-                Duration::ZERO
-            };
-            self.phase = Phase::Leading {
-                term,
-                place_from: now + wait,
-                longer: (assignments.force_after, now + assignments.force_after),
-            };
-            outputs.push(Output::Installed { term });
-        }
-        if let Some((counter, decisions)) = self.unsettled_decisions.take()
-            && counter == assignments.writer.counter
-            && !decisions.is_empty()
-        {
-            outputs.push(Output::Decided(decisions));
-        }
-        self.nodes
-            .forget_ended(|incarnation| assignments.holders.contains_key(&incarnation));
-        self.memory
-            .observe(now, &assignments, &reported(&assignments, &self.nodes));
-        self.stored = Stored::Found {
-            assignments: Box::new(assignments),
-            version,
-        };
-        self.decide_at = now;
-    }
-
     fn on_written(&mut self, now: Moment, written: Written, outputs: &mut Vec<Output>) {
         let Some(Flight::Write {
             assignments,
@@ -552,48 +336,6 @@ impl Assigner {
             self.in_flight = Some(Flight::Read);
             outputs.push(Output::Read { known });
         }
-    }
-
-    /// Puts the term on the assignments, unchanged, so that an older leader's next write fails.
-    fn take(&mut self, now: Now, term: Term, lost: bool, outputs: &mut Vec<Output>) {
-        let (base, expect) = match &self.stored {
-            Stored::Nothing => return,
-            Stored::Found {
-                assignments,
-                version,
-            } => ((**assignments).clone(), Expect::Version(version.clone())),
-            // What is lost is made anew from what the nodes report, so they must have been listed.
-            Stored::Missing if !self.listed => return,
-            Stored::Missing => (self.made_anew(now.wall, term, lost), Expect::Absent),
-        };
-        let drain_timeout = self.config.drain_timeout;
-        let assignments = Assignments {
-            term,
-            drain_timeout,
-            force_after: base.force_after.max(drain_timeout),
-            generation: base.generation.max(self.generation),
-            ..base
-        };
-        self.write(now, assignments, expect, Vec::new(), outputs);
-    }
-
-    /// Assignments from what live nodes report.
-    fn made_anew(&self, at: Wall, term: Term, lost: bool) -> Assignments {
-        let floor = if lost {
-            term.0.saturating_mul(GENERATIONS_PER_TERM)
-        } else {
-            0
-        };
-        let blank = Assignments {
-            term,
-            writer: self.writer(),
-            generation: Generation(floor),
-            drain_timeout: self.config.drain_timeout,
-            force_after: self.config.drain_timeout,
-            holders: BTreeMap::new(),
-            daemons: BTreeMap::new(),
-        };
-        desired::adopt_reports(blank, self.nodes.live().values(), at)
     }
 
     fn decided(&self, now: Moment) -> Option<Decided> {
