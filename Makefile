@@ -1,7 +1,7 @@
 # `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help test check fix sim bench-store bench-election bench-queue
+.PHONY: help test check fix sim overlap bench-store bench-election bench-queue
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -22,6 +22,11 @@ fix: ## format, and apply what the lints suggest
 SEEDS ?= 1000
 sim: ## simulate nodes on a faulty store; SEEDS=N for more or fewer
 	cargo run --quiet --release --locked -p tenure-sim -- --seeds $(SEEDS)
+
+OVERLAP_SECONDS ?= 300
+overlap: ## kill, stop and cut off real nodes for five minutes: no shard may run twice
+	TENURE_OVERLAP_SECONDS=$(OVERLAP_SECONDS) scripts/with-servers --only postgres -- \
+		cargo test -p tenure --test it --locked overlap -- --nocapture
 
 bench-store: ## what each engine costs, next to the floor below it, in one run
 	scripts/with-servers -- cargo bench -p tenure-store --bench engines --locked

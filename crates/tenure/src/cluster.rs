@@ -79,7 +79,8 @@ pub(crate) fn default_election() -> ElectionName {
 /// How to take part in the cluster.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How work is handed out while this node leads.
+    /// How work is handed out while this node leads. Sessions with a long ttl want
+    /// [`Config::for_session`].
     pub config: Config,
     /// The most work that this node takes, as a sum of the weights of shards; any amount if `None`.
     pub capacity: Option<u32>,
@@ -87,6 +88,9 @@ pub struct Options {
     pub version: Option<String>,
     /// The priority in the default election; `None` to never lead. Somebody has to.
     pub priority: Option<u8>,
+    /// Whether to know of the other nodes also while this one does not lead: one listing per heartbeat. A
+    /// node that runs no daemons and listens to no events can do without.
+    pub follows: bool,
 }
 
 impl Default for Options {
@@ -96,6 +100,7 @@ impl Default for Options {
             capacity: None,
             version: None,
             priority: Some(PRIORITY_DEFAULT),
+            follows: true,
         }
     }
 }
@@ -125,6 +130,7 @@ impl Cluster {
                 ..Part::default()
             },
             runtime: Handle::current(),
+            follows: options.follows,
             hub: hub.clone(),
         };
         inner.send(Command::Cluster(Order::Take(Box::new(taking))));

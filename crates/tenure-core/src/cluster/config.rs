@@ -36,6 +36,21 @@ pub struct Config {
 }
 
 impl Config {
+    /// The defaults, with longer timeouts where the times of the sessions ask for them.
+    #[must_use]
+    pub fn for_session(session: &session::Config) -> Self {
+        let defaults = Self::default();
+        // A node trusts what it has seen for nine tenths of the drain timeout.
+        let survived = session.ttl.saturating_add(session.heartbeat);
+        Self {
+            drain_timeout: defaults.drain_timeout.max(survived.saturating_mul(5) / 4),
+            acknowledge_timeout: defaults
+                .acknowledge_timeout
+                .max(session.heartbeat.saturating_mul(4)),
+            ..defaults
+        }
+    }
+
     /// Checks that the times fit together, and to those of the sessions.
     pub fn check(&self, session: &session::Config) -> Result<(), ConfigError> {
         let mut violations = Vec::new();
@@ -94,6 +109,12 @@ mod tests {
         Config::default()
             .check(&session::Config::default())
             .unwrap();
+        for seconds in [1, 10, 60, 3600] {
+            let session = session::Config::for_ttl(Duration::from_secs(seconds));
+            let config = Config::for_session(&session);
+            config.check(&session).unwrap();
+            assert_eq!(config == Config::default(), seconds <= 10);
+        }
     }
 
     #[test]

@@ -60,6 +60,7 @@ pub(crate) struct Taking {
     pub(crate) config: Config,
     pub(crate) part: Part,
     pub(crate) runtime: Handle,
+    pub(crate) follows: bool,
     pub(crate) hub: Arc<Hub>,
 }
 
@@ -87,6 +88,8 @@ pub(crate) struct Coordination {
     requests: Requests,
     agent: Agent,
     registry: Registry,
+    /// Whether to know of the other nodes also while this one does not lead.
+    follows: bool,
     /// The current session, and the assigner that belongs to it.
     current: Option<(Holder, Assigner)>,
     leads: Option<Term>,
@@ -143,6 +146,7 @@ impl Coordination {
             agent: Agent::new(&session, now, seed),
             registry: Registry::new(&session, now, seed ^ 1),
             config: taking.config,
+            follows: taking.follows,
             requests: Requests::new(store, keys, within),
             session,
             node,
@@ -169,12 +173,12 @@ impl Coordination {
         let Some((_, assigner)) = &self.current else {
             return Moment::NEVER;
         };
-        let machines = [self.agent.wake_at(), self.registry.wake_at()];
-        machines
-            .into_iter()
-            .min()
-            .unwrap_or(Moment::NEVER)
-            .min(assigner.wake_at())
+        let registry_at = match self.knows_nodes() {
+            true => self.registry.wake_at(),
+            false => Moment::NEVER,
+        };
+        let others = self.agent.wake_at().min(assigner.wake_at());
+        registry_at.min(others)
     }
 
     /// Waits for whatever comes first. Nothing is lost if the wait is cancelled.
@@ -196,6 +200,8 @@ impl Coordination {
                     self.on_agent(output, about, &mut asked);
                 }
             }
+            // Whoever does not want to know is not told, so that nothing is asked of the store.
+            Input::Registry(input) if !self.knows_nodes() && !is_answer(&input) => {}
             Input::Registry(input) => {
                 for output in self.registry.step(now.moment, input) {
                     self.on_registry(output);
@@ -367,6 +373,10 @@ impl Coordination {
         current.map_or(Incarnation(0), |(me, _)| me.incarnation)
     }
 
+    fn knows_nodes(&self) -> bool {
+        self.follows || self.leads.is_some()
+    }
+
     fn push(&mut self, input: Input) {
         self.pending.push_back(input);
     }
@@ -422,6 +432,11 @@ impl Coordination {
     pub(super) fn is_idle(&self) -> bool {
         self.running.is_empty()
     }
+}
+
+fn is_answer(input: &registry::Input) -> bool {
+    use registry::Input::{Leads, Listed, Read};
+    matches!(input, Listed(_) | Read(..) | Leads(_))
 }
 
 impl Drop for Coordination {

@@ -23,8 +23,8 @@ const TTL: Duration = Duration::from_secs(4);
 const SHARDS: u32 = 12;
 
 /// How long everything is disturbed; `make overlap` sets five minutes.
-const OVERLAP_VARIABLE: &str = "TENURE_TEST_OVERLAP_SECONDS";
-const OVERLAP_SECONDS_DEFAULT: u64 = 15;
+const OVERLAP_VARIABLE: &str = "TENURE_OVERLAP_SECONDS";
+const OVERLAP_SECONDS_DEFAULT: u64 = 20;
 
 /// Processes that share shards, and the file that they all append to.
 struct Troupe {
