@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::{EXIT_BROKEN, output};
 
 mod broker;
+mod cluster;
 mod elections;
 mod load;
 mod log;
@@ -17,6 +18,7 @@ pub(crate) use broker::{
     AskServer, AtServer, Cancel, DeleteSchedule, Get, Job, JobFilter, JobOptions, List, OneQueue,
     Queue, Retry, Schedule, SetQueue, SetSchedule, StateName, Submit, Top,
 };
+pub(crate) use cluster::{AsDaemon, Daemons, Drain, Nodes, Plan, Undrain};
 pub(crate) use elections::{
     Elect, Exec, Guard, History, InElection, InNamespace, Resign, Run, Status, Transfer, Watch,
 };
@@ -104,6 +106,16 @@ pub(crate) enum Command {
     Transfer(Transfer),
     /// Show the past terms of an election
     History(History),
+    /// Show the nodes of a cluster
+    Nodes(Nodes),
+    /// Show which node runs which shard of which daemon
+    Daemons(Daemons),
+    /// Show what the leader would do now, and why
+    Plan(Plan),
+    /// Move everything away from a node, and keep it away
+    Drain(Drain),
+    /// Let a node be given work again
+    Undrain(Undrain),
     #[command(name = "__guard", hide = true)]
     Guard(Guard),
     #[command(name = "__exec", hide = true)]

@@ -11,12 +11,16 @@ use tenure_store::Store;
 
 pub(crate) mod at_server;
 pub(crate) mod bench;
+pub(crate) mod daemons;
+pub(crate) mod drain;
 pub(crate) mod elect;
 pub(crate) mod exec;
 pub(crate) mod guard;
 pub(crate) mod history;
 pub(crate) mod job;
 pub(crate) mod log;
+pub(crate) mod nodes;
+pub(crate) mod plan;
 pub(crate) mod queue;
 mod request;
 pub(crate) mod resign;

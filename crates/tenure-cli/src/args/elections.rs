@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{STORE_DEFAULT, STORES};
+use super::{AsDaemon, STORE_DEFAULT, STORES};
 use crate::times::parse_duration;
 
 const RUN_AFTER: &str = "\
@@ -21,10 +21,16 @@ When CMD ends by itself it is started again, later each time; after 5 failures i
 node gets its turn. SIGTERM and SIGINT are passed on to CMD and its group, and tenure ends when
 it has; a second one kills it. SIGHUP, SIGUSR1 and SIGUSR2 are passed on to CMD.
 
+With --daemon, CMD runs once for each shard, on whichever nodes the leader of the election `default`
+gives them to: start the same on every host. Its environment then has TENURE_DAEMON, TENURE_SHARD
+(from 0), TENURE_SHARDS, TENURE_GENERATION (a number that only grows, to be passed on), TENURE_NODE
+and TENURE_NAMESPACE. A CMD that ends by itself has failed, and is started again, here or elsewhere.
+
 Examples:
   tenure run -- ./reports --every 5m
   tenure run --store postgres://tenure@db.example/tenure --election reports -- ./reports
   tenure run --once --ttl 30s -- pg_dump -f backup.sql
+  tenure run --daemon indexer --shards 12 -- ./indexer
 
 Exit codes:
   0 asked to stop, and stopped    2 it could not start
@@ -164,6 +170,9 @@ pub(crate) struct Run {
     /// Run CMD once and end with its exit code
     #[arg(long)]
     pub(crate) once: bool,
+
+    #[command(flatten)]
+    pub(crate) daemon: AsDaemon,
 
     /// The program to run, and its arguments
     #[arg(required = true, last = true, value_name = "CMD")]

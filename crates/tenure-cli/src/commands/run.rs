@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::fs::{Access, access};
 use rustix::process::Signal;
 use tenure::core::session::Config;
-use tenure::{Election, Leadership, Node, NodeOptions};
+use tenure::{Election, Leadership, Node, NodeOptions, cluster};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::guard::message::{Order, Until, Why};
@@ -21,6 +21,7 @@ use crate::output::{self, Hinted};
 use crate::signals::{Passed, Signals, Stop};
 
 mod back_off;
+mod daemon;
 mod program;
 
 use back_off::{BackOff, Next};
@@ -32,6 +33,9 @@ const KILL_PATIENCE: Duration = Duration::from_millis(100);
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
+    if let Some(id) = arguments.daemon.daemon.clone() {
+        return daemon::run(arguments, &id).await;
+    }
     let mut session = Config::for_ttl(arguments.ttl);
     // The term goes on until the program is gone: the guard kills it before this is over.
     session.stop_within = arguments.kill_after + STOP_PATIENCE + session.grace;
@@ -43,6 +47,7 @@ pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
     let mut options = NodeOptions::new(place.store.clone(), place.namespace.as_str());
     options.node = Some(node.to_string());
     options.session = session.clone();
+    options.labels = arguments.daemon.label.iter().cloned().collect();
     let mut signals = Signals::new()?;
     let passed = Passed::new()?;
     let node = tokio::select! {
@@ -50,7 +55,18 @@ pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
         _ = signals.next() => return Ok(ExitCode::SUCCESS),
     };
     let name = place.election.as_str();
-    let election = node.join_with(name, Some(arguments.priority)).await?;
+    let election = if name == "default" {
+        // Whoever leads this election hands out the daemons of the namespace, should there be any.
+        let cluster = node.cluster(cluster::Options {
+            config: daemon::times(&session, arguments.kill_after),
+            priority: Some(arguments.priority),
+            follows: false,
+            ..cluster::Options::default()
+        });
+        cluster.await?.election().clone()
+    } else {
+        node.join_with(name, Some(arguments.priority)).await?
+    };
     output::note(&format!("{} stands in the election {name}", node.id()));
     let mut runner = Runner {
         kill_after: arguments.kill_after,
@@ -168,7 +184,7 @@ impl Runner {
         let mut program = Program::start(
             &self.command,
             self.environment(node, leadership),
-            self.until(deadline),
+            until(deadline, &self.session),
             self.kill_after,
         )?;
         let (stopping, over) = (leadership.stopping(), leadership.ended());
@@ -190,7 +206,7 @@ impl Runner {
                 }
                 moved = leadership.deadline_after(deadline), if !watch.killing => {
                     deadline = moved;
-                    program.order(Order::Until(self.until(deadline)));
+                    program.order(Order::Until(until(deadline, &self.session)));
                     watch.trust(self.trust_of(leadership));
                 }
                 stop = self.signals.next() => match self.asked.replace(stop) {
@@ -215,14 +231,6 @@ impl Runner {
         remaining.saturating_sub(self.session.grace / 8)
     }
 
-    /// When to tell the program to stop and when to kill it, before trust ends.
-    fn until(&self, deadline: tenure::core::Moment) -> Until {
-        Until {
-            tell_at: deadline - self.session.grace,
-            kill_at: deadline - self.session.grace / 4,
-        }
-    }
-
     fn environment(&self, node: &Node, leadership: &Leadership) -> [(&'static str, String); 5] {
         [
             ("TENURE_TERM", leadership.term().to_string()),
@@ -231,6 +239,14 @@ impl Runner {
             ("TENURE_NAMESPACE", self.namespace.clone()),
             ("TENURE_ELECTION", leadership.election().to_string()),
         ]
+    }
+}
+
+/// When to tell the program to stop and when to kill it, before trust ends.
+fn until(deadline: tenure::core::Moment, session: &Config) -> Until {
+    Until {
+        tell_at: deadline - session.grace,
+        kill_at: deadline - session.grace / 4,
     }
 }
 

@@ -38,12 +38,12 @@ fn without_times(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-fn asked(scene: &Scene, arguments: &[&str]) -> Ended {
+pub(crate) fn asked(scene: &Scene, arguments: &[&str]) -> Ended {
     let (code, stdout, stderr) = run(&mut scene.tenure(arguments));
     (code, without_times(&stdout), without_times(&stderr))
 }
 
-fn check(scene: &Scene, arguments: &[&str], code: i32, stdout: &str, stderr: &str) {
+pub(crate) fn check(scene: &Scene, arguments: &[&str], code: i32, stdout: &str, stderr: &str) {
     let ended = asked(scene, arguments);
     assert_eq!(
         ended,
@@ -52,7 +52,7 @@ fn check(scene: &Scene, arguments: &[&str], code: i32, stdout: &str, stderr: &st
     );
 }
 
-fn document(scene: &Scene, arguments: &[&str]) -> serde_json::Value {
+pub(crate) fn document(scene: &Scene, arguments: &[&str]) -> serde_json::Value {
     let (_, stdout, stderr) = run(&mut scene.tenure(arguments));
     serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"))
 }

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod check;
+#[cfg(feature = "file")]
+mod cluster;
 mod command_line;
 #[cfg(feature = "file")]
 mod elections;

@@ -1,0 +1,197 @@
+//! The verbs of the cluster.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::STORES;
+use super::elections::{AsNode, InNamespace};
+use crate::times::parse_duration;
+
+const NODES_AFTER: &str = "\
+A node is a process that takes part: `tenure run`, `tenure serve`, or a program of your own. Load is
+the sum of the weights of its shards, over its capacity if it has one.
+
+Examples:
+  tenure nodes
+  tenure nodes --json | jq -r '.nodes[] | select(.drained) | .node'
+
+Exit codes:
+  0 every node was heard of within its ttl    1 one was not, or there is none    2 broken";
+
+const DAEMONS_AFTER: &str = "\
+A shard is where the leader wants it; its state is what that node says of it. Generations only grow:
+pass them on to whatever can refuse an older one.
+
+Examples:
+  tenure daemons
+  tenure daemons --json | jq '.daemons[].shards[] | select(.state != \"running\")'
+
+Exit codes:
+  0 every shard runs    1 one does not, or there is none    2 it could not be found out";
+
+const PLAN_AFTER: &str = "\
+One line per decision, with its reason. Only the leader itself knows its timeouts and where work has
+failed: this is what it would do without them.
+
+Examples:
+  tenure plan
+  until tenure plan > /dev/null; do sleep 1; done     wait until nothing is left to do
+
+Exit codes:
+  0 nothing is to be done    1 something is    2 it could not be found out";
+
+const DRAIN_AFTER: &str = "\
+Everything on NODE is ended in good order and started elsewhere, a limited number at a time. NODE
+stays a member and is given nothing, also after a restart, until `tenure undrain NODE`.
+
+Examples:
+  tenure drain web-2
+  tenure drain web-2 --wait 0s
+
+Exit codes:
+  0 NODE is free (with --wait 0s: it was asked for)    1 not in time    2 broken";
+
+const UNDRAIN_AFTER: &str = "\
+Examples:
+  tenure undrain web-2
+
+Exit codes:
+  0 NODE may be given work    2 broken";
+
+/// `tenure nodes`
+#[derive(Debug, Args)]
+#[command(after_help = format!("{NODES_AFTER}\n\n{STORES}"))]
+pub(crate) struct Nodes {
+    #[command(flatten)]
+    pub(crate) place: InNamespace,
+
+    /// Print a JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `tenure daemons`
+#[derive(Debug, Args)]
+#[command(after_help = format!("{DAEMONS_AFTER}\n\n{STORES}"))]
+pub(crate) struct Daemons {
+    #[command(flatten)]
+    pub(crate) place: InNamespace,
+
+    /// Print a JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `tenure plan`
+#[derive(Debug, Args)]
+#[command(after_help = format!("{PLAN_AFTER}\n\n{STORES}"))]
+pub(crate) struct Plan {
+    #[command(flatten)]
+    pub(crate) place: InNamespace,
+
+    /// Print a JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `tenure drain`
+#[derive(Debug, Args)]
+#[command(after_help = format!("{DRAIN_AFTER}\n\n{STORES}"))]
+pub(crate) struct Drain {
+    /// The node to keep free
+    #[arg(value_name = "NODE")]
+    pub(crate) to_drain: String,
+
+    #[command(flatten)]
+    pub(crate) place: InNamespace,
+
+    #[command(flatten)]
+    pub(crate) node: AsNode,
+
+    /// How long to wait until nothing runs there
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = parse_duration)]
+    pub(crate) wait: Duration,
+
+    /// Print a JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `tenure undrain`
+#[derive(Debug, Args)]
+#[command(after_help = format!("{UNDRAIN_AFTER}\n\n{STORES}"))]
+pub(crate) struct Undrain {
+    /// The node that may be given work again
+    #[arg(value_name = "NODE")]
+    pub(crate) drained: String,
+
+    #[command(flatten)]
+    pub(crate) place: InNamespace,
+
+    /// Print a JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const DAEMON_HEADING: &str = "As a daemon";
+
+/// What of `tenure run` makes its program a daemon
+#[derive(Debug, Args)]
+pub(crate) struct AsDaemon {
+    /// Run CMD as a daemon: the leader decides which node runs which of its shards
+    #[arg(long, help_heading = DAEMON_HEADING, value_name = "NAME", conflicts_with = "once")]
+    pub(crate) daemon: Option<String>,
+
+    /// How many shards it has: CMD runs once for each, somewhere [default: 1]
+    #[arg(
+        long,
+        help_heading = DAEMON_HEADING,
+        value_name = "N",
+        requires = "daemon",
+        conflicts_with = "replicas"
+    )]
+    pub(crate) shards: Option<u32>,
+
+    /// How many replicas it has: CMD runs once on each of so many nodes
+    #[arg(long, help_heading = DAEMON_HEADING, value_name = "N", requires = "daemon")]
+    pub(crate) replicas: Option<u32>,
+
+    /// How much of a node's capacity each takes
+    #[arg(
+        long,
+        help_heading = DAEMON_HEADING,
+        value_name = "N",
+        requires = "daemon",
+        default_value_t = 1
+    )]
+    pub(crate) weight: u32,
+
+    /// The most weight that this node takes [default: any]
+    #[arg(long, help_heading = DAEMON_HEADING, value_name = "N", requires = "daemon")]
+    pub(crate) capacity: Option<u32>,
+
+    /// A label of this node; give it once for each
+    #[arg(long, help_heading = DAEMON_HEADING, value_name = "KEY=VALUE", value_parser = parse_label)]
+    pub(crate) label: Vec<(String, String)>,
+
+    /// A label that a node must have to run this daemon; give it once for each
+    #[arg(
+        long,
+        help_heading = DAEMON_HEADING,
+        value_name = "KEY=VALUE",
+        value_parser = parse_label,
+        requires = "daemon"
+    )]
+    pub(crate) require: Vec<(String, String)>,
+}
+
+fn parse_label(text: &str) -> Result<(String, String), String> {
+    let is_plain = |text: &str| !text.is_empty() && !text.chars().any(char::is_control);
+    match text.split_once('=') {
+        Some((key, value)) if is_plain(key) && is_plain(value) => {
+            Ok((key.to_owned(), value.to_owned()))
+        }
+        _ => Err("use KEY=VALUE, such as disk=fast".to_owned()),
+    }
+}

@@ -1,0 +1,155 @@
+//! `tenure daemons`: which node runs which shard. Reads only.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde::Serialize;
+use tenure::cluster::{AssignmentState, Count, DaemonStatus, RunState, ShardStatus};
+
+use crate::args::Daemons;
+use crate::output::{self, Data, printable, table};
+use crate::{EXIT_NO, times};
+
+pub(crate) async fn run(arguments: Daemons) -> anyhow::Result<ExitCode> {
+    super::interruptible(daemons(arguments)).await
+}
+
+async fn daemons(arguments: Daemons) -> anyhow::Result<ExitCode> {
+    let opened = super::open(&arguments.place).await?;
+    let daemons = opened.view.daemons().await?;
+    let namespace = &arguments.place.namespace;
+    if daemons.is_empty() {
+        output::note(&format!("there is no daemon in the namespace {namespace}"));
+    }
+    let mut data = Data::new();
+    data.write(&match arguments.json {
+        true => json(namespace, &daemons)?,
+        false => text(&daemons),
+    });
+    data.finish().context("cannot write the daemons")?;
+    let mut shards = daemons.iter().flat_map(|daemon| &daemon.shards);
+    let all_run = shards.all(|shard| state(shard) == "running");
+    Ok(match all_run && !daemons.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(EXIT_NO),
+    })
+}
+
+fn text(daemons: &[DaemonStatus]) -> String {
+    if daemons.is_empty() {
+        return String::new();
+    }
+    let heading = ["shard", "node", "generation", "state", "since"];
+    let mut rows = vec![heading.map(str::to_owned)];
+    for daemon in daemons {
+        for (index, shard) in daemon.shards.iter().enumerate() {
+            let name = format!("{}/{index}", daemon.id);
+            rows.push(match &shard.assigned {
+                None => [
+                    name,
+                    "-".into(),
+                    "-".into(),
+                    state(shard).into(),
+                    "-".into(),
+                ],
+                Some((node, assignment)) => [
+                    name,
+                    node.to_string(),
+                    assignment.generation.to_string(),
+                    match error(shard) {
+                        Some(error) => format!("failed: {}", printable(error)),
+                        None => state(shard).to_owned(),
+                    },
+                    times::rfc3339(assignment.since),
+                ],
+            });
+        }
+    }
+    table(&rows)
+}
+
+/// How far a shard is: as its node says, and where it says nothing, as the leader wants it.
+fn state(shard: &ShardStatus) -> &'static str {
+    let Some((_, assignment)) = &shard.assigned else {
+        return "unassigned";
+    };
+    match (&shard.reported, assignment.state) {
+        (Some(RunState::Failed { .. }), _) => "failed",
+        (Some(RunState::Stopped), _) => "stopped",
+        (Some(RunState::Draining), _) | (_, AssignmentState::Revoking) => "draining",
+        (Some(RunState::Running), _) => "running",
+        (Some(RunState::Starting), _) => "starting",
+        (None, AssignmentState::Assigning | AssignmentState::Active) => "assigned",
+    }
+}
+
+fn error(shard: &ShardStatus) -> Option<&str> {
+    match &shard.reported {
+        Some(RunState::Failed { error }) => Some(error),
+        _ => None,
+    }
+}
+
+fn json(namespace: &str, daemons: &[DaemonStatus]) -> serde_json::Result<String> {
+    let document = Document {
+        namespace,
+        daemons: daemons.iter().map(DaemonDocument::of).collect(),
+    };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    namespace: &'a str,
+    daemons: Vec<DaemonDocument<'a>>,
+}
+
+/// Fields are only ever added.
+#[derive(Debug, Serialize)]
+struct DaemonDocument<'a> {
+    daemon: &'a str,
+    /// `shards` or `replicas`.
+    kind: &'static str,
+    count: u32,
+    weight: u32,
+    shards: Vec<ShardDocument<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct ShardDocument<'a> {
+    shard: usize,
+    /// `unassigned`, `assigned`, `starting`, `running`, `draining`, `stopped` or `failed`.
+    state: &'static str,
+    node: Option<&'a str>,
+    generation: Option<u64>,
+    since: Option<String>,
+    error: Option<&'a str>,
+}
+
+impl<'a> DaemonDocument<'a> {
+    fn of(daemon: &'a DaemonStatus) -> Self {
+        let (kind, count) = match daemon.definition.count {
+            Count::Shards(count) => ("shards", count),
+            Count::Replicas(count) => ("replicas", count),
+        };
+        let shards = daemon.shards.iter().enumerate();
+        let shards = shards.map(|(number, shard)| {
+            let assigned = shard.assigned.as_ref();
+            ShardDocument {
+                shard: number,
+                state: state(shard),
+                node: assigned.map(|(node, _)| node.as_str()),
+                generation: assigned.map(|(_, assignment)| assignment.generation.0),
+                since: assigned.map(|(_, assignment)| times::rfc3339(assignment.since)),
+                error: error(shard),
+            }
+        });
+        Self {
+            daemon: daemon.id.as_str(),
+            kind,
+            count,
+            weight: daemon.definition.weight,
+            shards: shards.collect(),
+        }
+    }
+}

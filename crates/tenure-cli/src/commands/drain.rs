@@ -1,0 +1,117 @@
+//! `tenure drain` and `tenure undrain`: keeps a node free of daemons, or lets it be given some again.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Serialize;
+use tenure::Namespaced;
+use tenure::core::NodeId;
+use tokio::time::{sleep, timeout};
+
+use crate::args::{Drain, Undrain};
+use crate::output::{self, Data};
+use crate::{EXIT_NO, times};
+
+/// How often to look whether the node is free.
+const POLL: Duration = Duration::from_millis(500);
+
+/// Fields are only ever added.
+#[derive(Debug, Serialize)]
+struct Now<'a> {
+    node: &'a str,
+    /// `drained`, `asked` (nobody waited for it), `not_yet` or `undrained`.
+    outcome: &'a str,
+    /// How many shards are still assigned to it.
+    shards: usize,
+}
+
+pub(crate) async fn drain(arguments: Drain) -> anyhow::Result<ExitCode> {
+    super::interruptible(drain_and_wait(arguments)).await
+}
+
+async fn drain_and_wait(arguments: Drain) -> anyhow::Result<ExitCode> {
+    let node = NodeId::new(&arguments.to_drain)?;
+    let by = super::node(arguments.node.node)?;
+    let opened = super::open(&arguments.place).await?;
+    opened.view.drain(&node, by.as_str()).await?;
+    let Some(mut shards) = shards_of(&opened.view, &node).await? else {
+        output::note(&format!(
+            "{node} is not there; when it comes it is given nothing"
+        ));
+        return tell(&node, "drained", 0, arguments.json);
+    };
+    if arguments.wait.is_zero() {
+        return tell(&node, "asked", shards, arguments.json);
+    }
+    let freed = async {
+        while shards > 0 {
+            sleep(POLL).await;
+            shards = shards_of(&opened.view, &node).await?.unwrap_or_default();
+        }
+        anyhow::Ok(())
+    };
+    match timeout(arguments.wait, freed).await {
+        Ok(freed) => {
+            freed?;
+            tell(&node, "drained", 0, arguments.json)
+        }
+        Err(_) => {
+            tell(&node, "not_yet", shards, arguments.json)?;
+            let waited = times::duration(arguments.wait);
+            output::warning(&format!("{node} is not free within {waited}"));
+            output::hint("it stays asked for; `tenure plan` says what it waits for");
+            Ok(ExitCode::from(EXIT_NO))
+        }
+    }
+}
+
+pub(crate) async fn undrain(arguments: Undrain) -> anyhow::Result<ExitCode> {
+    let undrain = async {
+        let node = NodeId::new(&arguments.drained)?;
+        let opened = super::open(&arguments.place).await?;
+        if opened.view.undrain(&node).await? == tenure::cluster::Drain::Already {
+            output::note(&format!("{node} was not drained"));
+        }
+        let shards = shards_of(&opened.view, &node).await?;
+        tell(
+            &node,
+            "undrained",
+            shards.unwrap_or_default(),
+            arguments.json,
+        )
+    };
+    super::interruptible(undrain).await
+}
+
+/// How many shards are assigned to a node; `None` if it is not there.
+async fn shards_of(view: &Namespaced, node: &NodeId) -> Result<Option<usize>, tenure::Error> {
+    let nodes = view.nodes().await?;
+    let mut of_node = nodes.iter().filter(|it| it.member.node == *node).peekable();
+    if of_node.peek().is_none() {
+        return Ok(None);
+    }
+    Ok(Some(of_node.map(|it| it.shards).sum()))
+}
+
+fn tell(node: &NodeId, outcome: &str, shards: usize, json: bool) -> anyhow::Result<ExitCode> {
+    let mut data = Data::new();
+    data.write(&match json {
+        true => {
+            let now = Now {
+                node: node.as_str(),
+                outcome,
+                shards,
+            };
+            serde_json::to_string_pretty(&now)? + "\n"
+        }
+        false => match outcome {
+            "drained" => format!("{node} is drained\n"),
+            "undrained" => format!("{node} may be given work\n"),
+            "asked" => format!("{node} is to be drained, {shards} shards are there\n"),
+            _ => format!("{node} is being drained, {shards} shards are left\n"),
+        },
+    });
+    data.finish().context("cannot write the answer")?;
+    Ok(ExitCode::SUCCESS)
+}

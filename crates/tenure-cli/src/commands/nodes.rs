@@ -1,0 +1,150 @@
+//! `tenure nodes`: who takes part, and how much each has to do. Reads only.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde::Serialize;
+use tenure::cluster::NodeStatus;
+
+use crate::args::Nodes;
+use crate::output::{self, Data, printable, table};
+use crate::{EXIT_NO, times};
+
+pub(crate) async fn run(arguments: Nodes) -> anyhow::Result<ExitCode> {
+    super::interruptible(nodes(arguments)).await
+}
+
+async fn nodes(arguments: Nodes) -> anyhow::Result<ExitCode> {
+    let opened = super::open(&arguments.place).await?;
+    let nodes = opened.view.nodes().await?;
+    let namespace = &arguments.place.namespace;
+    if nodes.is_empty() {
+        output::note(&format!("there is no node in the namespace {namespace}"));
+    }
+    let mut data = Data::new();
+    data.write(&match arguments.json {
+        true => json(namespace, &nodes)?,
+        false => text(&nodes),
+    });
+    data.finish().context("cannot write the nodes")?;
+    let all_well = nodes.iter().all(|node| node.is_heard_of);
+    Ok(match all_well && !nodes.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(EXIT_NO),
+    })
+}
+
+fn text(nodes: &[NodeStatus]) -> String {
+    if nodes.is_empty() {
+        return String::new();
+    }
+    let heading = [
+        "node", "state", "shards", "load", "since", "version", "address", "labels",
+    ];
+    let mut rows = vec![heading.map(str::to_owned)];
+    rows.extend(nodes.iter().map(|node| {
+        let member = &node.member;
+        let load = match member.capacity {
+            Some(capacity) => format!("{}/{capacity}", node.load),
+            None => node.load.to_string(),
+        };
+        let labels = member.labels.iter();
+        let labels: Vec<_> = labels
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        let shown = |text: &Option<String>| match text {
+            Some(text) => printable(text),
+            None => "-".to_owned(),
+        };
+        [
+            member.node.to_string(),
+            state(node),
+            node.shards.to_string(),
+            load,
+            times::rfc3339(member.joined_at),
+            shown(&member.version),
+            shown(&member.address),
+            printable(&labels.join(" ")),
+        ]
+    }));
+    table(&rows)
+}
+
+/// How a node is, in as few words as possible.
+fn state(node: &NodeStatus) -> String {
+    let state = match node {
+        it if !it.is_heard_of => "silent",
+        it if it.is_going => "leaving",
+        it if it.drained.is_some() && it.shards > 0 => "draining",
+        it if it.drained.is_some() => "drained",
+        _ => "alive",
+    };
+    match node.leads {
+        true => format!("{state}, leads"),
+        false => state.to_owned(),
+    }
+}
+
+fn json(namespace: &str, nodes: &[NodeStatus]) -> serde_json::Result<String> {
+    let document = Document {
+        namespace,
+        nodes: nodes.iter().map(NodeDocument::of).collect(),
+    };
+    Ok(serde_json::to_string_pretty(&document)? + "\n")
+}
+
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    namespace: &'a str,
+    nodes: Vec<NodeDocument<'a>>,
+}
+
+/// Fields are only ever added.
+#[derive(Debug, Serialize)]
+struct NodeDocument<'a> {
+    node: &'a str,
+    incarnation: String,
+    /// Whether it was heard of within its ttl.
+    live: bool,
+    leads: bool,
+    going: bool,
+    drained: Option<DrainedDocument<'a>>,
+    shards: usize,
+    load: u64,
+    capacity: Option<u32>,
+    since: String,
+    version: Option<&'a str>,
+    address: Option<&'a str>,
+    labels: &'a BTreeMap<String, String>,
+}
+
+#[derive(Debug, Serialize)]
+struct DrainedDocument<'a> {
+    by: &'a str,
+    since: String,
+}
+
+impl<'a> NodeDocument<'a> {
+    fn of(node: &'a NodeStatus) -> Self {
+        let member = &node.member;
+        Self {
+            node: member.node.as_str(),
+            incarnation: member.incarnation.to_string(),
+            live: node.is_heard_of,
+            leads: node.leads,
+            going: node.is_going,
+            drained: node.drained.as_ref().map(|drained| DrainedDocument {
+                by: &drained.by,
+                since: times::rfc3339(drained.since),
+            }),
+            shards: node.shards,
+            load: node.load,
+            capacity: member.capacity,
+            since: times::rfc3339(member.joined_at),
+            version: member.version.as_deref(),
+            address: member.address.as_deref(),
+            labels: &member.labels,
+        }
+    }
+}

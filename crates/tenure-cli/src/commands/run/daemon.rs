@@ -1,0 +1,271 @@
+//! `tenure run --daemon`: a program for each shard that this node is given.
+//!
+//! Each runs under a guard of its own, as a program that runs only while its node leads does: told to stop in
+//! good time before trust ends and killed before it does, with everything that descends from it, also if this
+//! process is killed or stopped. A shard counts as ended only when nothing of its program is left.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tenure::cluster::{Cluster, Config, Count, Definition, Event, Events, Options};
+use tenure::core::session;
+use tenure::daemon::{Context, Daemon, DaemonError, Work, Working};
+use tenure::{Node, NodeOptions};
+use tokio::sync::{broadcast, oneshot, watch};
+use tokio::time::sleep_until;
+
+use super::program::{Ended, Program};
+use super::{GuardWatch, KILL_PATIENCE, STOP_PATIENCE, until};
+use crate::args::{AsDaemon, Run};
+use crate::commands::guard::message::{Order, Why};
+use crate::output;
+use crate::signals::{Passed, Signals};
+
+/// How many signals that are passed on may wait for a program whose task is slow.
+const SIGNALS_WAITING_MAX: usize = 16;
+
+/// Times that fit to the sessions, and leave a program as long to stop as it was promised.
+pub(super) fn times(session: &session::Config, kill_after: Duration) -> Config {
+    let fitting = Config::for_session(session);
+    // A node ends what will not drain a tenth earlier.
+    let promised = (kill_after + STOP_PATIENCE) * 5 / 4;
+    Config {
+        drain_timeout: fitting.drain_timeout.max(promised),
+        ..fitting
+    }
+}
+
+pub(super) async fn run(arguments: Run, id: &str) -> anyhow::Result<ExitCode> {
+    let session = session::Config::for_ttl(arguments.ttl);
+    session.check()?;
+    let place = super::super::election(&arguments.election)?;
+    let node = super::super::node(arguments.node.node)?;
+    super::find(&arguments.command[0])?;
+    let definition = definition(&arguments.daemon);
+    definition.check()?;
+
+    let mut options = NodeOptions::new(place.store.clone(), place.namespace.as_str());
+    options.node = Some(node.to_string());
+    options.session = session.clone();
+    options.labels = arguments.daemon.label.iter().cloned().collect();
+    let mut signals = Signals::new()?;
+    let passed = Passed::new()?;
+    let node = tokio::select! {
+        node = Node::start(options) => node?,
+        _ = signals.next() => return Ok(ExitCode::SUCCESS),
+    };
+    let cluster = node.cluster(Options {
+        config: times(&session, arguments.kill_after),
+        capacity: arguments.daemon.capacity,
+        version: Some(format!("tenure {}", env!("CARGO_PKG_VERSION"))),
+        priority: Some(arguments.priority),
+        ..Options::default()
+    });
+    let cluster: Cluster = cluster.await?;
+    let (kill, killed) = watch::channel(false);
+    let (pass, _) = broadcast::channel(SIGNALS_WAITING_MAX);
+    let programs = Programs {
+        id: id.to_owned(),
+        command: arguments.command.into(),
+        namespace: place.namespace.to_string(),
+        count: definition.count.number(),
+        session,
+        kill_after: arguments.kill_after,
+        pass: pass.clone(),
+        killed,
+    };
+    output::note(&format!("{} can run {id}", node.id()));
+    tokio::spawn(tell(cluster.subscribe()));
+    cluster.register(programs, definition)?;
+    drop(cluster);
+    wait(&node, signals, passed, &pass, &kill).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn definition(arguments: &AsDaemon) -> Definition {
+    let count = match (arguments.replicas, arguments.shards) {
+        (Some(replicas), _) => Count::Replicas(replicas),
+        (None, shards) => Count::Shards(shards.unwrap_or(1)),
+    };
+    Definition {
+        count,
+        weight: arguments.weight,
+        requires: arguments.require.iter().cloned().collect(),
+        revision: 0,
+    }
+}
+
+/// Waits to be asked to stop, and stops: in good order when asked once, at once when asked again.
+async fn wait(
+    node: &Node,
+    mut signals: Signals,
+    mut passed: Passed,
+    pass: &broadcast::Sender<Signal>,
+    kill: &watch::Sender<bool>,
+) {
+    loop {
+        tokio::select! {
+            _ = signals.next() => break,
+            // An error means that no program runs.
+            signal = passed.next() => drop(pass.send(signal)),
+        }
+    }
+    let stopped = node.shutdown();
+    tokio::pin!(stopped);
+    tokio::select! {
+        () = &mut stopped => return,
+        _ = signals.next() => {}
+    }
+    kill.send_replace(true);
+    tokio::select! {
+        () = stopped => {}
+        _ = signals.next() => output::warning("left without saying so: others wait until the session expires"),
+    }
+}
+
+/// Says what happens to the shards of this node.
+async fn tell(mut events: Events) {
+    while let Some(event) = events.next().await {
+        match event {
+            Event::Started { shard, generation } => {
+                output::note(&format!("{shard} runs in generation {generation}"));
+            }
+            Event::Stopped { shard, .. } => output::note(&format!("{shard} has stopped")),
+            Event::Failed { shard, error, .. } => {
+                output::warning(&format!("{shard} has failed: {error}"));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The daemon: starts a program for each shard.
+struct Programs {
+    id: String,
+    command: Arc<[OsString]>,
+    namespace: String,
+    count: u32,
+    session: session::Config,
+    kill_after: Duration,
+    /// Signals for all programs.
+    pass: broadcast::Sender<Signal>,
+    /// Whether everything is to be killed at once.
+    killed: watch::Receiver<bool>,
+}
+
+impl Daemon for Programs {
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    async fn start(&self, context: Context) -> Result<Work, DaemonError> {
+        // For as long as this lives the shard is nobody else's: dropping the work must not end it, since
+        // killing takes a moment.
+        let working = context.begin_work()?;
+        let program = Program::start(
+            &self.command,
+            self.environment(&context),
+            until(context.deadline(), &self.session),
+            self.kill_after,
+        )?;
+        let supervisor = Supervisor {
+            program,
+            grace: self.session.grace,
+            session: self.session.clone(),
+            kill_after: self.kill_after,
+            pass: self.pass.subscribe(),
+            killed: self.killed.clone(),
+        };
+        let (sender, ended) = oneshot::channel();
+        tokio::spawn(async move {
+            let _ = sender.send(supervisor.run(&context, working).await);
+        });
+        Ok(Box::pin(async move {
+            match ended.await? {
+                Ok(Ended {
+                    why: Why::Itself,
+                    status,
+                }) => Err(format!("the program {status}").into()),
+                Ok(Ended {
+                    why: Why::Told | Why::Late,
+                    ..
+                }) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        }))
+    }
+}
+
+impl Programs {
+    fn environment(&self, context: &Context) -> [(&'static str, String); 6] {
+        [
+            ("TENURE_DAEMON", self.id.clone()),
+            ("TENURE_SHARD", context.shard().index.to_string()),
+            ("TENURE_SHARDS", self.count.to_string()),
+            ("TENURE_GENERATION", context.generation().to_string()),
+            ("TENURE_NODE", context.node().to_string()),
+            ("TENURE_NAMESPACE", self.namespace.clone()),
+        ]
+    }
+}
+
+/// Looks after one program, from its start to the certain end of all of it.
+struct Supervisor {
+    program: Program,
+    grace: Duration,
+    session: session::Config,
+    kill_after: Duration,
+    pass: broadcast::Receiver<Signal>,
+    killed: watch::Receiver<bool>,
+}
+
+impl Supervisor {
+    async fn run(mut self, context: &Context, _working: Working) -> anyhow::Result<Ended> {
+        let (draining, over) = (context.draining(), context.cancelled());
+        let mut deadline = context.deadline();
+        let mut watch = GuardWatch::new(self.trust_of(context));
+        let mut told = false;
+        loop {
+            tokio::select! {
+                biased;
+                ended = self.program.ended() => return ended,
+                () = over.cancelled(), if !watch.killing => {
+                    self.program.order(Order::Kill);
+                    watch.kill_within(KILL_PATIENCE);
+                }
+                () = sleep_until(watch.late_at()) => return self.program.end_without_guard().await,
+                () = is_set(&mut self.killed), if !watch.killing => {
+                    self.program.order(Order::Kill);
+                    watch.kill_within(STOP_PATIENCE);
+                }
+                () = draining.cancelled(), if !told => {
+                    told = true;
+                    self.program.order(Order::Stop(Signal::TERM));
+                    watch.end_within(self.kill_after + STOP_PATIENCE);
+                }
+                moved = context.deadline_after(deadline), if !watch.killing => {
+                    deadline = moved;
+                    self.program.order(Order::Until(until(deadline, &self.session)));
+                    watch.trust(self.trust_of(context));
+                }
+                Ok(signal) = self.pass.recv() => self.program.order(Order::Pass(signal)),
+            }
+        }
+    }
+
+    /// For how long the guard may let the program live, and a bit: it has killed it before that.
+    fn trust_of(&self, context: &Context) -> Duration {
+        let remaining = context.check().unwrap_or_default();
+        remaining.saturating_sub(self.grace / 8)
+    }
+}
+
+/// Waits until it is; for ever, if nobody is left to set it.
+async fn is_set(flag: &mut watch::Receiver<bool>) {
+    if flag.wait_for(|is_set| *is_set).await.is_err() {
+        std::future::pending().await
+    }
+}

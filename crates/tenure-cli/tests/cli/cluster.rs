@@ -1,0 +1,222 @@
+//! Daemons on real nodes in a directory: what the verbs of the cluster print, whole, with the times left out,
+//! and that no two programs of a shard run at one time, whatever happens to their nodes.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::elections::{asked, check, document};
+use crate::run::{Running, Scene, is_gone, until};
+
+/// Appends `GENERATION NODE WORD SHARD` to the log at its start, all the time, and when it is told to stop.
+const PROGRAM: &str = r#"
+say() { echo "$TENURE_GENERATION $TENURE_NODE $1 $TENURE_SHARD" >> "$LOG"; }
+trap 'say stop; exit 0' TERM
+echo "$TENURE_GENERATION $TENURE_NODE start $$ $PPID $TENURE_SHARD/$TENURE_SHARDS of $TENURE_DAEMON in $TENURE_NAMESPACE" >> "$LOG"
+while :; do say tick; sleep 0.05; done
+"#;
+
+/// A node that can run the daemon.
+fn node(scene: &Scene, name: &str, ttl: &str, options: &[&str], program: &str) -> Running {
+    let mut command: Command = scene.tenure(&["run", "--daemon", "worker", "--node", name]);
+    command.args(["--ttl", ttl]).args(options);
+    command.args(["--", "sh", "-c", program]);
+    Running::start(&mut command)
+}
+
+/// How many shards of a namespace run on each node.
+fn running(scene: &Scene) -> BTreeMap<String, usize> {
+    let daemons = document(scene, &["daemons", "--json"]);
+    let mut running = BTreeMap::new();
+    for daemon in daemons["daemons"].as_array().unwrap() {
+        for shard in daemon["shards"].as_array().unwrap() {
+            if shard["state"] == "running" {
+                let node = shard["node"].as_str().unwrap().to_owned();
+                *running.entry(node).or_default() += 1;
+            }
+        }
+    }
+    running
+}
+
+fn wait_for_loads(scene: &Scene, wanted: &[(&str, usize)]) {
+    let wanted = wanted
+        .iter()
+        .map(|(node, load)| ((*node).to_owned(), *load));
+    let wanted: BTreeMap<String, usize> = wanted.collect();
+    until(&format!("{wanted:?}"), || running(scene) == wanted);
+}
+
+/// No program of a shard has done anything after one of a later generation had begun.
+fn check_order(scene: &Scene) {
+    let mut last: BTreeMap<String, u64> = BTreeMap::new();
+    for line in scene.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let generation: u64 = words[0].parse().unwrap();
+        let shard = match words[2] {
+            "start" => words[5].split('/').next().unwrap(),
+            _ => words[3],
+        };
+        let last = last.entry(shard.to_owned()).or_default();
+        assert!(generation >= *last, "{line:?}:\n{}", scene.log());
+        *last = generation;
+    }
+}
+
+#[test]
+fn an_empty_namespace_says_so() {
+    let scene = Scene::new();
+    let no_node = "note: there is no node in the namespace default\n";
+    check(&scene, &["nodes"], 1, "", no_node);
+    let no_daemon = "note: there is no daemon in the namespace default\n";
+    check(&scene, &["daemons"], 1, "", no_daemon);
+    check(&scene, &["plan"], 0, "", "note: nothing is to be done\n");
+    let nodes = document(&scene, &["nodes", "--json"]);
+    assert_eq!(nodes, json!({"namespace": "default", "nodes": []}));
+    let daemons = document(&scene, &["daemons", "--json"]);
+    assert_eq!(daemons, json!({"namespace": "default", "daemons": []}));
+    let plan = document(&scene, &["plan", "--json"]);
+    assert_eq!(plan, json!({"namespace": "default", "decisions": []}));
+    let absent = "note: b is not there; when it comes it is given nothing\n";
+    check(&scene, &["drain", "b"], 0, "b is drained\n", absent);
+    check(&scene, &["undrain", "b"], 0, "b may be given work\n", "");
+    let again = "note: b was not drained\n";
+    check(&scene, &["undrain", "b"], 0, "b may be given work\n", again);
+}
+
+#[test]
+fn shards_are_shared_shown_drained_and_given_back() {
+    let scene = Scene::new();
+    let options = ["--shards", "4", "--capacity", "10", "--label", "disk=fast"];
+    // The ttl is long: nothing here waits for one to end.
+    let mut a = node(&scene, "a", "60s", &options, PROGRAM);
+    wait_for_loads(&scene, &[("a", 4)]);
+    let mut b = node(&scene, "b", "60s", &options, PROGRAM);
+    wait_for_loads(&scene, &[("a", 2), ("b", 2)]);
+    until("the leader's notes", || asked(&scene, &["plan"]).0 == 0);
+
+    let version = concat!("tenure ", env!("CARGO_PKG_VERSION"));
+    check(
+        &scene,
+        &["nodes"],
+        0,
+        &format!(
+            "node state shards load since version address labels\n\
+             a alive, leads 2 2/10 TIME {version} - disk=fast\n\
+             b alive 2 2/10 TIME {version} - disk=fast\n"
+        ),
+        "",
+    );
+    let (code, stdout, _) = asked(&scene, &["daemons"]);
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert_eq!((code, lines.len()), (0, 5), "{stdout}");
+    assert_eq!(lines[0], "shard node generation state since");
+    for (number, line) in lines[1..].iter().enumerate() {
+        let words: Vec<&str> = line.split(' ').collect();
+        assert_eq!(words[0], format!("worker/{number}"));
+        assert_eq!(words[3..], ["running", "TIME"], "{line}");
+    }
+
+    let drained = "b is drained\n";
+    check(&scene, &["drain", "b", "--node", "ops"], 0, drained, "");
+    assert_eq!(running(&scene), [("a".to_owned(), 4)].into());
+    let nodes = document(&scene, &["nodes", "--json"]);
+    let b_now = &nodes["nodes"][1];
+    assert_eq!(b_now["drained"]["by"], "ops");
+    assert_eq!(
+        (&b_now["shards"], &b_now["live"]),
+        (&json!(0), &json!(true))
+    );
+    // Again, in words for programs.
+    let again = document(&scene, &["drain", "b", "--json"]);
+    assert_eq!(
+        again,
+        json!({"node": "b", "outcome": "drained", "shards": 0})
+    );
+    check(&scene, &["undrain", "b"], 0, "b may be given work\n", "");
+    wait_for_loads(&scene, &[("a", 2), ("b", 2)]);
+
+    // Whoever is told to stop stops its programs first.
+    b.signal(Signal::TERM);
+    assert_eq!(b.ended(), 0);
+    wait_for_loads(&scene, &[("a", 4)]);
+    a.signal(Signal::TERM);
+    assert_eq!(a.ended(), 0);
+    assert!(scene.pids("a").iter().chain(&scene.pids("b")).all(is_gone));
+    check_order(&scene);
+    let first = scene.lines().remove(0);
+    assert!(first.ends_with("of worker in default"), "{first}");
+    let stops = scene
+        .lines()
+        .iter()
+        .filter(|line| line.contains(" stop "))
+        .count();
+    let starts = scene
+        .lines()
+        .iter()
+        .filter(|line| line.contains(" start "))
+        .count();
+    assert_eq!(
+        stops,
+        starts,
+        "every program was told to stop:\n{}",
+        scene.log()
+    );
+}
+
+#[test]
+fn programs_die_with_their_tenure_and_run_elsewhere() {
+    let scene = Scene::new();
+    let options = ["--shards", "4"];
+    let mut nodes = BTreeMap::new();
+    for name in ["a", "b"] {
+        nodes.insert(name, node(&scene, name, "4s", &options, PROGRAM));
+    }
+    until("both run two", || {
+        running(&scene).values().copied().eq([2, 2])
+    });
+    nodes["a"].signal(Signal::KILL);
+    until("the death of all", || scene.pids("a").iter().all(is_gone));
+    wait_for_loads(&scene, &[("b", 4)]);
+    check_order(&scene);
+
+    // One that is stopped past its ttl: its guards kill what it cannot.
+    nodes.insert("c", node(&scene, "c", "4s", &options, PROGRAM));
+    until("c runs two", || running(&scene).get("c") == Some(&2));
+    nodes["c"].signal(Signal::STOP);
+    until("the death of all", || scene.pids("c").iter().all(is_gone));
+    wait_for_loads(&scene, &[("b", 4)]);
+    nodes["c"].signal(Signal::CONT);
+    until("c runs two again", || running(&scene).get("c") == Some(&2));
+    check_order(&scene);
+}
+
+#[test]
+fn a_program_that_ends_by_itself_has_failed_and_is_started_again() {
+    let scene = Scene::new();
+    let program = r#"echo "$TENURE_GENERATION $TENURE_NODE start $$ $PPID 0/1" >> "$LOG"; exit 3"#;
+    let mut a = node(&scene, "a", "60s", &[], program);
+    a.wait_for_note("worker/0 has failed: the program exited with 3");
+    until("another try", || scene.starts().len() >= 2);
+    check_order(&scene);
+    // Nobody minds that one of them ends while everything is told to.
+    a.signal(Signal::TERM);
+    assert_eq!(a.ended(), 0);
+}
+
+#[test]
+fn a_guard_that_is_killed_takes_its_program_along_and_nothing_else() {
+    let scene = Scene::new();
+    let _a = node(&scene, "a", "60s", &["--shards", "2"], PROGRAM);
+    until("two programs", || scene.starts().len() == 2);
+    let (program, guard): (Pid, Pid) = scene.starts()[0];
+    let (other, _) = scene.starts()[1];
+    kill_process(guard, Signal::KILL).unwrap();
+    until("its death", || is_gone(&program));
+    until("another start", || scene.starts().len() == 3);
+    wait_for_loads(&scene, &[("a", 2)]);
+    assert!(!is_gone(&other));
+    check_order(&scene);
+}
