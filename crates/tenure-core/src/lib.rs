@@ -17,6 +17,10 @@ pub mod api;
 pub mod cluster;
 pub mod election;
 mod io;
+#[cfg(feature = "__mutations")]
+pub mod mutation;
+#[cfg(not(feature = "__mutations"))]
+mod mutation;
 mod name;
 pub mod node;
 pub mod queue;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::election::machine::{self as election, Anomaly, EndReason, Leader};
 use crate::election::{Election, Fence, Lease, Term};
+use crate::mutation::{self, Mutation};
 use crate::session::machine as session;
 use crate::session::record::About;
 use crate::session::{Config, Holder, Observer, Record, Session, observer};
@@ -724,7 +725,7 @@ impl Node {
         if finishing.leaves {
             return;
         }
-        if is_working {
+        if is_working && !mutation::is(Mutation::LeaveWhileWorking) {
             finishing.give_up_at = now.moment + self.config.ttl;
             return;
         }
@@ -736,7 +737,7 @@ impl Node {
             return;
         }
         let free = self.elections.machines().all(Election::holds_nothing);
-        if free || now.moment >= finishing.give_up_at {
+        if free || mutation::is(Mutation::LeaveWhileWorking) || now.moment >= finishing.give_up_at {
             finishing.leaves = true;
             self.step_session(now, session::Input::Leave, outputs);
         }

@@ -21,6 +21,10 @@ impl Random {
 
     /// Between 80 % and 100 % of a duration: never later than asked, and not all at once.
     pub(crate) fn jitter(&mut self, duration: Duration) -> Duration {
+        #[cfg(feature = "__mutations")]
+        if crate::mutation::is_steady() {
+            return duration;
+        }
         let share = (self.next() % 1024) as u32;
         duration - duration / 5 * share / 1024
     }

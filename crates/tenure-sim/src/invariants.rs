@@ -3,6 +3,7 @@
 use std::fmt;
 
 pub mod ended_for_a_reason;
+pub mod ended_stays_ended;
 pub mod evicted_after_ttl;
 pub mod fence_only_grows;
 pub mod gone_after_work;

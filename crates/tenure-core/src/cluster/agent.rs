@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::record::{AssignmentState, Assignments, Generation, Shard, look_trust};
 use super::report::{Going, Run, RunState};
+use crate::mutation::{self, Mutation};
 use crate::random::Random;
 use crate::session;
 use crate::session::record::About;
@@ -270,6 +271,9 @@ impl Agent {
         }
         let Some(view) = &mut self.view else { return };
         view.until = look.started + look_trust(view.drain_timeout);
+        if mutation::is(Mutation::TrustUnseenAssignment) {
+            view.until = Moment::NEVER;
+        }
         for (shard, local) in &mut self.local {
             if view.mine.get(shard) == Some(&(local.generation, false)) {
                 local.until = local.until.max(view.until);

@@ -14,6 +14,7 @@ use super::placement::{NoPlace, Placement, Room, Work};
 use super::plan::{Decision, Reason};
 use super::record::{Assignment, AssignmentState, Assignments, Shard};
 use super::report::{Count, Definition, Going, Part, RunState};
+use crate::mutation::{self, Mutation};
 use crate::session::{Holder, Record};
 use crate::{DaemonId, Moment, NodeId};
 
@@ -266,6 +267,10 @@ impl<'a> Judge<'a> {
             return vacant(is_surplus, None, prefer);
         }
         let Some(&node) = self.positions.get(&assignment.incarnation) else {
+            if mutation::is(Mutation::SilenceIsDeath) {
+                self.free(shard, holder, Reason::SessionUnknown);
+                return vacant(is_surplus, None, None);
+            }
             // Not heard of is not dead: it keeps what it has until its session has ended.
             self.wait(shard, Reason::SessionUnknown);
             return if revoking {
@@ -284,6 +289,10 @@ impl<'a> Judge<'a> {
             return self.is_leaving(shard, holder, node, is_surplus);
         }
         match self.must_go(definition, &shard, node, report) {
+            Some(reason) if mutation::is(Mutation::NoDrain) => {
+                self.free(shard, holder, reason);
+                vacant(is_surplus, Some(node), None)
+            }
             Some(reason) => {
                 self.revoke(shard, holder, reason);
                 Seat::Leaves { node: Some(node) }
@@ -512,7 +521,9 @@ impl<'a> Judge<'a> {
                     Seat::Vacant { avoid, prefer } => {
                         match self.place_one(position, index, avoid, prefer) {
                             Ok((to, reason)) => {
-                                generation = generation.next();
+                                if !mutation::is(Mutation::SameGeneration) {
+                                    generation = generation.next();
+                                }
                                 self.decisions.push(Decision::Assign {
                                     shard: shard(),
                                     generation,

@@ -4,6 +4,7 @@ use super::plan::Decision;
 use super::record::{Assignment, AssignmentState, Assignments, Daemon, Shard};
 use super::report::{Definition, Part};
 use crate::Wall;
+use crate::mutation::{self, Mutation};
 use crate::session::Record;
 
 /// The assignments after these decisions.
@@ -27,7 +28,7 @@ pub(crate) fn apply(assignments: &Assignments, decisions: &[Decision], at: Wall)
                 ..
             } => {
                 assert!(
-                    *generation > next.generation,
+                    *generation > next.generation || mutation::is(Mutation::SameGeneration),
                     "a generation is given out once, and they only grow"
                 );
                 next.generation = *generation;

@@ -5,6 +5,7 @@ mod requests;
 
 pub use super::messages::{Anomaly, EndReason, Input, Leader, Output};
 use super::record::{Fence, Lease, LeaseState, Request, RequestKind, Term};
+use crate::mutation::{self, Mutation};
 use crate::random::Random;
 use crate::session::observer::End;
 use crate::session::{Config, Holder};
@@ -270,9 +271,11 @@ impl Election {
             Phase::Stopping { until, .. } => until,
             _ => Moment::NEVER,
         };
-        self.session_trusted_until
-            .min(self.checked + self.config.trust())
-            .min(stopped_by)
+        let seen_until = match mutation::is(Mutation::TrustUnseenLease) {
+            true => Moment::NEVER,
+            false => self.checked + self.config.trust(),
+        };
+        self.session_trusted_until.min(seen_until).min(stopped_by)
     }
 
     fn lease(&self) -> Option<(&Lease, &Version)> {
@@ -285,6 +288,9 @@ impl Election {
     /// Whether the lease, as last seen, is held by this very process.
     fn is_mine(&self) -> bool {
         let holder = self.lease().and_then(|(lease, _)| lease.holder());
+        if mutation::is(Mutation::OwnByName) {
+            return holder.is_some_and(|holder| holder.node == self.me.node);
+        }
         holder.is_some_and(|holder| holder.incarnation == self.me.incarnation)
     }
 
@@ -321,6 +327,7 @@ impl Election {
         let gives_up = self.stands.is_none() || self.stands_back || self.hand_to.is_some();
         match self.working {
             _ if !self.is_mine() => Moment::NEVER,
+            Some(_) if mutation::is(Mutation::ReleaseWhileWorking) => Moment::default(),
             Some(_) => self.lapses_at,
             None if gives_up => Moment::default(),
             None => Moment::NEVER,
@@ -379,9 +386,12 @@ impl Election {
     // ---- answers ------------------------------------------------------------------------------------
 
     fn on_lease_read(&mut self, now: Moment, read: Read<Lease>, outputs: &mut Vec<Output>) {
-        let Some(Flight::ReadLease { started }) = self.in_flight.take() else {
+        let Some(Flight::ReadLease { mut started }) = self.in_flight.take() else {
             return;
         };
+        if mutation::is(Mutation::TrustFromLookAnswer) {
+            started = now;
+        }
         self.due = started + self.random.jitter(self.config.heartbeat);
         if std::mem::take(&mut self.is_hinted) {
             self.due = now;
@@ -436,6 +446,10 @@ impl Election {
                 self.due = started + self.random.jitter(self.config.heartbeat);
             }
             Written::NotApplied => self.back_off(now),
+            Written::Unknown if mutation::is(Mutation::UnknownLeaseApplied) => {
+                self.see(now, *lease, Version::new("unknown"), outputs);
+                self.on_lease(now, started, outputs);
+            }
             // Someone else's write, or our own that landed: look.
             Written::Conflict => {
                 self.must_read = true;
@@ -496,6 +510,11 @@ impl Election {
         let Some((lease, _)) = self.lease() else {
             return;
         };
+        let lineage = lease.lineage;
+        let step = match mutation::is(Mutation::LeadBeforeFence) {
+            true => Install::Raised { lineage },
+            false => Install::ReadFence,
+        };
         let (mine, lease_term, request) = (self.is_mine(), lease.term, lease.request.clone());
         match &self.phase {
             // Also a write of ours whose answer was lost: it is recognised here, however late.
@@ -504,7 +523,7 @@ impl Election {
                 self.phase = Phase::Installing {
                     term: lease_term,
                     since: now,
-                    step: Install::ReadFence,
+                    step,
                 };
             }
             Phase::Following if mine => self.heed(request),
@@ -604,6 +623,9 @@ impl Election {
                     until,
                 };
                 outputs.push(Output::Stop { term });
+                if mutation::is(Mutation::ReleaseWhileWorking) {
+                    self.end(EndReason::Resigned, outputs);
+                }
             }
             // It would be taken again when the work has ended, but now it is given up.
             Phase::Stopping { reason: first, .. } if *first == EndReason::Expired => {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::mutation::{self, Mutation};
+
 /// The times of a session. Every node of a namespace may have its own: the record's ttl rules its
 /// observers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -110,6 +112,9 @@ impl Config {
     /// How long after the start of a confirmed request trust lasts.
     #[must_use]
     pub(crate) fn trust(&self) -> Duration {
+        if mutation::is(Mutation::NoMargin) {
+            return self.ttl;
+        }
         self.ttl.saturating_sub(self.margin)
     }
 

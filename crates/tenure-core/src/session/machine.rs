@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::record::{About, Record, State};
 use super::{Config, Holder};
+use crate::mutation::{self, Mutation};
 use crate::random::Random;
 use crate::{Expect, Moment, Now, Read, Version, Written};
 
@@ -240,8 +241,17 @@ impl Session {
     }
 
     fn on_written(&mut self, now: Moment, written: Written, outputs: &mut Vec<Output>) {
-        let Some(Flight::Write(attempt)) = self.in_flight.take() else {
+        let Some(Flight::Write(mut attempt)) = self.in_flight.take() else {
             return;
+        };
+        if mutation::is(Mutation::TrustFromAnswer) {
+            attempt.started = now;
+        }
+        let written = match written {
+            Written::Unknown if mutation::is(Mutation::UnknownHeartbeatFailed) => {
+                Written::NotApplied
+            }
+            written => written,
         };
         match written {
             Written::Done(version) => self.confirm(attempt, version, outputs),
@@ -278,6 +288,10 @@ impl Session {
                 self.on_own_record(&record, version, outputs);
             }
             Read::Missing if self.confirmed.is_none() => self.due = now,
+            Read::Missing if mutation::is(Mutation::RecreateSession) => {
+                self.confirmed = None;
+                self.due = now;
+            }
             Read::Missing => self.over(Reason::Deleted, outputs),
             // A read for settling is never conditional, so unchanged is as foreign as anything else.
             Read::Found { .. } | Read::Unreadable { .. } | Read::Unchanged { .. } => {
@@ -299,6 +313,9 @@ impl Session {
             .find(|attempt| attempt.counter == record.counter)
             .copied();
         match (&record.state, landed) {
+            (State::Evicted { .. }, _) if mutation::is(Mutation::IgnoreEviction) => {
+                self.confirmed = Some(version);
+            }
             (State::Evicted { by }, _) => self.over(Reason::Evicted { by: by.clone() }, outputs),
             (_, Some(attempt)) => self.confirm(attempt, version, outputs),
             // Nothing has landed yet, though it still may.

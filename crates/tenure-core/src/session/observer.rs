@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::Config;
 use super::record::{Holder, Record, State};
+use crate::mutation::{self, Mutation};
 use crate::random::Random;
 use crate::{Expect, Incarnation, Moment, NodeId, Read, Version, Written};
 
@@ -150,7 +151,10 @@ impl Observer {
         let mut outputs = Vec::new();
         match input {
             Input::Wake => {}
-            Input::Watch(holder) => {
+            Input::Watch(mut holder) => {
+                if mutation::is(Mutation::ObserverTtl) {
+                    holder.ttl = self.config.ttl;
+                }
                 self.watched
                     .entry(holder.incarnation)
                     .or_insert_with(|| Watched::new(holder, now));
@@ -166,7 +170,12 @@ impl Observer {
                     watched.due = watched.due.min(now);
                 }
             }
-            Input::Read(incarnation, read) => {
+            Input::Read(incarnation, mut read) => {
+                if let (Read::Found { record, .. }, true) =
+                    (&mut read, mutation::is(Mutation::ObserverTtl))
+                {
+                    record.ttl = self.config.ttl;
+                }
                 if let Some(watched) = self.watched.get_mut(&incarnation) {
                     watched.in_flight = None;
                     watched.due = now + self.random.jitter(self.config.heartbeat);
@@ -206,6 +215,7 @@ impl Watched {
             Seen::Standing { record, since, .. } => {
                 (*since + self.ttl(record.as_deref())).max(self.evict_from)
             }
+            Seen::Missing { since } if mutation::is(Mutation::MissingSessionIsDead) => *since,
             Seen::Missing { since } => *since + self.holder.ttl,
             Seen::Nothing | Seen::Ended(_) => Moment::NEVER,
         }
@@ -214,7 +224,11 @@ impl Watched {
     /// The record's ttl rules, not the observer's; where it cannot be read, what its holder wrote into
     /// the lease.
     fn ttl(&self, record: Option<&Record>) -> Duration {
-        record.map_or(self.holder.ttl, |record| record.ttl)
+        let ttl = record.map_or(self.holder.ttl, |record| record.ttl);
+        match mutation::is(Mutation::EvictEarly) {
+            true => ttl / 2,
+            false => ttl,
+        }
     }
 
     fn wake_at(&self) -> Moment {
@@ -336,6 +350,9 @@ impl Watched {
         }
         match &self.seen {
             Seen::Missing { .. } => self.ended(End::Missing, outputs),
+            Seen::Standing { .. } if mutation::is(Mutation::TakeWithoutEviction) => {
+                self.ended(End::Evicted, outputs);
+            }
             Seen::Standing {
                 version, record, ..
             } => {

@@ -17,7 +17,7 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 /// One run; returns a digest of everything that happened.
-fn run(seed: u64) -> u64 {
+pub(crate) fn run(seed: u64) -> u64 {
     let mut world = World::new(
         seed,
         NODES,

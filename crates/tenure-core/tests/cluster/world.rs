@@ -3,7 +3,7 @@
 //!
 //! After every event: no shard is trusted by two processes. At every start: generations have grown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tenure_core::cluster::agent::{self, Agent};
@@ -38,6 +38,8 @@ pub(crate) struct World {
     pub(crate) leader: Option<usize>,
     incarnations: u128,
     highest: BTreeMap<Shard, Generation>,
+    /// The terms that ever stood on the assignments, and who put them there.
+    installed: BTreeSet<(Term, Incarnation)>,
     /// Every start there was: when, what, on which node.
     pub(crate) starts: Vec<(Duration, Shard, usize)>,
     pub(crate) assignment_writes: u64,
@@ -171,6 +173,7 @@ impl World {
             leader: None,
             incarnations: 0,
             highest: BTreeMap::new(),
+            installed: BTreeSet::new(),
             starts: Vec::new(),
             assignment_writes: 0,
             decisions: Vec::new(),
@@ -676,6 +679,9 @@ impl World {
                 }
                 self.store.versions = written;
                 let version = Version::new(written.to_string());
+                let assignments = Assignments::decode(&bytes).unwrap();
+                let writer = assignments.writer.incarnation;
+                self.installed.insert((assignments.term, writer));
                 self.store.assignments = Some((bytes, version.clone()));
                 self.assignment_writes += 1;
                 self.hint_agents();
@@ -926,7 +932,15 @@ impl World {
                     self.decisions
                         .extend(decisions.into_iter().map(|decision| (at, decision)));
                 }
-                Output::Installed { .. } | Output::Superseded { .. } | Output::Anomaly(_) => {}
+                Output::Installed { term } => {
+                    let it = (term, self.nodes[node].incarnation);
+                    assert!(
+                        self.installed.contains(&it),
+                        "{:?}: n{node} decides in term {term}, which never stood on the assignments",
+                        self.now
+                    );
+                }
+                Output::Superseded { .. } | Output::Anomaly(_) => {}
             }
         }
     }

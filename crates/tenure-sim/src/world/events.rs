@@ -10,8 +10,9 @@ use tenure_core::{ElectionName, Lineage};
 use super::{Happening, World, words};
 use crate::faults::Fault;
 use crate::invariants::{
-    Violation, ended_for_a_reason, evicted_after_ttl, fence_only_grows, gone_after_work,
-    installed_first, paired_events, taken_from_ended, terms_only_grow, vacated_after_work,
+    Violation, ended_for_a_reason, ended_stays_ended, evicted_after_ttl, fence_only_grows,
+    gone_after_work, installed_first, paired_events, taken_from_ended, terms_only_grow,
+    vacated_after_work,
 };
 use crate::store::{Applied, Key};
 
@@ -164,6 +165,7 @@ impl World {
         match &applied.key {
             Key::Session(_) => {
                 evicted_after_ttl::check(self.now, applied, &self.oracle)?;
+                ended_stays_ended::check(applied)?;
                 let after = Record::decode(&applied.after.bytes);
                 let after = after.expect("processes write what they can read");
                 if after.state != State::Alive {

@@ -9,6 +9,7 @@ use super::super::desired;
 use super::super::record::{Assignments, Generation};
 use super::{Anomaly, Assigner, Flight, Output, Phase, Stored};
 use crate::election::Term;
+use crate::mutation::{self, Mutation};
 use crate::{Expect, Moment, Now, Read, Version, Wall};
 
 /// If the assignments are lost, generations go on above the term times this, and above everything that is
@@ -97,6 +98,8 @@ impl Assigner {
             outputs.push(Output::Anomaly(Anomaly::AssignmentsRestored));
             self.phase = Phase::Taking { term, lost: true };
             self.restored(&found, version);
+        } else if mutation::is(Mutation::DecideBeforeInstalled) {
+            self.adopt(now, found, version, outputs);
         } else {
             self.stored = Stored::Found {
                 assignments: Box::new(found),

@@ -1,0 +1,147 @@
+//! Rules of the protocols that a test can break on purpose, to see that the checks notice.
+//!
+//! A rule whose removal nothing notices is not tested. So each has a switch here, which is compiled in with
+//! the feature `__mutations` only: without it [`is`] is a constant `false`. A mutation is in force on one
+//! thread, while [`with`] runs.
+
+/// A rule to break.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(
+    not(feature = "__mutations"),
+    allow(
+        dead_code,
+        unreachable_pub,
+        reason = "one text for both forms of this module"
+    )
+)]
+pub enum Mutation {
+    /// Trust counts from the answer of a heartbeat, not from its start.
+    TrustFromAnswer,
+    /// Trust in a lease counts from the answer of a look, not from its start.
+    TrustFromLookAnswer,
+    /// A process trusts itself for the whole ttl.
+    NoMargin,
+    /// A leader that never sees its lease again goes on while its session stands.
+    TrustUnseenLease,
+    /// A session is evicted after half of its ttl.
+    EvictEarly,
+    /// An observer goes by its own ttl, not by the record's.
+    ObserverTtl,
+    /// What a session held is taken when its time is over, without evicting it.
+    TakeWithoutEviction,
+    /// A session whose object is missing counts as dead at once.
+    MissingSessionIsDead,
+    /// A session that was evicted goes on if it can write.
+    IgnoreEviction,
+    /// A session whose object was deleted is made again.
+    RecreateSession,
+    /// A lost answer to a heartbeat counts as "not applied".
+    UnknownHeartbeatFailed,
+    /// A lost answer to a lease counts as "applied".
+    UnknownLeaseApplied,
+    /// Whoever has the lease leads, before the fence is raised.
+    LeadBeforeFence,
+    /// The fence is raised over a leader that may not have noticed yet.
+    NoWaitAfterDamage,
+    /// The next term is the same as the last.
+    SameTerm,
+    /// The fence's term is not heeded where the lease is older.
+    ForgetFence,
+    /// A lease is mine if it names my node.
+    OwnByName,
+    /// A lease is given back when the work is told to stop, not when it has ended.
+    ReleaseWhileWorking,
+    /// A session says that it is gone while its work goes on.
+    LeaveWhileWorking,
+    /// A shard goes to another node without waiting for the first to stop.
+    NoDrain,
+    /// A generation is given out again.
+    SameGeneration,
+    /// A new leader decides before its term stands on the assignments.
+    DecideBeforeInstalled,
+    /// A shard is trusted while the session is, however long ago it was seen to be assigned.
+    TrustUnseenAssignment,
+    /// The shards of a session are free when it is merely not heard of.
+    SilenceIsDeath,
+}
+
+impl Mutation {
+    /// All of them.
+    #[cfg(feature = "__mutations")]
+    pub const ALL: [Mutation; 24] = [
+        Mutation::TrustFromAnswer,
+        Mutation::TrustFromLookAnswer,
+        Mutation::NoMargin,
+        Mutation::TrustUnseenLease,
+        Mutation::EvictEarly,
+        Mutation::ObserverTtl,
+        Mutation::TakeWithoutEviction,
+        Mutation::MissingSessionIsDead,
+        Mutation::IgnoreEviction,
+        Mutation::RecreateSession,
+        Mutation::UnknownHeartbeatFailed,
+        Mutation::UnknownLeaseApplied,
+        Mutation::LeadBeforeFence,
+        Mutation::NoWaitAfterDamage,
+        Mutation::SameTerm,
+        Mutation::ForgetFence,
+        Mutation::OwnByName,
+        Mutation::ReleaseWhileWorking,
+        Mutation::LeaveWhileWorking,
+        Mutation::NoDrain,
+        Mutation::SameGeneration,
+        Mutation::DecideBeforeInstalled,
+        Mutation::TrustUnseenAssignment,
+        Mutation::SilenceIsDeath,
+    ];
+}
+
+#[cfg(not(feature = "__mutations"))]
+pub(crate) const fn is(_: Mutation) -> bool {
+    false
+}
+
+#[cfg(feature = "__mutations")]
+mod switch {
+    use std::cell::Cell;
+
+    use super::Mutation;
+
+    thread_local! {
+        static BROKEN: Cell<Option<Mutation>> = const { Cell::new(None) };
+        static STEADY: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(crate) fn is(mutation: Mutation) -> bool {
+        BROKEN.get() == Some(mutation)
+    }
+
+    /// Whether jitter is off on this thread.
+    pub(crate) fn is_steady() -> bool {
+        STEADY.get()
+    }
+
+    /// Runs something with a rule broken, on this thread.
+    pub fn with<T>(mutation: Option<Mutation>, run: impl FnOnce() -> T) -> T {
+        let _restore = Restore(BROKEN.replace(mutation));
+        run()
+    }
+
+    /// Takes the jitter out of every wait on this thread, so that a model checker has fewer times to look at.
+    pub fn steady() {
+        STEADY.set(true);
+    }
+
+    struct Restore(Option<Mutation>);
+
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            BROKEN.set(self.0);
+        }
+    }
+}
+
+#[cfg(feature = "__mutations")]
+pub(crate) use switch::{is, is_steady};
+#[cfg(feature = "__mutations")]
+pub use switch::{steady, with};

@@ -1,0 +1,120 @@
+//! Each rule of the protocols, broken on purpose: the checks notice. A rule whose removal nothing notices is
+//! not tested.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test fails where it cannot go on, and uses the part of the cluster's world that it needs"
+)]
+
+#[path = "../../tenure-core/tests/cluster/simulation.rs"]
+mod cluster;
+#[path = "../../tenure-core/tests/cluster/world.rs"]
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tenure_core::mutation::{Mutation, with};
+use tenure_sim::{Options, run};
+
+/// How many seeds a broken rule may survive.
+const SEEDS: u64 = 300;
+
+/// What notices that a rule of sessions and elections is broken.
+fn noticed(mutation: Mutation) -> &'static str {
+    (0..SEEDS)
+        .find_map(|seed| {
+            let verdict = with(Some(mutation), || run(seed, &Options::default()));
+            verdict.err().map(|failure| failure.violation.property)
+        })
+        .unwrap_or_else(|| panic!("nothing notices {mutation:?} in {SEEDS} seeds"))
+}
+
+/// What notices that a rule of the cluster is broken: its world panics with the words.
+fn noticed_in_cluster(mutation: Mutation) -> String {
+    (0..SEEDS)
+        .find_map(|seed| {
+            let run = AssertUnwindSafe(|| cluster::run(seed));
+            let verdict = catch_unwind(|| with(Some(mutation), run));
+            verdict.err().map(|panic| {
+                let text = panic.downcast_ref::<String>().cloned();
+                text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string))
+                    .unwrap_or_default()
+            })
+        })
+        .unwrap_or_else(|| panic!("nothing notices {mutation:?} in {SEEDS} seeds"))
+}
+
+/// A test per rule: its name, the rule, and the property or the words that tell of it.
+macro_rules! rules {
+    ($($name:ident: $mutation:ident => $($property:literal)|+;)*) => {$(
+        #[test]
+        fn $name() {
+            let property = noticed(Mutation::$mutation);
+            let expected = [$($property),+];
+            assert!(expected.contains(&property), "{property}");
+        }
+    )*
+        const ELECTION_RULES: &[Mutation] = &[$(Mutation::$mutation),*];
+    };
+}
+
+macro_rules! cluster_rules {
+    ($($name:ident: $mutation:ident => $words:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            let text = noticed_in_cluster(Mutation::$mutation);
+            assert!(text.contains($words), "{text}");
+        }
+    )*
+        const CLUSTER_RULES: &[Mutation] = &[$(Mutation::$mutation),*];
+    };
+}
+
+rules! {
+    trust_counts_from_the_start_of_a_heartbeat: TrustFromAnswer
+        => "trust is backed by what the store did";
+    trust_counts_from_the_start_of_a_look: TrustFromLookAnswer
+        => "trust is backed by what the store did";
+    trust_ends_a_margin_before_the_ttl: NoMargin => "trust is backed by what the store did";
+    a_lease_is_trusted_while_it_is_seen: TrustUnseenLease
+        => "trust is backed by what the store did";
+    eviction_waits_a_whole_ttl: EvictEarly => "evicted after a whole ttl";
+    the_ttl_of_the_record_rules: ObserverTtl => "evicted after a whole ttl";
+    a_lease_is_taken_after_eviction_only: TakeWithoutEviction
+        => "a lease is taken from ended sessions only";
+    a_missing_session_is_waited_for: MissingSessionIsDead
+        => "a lease is taken from ended sessions only";
+    an_evicted_session_is_over: IgnoreEviction => "a session that has ended stays so";
+    a_session_is_never_made_again: RecreateSession => "a session is made once";
+    a_lost_heartbeat_is_read_back: UnknownHeartbeatFailed => "nothing healthy is given up";
+    a_lost_lease_is_read_back: UnknownLeaseApplied => "trust is backed by what the store did";
+    the_fence_is_raised_first: LeadBeforeFence => "the fence is raised first";
+    after_damage_a_ttl_is_waited: NoWaitAfterDamage => "at most one trusted leader";
+    the_next_term_is_higher: SameTerm
+        => "what should happen does" | "elected terms only grow" | "no machine panics"
+        | "one leader when all is well";
+    the_fence_remembers_the_highest_term: ForgetFence => "a fence only grows";
+    ownership_is_the_incarnation: OwnByName
+        => "a lease is vacated by its holder after its work" | "at most one trusted leader";
+    a_lease_is_given_back_after_the_work: ReleaseWhileWorking
+        => "a lease is vacated by its holder after its work";
+    a_session_is_gone_after_the_work: LeaveWhileWorking => "a session is gone after its work";
+}
+
+cluster_rules! {
+    a_shard_is_drained_before_it_moves: NoDrain => "both trust";
+    generations_grow: SameGeneration => "starts in";
+    a_new_leader_installs_its_term_first: DecideBeforeInstalled => "never stood on the assignments";
+    a_shard_is_trusted_while_it_is_seen: TrustUnseenAssignment => "both trust";
+    a_silent_node_keeps_its_shards: SilenceIsDeath => "both trust";
+}
+
+#[test]
+fn every_rule_has_its_test() {
+    let mut tested: Vec<Mutation> = [ELECTION_RULES, CLUSTER_RULES].concat();
+    tested.sort();
+    let mut all = Mutation::ALL.to_vec();
+    all.sort();
+    assert_eq!(tested, all);
+}
