@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use tenure::core::queue::Submission;
 use tenure::queue::Queue;
 use tenure::store::engine::file::File;
 
@@ -13,6 +14,8 @@ use crate::report::{Goal, Report};
 use crate::rig::{CALLERS, Jobs, PAYLOAD_BYTES, Rig, folder, without_snapshots};
 
 const ROUNDS: usize = 20;
+/// More than one caller can submit in a window.
+const JOBS_OF_CALLER: usize = 3000;
 const WINDOW: Duration = Duration::from_millis(250);
 
 pub(crate) fn measure(report: &Report) {
@@ -34,17 +37,18 @@ async fn against_bare_appends(report: &Report, callers: usize) {
     let mut jobs = Jobs::new(PAYLOAD_BYTES);
     let (mut rates, mut bare, mut batches) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
+        let mine: Vec<_> = (0..callers).map(|_| jobs.take(JOBS_OF_CALLER)).collect();
         let before = rig.queue.statistics().unwrap();
-        let seconds = saturate(&rig.queue, &mut jobs, callers).await;
+        let seconds = saturate(&rig.queue, mine).await;
         let after = rig.queue.statistics().unwrap();
         let commits = (after.commits - before.commits) as f64;
-        let bytes = (after.bytes - before.bytes) as f64 / commits;
+        let bytes = (after.bytes - before.bytes) / (after.commits - before.commits);
         rates.push(commits / seconds);
         batches.push((after.records - before.records) as f64 / commits);
+        // On a thread of its own kind: ours are, too.
         let path = folder.path().join("bare");
-        bare.push(tokio::task::block_in_place(|| {
-            append(&path, bytes as usize)
-        }));
+        let append = move || append(&path, usize::try_from(bytes).unwrap());
+        bare.push(tokio::task::spawn_blocking(append).await.unwrap());
     }
     let median = |values: &mut Vec<f64>| crate::rig::percentile(values, 50);
     let ratios = rates.iter().zip(&bare).map(|(ours, bare)| ours / bare);
@@ -59,22 +63,22 @@ async fn against_bare_appends(report: &Report, callers: usize) {
 }
 
 /// Callers that submit one job after the other, for a while.
-async fn saturate(queue: &Queue, jobs: &mut Jobs, callers: usize) -> f64 {
+async fn saturate(queue: &Queue, jobs: Vec<Vec<Submission>>) -> f64 {
     let over = Arc::new(AtomicBool::new(false));
     let started = Instant::now();
     let mut tasks = Vec::new();
-    for _ in 0..callers {
-        let (queue, over, mine) = (queue.clone(), over.clone(), jobs.take(2000));
+    for mine in jobs {
+        let (queue, over) = (queue.clone(), over.clone());
         tasks.push(tokio::spawn(async move {
             for job in mine {
                 if over.load(Ordering::Relaxed) {
-                    break;
+                    return;
                 }
                 queue.submit(vec![job]).await.unwrap();
             }
+            assert!(over.load(Ordering::Relaxed), "there are jobs enough");
         }));
     }
-    let started = Instant::now().max(started);
     tokio::time::sleep(WINDOW).await;
     over.store(true, Ordering::Relaxed);
     for task in tasks {

@@ -52,8 +52,10 @@ fn main() {
     if !json {
         Report::heading();
     }
-    let is_wanted = |section: &&str| wanted.is_empty() || wanted.iter().any(|one| one == section);
-    for section in SECTIONS.iter().filter(is_wanted) {
+    for section in SECTIONS {
+        if !wanted.is_empty() && !wanted.iter().any(|one| one == section) {
+            continue;
+        }
         let mut program = std::process::Command::new(std::env::current_exe().unwrap());
         program.args(["--alone", section]);
         if json {

@@ -6,28 +6,41 @@ use tenure::queue::Config;
 use tenure::store::engine::memory::Memory;
 
 use crate::report::{Goal, Report};
-use crate::rig::{CALLERS, Jobs, PAYLOAD_BYTES, Rig, in_runtime, processor_seconds};
+use crate::rig::{
+    CALLERS, Jobs, PAYLOAD_BYTES, Rig, in_runtime, processor_seconds, without_snapshots,
+};
 
 const CYCLES: usize = 320_000;
 const WARM_UP: usize = 64_000;
 
 pub(crate) fn measure(report: &Report) {
     for depth in [0, 10_000, 50_000] {
-        in_runtime(async {
-            let rig = Rig::open(Arc::new(Memory::new()), Config::default()).await;
-            let mut jobs = Jobs::new(PAYLOAD_BYTES);
-            rig.fill(&mut jobs, depth).await;
-            rig.cycles(&mut jobs, WARM_UP).await;
-            let started = processor_seconds();
-            rig.cycles(&mut jobs, CYCLES).await;
-            let seconds = processor_seconds() - started;
-            let what = format!("cycles per processor second, {CALLERS} callers, depth {depth}");
-            let rate = CYCLES as f64 / seconds;
-            report.row(&what, rate, "/s", Goal::AtLeast(150_000.0));
-            let statistics = rig.queue.statistics().unwrap();
-            let batch = statistics.records as f64 / statistics.commits as f64;
-            report.row("  records in a commit", batch, "", Goal::None);
-            rig.close().await;
-        });
+        at_depth(report, depth, Config::default());
     }
+    // How much of it is snapshots.
+    at_depth(report, 0, without_snapshots());
+}
+
+fn at_depth(report: &Report, depth: usize, config: Config) {
+    in_runtime(async {
+        let goal = match config == Config::default() {
+            true => Goal::AtLeast(150_000.0),
+            false => Goal::None,
+        };
+        let rig = Rig::open(Arc::new(Memory::new()), config).await;
+        let mut jobs = Jobs::new(PAYLOAD_BYTES);
+        rig.fill(&mut jobs, depth).await;
+        rig.cycles(&mut jobs, WARM_UP).await;
+        let started = processor_seconds();
+        rig.cycles(&mut jobs, CYCLES).await;
+        let seconds = processor_seconds() - started;
+        let what = format!("cycles per processor second, {CALLERS} callers, depth {depth}");
+        let rate = CYCLES as f64 / seconds;
+        report.row(&what, rate, "/s", goal);
+        let statistics = rig.queue.statistics().unwrap();
+        let batch = statistics.records as f64 / statistics.commits as f64;
+        report.row("  records in a commit", batch, "", Goal::None);
+        report.row("  snapshots", statistics.snapshots as f64, "", Goal::None);
+        rig.close().await;
+    });
 }
