@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use tenure::queue::{Queue, Serving};
 use tenure_server::{Config, Handle, Scope, Server, Tls, Tokens};
 
 use crate::args::{Serve, Settings};
@@ -27,11 +28,41 @@ pub(crate) async fn run(arguments: Serve) -> anyhow::Result<ExitCode> {
         _ = signals.next() => return Ok(ExitCode::SUCCESS),
     };
     output::raw_to_stderr(&banner(&config, &server));
-    signals.next().await;
+    tokio::select! {
+        _ = signals.next() => {}
+        () = tell(server.queue()) => {}
+    }
     output::note("stopping: finishing what is in flight; once more to stop at once");
     tokio::select! {
         () = server.stop() => Ok(ExitCode::SUCCESS),
         stop = signals.next() => Ok(stop.exit_code()),
+    }
+}
+
+/// Says who serves the queue, and each time that this changes.
+async fn tell(queue: &Queue) {
+    let mut state = queue.watch();
+    let mut told = String::new();
+    loop {
+        let now = match &*state.borrow_and_update() {
+            Serving::Serving { term, .. } => format!("leading, in term {term}"),
+            Serving::Standby {
+                leader: Some(leader),
+            } => format!("standby: {} leads, in term {}", leader.node, leader.term),
+            Serving::Failed(error) => format!("cannot serve the queue: {error}"),
+            // Neither lasts.
+            Serving::Standby { leader: None } | Serving::Recovering(_) | Serving::Stopped => {
+                String::new()
+            }
+        };
+        if !now.is_empty() && now != told {
+            output::note(&now);
+            told = now;
+        }
+        if state.changed().await.is_err() {
+            // Only a signal ends the server.
+            std::future::pending::<()>().await;
+        }
     }
 }
 

@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Stdio};
+#[cfg(feature = "file")]
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -102,6 +104,58 @@ fn it_says_where_it_is_and_ends_when_asked() {
         assert!(rest.contains("forgets everything"), "{rest}");
         assert!(rest.contains("note: stopping"), "{rest}");
     }
+}
+
+/// Waits until a server says that it is ready, in this role.
+#[cfg(feature = "file")]
+fn ready(serving: &Serving, role: &str) {
+    let give_up = Instant::now() + Duration::from_secs(60);
+    let expected = (200, format!(r#"{{"status":"{role}"}}"#));
+    while serving.ask("GET", "/readyz", "") != expected {
+        assert!(Instant::now() < give_up, "not a {role} in time");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[cfg(feature = "file")]
+#[test]
+fn a_standby_takes_over_from_a_leader_that_was_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let leader = Serving::start(folder.path(), &["--node", "one"]);
+    ready(&leader, "leader");
+    let standby = Serving::start(folder.path(), &["--node", "two"]);
+    ready(&standby, "standby");
+    let job = r#"{"id":"a","type":"t"}"#;
+    assert_eq!(standby.ask("POST", "/v1/jobs", job).0, 201, "forwarded");
+    let claim = r#"{"worker":"w"}"#;
+    let (status, claimed) = leader.ask("POST", "/v1/jobs/claim", claim);
+    assert_eq!(status, 200);
+    let token = claimed
+        .split(r#""token":""#)
+        .nth(1)
+        .unwrap()
+        .split('"')
+        .next()
+        .unwrap();
+    assert_eq!(leader.end(Signal::KILL).0, None);
+    ready(&standby, "leader");
+    // What was acknowledged is there, and the worker's claim still holds.
+    let (status, answer) = standby.ask("POST", "/v1/jobs", job);
+    assert_eq!(
+        (status, answer.contains("duplicate")),
+        (200, true),
+        "{answer}"
+    );
+    let body = format!(r#"{{"token":"{token}"}}"#);
+    let done = standby.ask("POST", "/v1/jobs/a/complete", &body);
+    assert_eq!(done, (200, r#"{"id":"a","status":"ok"}"#.to_owned()));
+    let (code, said) = standby.end(Signal::TERM);
+    assert_eq!(code, Some(0));
+    assert!(
+        said.contains("note: standby: one leads, in term 1\n"),
+        "{said}"
+    );
+    assert!(said.contains("note: leading, in term 2\n"), "{said}");
 }
 
 #[test]

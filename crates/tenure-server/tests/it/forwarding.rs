@@ -117,6 +117,27 @@ async fn a_standby_takes_over_and_has_everything() {
 }
 
 #[tokio::test]
+async fn a_worker_of_osqueue_goes_on_through_a_failover() {
+    let (_folder, leader, standby) = pair().await;
+    let job = json!({"payload":1,"type":"t"});
+    let (_, submitted) = standby.post("/osqueue/v1/jobs", job).await;
+    let worker = json!({"workerId":"w"});
+    let (_, claimed) = leader.post("/osqueue/v1/jobs/claim", worker.clone()).await;
+    assert_eq!(claimed["jobId"], submitted["jobId"]);
+    timeout(PATIENCE, leader.handle.stop()).await.unwrap();
+    timeout(PATIENCE, standby.serving()).await.unwrap();
+    let path = format!("/osqueue/v1/jobs/{}", claimed["jobId"].as_str().unwrap());
+    let heartbeat = standby
+        .post(&format!("{path}/heartbeat"), worker.clone())
+        .await;
+    assert_eq!(heartbeat.0, 204);
+    assert_eq!(
+        standby.post(&format!("{path}/complete"), worker).await.0,
+        204
+    );
+}
+
+#[tokio::test]
 async fn leadership_is_handed_over_by_a_call_to_any_server() {
     let (_folder, leader, standby) = pair().await;
     let (status, _) = standby
