@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tenure::core::session;
 use tenure::queue::{Options, Queue};
-use tenure::{Node, NodeOptions};
+use tenure::{Node, NodeOptions, cluster};
 use tenure_store::Key;
 use tenure_store::wrap::metered::Meter;
 use tokio::net::TcpListener;
@@ -107,7 +107,17 @@ impl App {
         options.labels = config.labels.clone();
         options.address = Some(url.clone());
         options.meter = Some(meter.clone());
+        let member = cluster::Options {
+            config: cluster::Config::for_session(&options.session),
+            version: Some(concat!("tenure ", env!("CARGO_PKG_VERSION")).to_owned()),
+            priority: Some(config.priority),
+            // What this server shows of the nodes it reads when it is asked.
+            follows: false,
+            ..cluster::Options::default()
+        };
         let node = Node::start(options).await?;
+        // Whoever leads this election hands out the daemons of the namespace, should there be any.
+        node.cluster(member).await?;
         let options = Options {
             election: ELECTION.to_owned(),
             log: config.log.clone(),
