@@ -1,5 +1,6 @@
 //! What the store says about a namespace, and what anyone may ask of a leader, without taking part.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,6 +107,13 @@ impl Namespaced {
         sessions(&*self.store, &self.keys)
             .await
             .map(|sessions| sessions.into_iter().map(|(record, _)| record).collect())
+    }
+
+    /// How long ago each session was written, for those of which the engine can say it.
+    pub async fn ages(&self) -> Result<BTreeMap<Incarnation, Duration>, Error> {
+        let sessions = sessions(&*self.store, &self.keys).await?;
+        let aged = |(record, object): (Record, Object)| Some((record.incarnation, object.age?));
+        Ok(sessions.into_iter().filter_map(aged).collect())
     }
 
     /// Asks the leader to resign; it does so when it looks at its lease next.
