@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Router;
-use axum::routing::get;
+use axum::routing::{get, post};
 use bytes::{Bytes, BytesMut};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -79,6 +79,7 @@ pub(crate) fn start(app: &Arc<App>) {
 pub(crate) fn routes(app: &Arc<App>) -> Router<Arc<App>> {
     let open = |path| Gate::new(app, None, Place::Anywhere, path);
     let read = |path| Gate::new(app, Some(Scope::Read), Place::Anywhere, path);
+    let admin = |path| Gate::new(app, Some(Scope::Admin), Place::Anywhere, path);
     let leader = |path| Gate::new(app, Some(Scope::Read), Place::Leader, path);
     Router::new()
         .route("/", get(assets::page).layer(open("/")))
@@ -93,6 +94,14 @@ pub(crate) fn routes(app: &Arc<App>) -> Router<Arc<App>> {
         .route(
             "/v1/dashboard/node",
             get(node::show).layer(read("/v1/dashboard/node")),
+        )
+        .route(
+            "/v1/dashboard/drain",
+            post(node::drain).layer(admin("/v1/dashboard/drain")),
+        )
+        .route(
+            "/v1/dashboard/undrain",
+            post(node::undrain).layer(admin("/v1/dashboard/undrain")),
         )
         .route(
             "/v1/dashboard/queues",

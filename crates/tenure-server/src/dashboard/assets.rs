@@ -207,7 +207,7 @@ mod tests {
     #[tokio::test]
     async fn only_the_files_of_the_page_are_served() {
         for name in ["../assets.rs", "nothing.js", ""] {
-            let answer = file(axum::extract::Path(name.to_owned()), HeaderMap::new()).await;
+            let answer = file(Path(name.to_owned()), HeaderMap::new()).await;
             assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{name}");
         }
     }

@@ -4,13 +4,14 @@
 //! past terms are in the store: they are read when leadership changes, and now and then while a page is open. A
 //! store that does not answer holds up nothing: the page keeps what was read last, and is told.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tenure::core::election::machine::Leader;
 use tenure::queue::Serving;
 use tenure_core::api::Cluster;
@@ -22,6 +23,7 @@ use super::store::StoreSummary;
 use super::{Frame, locked, now};
 use crate::app::App;
 use crate::cluster;
+use crate::extract::Json;
 use crate::problem::{Problem, chain};
 
 /// How often leadership is looked at.
@@ -43,6 +45,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(super) struct Looked {
     cluster: Option<Cluster>,
+    /// How long ago each session was written, when it was read.
+    heartbeats: BTreeMap<Incarnation, u64>,
     /// Why the last reading failed.
     problem: Option<String>,
     begun: Option<Instant>,
@@ -70,6 +74,8 @@ struct Summary {
     leaderless_since_at: Option<u64>,
     /// As the store said last.
     cluster: Option<Cluster>,
+    /// How long ago each node was heard of, in milliseconds, by incarnation.
+    heartbeats: BTreeMap<Incarnation, u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster_problem: Option<String>,
     store: StoreSummary,
@@ -156,12 +162,22 @@ fn read(app: &Arc<App>) {
 }
 
 async fn refresh(app: &App) {
-    let read = timeout(READ_TIMEOUT, cluster::look(app)).await;
+    let read = async {
+        let cluster = cluster::look(app).await?;
+        let ages = app.node.view().ages().await?;
+        Ok::<_, Problem>((cluster, ages))
+    };
+    let read = timeout(READ_TIMEOUT, read).await;
     let mut looked = locked(&app.dashboard.looked);
     looked.is_reading = false;
     match read {
-        Ok(Ok(cluster)) => {
+        Ok(Ok((cluster, ages))) => {
+            let milliseconds = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
             looked.cluster = Some(cluster);
+            looked.heartbeats = ages
+                .into_iter()
+                .map(|(of, age)| (of, milliseconds(age)))
+                .collect();
             looked.problem = None;
         }
         Ok(Err(problem)) => looked.problem = Some(problem.document().detail.clone()),
@@ -184,6 +200,34 @@ pub(super) async fn show(State(app): State<Arc<App>>) -> Result<Response, Proble
     let json = Frame::new("node", &summary(&app)).json();
     let kind = HeaderValue::from_static("application/json");
     Ok(([(header::CONTENT_TYPE, kind)], json).into_response())
+}
+
+/// Which node is meant.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DrainRequest {
+    node: NodeId,
+}
+
+/// Keeps a node free of daemons
+pub(super) async fn drain(
+    State(app): State<Arc<App>>,
+    Json(request): Json<DrainRequest>,
+) -> Result<StatusCode, Problem> {
+    app.node
+        .view()
+        .drain(&request.node, "the dashboard")
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Lets a node be given daemons again
+pub(super) async fn undrain(
+    State(app): State<Arc<App>>,
+    Json(request): Json<DrainRequest>,
+) -> Result<StatusCode, Problem> {
+    app.node.view().undrain(&request.node).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 fn summary(app: &App) -> Summary {
@@ -214,6 +258,7 @@ fn summary(app: &App) -> Summary {
         leader,
         leaderless_since_at: looked.leaderless_since,
         cluster: looked.cluster.clone(),
+        heartbeats: looked.heartbeats.clone(),
         cluster_problem: looked.problem.clone(),
         store,
     }

@@ -165,6 +165,10 @@ impl Recorder {
                 self.ended(at, id, queue);
                 self.histories.add(id, Entry::new(at, "cancelled"));
             }
+            Event::Released { id, queue, .. } => {
+                self.ended(at, id, queue);
+                self.histories.add(id, Entry::new(at, "released"));
+            }
             Event::CancelRequested { id } => {
                 self.histories.add(id, Entry::new(at, "cancel_requested"));
             }
@@ -282,11 +286,10 @@ impl Recorder {
             }
             let flow = self.queues.entry(view.name.clone()).or_default();
             flow.tick(now, &view.counts, oldest_ready_at);
-            let facts = facts(
-                &view,
-                oldest_ready_at,
-                flow.claimed_at.unwrap_or(self.since_at),
-            );
+            // Of a queue that nobody has claimed from it is known since when there was something to claim.
+            let idle_since = self.since_at.max(oldest_ready_at.unwrap_or_default());
+            let claimed_at = flow.claimed_at.unwrap_or(idle_since);
+            let facts = facts(&view, oldest_ready_at, claimed_at);
             stuck.extend(judge(&facts, now).map(|finding| Stuck {
                 queue: view.name.clone(),
                 level: finding.level,

@@ -61,7 +61,10 @@ function stuck(tile, node, queues) {
   const found = queues.stuck ?? [];
   const bad = found.some((each) => each.level === "bad");
   if (found.length === 0) tile.set("Nothing stuck", "no queue waits for a worker", "good");
-  else tile.set(found.length === 1 ? `1 queue` : plural(found.length, "queue"), found.map((each) => `${each.queue}: ${each.detail}`).join(" · "), bad ? "bad" : "warn");
+  else {
+    const first = found.slice(0, 3).map((each) => `${each.queue}: ${each.detail}`).join(" · ");
+    tile.set(plural(found.length, "queue"), found.length > 3 ? `${first} and more` : first, bad ? "bad" : "warn");
+  }
 }
 
 function failure(tile, queues) {

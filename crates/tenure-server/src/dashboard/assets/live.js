@@ -161,11 +161,19 @@ function take(event) {
 }
 
 /** The cluster as the sections want it: who of the nodes leads and stands, and shards as lines of their own. */
-function cluster({ cluster: stored, leader }) {
+function cluster({ cluster: stored, leader, heartbeats = {} }) {
+  const loads = new Map();
+  for (const { weight, shards } of stored?.daemons ?? []) for (const { node } of shards) if (node) loads.set(node, (loads.get(node) ?? 0) + weight);
   const standing = new Set((stored?.elections ?? []).flatMap((each) => each.candidates));
   return {
     terms: (stored?.history ?? []).filter((term) => term.term !== leader?.term),
-    nodes: (stored?.nodes ?? []).map((node) => ({ ...node, leads: node.incarnation === leader?.incarnation, stands: standing.has(node.node) })),
+    nodes: (stored?.nodes ?? []).map((node) => ({
+      ...node,
+      leads: node.incarnation === leader?.incarnation,
+      stands: standing.has(node.node),
+      heartbeat_age_ms: node.state === "alive" ? heartbeats[node.incarnation] : null,
+      load: node.state === "alive" && stored.daemons?.length ? (loads.get(node.node) ?? 0) : null,
+    })),
     daemons: (stored?.daemons ?? []).flatMap(({ daemon, shards }) =>
       shards.map((shard) => ({ ...shard, name: shards.length > 1 ? `${daemon}[${shard.index}]` : daemon, detail: shard.error }))),
   };

@@ -13,9 +13,10 @@ const PADDING = { top: 6, right: 4, bottom: 18, left: 44 };
  * @param title   the plot's name
  * @param series  [{key, label, colour}], for areas from the bottom up
  * @param kind    "line" or "area"
- * @param format  numbers to text, for axis and legend
+ * @param scale   "count", "rate" or "time": what is a round number on the axis
+ * @param format  numbers to text, for the legend
  */
-export function plot({ title, series, kind = "line", format = short }) {
+export function plot({ title, series, kind = "line", scale = "count", format = short }) {
   const picture = h("svg", { class: "plot", role: "img", tabindex: "0", "aria-label": title, height: HEIGHT });
   const layers = h("g");
   const cursor = h("line", { class: "cursor", visibility: "hidden" });
@@ -83,9 +84,9 @@ export function plot({ title, series, kind = "line", format = short }) {
   function render() {
     attribute(picture, "viewBox", `0 0 ${width} ${HEIGHT}`);
     const stacked = kind === "area" ? stack(data, series) : null;
-    const top = ceiling(highest(data, series, stacked));
+    const top = ceiling[scale](highest(data, series, stacked));
     const up = (value) => round(HEIGHT - PADDING.bottom - (value / top) * (HEIGHT - PADDING.top - PADDING.bottom));
-    const shapes = [...grid(top, up, width, format), ...times(data, across, width)];
+    const shapes = [...grid(top, up, width, scale === "time" ? unit : format), ...times(data, across, width)];
     if (kind === "area") {
       series.forEach((each, index) => shapes.push(h("path", { class: `area ${each.colour}`, d: band(stacked[index], stacked[index - 1], across, up) })));
     } else {
@@ -157,11 +158,27 @@ function highest(data, series, stacked) {
   return top;
 }
 
-/** The next round number. */
-function ceiling(value) {
+/** The next round number whose half is round too. */
+const ceiling = {
+  count: (value) => Math.max(2, decimal(value)),
+  rate: decimal,
+  time: (value) => (value <= 20000 ? decimal(value) : (TIMES.find((step) => step >= value) ?? Math.ceil(value / 2 / DAY) * 2 * DAY)),
+};
+
+function decimal(value) {
   if (!(value > 0)) return 1;
   const unit = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 2.5, 5, 10].map((step) => step * unit).find((step) => step >= value) ?? 10 * unit;
+  return [1, 2, 4, 10].map((step) => step * unit).find((step) => step >= value) ?? 10 * unit;
+}
+
+const DAY = 86400000;
+const TIMES = [60, 120, 240, 600, 1200, 3600, 7200, 14400, 28800, 86400].map((seconds) => seconds * 1000);
+
+/** A time on an axis: one unit is enough. */
+function unit(milliseconds) {
+  const units = [[DAY, "d"], [3600000, "h"], [60000, "m"], [1000, "s"]];
+  const [size, name] = units.find(([each]) => milliseconds >= each) ?? [1, "ms"];
+  return `${Math.round((milliseconds / size) * 10) / 10} ${name}`;
 }
 
 function grid(top, up, width, format) {

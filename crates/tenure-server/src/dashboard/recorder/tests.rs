@@ -127,6 +127,20 @@ fn a_claim_names_its_worker() {
 }
 
 #[test]
+fn a_queue_that_nobody_claims_from_is_idle_since_it_has_jobs() {
+    let mut recorder = Recorder::new(0);
+    let counts = Counts {
+        ready: 2,
+        ..Counts::default()
+    };
+    let summary = recorder.tick(1_000_000, vec![(view(counts), Some(910_000))]);
+    assert_eq!(
+        summary.stuck[0].detail,
+        "2 ready, none claimed for 1 m 30 s"
+    );
+}
+
+#[test]
 fn queues_that_are_gone_are_forgotten_and_many_are_only_counted() {
     let mut recorder = Recorder::new(0);
     let queues = |number: usize| {

@@ -81,10 +81,14 @@ function nodesPart() {
       return `the leader was asked to hand over to ${each.node}`;
     });
     const drain = action("Drain", async () => {
-      const sure = await confirm({ title: `Drain ${each.node}?`, detail: "Its daemons are moved to other nodes, and it gets no new ones.", action: "Drain" });
+      if (element.drained) {
+        await post("v1/dashboard/undrain", { node: each.node });
+        return `${each.node} may be given daemons again`;
+      }
+      const sure = await confirm({ title: `Drain ${each.node}?`, detail: "Its daemons are moved to other nodes, and it gets no new ones until it is asked to take some again.", action: "Drain" });
       if (!sure) return null;
-      await post("v1/cluster/drain", { node: each.node });
-      return `${each.node} is draining`;
+      await post("v1/dashboard/drain", { node: each.node });
+      return `${each.node} is kept free of daemons`;
     });
     element.drain = drain;
     element.transfer = transfer;
@@ -104,6 +108,8 @@ function nodesPart() {
     text(cells.address.firstChild, each.address ?? "–");
     text(cells.joined, moment(each.joined_at));
     element.transfer.hidden = each.leads || each.state !== "alive" || !each.stands;
+    element.drained = each.drained;
+    text(element.drain, each.drained ? "Undrain" : "Drain");
     element.drain.hidden = each.state !== "alive" || !node.daemons?.length;
   }
 }

@@ -151,6 +151,7 @@ function sentence(each) {
     completed: "completed",
     failed: `${attempt} failed${each.run_at ? `, next at ${moment(each.run_at)}` : ""}`,
     died: `${attempt} failed, now dead`,
+    released: "handed back, the attempt does not count",
     cancelled: "cancelled",
     cancel_requested: "cancellation asked for",
     retried: "retried by hand",

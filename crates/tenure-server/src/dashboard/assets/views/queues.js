@@ -11,11 +11,11 @@ import { chooseRange, chosenRange, feed, ranges } from "../series.js";
 
 const PLOTS = {
   depth: { title: "Depth by state", kind: "area", series: [["running", "running"], ["ready", "ready"], ["scheduled", "scheduled"], ["dead", "dead"]] },
-  throughput: { title: "Jobs per second", format: rate, series: [["submitted", "submitted"], ["completed", "completed"], ["failed", "failed"]] },
-  pickup: { title: "Pick-up: from ready to claimed", format: duration, series: [["pickup_p50", "p50"], ["pickup_p95", "p95"], ["pickup_p99", "p99"]] },
-  run: { title: "Run: from claimed to ended", format: duration, series: [["run_p50", "p50"], ["run_p95", "p95"], ["run_p99", "p99"]] },
-  oldest: { title: "Oldest ready job", format: duration, series: [["oldest_ready_ms", "waits"]] },
-  failures: { title: "Failed attempts per second", format: rate, series: [["failed", "failed"], ["died", "dead"]] },
+  throughput: { title: "Jobs per second", scale: "rate", format: rate, series: [["submitted", "submitted"], ["completed", "completed"], ["failed", "failed"]] },
+  pickup: { title: "Pick-up: from ready to claimed", scale: "time", format: duration, series: [["pickup_p50", "p50"], ["pickup_p95", "p95"], ["pickup_p99", "p99"]] },
+  run: { title: "Run: from claimed to ended", scale: "time", format: duration, series: [["run_p50", "p50"], ["run_p95", "p95"], ["run_p99", "p99"]] },
+  oldest: { title: "Oldest ready job", scale: "time", format: duration, series: [["oldest_ready_ms", "waits"]] },
+  failures: { title: "Failed attempts per second", scale: "rate", format: rate, series: [["failed", "failed"], ["died", "dead"]] },
 };
 
 /** Plots of one queue, or of all; `names` says which. */
