@@ -24,7 +24,7 @@ pub(crate) use elections::{
 };
 pub(crate) use load::{Bench, Worker, Workload};
 pub(crate) use log::{Log, LogCommand, LogDiff, LogList, LogShow, LogVerify};
-pub(crate) use serve::{Serve, Settings};
+pub(crate) use serve::{LogFormat, Serve, Settings};
 
 /// Where everything is kept unless told otherwise.
 const STORE_DEFAULT: &str = "file:./tenure-data";

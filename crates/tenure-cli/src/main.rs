@@ -4,6 +4,7 @@
 //! yes, 1 is no, 2 means that it could not be found out. A mistake on the command line is a 2 as well:
 //! a script that asks whether a bucket can be trusted must not take a mistyped flag for a no.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -15,7 +16,7 @@ mod output;
 mod signals;
 mod times;
 
-use args::{Command, StoreCommand};
+use args::{Command, LogFormat, StoreCommand};
 
 /// The answer is no.
 const EXIT_NO: u8 = 1;
@@ -41,7 +42,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Exec(arguments) => return commands::exec::run(arguments),
         _ => {}
     }
-    start_log()?;
+    start_log(log_format(&command))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -80,8 +81,24 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     code
 }
 
+/// A server's log is read by people on a terminal, and by programs elsewhere. What other verbs log is about one
+/// call, and for whoever made it.
+fn log_format(command: &Command) -> LogFormat {
+    match command {
+        Command::Serve(options) => {
+            options
+                .log_format
+                .unwrap_or_else(|| match std::io::stderr().is_terminal() {
+                    true => LogFormat::Text,
+                    false => LogFormat::Json,
+                })
+        }
+        _ => LogFormat::Text,
+    }
+}
+
 /// The log goes to stderr, at the level that `TENURE_LOG` names.
-fn start_log() -> anyhow::Result<()> {
+fn start_log(format: LogFormat) -> anyhow::Result<()> {
     let filter = std::env::var("TENURE_LOG")
         .ok()
         .filter(|filter| !filter.is_empty())
@@ -94,10 +111,13 @@ fn start_log() -> anyhow::Result<()> {
             )
         })
         .context("cannot read TENURE_LOG")?;
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(output::Paint::of(&std::io::stderr()).is_on())
-        .init();
+        .with_ansi(output::Paint::of(&std::io::stderr()).is_on());
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().init(),
+    }
     Ok(())
 }

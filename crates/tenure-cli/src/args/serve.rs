@@ -39,6 +39,11 @@ Exit codes:
 #[derive(Debug, Args)]
 #[command(after_help = format!("{SERVE_AFTER}\n\n{STORES}"))]
 pub(crate) struct Serve {
+    /// How to write the log on stderr [default: text on a terminal, json elsewhere]
+    #[arg(long, value_name = "FORMAT", value_enum)]
+    #[arg(env = "TENURE_LOG_FORMAT", hide_env_values = true)]
+    pub(crate) log_format: Option<LogFormat>,
+
     /// A file with the options below
     #[arg(
         long,
@@ -50,6 +55,16 @@ pub(crate) struct Serve {
 
     #[command(flatten)]
     pub(crate) settings: Settings,
+}
+
+/// How a log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum LogFormat {
+    // Lines for people.
+    Text,
+    // An object per line, for programs.
+    Json,
 }
 
 /// What can be set, from wherever.

@@ -35,7 +35,7 @@ const KEYS_MAX: usize = 64;
 pub(crate) async fn run(arguments: Top) -> anyhow::Result<ExitCode> {
     if arguments.once {
         return at_server::ask(&arguments.server, async |client| {
-            let seen = Seen::ask(&client).await?;
+            let seen = Seen::ask(&client, None).await?;
             at_server::write(&plain::text(&seen))?;
             Ok(ExitCode::SUCCESS)
         })
@@ -90,8 +90,10 @@ async fn show(
 
 /// Asks again and again.
 async fn ask(client: Client, interval: Duration, asked: watch::Sender<Option<seen::Answer>>) {
+    let mut before: Option<Arc<Seen>> = None;
     loop {
-        let answer = Seen::ask(&client).await.map(Arc::new);
+        let answer = Seen::ask(&client, before.as_deref()).await.map(Arc::new);
+        before = answer.as_ref().ok().cloned().or(before);
         let answer = answer.map_err(|error| crate::output::printable(&error.to_string()));
         if asked.send(Some(answer)).is_err() {
             return;

@@ -16,6 +16,7 @@ mod interrupt;
 mod jobs;
 #[cfg(all(feature = "file", feature = "sqlite"))]
 mod log;
+mod logs;
 #[cfg(feature = "file")]
 mod run;
 mod serve;

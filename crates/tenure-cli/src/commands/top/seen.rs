@@ -1,6 +1,7 @@
 //! What a server says, at one time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tenure::core::Wall;
 use tenure_client::{Client, Error, Listing, State, api};
@@ -14,25 +15,39 @@ pub(crate) type Answer = Result<Arc<Seen>, String>;
 /// Ready for longer than this without a worker is worth a look.
 const PATIENCE_MS: u64 = 60_000;
 
+/// How long a look at the cluster is good for, unless the term changes.
+const CLUSTER_FRESH: Duration = Duration::from_secs(5);
+
 /// Everything that is shown.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) at: Wall,
     pub(crate) stats: api::Stats,
-    pub(crate) cluster: api::Cluster,
+    pub(crate) cluster: Arc<api::Cluster>,
+    /// When that was read.
+    pub(crate) cluster_at: Wall,
     /// The job that died last, if any has.
     pub(crate) dead: Option<api::Job>,
 }
 
 impl Seen {
-    pub(crate) async fn ask(client: &Client) -> Result<Self, Error> {
+    /// Asks for everything; for the cluster only now and then, since every look at it costs requests to the store.
+    pub(crate) async fn ask(client: &Client, before: Option<&Seen>) -> Result<Self, Error> {
         let listing = Listing::new().state(State::Dead).newest_first().limit(1);
-        let (stats, cluster, dead) =
-            tokio::try_join!(client.stats(), client.cluster(), client.jobs(&listing))?;
+        let (stats, dead) = tokio::try_join!(client.stats(), client.jobs(&listing))?;
+        let at = times::now();
+        let fresh = before.filter(|before| {
+            before.stats.term == stats.term && times::between(before.cluster_at, at) < CLUSTER_FRESH
+        });
+        let (cluster, cluster_at) = match fresh {
+            Some(before) => (before.cluster.clone(), before.cluster_at),
+            None => (Arc::new(client.cluster().await?), at),
+        };
         Ok(Self {
-            at: times::now(),
+            at,
             stats,
             cluster,
+            cluster_at,
             dead: dead.jobs.into_iter().next(),
         })
     }
@@ -142,7 +157,8 @@ pub(crate) mod tests {
         Seen {
             at: Wall(100_000),
             stats: serde_json::from_value(stats).unwrap(),
-            cluster: serde_json::from_value(cluster).unwrap(),
+            cluster: Arc::new(serde_json::from_value(cluster).unwrap()),
+            cluster_at: Wall(100_000),
             dead: Some(serde_json::from_value(dead).unwrap()),
         }
     }
