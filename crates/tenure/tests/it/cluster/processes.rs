@@ -88,6 +88,17 @@ impl Troupe {
         child.wait().unwrap();
     }
 
+    /// Starts those again that have ended because the store could not be opened when they were started.
+    fn revive(&mut self) {
+        let ended = |child: &mut Child| child.try_wait().unwrap().is_some();
+        let nodes = self.nodes.iter_mut();
+        let ended = nodes.filter_map(|(node, child)| ended(child).then(|| node.clone()));
+        let ended: Vec<String> = ended.collect();
+        for node in ended {
+            self.add(&node);
+        }
+    }
+
     fn text(&self) -> String {
         let mut text = fs::read_to_string(self.folder.path().join("lines")).unwrap_or_default();
         // Whoever reads while another writes may see a part of the last line.
@@ -428,8 +439,12 @@ async fn no_two_generations_overlap(
         };
         *done.entry(what).or_default() += 1;
         tokio::time::sleep(Duration::from_millis(random.below(800))).await;
+        troupe.revive();
         troupe.shards();
     }
+    // Long enough for whoever cannot be started to say so.
+    tokio::time::sleep(TTL).await;
+    troupe.revive();
     troupe.settles(4).await;
     let generations: usize = troupe.shards().values().map(BTreeMap::len).sum();
     eprintln!("{engine}: {generations} generations of {SHARDS} shards without overlap; {done:?}");
