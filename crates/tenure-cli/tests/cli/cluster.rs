@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::elections::{asked, check, document};
 use crate::run::{Running, Scene, is_gone, until};
+use crate::serve::Serving;
 
 /// Appends `GENERATION NODE WORD SHARD` to the log at its start, all the time, and when it is told to stop.
 const PROGRAM: &str = r#"
@@ -191,6 +192,22 @@ fn programs_die_with_their_tenure_and_run_elsewhere() {
     nodes["c"].signal(Signal::CONT);
     until("c runs two again", || running(&scene).get("c") == Some(&2));
     check_order(&scene);
+}
+
+#[test]
+fn a_broker_that_leads_hands_out_daemons_too() {
+    let scene = Scene::new();
+    let store = scene.path("store");
+    let _broker = Serving::start(&scene.path(""), &["--store", store.to_str().unwrap()]);
+    let leader = || {
+        let nodes = document(&scene, &["nodes", "--json"]);
+        let mut nodes = nodes["nodes"].as_array().unwrap().clone().into_iter();
+        nodes.find(|node| node["leads"] == true)
+    };
+    until("the broker leads", || leader().is_some());
+    let _a = node(&scene, "a", "60s", &["--shards", "2"], PROGRAM);
+    wait_for_loads(&scene, &[("a", 2)]);
+    assert_ne!(leader().unwrap()["node"], "a");
 }
 
 #[test]
