@@ -171,6 +171,18 @@ class LostAnswers(Claims):
             with self.assertRaises(Lost):
                 client.fail(Claim("a", "1-1", attempt=3), "another error")
 
+    def a_release_whose_first_answer_was_lost_is_recognised_by_the_attempt(self) -> None:
+        lost = answer(409, {"code": "lost", "reason": {"code": "not_running", "state": "ready"}})
+        for state, attempt in [("ready", 2), ("running", 3), ("cancelled", 3)]:
+            ours = answer(200, {**JOB, "state": state, "attempt": attempt})
+            with Double(broken_off, lost, ours) as node, Client(node.url) as client:
+                client.release(Claim("a", "1-1", attempt=3))
+        for state, attempt in [("ready", 3), ("running", 4), ("completed", 3), ("dead", 3)]:
+            other = answer(200, {**JOB, "state": state, "attempt": attempt})
+            with Double(broken_off, lost, other) as node, Client(node.url) as client:
+                with self.assertRaises(Lost):
+                    client.release(Claim("a", "1-1", attempt=3))
+
     def a_cancel_whose_first_answer_was_lost_is_no_error(self) -> None:
         state = answer(409, {"code": "state"})
         with Double(broken_off, state, answer(200, JOB)) as node, Client(node.url) as client:

@@ -141,15 +141,45 @@ class Workers(Claims):
             started.set()
             released.wait(300)
 
-        receipt = self.client.submit("back", queue="back")
+        # On its last attempt: a worker that stops must not be the death of it.
+        receipt = self.client.submit("back", queue="back", max_attempts=1)
         thread = self._running(worker)
         self.assertTrue(started.wait(100))
         worker.stop()
         thread.join(100)
         self.assertFalse(thread.is_alive())
         job = self.client.job(receipt.id)
-        self.assertEqual((job.state, job.attempt), ("ready", 1))
-        self.assertIn("handed back", job.error or "")
+        self.assertEqual((job.state, job.attempt, job.error), ("ready", 0, None))
+
+    def a_handler_that_hands_its_job_back_costs_it_no_attempt_when_the_worker_stops(self) -> None:
+        worker = Worker(self.client, queues=["kind"], poll=0.2)
+        started = threading.Event()
+
+        @worker.handles("kind")
+        def handle(task: Task) -> None:
+            started.set()
+            task.stopped.wait(300)
+            raise HandBack
+
+        receipt = self.client.submit("kind", queue="kind", max_attempts=1)
+        thread = self._running(worker)
+        self.assertTrue(started.wait(100))
+        worker.stop()
+        thread.join(100)
+        job = self.client.job(receipt.id)
+        self.assertEqual((job.state, job.attempt), ("ready", 0))
+
+    def a_job_cannot_be_handed_back_for_ever(self) -> None:
+        worker = Worker(self.client, queues=["loop"])
+
+        @worker.handles("loop")
+        def handle(task: Task) -> None:
+            raise HandBack
+
+        receipt = self.client.submit("loop", queue="loop", max_attempts=2)
+        worker.run(until_idle=True)
+        job = self.client.job(receipt.id)
+        self.assertEqual((job.state, job.attempt), ("dead", 2))
 
     def sigterm_lets_running_jobs_finish(self) -> None:
         program = """

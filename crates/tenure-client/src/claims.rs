@@ -2,25 +2,28 @@
 //!
 //! # When the answer to an end is lost
 //!
-//! A claim ends once. If the answer to [`Client::complete`] or [`Client::fail`] is lost the call is sent
-//! again; had the first try been carried out, the second is answered "lost", though the claim was never
+//! A claim ends once. If the answer to [`Client::complete`], [`Client::fail`] or [`Client::release`] is lost
+//! the call is sent again; had the first try been carried out, the second is answered "lost", though the claim was never
 //! taken from us. So whenever an end is answered "lost", for a reason that fits, the job is read back:
 //!
 //! - it is completed, and no attempt was started after ours: only the holder of our token can have
 //!   completed it, so it was us;
-//! - our attempt is over and the job's error is the one we sent: our failure was recorded.
+//! - our attempt is over and the job's error is the one we sent: our failure was recorded;
+//! - our attempt does not count any more: it is still to come, or another claim makes it. Only the holder
+//!   of our token can have handed it back, so it was us.
 //!
 //! Anything else is [`Ended::Lost`] indeed. Two mistakes remain possible, both harmless: the attempt
 //! numbers start over when somebody retries a dead job by hand, and two attempts may fail in the same words.
-//! In both cases the job is in the very state that we asked for.
+//! In both cases the job is in the very state that we asked for. And a claim that was handed back is told as
+//! lost if another one has taken the job and ended meanwhile: nothing is left to do in either case.
 
 use std::time::Duration;
 
 use tenure_core::api::{
     self, ClaimAnswer, ClaimRequest, ClaimsAnswer, CompleteRequest, FailRequest, HeartbeatRequest,
-    LostCode, LostReason, OutcomeStatus,
+    LostCode, LostReason, OutcomeStatus, ReleaseRequest,
 };
-use tenure_core::queue::{Claimed, Completion, Failure, Payload, State, Token};
+use tenure_core::queue::{self, Claimed, Completion, Failure, Payload, State, Token};
 use tenure_core::{JobId, api::Outcome};
 
 use crate::client::Client;
@@ -75,8 +78,8 @@ pub struct Failed {
 pub enum Ended {
     /// As asked.
     Done,
-    /// To a heartbeat: the job is to be given up; stop, then end the claim as usual. To a failure: it was to
-    /// be given up, and now is.
+    /// To a heartbeat: the job is to be given up; stop, then end the claim as usual. To a failure or a
+    /// release: it was to be given up, and now is.
     Cancelled,
     /// The claim does not hold. Nothing was done.
     Lost(Option<LostReason>),
@@ -207,6 +210,41 @@ impl Client {
                 State::Cancelled => Ended::Cancelled,
                 _ => Ended::Done,
             })
+        })
+        .await
+    }
+
+    /// Hands a claim back as if it had never been made: the job can be claimed again at once, and the attempt
+    /// does not count. A job that somebody wants given up is cancelled instead.
+    ///
+    /// Sent again by itself; an end that was recorded by a try whose answer was lost is recognised by
+    /// reading the job back: this attempt is still to come, or another claim makes it.
+    pub async fn release(&self, claim: &Claim) -> Result<(), Error> {
+        let ended = self.release_all(vec![claim.clone()]).await?;
+        single(claim, &ended)
+    }
+
+    /// Hands claims back, in one call; the answers stand in the order of the claims. See
+    /// [`Client::release`].
+    pub async fn release_all(&self, held: Vec<Claim>) -> Result<Vec<Ended>, Error> {
+        let released = |claim: &Claim| queue::Claim {
+            id: claim.id.clone(),
+            token: claim.token,
+        };
+        let claims = held.iter().map(released).collect();
+        let call = Call::post(&["v1", "jobs", "release"], &ReleaseRequest { claims })?;
+        let fits = |place: usize, reason: LostReason| match reason.code {
+            LostCode::NotRunning => true,
+            LostCode::Superseded => reason.attempt == Some(held[place].attempt),
+            _ => false,
+        };
+        self.end(&call, &held, fits, |place, job| {
+            let ours = held[place].attempt;
+            match job.state {
+                State::Running => (job.attempt == ours).then_some(Ended::Done),
+                State::Cancelled if job.attempt == ours => Some(Ended::Cancelled),
+                _ => (job.attempt + 1 == ours).then_some(Ended::Done),
+            }
         })
         .await
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!            free slots                      one task per job
-//!  claim ──────────────> jobs ──> handler ───────────────────> outbox ──> complete, fail
+//!  claim ──────────────> jobs ──> handler ───────────────────> outbox ──> complete, fail, release
 //!    ^ long poll                    │ ^                          (batched)
 //!    └── slot free again            │ └─ cancelled: by request, claim lost, lease over, worker stops
 //!                                   └─ progress ──> keeper ──> heartbeat (batched, three per lease)
@@ -16,7 +16,7 @@
 //!   [`Job::cancellation`] there.
 //! - A panic in a handler fails its job and nothing else.
 //! - When the worker stops it claims no more, lets handlers finish for as long as it may, and then hands
-//!   their jobs back. The broker counts that as an attempt.
+//!   their jobs back. That costs them no attempt.
 //!
 //! Dropping the future of [`Worker::run`] stops everything at once; the jobs come back when their leases run
 //! out.
@@ -95,8 +95,10 @@ struct Settings {
 pub struct Summary {
     /// Jobs done.
     pub completed: u64,
-    /// Attempts that failed, those that were handed back among them.
+    /// Attempts that failed.
     pub failed: u64,
+    /// Jobs that were handed back because the worker stopped.
+    pub released: u64,
     /// Claims that were lost, or whose end was refused.
     pub lost: u64,
 }
@@ -115,6 +117,7 @@ pub(crate) struct Shared {
     grace: Duration,
     completed: AtomicU64,
     failed: AtomicU64,
+    released: AtomicU64,
     lost: AtomicU64,
 }
 
@@ -290,8 +293,13 @@ async fn attend(shared: &Arc<Shared>, claimed: Claimed, outbox: mpsc::Sender<Let
         }
     };
     let end = supervise(work, &control, shared.grace).await;
-    let ending = ending(claim, end, control.reason(), shared.name.as_str());
-    let is_success = matches!(ending, Some(Ending::Complete(_)));
+    let ending = ending(claim, end, control.reason());
+    let wanted = match ending {
+        Some(Ending::Complete(_)) => &shared.completed,
+        Some(Ending::Fail(_)) => &shared.failed,
+        Some(Ending::Release(_)) => &shared.released,
+        None => &shared.lost,
+    };
     let mut ended = None;
     if let Some(ending) = ending {
         let (sender, answer) = oneshot::channel();
@@ -301,8 +309,7 @@ async fn attend(shared: &Arc<Shared>, claimed: Claimed, outbox: mpsc::Sender<Let
     }
     shared.board.remove(&control);
     let counter = match ended {
-        Some(Ended::Done | Ended::Cancelled) if is_success => &shared.completed,
-        Some(Ended::Done | Ended::Cancelled) => &shared.failed,
+        Some(Ended::Done | Ended::Cancelled) => wanted,
         Some(Ended::Lost(_)) | None => &shared.lost,
     };
     counter.fetch_add(1, Ordering::Relaxed);
@@ -342,6 +349,7 @@ impl Shared {
         Summary {
             completed: self.completed.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
+            released: self.released.load(Ordering::Relaxed),
             lost: self.lost.load(Ordering::Relaxed),
         }
     }
@@ -448,6 +456,7 @@ impl WorkerBuilder {
                 grace: self.settings.grace,
                 completed: AtomicU64::new(0),
                 failed: AtomicU64::new(0),
+                released: AtomicU64::new(0),
                 lost: AtomicU64::new(0),
             }),
             settings: self.settings,

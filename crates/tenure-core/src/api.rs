@@ -29,7 +29,7 @@ mod tolerant;
 pub use claims::{
     ClaimAnswer, ClaimRequest, ClaimsAnswer, Complete, CompleteRequest, Fail, FailRequest,
     Heartbeat, HeartbeatRequest, HeartbeatSingle, LEASE_MS_DEFAULT, LostCode, LostReason, Outcome,
-    OutcomeStatus, WAIT_MS_MAX,
+    OutcomeStatus, Release, ReleaseRequest, WAIT_MS_MAX,
 };
 pub use cluster::{
     Cluster, ClusterElection, Daemon, DaemonShard, Leader, Node, PastTerm, ResignRequest,

@@ -378,6 +378,24 @@ class Client:
             if not self._has_failed(claim, error):
                 raise
 
+    def release(self, claim: Claim, *, timeout: Optional[float] = None) -> None:
+        """Hands a claim back as if it had never been made: the attempt does not count, and anyone may claim the job at once.
+
+        A job that somebody wants given up is cancelled instead. Raises :class:`Lost` if the claim had ended otherwise; a
+        release that was recorded already is recognised by the number of the job's attempt.
+
+        >>> _ = client.submit("sum", [1, 2], queue="later")
+        >>> [claimed] = client.claim("worker-1", queues=["later"])
+        >>> client.release(claimed)
+        >>> client.job(claimed.id).attempt
+        0
+        """
+        try:
+            self._call("POST", f"/v1/jobs/{quoted(claim.id)}/release", {"token": claim.token}, timeout=timeout)
+        except Lost:
+            if not self._has_released(claim):
+                raise
+
     def _has_completed(self, claim: Claim) -> bool:
         # Only the holder of this attempt's token can have completed it, if no attempt came after.
         try:
@@ -397,6 +415,16 @@ class Client:
         if job.state == "running":
             return is_ours and job.attempt == claim.attempt + 1
         return is_ours and job.state != "completed" and job.attempt == claim.attempt
+
+    def _has_released(self, claim: Claim) -> bool:
+        # Only the holder of this attempt's token can have handed it back: it is still to come, or another claim makes it.
+        try:
+            job = self.job(claim.id)
+        except NotFound:
+            return False
+        if job.state in ("running", "cancelled") and job.attempt == claim.attempt:
+            return True
+        return job.attempt + 1 == claim.attempt
 
     # ------------------------------------------------------------------ queues, schedules, the rest
 

@@ -55,7 +55,10 @@ class Permanent(Exception):
 
 
 class HandBack(Exception):
-    """Raised by a handler that stops because ``task.stopped`` is set: another worker may start over at once."""
+    """Raised by a handler that stops because ``task.stopped`` is set: another worker may start over at once.
+
+    It costs the job no attempt. Raised without such a reason it is a failed attempt, or it could go on for ever.
+    """
 
 
 class Task:
@@ -258,7 +261,7 @@ class Worker:
                 self._changed.notify_all()
 
     def _attempt(self, task: Task) -> Mapping[str, Any]:
-        """Runs the handler. Returns what to report: a result, or an error."""
+        """Runs the handler. Returns what to report: a result, an error, or that the claim is handed back."""
         try:
             return {"result": self._handlers[task.type](task)}
         except RetryIn as request:
@@ -266,7 +269,9 @@ class Worker:
         except Permanent as problem:
             return {"error": told(problem), "permanent": True}
         except HandBack:
-            return {"error": "handed back by its worker", "retry_in": 0.0}
+            if task.stopped.is_set():
+                return {"release": True}
+            return {"error": "handed back by its handler", "retry_in": 0.0}
         except BaseException as problem:  # SystemExit too: it is this job's end, not the worker's
             log.warning("%r failed: %r", task, problem)
             return {"error": told(problem)}
@@ -279,6 +284,9 @@ class Worker:
             task._ending = True
         # At least as long as the job would stay ours: giving up earlier would only have it done again.
         patience = max(self._client.timeout, self._lease)
+        if "release" in outcome:
+            self._client.release(task.claimed, timeout=patience)
+            return
         if "error" in outcome:
             self._client.fail(
                 task.claimed,
@@ -355,9 +363,7 @@ class Worker:
 
     def _hand_back(self, task: Task) -> None:
         try:
-            self._client.fail(
-                task.claimed, "handed back: its worker was stopped", retry_in=0.0, timeout=self._lease
-            )
+            self._client.release(task.claimed, timeout=self._lease)
             log.info("%r was handed back", task)
         except TenureError as problem:
             log.warning("%r could not be handed back; its lease will run out: %s", task, problem)

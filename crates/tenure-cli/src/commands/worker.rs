@@ -96,10 +96,15 @@ fn said(summary: Summary) -> String {
     let Summary {
         completed,
         failed,
+        released,
         lost,
     } = summary;
-    match lost {
-        0 => format!("{completed} completed, {failed} failed"),
-        _ => format!("{completed} completed, {failed} failed, {lost} claims lost"),
+    let mut said = format!("{completed} completed, {failed} failed");
+    if released > 0 {
+        said += &format!(", {released} handed back");
     }
+    if lost > 0 {
+        said += &format!(", {lost} claims lost");
+    }
+    said
 }

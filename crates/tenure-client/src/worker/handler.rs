@@ -1,7 +1,6 @@
 //! Handlers of any payload as one type, and what is made of how they end.
 
 use std::any::Any;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use serde::Serialize;
@@ -75,15 +74,13 @@ impl End {
 pub(crate) enum Ending {
     Complete(Completed),
     Fail(Failed),
+    /// The worker stops before the handler could finish. That is no fault of the job: the attempt does not
+    /// count, so a job on its last one outlives any number of deployments.
+    Release(Claim),
 }
 
 /// What to tell the broker, if anything.
-pub(crate) fn ending(
-    claim: Claim,
-    end: End,
-    reason: Option<CancelReason>,
-    worker: &str,
-) -> Option<Ending> {
+pub(crate) fn ending(claim: Claim, end: End, reason: Option<CancelReason>) -> Option<Ending> {
     if reason == Some(CancelReason::Lost) {
         return None;
     }
@@ -98,17 +95,11 @@ pub(crate) fn ending(
             _ => "the handler did not stop in time and was dropped",
         }),
     };
-    let failure = match reason {
-        Some(CancelReason::Stopping) if !failure.permanent => Failure {
-            message: format!(
-                "handed back: the worker {worker} stops ({})",
-                failure.message
-            ),
-            permanent: false,
-            retry_in: Some(Duration::ZERO),
-        },
-        _ => failure,
-    };
+    if reason == Some(CancelReason::Stopping) && !failure.permanent {
+        let why = &failure.message;
+        tracing::info!(id = %claim.id, why, "handing the job back: the worker stops");
+        return Some(Ending::Release(claim));
+    }
     Some(Ending::Fail(Failed {
         claim,
         error: failure.message,
@@ -132,7 +123,7 @@ mod tests {
     }
 
     fn failed(end: End, reason: Option<CancelReason>) -> Failed {
-        match ending(claim(), end, reason, "w") {
+        match ending(claim(), end, reason) {
             Some(Ending::Fail(failed)) => failed,
             other => panic!("{other:?}"),
         }
@@ -141,7 +132,7 @@ mod tests {
     #[test]
     fn nothing_is_said_of_a_lost_claim() {
         let done = End::Returned(Ok(None));
-        assert_eq!(ending(claim(), done, Some(CancelReason::Lost), "w"), None);
+        assert_eq!(ending(claim(), done, Some(CancelReason::Lost)), None);
     }
 
     #[test]
@@ -152,20 +143,23 @@ mod tests {
             Some(CancelReason::Expired),
             Some(CancelReason::Stopping),
         ] {
-            let ending = ending(claim(), End::Returned(Ok(None)), reason, "w");
+            let ending = ending(claim(), End::Returned(Ok(None)), reason);
             assert!(matches!(ending, Some(Ending::Complete(_))), "{reason:?}");
         }
     }
 
     #[test]
-    fn a_job_that_is_handed_back_runs_again_at_once() {
-        let failed = failed(End::Dropped, Some(CancelReason::Stopping));
-        assert_eq!(failed.retry_in, Some(Duration::ZERO));
-        assert!(
-            failed.error.starts_with("handed back: the worker w stops"),
-            "{}",
-            failed.error
-        );
+    fn what_a_stopping_worker_cuts_short_is_no_failure() {
+        for end in [End::Dropped, End::Returned(Err("interrupted".into()))] {
+            let ending = ending(claim(), end, Some(CancelReason::Stopping));
+            assert_eq!(ending, Some(Ending::Release(claim())));
+        }
+    }
+
+    #[test]
+    fn a_cancelled_job_is_not_handed_back() {
+        let failed = failed(End::Dropped, Some(CancelReason::Cancelled));
+        assert_eq!(failed.error, "cancelled: the handler did not stop in time");
     }
 
     #[test]

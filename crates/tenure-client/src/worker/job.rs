@@ -41,7 +41,8 @@ pub enum CancelReason {
     /// No heartbeat got through for a whole lease, so the job may be given to somebody else at any time.
     /// Whatever the handler returns is sent; the broker decides whether the claim still holds.
     Expired,
-    /// The worker stops, and has waited for as long as it may. An error hands the job back; a success counts.
+    /// The worker stops, and has waited for as long as it may. An error hands the job
+    /// back, which costs it no attempt, unless it is permanent; a success counts.
     Stopping,
 }
 

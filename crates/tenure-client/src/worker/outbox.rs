@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::join3;
 use tenure_core::queue::Payload;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
@@ -34,10 +34,20 @@ pub(crate) async fn deliver(client: &Client, mut letters: mpsc::Receiver<Letter>
     while letters.recv_many(&mut batch, BATCH_MAX).await > 0 {
         while !batch.is_empty() {
             let portion = fitting(&batch);
-            let (completed, failed) = batch
-                .drain(..portion)
-                .partition(|(ending, _)| matches!(ending, Ending::Complete(_)));
-            join(group(client, completed), group(client, failed)).await;
+            let (mut completed, mut failed, mut released) = (Vec::new(), Vec::new(), Vec::new());
+            for letter in batch.drain(..portion) {
+                match &letter.0 {
+                    Ending::Complete(_) => completed.push(letter),
+                    Ending::Fail(_) => failed.push(letter),
+                    Ending::Release(_) => released.push(letter),
+                }
+            }
+            join3(
+                group(client, completed),
+                group(client, failed),
+                group(client, released),
+            )
+            .await;
         }
     }
 }
@@ -50,6 +60,7 @@ fn fitting(letters: &[Letter]) -> usize {
             Ending::Complete(completed) => completed.result.as_ref().map_or(0, Payload::bytes),
             // Written as JSON, a character may take six.
             Ending::Fail(failed) => failed.error.len() * 6,
+            Ending::Release(_) => 0,
         };
         bytes <= BATCH_BYTES_MAX
     };
@@ -112,15 +123,17 @@ async fn persist(client: &Client, endings: &[Ending]) -> Result<Vec<Ended>, Erro
 }
 
 async fn send(client: &Client, endings: &[Ending]) -> Result<Vec<Ended>, Error> {
-    let (mut completed, mut failed) = (Vec::new(), Vec::new());
+    let (mut completed, mut failed, mut released) = (Vec::new(), Vec::new(), Vec::new());
     for ending in endings.iter().cloned() {
         match ending {
             Ending::Complete(ending) => completed.push(ending),
             Ending::Fail(ending) => failed.push(ending),
+            Ending::Release(ending) => released.push(ending),
         }
     }
-    match failed.is_empty() {
-        true => client.complete_all(completed).await,
-        false => client.fail_all(failed).await,
+    match (completed.is_empty(), failed.is_empty()) {
+        (false, _) => client.complete_all(completed).await,
+        (_, false) => client.fail_all(failed).await,
+        _ => client.release_all(released).await,
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_client::api::SubmitStatus;
-use tenure_client::{Claim, Client, Error, Failed, Listing, NewJob, State};
+use tenure_client::{Claim, Client, Ended, Error, Failed, Listing, NewJob, State};
 use tenure_testkit::http_proxy::Fault;
 
 use crate::support::Broker;
@@ -45,6 +45,20 @@ async fn an_end_that_was_recorded_is_recognised() {
         let job = broker.client.job(&claim.id).await.unwrap();
         assert_eq!(job.state, State::Scheduled, "{fault:?}");
         assert_eq!(job.error.as_deref(), Some("no paper"));
+
+        let claim = claimed(&broker).await;
+        proxy.fail_next(fault);
+        client.release(&claim).await.unwrap();
+        let job = broker.client.job(&claim.id).await.unwrap();
+        assert_eq!((job.state, job.attempt), (State::Ready, 0), "{fault:?}");
+        // Again, when another claim makes the attempt.
+        let next = Claim::from(&broker.claim().await);
+        assert_eq!((&next.id, next.attempt), (&claim.id, 1));
+        client.release(&claim).await.unwrap();
+        broker.client.cancel(&claim.id).await.unwrap();
+        proxy.fail_next(fault);
+        let ended = client.release_all(vec![next]).await.unwrap();
+        assert_eq!(ended, [Ended::Cancelled], "{fault:?}");
     }
 }
 
@@ -63,6 +77,8 @@ async fn an_end_that_somebody_else_made_is_not() {
     let lost = client.complete(&first, None).await.unwrap_err();
     assert!(matches!(lost, Error::Lost { .. }), "{lost}");
     let lost = client.fail(failed(&first, "no paper")).await.unwrap_err();
+    assert!(matches!(lost, Error::Lost { .. }), "{lost}");
+    let lost = client.release(&first).await.unwrap_err();
     assert!(matches!(lost, Error::Lost { .. }), "{lost}");
 }
 

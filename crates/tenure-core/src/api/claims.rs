@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::queue::event::Lost;
-use crate::queue::{Claimed, Completion, Failure, Key, Payload, State, Token};
+use crate::queue::{Claim, Claimed, Completion, Failure, Key, Payload, State, Token};
 use crate::{JobId, JobType, QueueName};
 
 /// How long a claim lasts without a heartbeat when it does not say.
@@ -108,6 +108,15 @@ pub struct FailRequest {
     pub claims: Vec<Failure>,
 }
 
+/// `POST /v1/jobs/release`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ReleaseRequest {
+    /// The claims to hand back, as if they had never been made.
+    pub claims: Vec<Claim>,
+}
+
 /// `POST /v1/jobs/{id}/heartbeat`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -189,6 +198,26 @@ impl Fail {
     }
 }
 
+/// `POST /v1/jobs/{id}/release`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Release {
+    /// What the claim was answered with.
+    pub token: Token,
+}
+
+impl Release {
+    /// The same as an item of a batch.
+    #[must_use]
+    pub fn of(self, id: JobId) -> Claim {
+        Claim {
+            id,
+            token: self.token,
+        }
+    }
+}
+
 /// What became of each claim, in the order of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -219,8 +248,8 @@ pub enum OutcomeStatus {
     Ok,
     /// The token does not hold the job, or no longer. Nothing was done.
     Lost,
-    /// To a heartbeat: stop the work, then end the claim as usual. To a fail: the job was to be
-    /// cancelled, and is now.
+    /// To a heartbeat: stop the work, then end the claim as usual. To a fail or a release: the job was
+    /// to be cancelled, and is now.
     Cancelled,
 }
 

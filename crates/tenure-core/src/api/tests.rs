@@ -39,6 +39,7 @@ fn requests_have_a_fixed_form() {
     reads_back::<FailRequest>(
         r#"{"claims":[{"id":"a","token":"1f-0a1b2c3d","error":"no","retry_in_ms":0,"permanent":true}]}"#,
     );
+    reads_back::<ReleaseRequest>(r#"{"claims":[{"id":"a","token":"1f-0a1b2c3d"}]}"#);
     reads_back::<RetryRequest>(r#"{"ids":["a","b"]}"#);
     reads_back::<RetryRequest>(r#"{"state":"dead","queue":"q","type":"mail","limit":5}"#);
     reads_back::<JobsQuery>(
@@ -64,7 +65,9 @@ fn single_forms_are_items_of_a_batch() {
         serde_json::from_str(r#"{"id":"a","token":"1f-0a1b2c3d","error":"no"}"#).unwrap();
     assert_eq!(fail.of(id.clone()), failure);
     let heartbeat: HeartbeatSingle = reads_back(r#"{"token":"1f-0a1b2c3d"}"#);
-    assert_eq!(heartbeat.of(id).token, token());
+    assert_eq!(heartbeat.of(id.clone()).token, token());
+    let release: Release = reads_back(r#"{"token":"1f-0a1b2c3d"}"#);
+    assert_eq!(release.of(id).token, token());
 }
 
 #[test]

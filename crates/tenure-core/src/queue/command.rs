@@ -89,6 +89,7 @@ pub struct ClaimRequest {
 
 /// One claim of one job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     /// The job.

@@ -8,7 +8,7 @@ use tenure::queue::Heartbeat as Beat;
 use tenure_core::JobId;
 use tenure_core::api::{
     ClaimsAnswer, Code, Complete, CompleteRequest, Fail, FailRequest, Heartbeat, HeartbeatRequest,
-    HeartbeatSingle, Outcome, OutcomeStatus, Problem as ProblemBody,
+    HeartbeatSingle, Outcome, OutcomeStatus, Problem as ProblemBody, Release, ReleaseRequest,
 };
 use tenure_core::queue::{Claim, Completion, Event, Failure};
 
@@ -49,7 +49,21 @@ pub(crate) async fn fail(
     State(app): State<Arc<App>>,
     Json(request): Json<FailRequest>,
 ) -> Result<Response, Problem> {
-    let claims = give_back(&app, request.claims).await?;
+    let claims = give_up(&app, request.claims).await?;
+    Ok(ok(&ClaimsAnswer { claims }))
+}
+
+/// Hand claims back
+///
+/// As if they had never been made: the jobs can be claimed again at once, and the attempts do not count.
+#[utoipa::path(post, path = "/v1/jobs/release", tag = "jobs", request_body = ReleaseRequest, responses(
+    (status = 200, description = "What became of each claim, durably", body = ClaimsAnswer),
+    (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]
+pub(crate) async fn release(
+    State(app): State<Arc<App>>,
+    Json(request): Json<ReleaseRequest>,
+) -> Result<Response, Problem> {
+    let claims = hand_back(&app, request.claims).await?;
     Ok(ok(&ClaimsAnswer { claims }))
 }
 
@@ -92,7 +106,23 @@ pub(crate) async fn fail_one(
     Named(id): Named<JobId>,
     Json(request): Json<Fail>,
 ) -> Result<Response, Problem> {
-    single(give_back(&app, vec![request.of(id)]).await)
+    single(give_up(&app, vec![request.of(id)]).await)
+}
+
+/// Hand one claim back
+///
+/// As if it had never been made: the job can be claimed again at once, and the attempt does not count.
+#[utoipa::path(post, path = "/v1/jobs/{id}/release", tag = "jobs",
+    params(("id" = JobId, Path, description = "The job")), request_body = Release, responses(
+    (status = 200, description = "Done, durably; or the job was to be cancelled, and is now", body = Outcome),
+    (status = 409, description = "The claim does not hold", body = ProblemBody),
+    (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]
+pub(crate) async fn release_one(
+    State(app): State<Arc<App>>,
+    Named(id): Named<JobId>,
+    Json(request): Json<Release>,
+) -> Result<Response, Problem> {
+    single(hand_back(&app, vec![request.of(id)]).await)
 }
 
 pub(crate) async fn keep(app: &App, claims: Vec<Heartbeat>) -> Result<Vec<Outcome>, Problem> {
@@ -120,11 +150,15 @@ pub(crate) async fn finish(app: &App, claims: Vec<Completion>) -> Result<Vec<Out
     Ok(outcomes)
 }
 
-async fn give_back(app: &App, claims: Vec<Failure>) -> Result<Vec<Outcome>, Problem> {
+async fn give_up(app: &App, claims: Vec<Failure>) -> Result<Vec<Outcome>, Problem> {
     let events = app.queue.fail(claims).await?;
     let outcomes = outcomes(events)?;
     app.rates.failed.add(done(&outcomes));
     Ok(outcomes)
+}
+
+async fn hand_back(app: &App, claims: Vec<Claim>) -> Result<Vec<Outcome>, Problem> {
+    outcomes(app.queue.release(claims).await?)
 }
 
 fn done(outcomes: &[Outcome]) -> usize {
@@ -134,9 +168,10 @@ fn done(outcomes: &[Outcome]) -> usize {
 
 fn outcomes(events: Vec<Event>) -> Result<Vec<Outcome>, Problem> {
     let outcome = |event| match event {
-        Event::Completed { id, .. } | Event::Failed { id, .. } | Event::Died { id, .. } => {
-            Ok(Outcome::ok(id))
-        }
+        Event::Completed { id, .. }
+        | Event::Failed { id, .. }
+        | Event::Died { id, .. }
+        | Event::Released { id, .. } => Ok(Outcome::ok(id)),
         Event::Cancelled { id, .. } => Ok(Outcome::cancelled(id)),
         Event::Lost { id, reason } => Ok(Outcome::lost(id, reason)),
         event => Err(unexpected(&event)),

@@ -33,6 +33,8 @@ const CALLS: &[(&str, &str)] = &[
     ("POST /v1/jobs/a/heartbeat", "worker"),
     ("POST /v1/jobs/a/complete", "worker"),
     ("POST /v1/jobs/a/fail", "worker"),
+    ("POST /v1/jobs/release", "worker"),
+    ("POST /v1/jobs/a/release", "worker"),
     ("PUT /v1/elections/e/candidates/a", "worker"),
     ("DELETE /v1/elections/e/candidates/a", "worker"),
     ("POST /v1/elections/e/elect", "worker"),

@@ -54,6 +54,8 @@ async fn every_documented_call_is_there_and_none_is_missing() {
         "POST /v1/jobs/{id}/heartbeat",
         "POST /v1/jobs/{id}/complete",
         "POST /v1/jobs/{id}/fail",
+        "POST /v1/jobs/release",
+        "POST /v1/jobs/{id}/release",
         "GET /v1/jobs",
         "GET /v1/jobs/{id}",
         "DELETE /v1/jobs/{id}",

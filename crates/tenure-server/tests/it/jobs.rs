@@ -134,6 +134,40 @@ async fn each_item_of_a_batch_has_its_own_answer() {
 }
 
 #[tokio::test]
+async fn a_claim_that_is_handed_back_costs_no_attempt() {
+    let broker = Broker::start().await;
+    let last = json!({"id":"a","type":"t","max_attempts":1});
+    broker.post("/v1/jobs", last).await;
+    let claimed = async || {
+        let (_, claimed) = broker.post("/v1/jobs/claim", json!({"worker":"w"})).await;
+        assert_eq!(claimed["jobs"][0]["attempt"], 1);
+        claimed["jobs"][0]["token"].clone()
+    };
+    let single = json!({"token": claimed().await});
+    let answer = broker.post("/v1/jobs/a/release", single.clone()).await;
+    assert_eq!(answer, (200, json!({"id":"a","status":"ok"})));
+    let (_, job) = broker.get("/v1/jobs/a").await;
+    let seen = (&job["state"], &job["attempt"], &job["error"]);
+    assert_eq!(seen, (&json!("ready"), &json!(0), &Value::Null));
+    let again = broker.post("/v1/jobs/a/release", single).await;
+    problem(&again, StatusCode::CONFLICT, "lost", None);
+
+    let batch = json!({"claims":[
+        {"id":"a","token":claimed().await},
+        {"id":"nobody","token":"1-00000000"},
+    ]});
+    broker.post("/v1/jobs/a/cancel", json!({})).await;
+    let (status, answer) = broker.post("/v1/jobs/release", batch).await;
+    let expected = json!([
+        {"id":"a","status":"cancelled"},
+        {"id":"nobody","status":"lost","reason":{"code":"not_found"}},
+    ]);
+    assert_eq!((status, &answer["claims"]), (200, &expected));
+    let (_, job) = broker.get("/v1/jobs/a").await;
+    assert_eq!(job["state"], "cancelled");
+}
+
+#[tokio::test]
 async fn a_full_queue_says_so() {
     let broker = Broker::start().await;
     let (status, _) = broker.put("/v1/settings", json!({"jobs_max":1})).await;
