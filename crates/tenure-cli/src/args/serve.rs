@@ -17,7 +17,7 @@ the others forward to it, and one takes over when it is gone. SIGTERM and SIGINT
 more calls, finishes those in flight, resigns and leaves.
 
 Tokens: a file of lines `SCOPE TOKEN`, where SCOPE is read, worker or admin; or the variables
-TENURE_TOKEN (admin), TENURE_WORKER_TOKEN and TENURE_READ_TOKEN. With none, only this host is served.
+TENURE_ADMIN_TOKEN, TENURE_WORKER_TOKEN and TENURE_READ_TOKEN. With none, only this host is served.
 
 The configuration file is TOML, and has the names of the flags with _ for -:
   store = \"s3://my-bucket/tenure\"

@@ -11,9 +11,10 @@ use crate::args::{Serve, Settings};
 use crate::output::{self, Hinted, Paint, Style};
 use crate::signals::Signals;
 
-/// Variables that hold a token, and what it is for.
+/// Variables that hold a token, and what it is for. None is `TENURE_TOKEN`: programs of `tenure run` have
+/// their fencing token there, which is no secret, and `tenure serve` may be such a program.
 const TOKEN_VARIABLES: [(&str, Scope); 3] = [
-    ("TENURE_TOKEN", Scope::Admin),
+    ("TENURE_ADMIN_TOKEN", Scope::Admin),
     ("TENURE_WORKER_TOKEN", Scope::Worker),
     ("TENURE_READ_TOKEN", Scope::Read),
 ];
@@ -183,7 +184,7 @@ fn banner(config: &Config, server: &Handle) -> String {
     let url = server.url();
     let token = match config.tokens.is_empty() {
         true => "",
-        false => "-H \"Authorization: Bearer $TENURE_TOKEN\" ",
+        false => "-H \"Authorization: Bearer $TENURE_API_TOKEN\" ",
     };
     let next = server.address().port().wrapping_add(1).max(1024);
     let store = output::printable(&server.node().store().describe().location);

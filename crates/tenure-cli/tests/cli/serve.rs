@@ -250,14 +250,24 @@ fn tokens_come_from_a_file_or_the_environment_and_are_asked_for() {
     let path = file.to_str().unwrap();
     let serving = Serving::start(folder.path(), &["--store", "memory:", "--tokens", path]);
     assert!(
-        serving.banner.contains("Bearer $TENURE_TOKEN"),
+        serving.banner.contains("Bearer $TENURE_API_TOKEN"),
         "{}",
         serving.banner
     );
     assert_eq!(serving.ask("GET", "/v1/cluster", "").0, 401);
     assert_eq!(serving.ask("GET", "/healthz", "").0, 200);
 
-    let short = run(tenure(&["serve", "--store", "memory:"]).env("TENURE_TOKEN", "short"));
-    let told = "error: cannot use TENURE_TOKEN: a token has 16 to 512 characters, this one 5\n";
+    let short = run(tenure(&["serve", "--store", "memory:"]).env("TENURE_ADMIN_TOKEN", "short"));
+    let told =
+        "error: cannot use TENURE_ADMIN_TOKEN: a token has 16 to 512 characters, this one 5\n";
     assert_eq!(short, (2, String::new(), told.to_owned()));
+}
+
+#[test]
+fn a_fencing_token_opens_no_broker() {
+    // What `tenure run` gives its programs. Without tokens, no other host may be served.
+    let mut serve = tenure(&["serve", "--store", "memory:", "--listen", "0.0.0.0:0"]);
+    let (code, _, stderr) = run(serve.env("TENURE_TOKEN", "default/leader:7-and-longer"));
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("give a token"), "{stderr}");
 }
