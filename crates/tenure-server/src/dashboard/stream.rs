@@ -168,9 +168,8 @@ impl Page {
                 self.send(frame.bytes).await?;
             }
             // Not told in time: look whether it still leads.
-            match timeout(SILENCE, frames.changed()).await {
-                Ok(Err(_)) => return Err(Gone),
-                Ok(Ok(())) | Err(_) => {}
+            if let Ok(Err(_)) = timeout(SILENCE, frames.changed()).await {
+                return Err(Gone);
             }
         }
         Ok(())
