@@ -77,6 +77,14 @@ impl Problem {
         self
     }
 
+    /// Names the list of a batch if that is too large as a whole.
+    pub(crate) fn of_batch(self, list: &str) -> Self {
+        match self.0.document.code {
+            Code::TooLarge => self.field(list),
+            _ => self,
+        }
+    }
+
     /// The field by the name that this call has for it.
     pub(crate) fn renamed(mut self, from: &str, to: &str) -> Self {
         if self.0.document.field.as_deref() == Some(from) {
@@ -122,6 +130,11 @@ impl From<tenure::queue::Error> for Problem {
                     None => problem,
                 }
             }
+            Error::TooLarge { bytes, bytes_max } => Problem::new(
+                Code::TooLarge,
+                format!("with {bytes} bytes it is more than the {bytes_max} that are committed at once; nothing was done"),
+            )
+            .hint("send fewer at once"),
             Error::NotServing { .. } => Problem::no_leader("this server does not lead any more"),
             Error::Stopped => Problem::no_leader("this server is stopping"),
             Error::Overloaded { .. } => Problem::overloaded(error.to_string()),

@@ -144,21 +144,25 @@ pub(crate) async fn keep(app: &App, claims: Vec<Heartbeat>) -> Result<Vec<Outcom
 }
 
 pub(crate) async fn finish(app: &App, claims: Vec<Completion>) -> Result<Vec<Outcome>, Problem> {
-    let events = app.queue.complete(claims).await?;
+    let events = app.queue.complete(claims).await.map_err(of_batch)?;
     let outcomes = outcomes(events)?;
     app.rates.completed.add(done(&outcomes));
     Ok(outcomes)
 }
 
 async fn give_up(app: &App, claims: Vec<Failure>) -> Result<Vec<Outcome>, Problem> {
-    let events = app.queue.fail(claims).await?;
+    let events = app.queue.fail(claims).await.map_err(of_batch)?;
     let outcomes = outcomes(events)?;
     app.rates.failed.add(done(&outcomes));
     Ok(outcomes)
 }
 
 async fn hand_back(app: &App, claims: Vec<Claim>) -> Result<Vec<Outcome>, Problem> {
-    outcomes(app.queue.release(claims).await?)
+    outcomes(app.queue.release(claims).await.map_err(of_batch)?)
+}
+
+fn of_batch(error: tenure::queue::Error) -> Problem {
+    Problem::from(error).of_batch("claims")
 }
 
 fn done(outcomes: &[Outcome]) -> usize {

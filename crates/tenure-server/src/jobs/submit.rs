@@ -23,6 +23,7 @@ use crate::problem::Problem;
     (status = 201, description = "At least one was created, durably", body = SubmitAnswer),
     (status = 200, description = "Nothing new was created", body = SubmitAnswer),
     (status = 409, description = "A single job whose id has other content", body = ProblemBody),
+    (status = 413, description = "Too many bytes at once; nothing was done", body = ProblemBody),
     (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody),
     (status = 429, description = "Full or overloaded; nothing was done", body = ProblemBody)))]
 pub(crate) async fn submit(
@@ -32,7 +33,8 @@ pub(crate) async fn submit(
     let (jobs, is_batch) = request.into_jobs();
     let events = app.queue.submit(jobs).await;
     let answer = match is_batch {
-        true => events?
+        true => events
+            .map_err(|error| Problem::from(error).of_batch("jobs"))?
             .into_iter()
             .map(answer)
             .collect::<Result<Vec<_>, _>>()?,

@@ -168,6 +168,24 @@ async fn a_claim_that_is_handed_back_costs_no_attempt() {
 }
 
 #[tokio::test]
+async fn a_batch_that_is_too_large_for_the_log_says_so() {
+    let broker = Broker::start_with(|config| config.limits.body_bytes_max = 4 * 1024 * 1024).await;
+    let job = json!({"type":"t","payload":"x".repeat(200_000)});
+    let batch = |count| json!({"jobs": vec![job.clone(); count]});
+    let answer = broker.post("/v1/jobs", batch(6)).await;
+    problem(
+        &answer,
+        StatusCode::PAYLOAD_TOO_LARGE,
+        "too_large",
+        Some("jobs"),
+    );
+    assert_eq!(answer.1["hint"], "send fewer at once");
+    let (_, list) = broker.get("/v1/jobs").await;
+    assert_eq!(list["jobs"], json!([]));
+    assert_eq!(broker.post("/v1/jobs", batch(5)).await.0, 201);
+}
+
+#[tokio::test]
 async fn a_full_queue_says_so() {
     let broker = Broker::start().await;
     let (status, _) = broker.put("/v1/settings", json!({"jobs_max":1})).await;

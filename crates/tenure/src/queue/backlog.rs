@@ -76,10 +76,10 @@ impl<M: Machine> Backlog<M> {
         }
         let bytes = size_of(record);
         if bytes > self.batch_bytes_max {
-            return Err(Error::invalid(
-                format!("a record of {bytes} bytes is too large"),
-                format!("the limit is {} bytes", self.batch_bytes_max),
-            ));
+            return Err(Error::TooLarge {
+                bytes,
+                bytes_max: self.batch_bytes_max,
+            });
         }
         if self.waiting.len() >= self.records_max || self.bytes + bytes > self.bytes_max {
             return Err(Error::Overloaded {

@@ -123,7 +123,7 @@ impl Queue {
     }
 
     /// Enqueues jobs. One answer per job, in order: [`Event::Submitted`], [`Event::Duplicate`] or
-    /// [`Event::Refused`].
+    /// [`Event::Refused`]. They are one record of the log: all of them are durable, or none is.
     pub async fn submit(&self, jobs: Vec<Submission>) -> Result<Vec<Event>, Error> {
         let service = self.shared.service()?;
         service.limits.submissions(&jobs, service.time.at())?;

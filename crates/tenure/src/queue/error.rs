@@ -43,6 +43,15 @@ pub enum Error {
         /// What would be right.
         hint: String,
     },
+    /// The request is one record of the log, and that is larger than what is committed at once. Nothing was
+    /// committed. Send fewer items at once.
+    #[error("a record of {bytes} bytes is more than the {bytes_max} that are committed at once")]
+    TooLarge {
+        /// How many bytes it has.
+        bytes: usize,
+        /// How many it may have.
+        bytes_max: usize,
+    },
     /// Too much is waiting to be committed. The record was not taken. Send it again after a while.
     #[error(
         "{records} records of {bytes} bytes are waiting to be committed, there is no room for more"

@@ -130,7 +130,7 @@ async fn batches_are_bounded_in_bytes_and_records() {
     // 2 wide; 1 wide and 3; 4.
     assert_eq!(running.handle.statistics().commits, 3);
     let error = running.handle.commit("x".repeat(100)).await.unwrap_err();
-    assert!(matches!(error, Error::Invalid { .. }), "{error}");
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
     running.handle.commit("x".repeat(99)).await.unwrap();
     for bad in ["", "a\nb", "a\0b"] {
         let error = running.handle.commit(bad).await.unwrap_err();
