@@ -10,20 +10,23 @@ use crate::{EXIT_BROKEN, output};
 mod broker;
 mod cluster;
 mod elections;
+mod job;
 mod load;
 mod log;
+mod queue;
+mod schedule;
 mod serve;
 
-pub(crate) use broker::{
-    AskServer, AtServer, Cancel, DeleteSchedule, Get, Job, JobFilter, JobOptions, List, OneQueue,
-    Queue, Retry, Schedule, SetQueue, SetSchedule, StateName, Submit, Top,
-};
+pub(crate) use broker::{AskServer, AtServer, Top};
 pub(crate) use cluster::{AsDaemon, Daemons, Drain, Nodes, Plan, Undrain};
 pub(crate) use elections::{
     Elect, Exec, Guard, History, InElection, InNamespace, Resign, Run, Status, Transfer, Watch,
 };
+pub(crate) use job::{Cancel, Get, Job, JobFilter, JobOptions, List, Retry, StateName, Submit};
 pub(crate) use load::{Bench, Worker, Workload};
 pub(crate) use log::{Log, LogCommand, LogDiff, LogList, LogShow, LogVerify};
+pub(crate) use queue::{OneQueue, Queue, SetQueue};
+pub(crate) use schedule::{DeleteSchedule, Schedule, SetSchedule};
 pub(crate) use serve::{LogFormat, Serve, Settings};
 
 /// Where everything is kept unless told otherwise.

@@ -1,0 +1,264 @@
+//! `tenure job`: what can be typed about jobs.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::AtServer;
+use crate::times::parse_duration;
+
+const JOB_AFTER: &str = "\
+Examples:
+  tenure job submit mail '{\"to\":\"you@example.com\"}'
+  tenure job list --state dead
+  tenure job submit --help";
+
+const SUBMIT_AFTER: &str = "\
+Prints the id of the job. When it does, the job is durable. Submitted again with the same --id it
+is enqueued once; without --id every call is a job of its own.
+
+With --batch, jobs are read from standard input, one JSON object per line, with the fields of the
+HTTP interface: {\"type\":\"mail\",\"payload\":{…},\"queue\":\"bulk\"}.
+
+Examples:
+  tenure job submit mail '{\"to\":\"you@example.com\"}' --queue bulk --delay 10m
+  tenure job submit report --id report-2026-02 --wait 5m
+  jq -c '{type:\"mail\",payload:.}' people.ndjson | tenure job submit --batch
+
+Exit codes:
+  0 it is there    1 it was refused, or with --wait: did not complete    2 it could not be found out";
+
+const GET_AFTER: &str = "\
+Examples:
+  tenure job get 3f0c5d34-8a0e-4c59-9f6e-6f1a2d9d3b11
+  tenure job get report-2026-02 --json | jq .result
+
+Exit codes:
+  0 there is such a job    1 there is none    2 it could not be found out";
+
+const LIST_AFTER: &str = "\
+Examples:
+  tenure job list --state dead --queue bulk
+  tenure job list --oldest --limit 1000 --json | jq -r '.jobs[].id'
+
+Exit codes:
+  0 here they are, if there are any    2 it could not be found out";
+
+const CANCEL_AFTER: &str = "\
+A job that runs is only marked: its worker is told with its next heartbeat.
+
+Examples:
+  tenure job cancel report-2026-02
+
+Exit codes:
+  0 all of them are given up    1 not all can be    2 it could not be found out";
+
+const RETRY_AFTER: &str = "\
+Dead and cancelled jobs run again from their first attempt; jobs that wait for their time run now.
+
+Examples:
+  tenure job retry report-2026-02
+  tenure job retry --state dead --queue bulk --limit 1000
+
+Exit codes:
+  0 all of them run again    1 not all can    2 it could not be found out";
+
+/// `tenure job`
+#[derive(Debug, Subcommand)]
+#[command(after_help = JOB_AFTER, disable_help_subcommand = true)]
+pub(crate) enum Job {
+    /// Submit a job
+    Submit(Submit),
+    /// Show a job
+    Get(Get),
+    /// List jobs
+    List(List),
+    /// Give jobs up
+    Cancel(Cancel),
+    /// Run dead or cancelled jobs again
+    Retry(Retry),
+}
+
+/// What a job is made of, besides its type and payload.
+#[derive(Debug, Args)]
+pub(crate) struct JobOptions {
+    /// The queue to wait in
+    #[arg(long, value_name = "QUEUE")]
+    pub(crate) queue: Option<String>,
+
+    /// From -128 to 127: higher runs first [default: 0]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) priority: Option<i8>,
+
+    /// How often it is tried before it is dead [default: 20]
+    #[arg(long, value_name = "N")]
+    pub(crate) max_attempts: Option<u32>,
+
+    /// Accept no second job with this key until this one has finished
+    #[arg(long, value_name = "KEY")]
+    pub(crate) unique_key: Option<String>,
+
+    /// Run jobs with this key one at a time, in order
+    #[arg(long, value_name = "KEY")]
+    pub(crate) group: Option<String>,
+}
+
+/// `tenure job submit`
+#[derive(Debug, Args)]
+#[command(after_help = SUBMIT_AFTER)]
+pub(crate) struct Submit {
+    /// What kind of work it is: workers say which types they take
+    #[arg(
+        value_name = "TYPE",
+        required_unless_present = "batch",
+        conflicts_with = "batch"
+    )]
+    pub(crate) job_type: Option<String>,
+
+    /// Any JSON value, or - to read it from standard input
+    #[arg(value_name = "PAYLOAD")]
+    pub(crate) payload: Option<String>,
+
+    /// The id of the job [default: a random one]
+    #[arg(long, value_name = "ID", conflicts_with = "batch")]
+    pub(crate) id: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) options: JobOptions,
+
+    /// Not before this long from now
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "run_at")]
+    pub(crate) delay: Option<Duration>,
+
+    /// Not before this time: 2026-02-28T09:05:03Z
+    #[arg(long, value_name = "TIME")]
+    pub(crate) run_at: Option<String>,
+
+    /// Wait until it has finished, this long at most
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "batch")]
+    pub(crate) wait: Option<Duration>,
+
+    /// Read jobs from standard input, one JSON object per line
+    #[arg(long)]
+    #[arg(conflicts_with_all = ["queue", "priority", "max_attempts", "unique_key", "group", "delay", "run_at"])]
+    pub(crate) batch: bool,
+
+    /// Print a JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}
+
+/// `tenure job get`
+#[derive(Debug, Args)]
+#[command(after_help = GET_AFTER)]
+pub(crate) struct Get {
+    /// The job
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+
+    /// Print a JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}
+
+/// The states of a job.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum StateName {
+    Scheduled,
+    Ready,
+    Running,
+    Completed,
+    Cancelled,
+    Dead,
+}
+
+/// Which jobs.
+#[derive(Debug, Args)]
+pub(crate) struct JobFilter {
+    /// In this state
+    #[arg(long, value_name = "STATE")]
+    pub(crate) state: Option<StateName>,
+
+    /// Of this queue
+    #[arg(long, value_name = "QUEUE")]
+    pub(crate) queue: Option<String>,
+
+    /// Of this type
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) job_type: Option<String>,
+}
+
+/// `tenure job list`
+#[derive(Debug, Args)]
+#[command(after_help = LIST_AFTER)]
+pub(crate) struct List {
+    #[command(flatten)]
+    pub(crate) filter: JobFilter,
+
+    /// At most this many
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) limit: u32,
+
+    /// The oldest first, not the latest
+    #[arg(long)]
+    pub(crate) oldest: bool,
+
+    /// Start where another list ended: its "next"
+    #[arg(long, value_name = "N")]
+    pub(crate) from: Option<u64>,
+
+    /// Print a JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}
+
+/// `tenure job cancel`
+#[derive(Debug, Args)]
+#[command(after_help = CANCEL_AFTER)]
+pub(crate) struct Cancel {
+    /// The jobs
+    #[arg(value_name = "ID", required = true)]
+    pub(crate) ids: Vec<String>,
+
+    /// Print a JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}
+
+/// `tenure job retry`
+#[derive(Debug, Args)]
+#[command(after_help = RETRY_AFTER)]
+pub(crate) struct Retry {
+    /// The jobs
+    #[arg(value_name = "ID", required_unless_present = "state")]
+    #[arg(conflicts_with_all = ["state", "queue", "job_type", "limit"])]
+    pub(crate) ids: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) filter: JobFilter,
+
+    /// The oldest so many of them, with --state [default: 100]
+    #[arg(long, value_name = "N", requires = "state")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) limit: Option<u32>,
+
+    /// Print a JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) server: AtServer,
+}

@@ -1,0 +1,98 @@
+//! `tenure schedule`: what can be typed about schedules.
+
+use clap::{Args, Subcommand};
+
+use super::{AskServer, JobOptions};
+
+const SCHEDULE_AFTER: &str = "\
+Examples:
+  tenure schedule set nightly --cron '0 3 * * *' --timezone Europe/Berlin --type report
+  tenure schedule list
+  tenure schedule delete nightly";
+
+const LIST_SCHEDULES_AFTER: &str = "\
+Examples:
+  tenure schedule list
+  tenure schedule list --json | jq '.schedules[].next_at'
+
+Exit codes:
+  0 here they are, if there are any    2 it could not be found out";
+
+const DELETE_AFTER: &str = "\
+Examples:
+  tenure schedule delete nightly
+
+Exit codes:
+  0 it is deleted    1 there is none    2 it could not be found out";
+
+const SET_SCHEDULE_AFTER: &str = "\
+The next run is durable: it comes once, whoever leads by then. CRON has five fields (minute, hour,
+day, month, weekday), or six with seconds first, or is one of @hourly, @daily, @weekly, @monthly.
+
+Examples:
+  tenure schedule set nightly --cron '0 3 * * *' --timezone Europe/Berlin --type report
+  tenure schedule set poll --cron '*/10 * * * * *' --type poll --missed skip
+
+Exit codes:
+  0 it is set    1 it was refused    2 it could not be found out";
+
+/// `tenure schedule`
+#[derive(Debug, Subcommand)]
+#[command(after_help = SCHEDULE_AFTER, disable_help_subcommand = true)]
+pub(crate) enum Schedule {
+    /// Create or replace a schedule
+    Set(Box<SetSchedule>),
+    /// List schedules and when they run next
+    #[command(after_help = LIST_SCHEDULES_AFTER)]
+    List(AskServer),
+    /// Delete a schedule; its jobs stay
+    #[command(after_help = DELETE_AFTER)]
+    Delete(DeleteSchedule),
+}
+
+/// `tenure schedule set`
+#[derive(Debug, Args)]
+#[command(after_help = SET_SCHEDULE_AFTER)]
+pub(crate) struct SetSchedule {
+    /// The schedule
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    /// When to submit a job
+    #[arg(long, value_name = "CRON")]
+    pub(crate) cron: String,
+
+    /// The time zone that CRON is in, such as Europe/Berlin
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    pub(crate) timezone: String,
+
+    /// What kind of job to submit
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) job_type: String,
+
+    /// Its payload: any JSON value, or - to read it from standard input
+    #[arg(long, value_name = "PAYLOAD")]
+    pub(crate) payload: Option<String>,
+
+    /// What to do about times that passed while no server was there: once, skip, or all=N for the
+    /// latest N
+    #[arg(long, value_name = "HOW", default_value = "once")]
+    pub(crate) missed: String,
+
+    #[command(flatten)]
+    pub(crate) options: JobOptions,
+
+    #[command(flatten)]
+    pub(crate) ask: AskServer,
+}
+
+/// `tenure schedule delete`
+#[derive(Debug, Args)]
+pub(crate) struct DeleteSchedule {
+    /// The schedule
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+
+    #[command(flatten)]
+    pub(crate) ask: AskServer,
+}
