@@ -167,17 +167,21 @@ function cluster({ cluster: stored, leader, heartbeats = {} }) {
   const standing = new Set((stored?.elections ?? []).flatMap((each) => each.candidates));
   return {
     terms: (stored?.history ?? []).filter((term) => term.term !== leader?.term),
-    nodes: (stored?.nodes ?? []).map((node) => ({
-      ...node,
-      leads: node.incarnation === leader?.incarnation,
-      stands: standing.has(node.node),
-      heartbeat_age_ms: node.state === "alive" ? heartbeats[node.incarnation] : null,
-      load: node.state === "alive" && stored.daemons?.length ? (loads.get(node.node) ?? 0) : null,
-    })),
+    nodes: (stored?.nodes ?? []).map((node) => {
+      const age = node.state === "alive" ? heartbeats[node.incarnation] : null;
+      // Nobody evicts a session that holds nothing: it stays "alive" in the store, and is not.
+      const state = age > node.ttl_ms ? "silent" : node.state;
+      const leads = node.incarnation === leader?.incarnation;
+      const load = state === "alive" && stored.daemons?.length ? (loads.get(node.node) ?? 0) : null;
+      return { ...node, state, leads, load, heartbeat_age_ms: age, stands: standing.has(node.node) };
+    }).sort((one, other) => rank(one) - rank(other) || one.node.localeCompare(other.node)),
     daemons: (stored?.daemons ?? []).flatMap(({ daemon, shards }) =>
       shards.map((shard) => ({ ...shard, name: shards.length > 1 ? `${daemon}[${shard.index}]` : daemon, detail: shard.error }))),
   };
 }
+
+/** Who is there comes first. */
+const rank = (node) => (node.leads ? 0 : ({ alive: 1, silent: 2 }[node.state] ?? 3));
 
 /** Daemons that are elsewhere, or otherwise, than a moment ago. */
 function noteMoves(before, after) {

@@ -1,4 +1,4 @@
-//! A browser, driven over WebDriver: as much of the protocol as the tests need.
+//! A browser, driven over `WebDriver`: as much of the protocol as the tests need.
 
 use std::path::PathBuf;
 use std::time::Duration;

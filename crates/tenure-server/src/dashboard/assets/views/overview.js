@@ -32,7 +32,7 @@ export function overview() {
     },
     update({ node, queues }) {
       strip.update(node, now());
-      list(nodes, node.nodes ?? [], (each) => each.incarnation, chip, showChip);
+      list(nodes, present(node.nodes), (each) => each.incarnation, chip, showChip);
       if (!queues) return;
       table.update(queues);
       const failed = queues.failures ?? [];
@@ -40,6 +40,12 @@ export function overview() {
       list(failures, failed.slice(0, 8), (each) => `${each.id} ${each.at}`, failure, (line, each) => text(line.querySelector("time"), `${span(now() - each.at)} ago`));
     },
   };
+}
+
+/** Of a node that has come back, only the process that is there. */
+function present(nodes) {
+  const there = new Set(nodes.filter((each) => each.state === "alive").map((each) => each.node));
+  return nodes.filter((each) => each.state === "alive" || !there.has(each.node));
 }
 
 function chip(node) {
