@@ -4,8 +4,9 @@
 //!   engine is tested against this one, which says nothing about the real service's own quirks.
 //! - [`careless_s3`]: speaks like S3 and ignores every condition, as some look-alikes do.
 //! - [`http_proxy`]: stands before a real server and loses its answers.
+//! - [`tcp_proxy`]: stands before a real server and cuts, delays, withholds and loses, below any protocol.
 //!
-//! They speak HTTP by hand (`http1`): a test that is about closed connections has to know exactly when
+//! The first three speak HTTP by hand (`http1`): a test that is about closed connections has to know exactly when
 //! one is closed.
 
 mod bucket;
@@ -14,3 +15,4 @@ mod date;
 pub mod gcs;
 mod http1;
 pub mod http_proxy;
+pub mod tcp_proxy;
