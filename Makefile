@@ -1,7 +1,7 @@
 # `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help test check fix sim overlap bench-store bench-election bench-queue
+.PHONY: help test check fix sim overlap chaos chaos-failover bench-store bench-election bench-queue bench-server
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -27,6 +27,18 @@ OVERLAP_SECONDS ?= 300
 overlap: ## kill, stop and cut off real nodes for five minutes: no shard may run twice
 	TENURE_OVERLAP_SECONDS=$(OVERLAP_SECONDS) scripts/with-servers --only postgres -- \
 		cargo test -p tenure --test it --locked overlap -- --nocapture
+
+MINUTES ?= 30
+chaos: ## break real brokers on real servers and check what clients saw; MINUTES=N
+	cargo build --locked -p tenure-cli -p tenure-chaos
+	scripts/with-servers --only postgres,mariadb,ceph -- $(CHAOS) --minutes $(MINUTES)
+
+JOBS ?= 20000
+chaos-failover: ## kill the leader five times while JOBS=N jobs run, on file, PostgreSQL and S3
+	cargo build --locked -p tenure-cli -p tenure-chaos
+	scripts/with-servers --only postgres,ceph -- $(CHAOS) --engines file,postgres,s3 --failover $(JOBS)
+
+CHAOS = $${CARGO_TARGET_DIR:-target}/debug/tenure-chaos
 
 bench-store: ## what each engine costs, next to the floor below it, in one run
 	scripts/with-servers -- cargo bench -p tenure-store --bench engines --locked

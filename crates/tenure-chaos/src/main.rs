@@ -1,0 +1,154 @@
+//! `tenure-chaos`: breaks a cluster of real processes, and says whether it kept its promises.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use tenure_chaos::engine::Engine;
+use tenure_chaos::report::Report;
+use tenure_chaos::run::{Scenario, run};
+
+const USAGE: &str = "\
+usage: tenure-chaos [--binary FILE] [--engines file,postgres,mysql,s3] [--seed SEED]
+                    [--minutes COUNT | --seconds COUNT | --failover JOBS [--kills COUNT]]
+
+The time is shared by the engines. Engines other than file need the servers that scripts/with-servers
+starts. Exit codes: 0 every promise was kept, 1 one was broken, 2 it could not be found out.";
+
+struct Arguments {
+    binary: PathBuf,
+    engines: Vec<Engine>,
+    seed: u64,
+    seconds: u64,
+    failover: Option<u64>,
+    kills: u64,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = match parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(problem) => {
+            say(&format!("{problem:#}\n{USAGE}"));
+            return ExitCode::from(2);
+        }
+    };
+    // An interrupt drops the run, and everything that it has started with it.
+    let outcome = tokio::select! {
+        outcome = all(&arguments) => outcome,
+        _ = tokio::signal::ctrl_c() => return ExitCode::from(130),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(problem) => {
+            say(&format!("error: {problem:#}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether every engine kept its promises.
+async fn all(arguments: &Arguments) -> Result<bool> {
+    let engines = arguments.engines.len() as u64;
+    let scenario = match arguments.failover {
+        Some(jobs) => Scenario::Failover {
+            jobs,
+            kills: arguments.kills,
+        },
+        None => Scenario::Chaos(Duration::from_secs(arguments.seconds / engines)),
+    };
+    let mut reports = Vec::new();
+    for (place, engine) in arguments.engines.iter().enumerate() {
+        let seed = arguments.seed + place as u64;
+        say(&format!(
+            "{}: seed {seed}, {scenario:?}; again with --engines {} --seed {seed}",
+            engine.name(),
+            engine.name()
+        ));
+        let mut folder = tempfile::Builder::new().prefix("tenure-chaos-").tempdir()?;
+        let outcome = run(scenario, *engine, &arguments.binary, folder.path(), seed).await;
+        let is_fine = outcome
+            .as_ref()
+            .is_ok_and(|report| report.violations.is_empty());
+        if !is_fine {
+            folder.disable_cleanup(true);
+            say(&format!("the logs are in {}", folder.path().display()));
+        }
+        let report = outcome.with_context(|| format!("{}, seed {seed}", engine.name()))?;
+        writeln!(io::stdout(), "{report}")?;
+        reports.push(report);
+    }
+    let faults: u64 = reports.iter().map(Report::fault_count).sum();
+    let violations: usize = reports.iter().map(|report| report.violations.len()).sum();
+    writeln!(
+        io::stdout(),
+        "{faults} faults over {engines} engines, {violations} violations"
+    )?;
+    Ok(violations == 0)
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let mut arguments = Arguments {
+        binary: beside()?,
+        engines: Vec::new(),
+        seed: u64::from(now.subsec_nanos()),
+        seconds: 60,
+        failover: None,
+        kills: 5,
+    };
+    while let Some(word) = words.next() {
+        let value = words
+            .next()
+            .with_context(|| format!("{word} needs a value"))?;
+        let number = || {
+            let parsed = value.parse::<u64>();
+            parsed.with_context(|| format!("{value:?} is no number"))
+        };
+        match word.as_str() {
+            "--binary" => arguments.binary = value.into(),
+            "--engines" => {
+                arguments.engines = value.split(',').map(engine).collect::<Result<_>>()?;
+            }
+            "--seed" => arguments.seed = number()?,
+            "--seconds" => arguments.seconds = number()?,
+            "--minutes" => arguments.seconds = number()? * 60,
+            "--failover" => arguments.failover = Some(number()?),
+            "--kills" => arguments.kills = number()?,
+            _ => bail!("{word:?} means nothing"),
+        }
+    }
+    if arguments.engines.is_empty() {
+        arguments.engines = Engine::ALL.into();
+    }
+    for engine in &arguments.engines {
+        if let Some(variable) = engine.variable()
+            && std::env::var_os(variable).is_none()
+        {
+            bail!(
+                "{}: set {variable}, or run scripts/with-servers",
+                engine.name()
+            );
+        }
+    }
+    Ok(arguments)
+}
+
+fn engine(name: &str) -> Result<Engine> {
+    let found = Engine::ALL.into_iter().find(|engine| engine.name() == name);
+    found.with_context(|| format!("there is no engine {name:?}"))
+}
+
+/// The binary `tenure` of the same build.
+fn beside() -> Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    Ok(own.with_file_name("tenure"))
+}
+
+fn say(text: &str) {
+    // Nobody is left to be told if standard error is closed.
+    let _ = writeln!(io::stderr(), "{text}");
+}

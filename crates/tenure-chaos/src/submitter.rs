@@ -1,0 +1,140 @@
+//! Submits jobs with ids of its own, in small batches, and writes down what it was told.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tenure_client::api::{SubmitStatus, Submitted};
+use tenure_client::{Client, Error, NewJob};
+use tokio::time::sleep;
+
+use crate::history::{History, Submit, What};
+use crate::random::Random;
+
+/// More than any job needs, and as many as there may be: none is to end dead.
+const ATTEMPTS: u32 = 10_000;
+
+/// What a submitter does.
+#[derive(Debug, Clone)]
+pub struct Submitter {
+    /// Its name; its jobs' ids begin with it.
+    pub name: String,
+    /// How many jobs, if there is an end.
+    pub jobs: Option<u64>,
+    /// How many at once, at most.
+    pub batch: u64,
+    /// The wait between two batches.
+    pub pause: Duration,
+}
+
+#[derive(Debug, Clone)]
+struct Order {
+    id: String,
+    group: Option<String>,
+    key: Option<String>,
+}
+
+impl Submitter {
+    /// Goes on until it is told to stop, or has submitted all of its jobs. With an end, every job is
+    /// submitted until it is acknowledged.
+    pub async fn run(
+        self,
+        client: Client,
+        history: Arc<History>,
+        stop: Arc<AtomicBool>,
+        mut random: Random,
+    ) {
+        let mut made = 0;
+        let mut again: VecDeque<Order> = VecDeque::new();
+        while !stop.load(Ordering::Relaxed) {
+            let mut orders: Vec<Order> = again.drain(..).collect();
+            let count = 1 + random.below(self.batch);
+            while (orders.len() as u64) < count && self.jobs.is_none_or(|jobs| made < jobs) {
+                orders.push(self.order(made, &mut random));
+                made += 1;
+            }
+            if orders.is_empty() {
+                return;
+            }
+            let invoked = history.now();
+            let answer = client.submit_all(orders.iter().map(Order::job)).await;
+            let outcomes = outcomes(&orders, answer);
+            for (order, outcome) in orders.iter().zip(&outcomes) {
+                let is_open = matches!(outcome, Submit::NotDone | Submit::Unknown);
+                if is_open && (self.jobs.is_some() || random.below(2) == 0) {
+                    again.push_back(order.clone());
+                }
+            }
+            let events = orders.into_iter().zip(outcomes);
+            let events = events.map(|(order, outcome)| What::Submit {
+                id: order.id,
+                group: order.group,
+                key: order.key,
+                outcome,
+            });
+            history.add(&self.name, invoked, events);
+            sleep(self.pause).await;
+        }
+    }
+
+    fn order(&self, number: u64, random: &mut Random) -> Order {
+        let name = &self.name;
+        let (group, key) = match random.below(10) {
+            // The order of a group is only known if one submitter makes it.
+            0 | 1 => (Some(format!("{name}-g{}", random.below(4))), None),
+            2 => (None, Some(format!("k{}", random.below(3)))),
+            _ => (None, None),
+        };
+        Order {
+            id: format!("{name}-{number}"),
+            group,
+            key,
+        }
+    }
+}
+
+impl Order {
+    fn job(&self) -> NewJob {
+        let job = NewJob::new("chaos", &self.id)
+            .id(&self.id)
+            .max_attempts(ATTEMPTS);
+        let job = match &self.group {
+            Some(group) => job.group(group),
+            None => job,
+        };
+        match &self.key {
+            Some(key) => job.unique_key(key),
+            None => job,
+        }
+    }
+}
+
+fn outcomes(orders: &[Order], answer: Result<Vec<Submitted>, Error>) -> Vec<Submit> {
+    match answer {
+        Ok(submitted) => submitted
+            .into_iter()
+            .zip(orders)
+            .map(|(submitted, order)| outcome(submitted, order))
+            .collect(),
+        Err(error) => {
+            let all = match error {
+                Error::Unavailable { .. } => Submit::NotDone,
+                Error::Unknown { .. } => Submit::Unknown,
+                error => Submit::Wrong(error.to_string()),
+            };
+            vec![all; orders.len()]
+        }
+    }
+}
+
+fn outcome(submitted: Submitted, order: &Order) -> Submit {
+    if submitted.id.as_str() != order.id {
+        return Submit::Wrong(format!("the answer is about {}", submitted.id));
+    }
+    match (submitted.status, submitted.existing) {
+        (SubmitStatus::Duplicate, Some(existing)) => Submit::KeyTaken(existing.to_string()),
+        (SubmitStatus::Created | SubmitStatus::Duplicate, None) => Submit::Acknowledged,
+        (status, _) => Submit::Wrong(format!("{status:?}")),
+    }
+}
