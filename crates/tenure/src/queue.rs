@@ -181,6 +181,10 @@ pub struct Config {
     pub part_bytes_max: usize,
     /// Below this size of the log there is no snapshot.
     pub snapshot_bytes_min: u64,
+    /// For how many bytes an object of the log counts besides its own, since each is a request when the log is
+    /// read. With the defaults there is a snapshot after about a thousand small commits, so that recovery takes
+    /// some tens of times the latency of the store.
+    pub object_cost_bytes: u64,
     /// How many objects of the log are read at once. Recovery takes the latency of the store for every so
     /// many commits.
     pub read_ahead: usize,
@@ -200,6 +204,7 @@ impl Default for Config {
             segment_bytes_max: 16 * 1024 * 1024,
             part_bytes_max: 4 * 1024 * 1024,
             snapshot_bytes_min: 4 * 1024 * 1024,
+            object_cost_bytes: 4 * 1024,
             read_ahead: 32,
         }
     }

@@ -301,6 +301,7 @@ fn two_snapshots(scene: &Scene) -> Vec<String> {
     in_runtime(async {
         let config = Config {
             snapshot_bytes_min: 2000,
+            object_cost_bytes: 0,
             ..Config::default()
         };
         let (log, jobs) = take_over(scene, 1, config).await;

@@ -10,6 +10,7 @@ use super::access::{Access, Created};
 use super::cleanup::Remains;
 use super::frame::{self, Kind, Place, check_line};
 use super::origin::{Claim, Form, Origin};
+use super::policy::Growth;
 use super::recovery::{Progress, Replay, Tail, segment_folder};
 use super::segment::{Fence, Link, Segments};
 use super::snapshot::Contents;
@@ -210,7 +211,10 @@ impl Log {
         }
         self.next.seq += 1;
         self.next.position = Position(place.position.0 + records.len() as u64);
-        self.tail.log_bytes += bytes;
+        self.tail.growth += Growth {
+            bytes,
+            objects: u64::from(self.segments.is_none()),
+        };
         Ok(Committed {
             seq: place.seq,
             first: place.position,
@@ -260,9 +264,14 @@ impl Log {
         &self.access
     }
 
-    /// How large the log behind the last snapshot is, and how large that is.
-    pub(crate) fn sizes(&self) -> (u64, u64) {
-        (self.tail.log_bytes, self.tail.snapshot_bytes)
+    /// How far the log has grown behind the last snapshot.
+    pub(crate) fn growth(&self) -> Growth {
+        self.tail.growth
+    }
+
+    /// How large the last snapshot is.
+    pub(crate) fn snapshot_bytes(&self) -> u64 {
+        self.tail.snapshot_bytes
     }
 
     /// What a snapshot of the present state is to say.
@@ -285,10 +294,10 @@ impl Log {
         }
     }
 
-    /// A snapshot was published, after the log had grown to `log_bytes`.
-    pub(crate) fn published(&mut self, snapshot_bytes: u64, log_bytes: u64) {
+    /// A snapshot was published, of the log as it was when it had grown so far.
+    pub(crate) fn published(&mut self, snapshot_bytes: u64, growth: Growth) {
         self.tail.snapshot_bytes = snapshot_bytes;
-        self.tail.log_bytes -= log_bytes;
+        self.tail.growth -= growth;
     }
 
     /// Everything up to `swept` was cleaned up.

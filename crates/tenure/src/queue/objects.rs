@@ -60,6 +60,7 @@ pub(crate) async fn replay<M: Machine>(
             let Some(object) = object? else { break };
             let frame = frame::decode(&object.value).map_err(|what| Error::corrupt(&key, what))?;
             replay.frame(&frame, || key.to_string()).await?;
+            replay.tail.growth.objects += 1;
         }
         drop(objects);
         if replay.tail.seq >= replay.until {
@@ -102,6 +103,7 @@ pub(crate) async fn take_place<M: Machine>(
             return Err(Error::Fenced);
         }
         replay.frame(&other, || key.to_string()).await?;
+        replay.tail.growth.objects += 1;
     }
     if snapshot::newest_seq(access).await? >= place.seq {
         return Err(Error::Fenced);

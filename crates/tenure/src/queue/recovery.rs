@@ -15,6 +15,7 @@ use super::access::Access;
 use super::error::Halt;
 use super::frame::{Frame, Kind};
 use super::origin::Form;
+use super::policy::Growth;
 use super::segment::{self, Link};
 use super::snapshot::{self, Listing, Published};
 use super::{Error, Machine, Position, objects};
@@ -49,8 +50,8 @@ pub(crate) struct Tail {
     pub(crate) takeover: u64,
     pub(crate) snapshot: Option<Published>,
     pub(crate) snapshot_bytes: u64,
-    /// The size of the log behind the snapshot.
-    pub(crate) log_bytes: u64,
+    /// The log behind the snapshot.
+    pub(crate) growth: Growth,
     /// Objects: see [`snapshot::Contents`].
     pub(crate) swept: u64,
     pub(crate) kept: Vec<u64>,
@@ -222,7 +223,7 @@ impl<'a, M: Machine> Replay<'a, M> {
         }
         tail.seq = header.seq;
         tail.takeover = header.takeover;
-        tail.log_bytes += frame.body().len() as u64;
+        tail.growth.bytes += frame.body().len() as u64;
         match header.kind {
             Kind::Commit => {
                 for record in frame.lines() {

@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::frame::check_lines;
+use super::policy::Growth;
 use super::snapshot::{self, Piece};
 use super::{Error, Log, Machine, cleanup};
 
@@ -26,8 +27,8 @@ struct Active {
     /// Gone when everything was sent.
     pieces: Option<mpsc::Sender<Piece>>,
     task: JoinHandle<Result<Written, Error>>,
-    /// How large the log was when the snapshot was begun.
-    log_bytes: u64,
+    /// How far the log had grown when the snapshot was begun.
+    growth: Growth,
 }
 
 #[derive(Debug)]
@@ -41,7 +42,8 @@ struct Written {
 pub(crate) enum Outcome {
     Published {
         bytes: u64,
-        log_bytes: u64,
+        /// How far the log had grown when it was begun.
+        growth: Growth,
         /// The place up to which everything was cleaned up.
         swept: Result<u64, Error>,
     },
@@ -54,7 +56,7 @@ impl Snapshots {
     }
 
     /// Begins a snapshot of what the machine says from now on, as the state at the end of the log.
-    pub(crate) fn begin(&mut self, log: &Log, log_bytes: u64) {
+    pub(crate) fn begin(&mut self, log: &Log) {
         let (sender, receiver) = mpsc::channel(PIECES_MAX);
         let (access, base) = (log.access().clone(), log.base());
         let task = tokio::spawn(async move {
@@ -66,7 +68,7 @@ impl Snapshots {
         self.active = Some(Active {
             pieces: Some(sender),
             task,
-            log_bytes,
+            growth: log.growth(),
         });
     }
 
@@ -88,12 +90,12 @@ impl Snapshots {
                 }
             },
         };
-        let log_bytes = active.log_bytes;
+        let growth = active.growth;
         self.active = None;
         Some(match ended {
             Ok(Ok(Written { bytes, swept })) => Outcome::Published {
                 bytes,
-                log_bytes,
+                growth,
                 swept,
             },
             Ok(Err(error)) => Outcome::Failed(error),

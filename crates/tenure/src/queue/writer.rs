@@ -362,18 +362,16 @@ impl<M: Machine> Writer<M> {
     }
 
     fn begin_snapshot_if_due(&mut self) {
-        let (log_bytes, snapshot_bytes) = self.log.sizes();
+        let growth = self.log.growth();
         let counters = &self.shared.counters;
-        counters.log_bytes.store(log_bytes, Ordering::Relaxed);
+        counters.log_bytes.store(growth.bytes, Ordering::Relaxed);
         let position = self.log.position().0;
         counters.position.store(position, Ordering::Relaxed);
-        let bytes_min = self
-            .log
-            .config()
-            .snapshot_bytes_min
-            .max(self.snapshot_floor);
+        let config = self.log.config();
+        let bytes_min = config.snapshot_bytes_min.max(self.snapshot_floor);
+        let cost = growth.cost(config.object_cost_bytes);
         if self.snapshots.is_active()
-            || !policy::is_snapshot_due(log_bytes, snapshot_bytes, bytes_min)
+            || !policy::is_snapshot_due(cost, self.log.snapshot_bytes(), bytes_min)
         {
             return;
         }
@@ -384,7 +382,7 @@ impl<M: Machine> Writer<M> {
             .expect("only this task changes it")
             .begin_snapshot();
         self.snapshot_position = self.log.position();
-        self.snapshots.begin(&self.log, log_bytes);
+        self.snapshots.begin(&self.log);
     }
 
     fn snapshot_ended(&mut self, outcome: Option<Outcome>) {
@@ -392,10 +390,10 @@ impl<M: Machine> Writer<M> {
             None => {}
             Some(Outcome::Published {
                 bytes,
-                log_bytes,
+                growth,
                 swept,
             }) => {
-                self.log.published(bytes, log_bytes);
+                self.log.published(bytes, growth);
                 self.snapshot_floor = 0;
                 add(&self.shared.counters.snapshots, 1);
                 self.shared.counters.published(SnapshotMetrics {
@@ -415,7 +413,9 @@ impl<M: Machine> Writer<M> {
                 if let Ok(mut machine) = self.shared.machine.lock() {
                     machine.abandon_snapshot();
                 }
-                self.snapshot_floor = self.log.sizes().0 + self.log.config().snapshot_bytes_min;
+                let config = self.log.config();
+                let cost = self.log.growth().cost(config.object_cost_bytes);
+                self.snapshot_floor = cost.saturating_add(config.snapshot_bytes_min);
             }
         }
     }

@@ -16,6 +16,7 @@ pub(crate) fn tiny() -> Config {
         segment_bytes_max: 2000,
         part_bytes_max: 300,
         snapshot_bytes_min: 3000,
+        object_cost_bytes: 0,
         ..Config::default()
     }
 }
