@@ -71,9 +71,9 @@ pub(crate) enum LogFormat {
 #[derive(Debug, Default, Args, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {
-    /// The store to use [default: file:./tenure-data]
     // The value may hold a password: --help must not show it.
     #[arg(long, value_name = "URL", env = "TENURE_STORE", hide_env_values = true)]
+    #[arg(help = "The store to use [default: file:./tenure-data]")]
     pub(crate) store: Option<String>,
 
     /// The namespace: everything of one cluster is under it [default: default]

@@ -266,6 +266,6 @@ impl Supervisor {
 /// Waits until it is; for ever, if nobody is left to set it.
 async fn is_set(flag: &mut watch::Receiver<bool>) {
     if flag.wait_for(|is_set| *is_set).await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
