@@ -55,6 +55,8 @@ struct LogSummary {
     turned_away: u64,
     bytes_since_snapshot: u64,
     snapshot: Option<SnapshotSummary>,
+    /// How long the log was read before it was served.
+    recovery_ms: Option<u64>,
     #[serde(flatten)]
     last_minute: Commits,
 }
@@ -179,6 +181,9 @@ fn log(app: &App, now: u64, log: &Metrics) -> LogSummary {
             bytes: snapshot.bytes,
             at: snapshot.at.0,
         }),
+        recovery_ms: log
+            .last_recovery
+            .map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
         last_minute: locked(&app.dashboard.commits).read(now, log),
     }
 }

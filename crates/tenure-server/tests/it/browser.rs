@@ -6,6 +6,9 @@
 use std::time::Duration;
 
 use serde_json::json;
+use tenure::core::session;
+use tenure::daemon::daemon;
+use tenure::{NodeOptions, cluster};
 use tokio::time::sleep;
 
 use crate::support::{Broker, config, store_in, until};
@@ -172,6 +175,68 @@ async fn what_is_done_on_the_page_is_done() {
     let (_, printed) = broker.get("/v1/jobs?type=print").await;
     assert_eq!(printed["jobs"].as_array().unwrap().len(), 1);
     browser.end().await;
+    broker.handle.stop().await;
+}
+
+/// A node that runs a daemon, on the store of a broker.
+async fn member(broker: &Broker, name: &str) -> tenure::Node {
+    let mut options = NodeOptions::new("memory:", "default");
+    options.node = Some(name.to_owned());
+    options.session = session::Config::for_ttl(Duration::from_secs(5));
+    let store = broker.handle.node().store().clone();
+    let node = tenure::Node::start_with(store, options).await.unwrap();
+    let options = cluster::Options {
+        priority: None,
+        ..cluster::Options::default()
+    };
+    let member = node.cluster(options).await.unwrap();
+    let indexer = daemon("indexer", async |context| {
+        context.draining().cancelled().await;
+        Ok(())
+    });
+    let definition = cluster::Definition::shards(4);
+    member.register(indexer, definition).unwrap();
+    node
+}
+
+#[tokio::test]
+async fn daemons_move_before_the_eyes_when_their_node_is_drained() {
+    let Some(browser) = Browser::start(1400, 1000).await else {
+        return;
+    };
+    let broker = Broker::start_with(|config| config.node = Some("web-1".to_owned())).await;
+    let nodes = [
+        member(&broker, "worker-1").await,
+        member(&broker, "worker-2").await,
+    ];
+    browser.open(&broker.url, "#/cluster").await;
+    for index in 0..4 {
+        let name = format!("indexer[{index}]");
+        browser.row("#daemons", &name, &["active"]).await;
+    }
+    browser.shows("#daemons", "worker-1").await;
+    browser.shows("#daemons", "worker-2").await;
+    browser.row("#nodes", "worker-1", &["alive"]).await;
+    let drain = "const row = [...document.querySelectorAll('#nodes tbody tr')]
+        .find((row) => row.cells[0].innerText.trim() === 'worker-1');
+        const button = [...(row?.querySelectorAll('button') ?? [])].find((each) => each.innerText === 'Drain');
+        button?.click(); return Boolean(button)";
+    browser.until(drain).await;
+    browser.press_in("dialog", "Drain").await;
+    for index in 0..4 {
+        let name = format!("indexer[{index}]");
+        browser
+            .row("#daemons", &name, &["worker-2", "active"])
+            .await;
+    }
+    browser
+        .shows("#daemons .moves", "worker-1 → worker-2")
+        .await;
+    browser.row("#nodes", "worker-1", &["draining"]).await;
+    browser.end().await;
+    for node in nodes {
+        node.shutdown().await;
+    }
     broker.handle.stop().await;
 }
 

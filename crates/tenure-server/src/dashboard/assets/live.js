@@ -183,15 +183,21 @@ function cluster({ cluster: stored, leader, heartbeats = {} }) {
 /** Who is there comes first. */
 const rank = (node) => (node.leads ? 0 : ({ alive: 1, silent: 2 }[node.state] ?? 3));
 
+/** Where each daemon was seen last. */
+const places = new Map();
+
 /** Daemons that are elsewhere, or otherwise, than a moment ago. */
 function noteMoves(before, after) {
   const known = new Map(before.daemons.map((daemon) => [daemon.name, daemon]));
   for (const daemon of after.daemons) {
+    const place = places.get(daemon.name);
+    if (daemon.node) places.set(daemon.name, daemon.node);
     const old = known.get(daemon.name);
     if (!old || (old.node === daemon.node && old.state === daemon.state && old.generation === daemon.generation)) continue;
-    const from = old.node && old.node !== daemon.node ? `${old.node} → ` : "";
+    const from = place && place !== daemon.node ? `${place} → ` : "";
     live.moves.unshift({ at: after.at, detail: `${daemon.name}: ${from}${daemon.node ?? "nowhere"}, ${daemon.state}, generation ${daemon.generation ?? "–"}` });
   }
+  for (const name of places.keys()) if (!after.daemons.some((daemon) => daemon.name === name)) places.delete(name);
   live.moves.splice(MOVES_MAX);
 }
 

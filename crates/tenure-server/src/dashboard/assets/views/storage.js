@@ -18,7 +18,7 @@ export function storage() {
   const element = h("div", { class: "view" }, h("h1", { class: "unseen" }, "Storage"),
     h("div", { class: "figures" }, Object.values(figures).map((each) => each.element)),
     panel("Requests by kind", { id: "requests" }, table("Requests of this node by kind", heads, body), note),
-    panel("Log", { id: "log" }, about.element));
+    panel("Log", { id: "log", note: "of the leader" }, about.element));
   return {
     element,
     update({ node, queues }) {
@@ -55,13 +55,13 @@ function show(element, each) {
 }
 
 function log(log, figures, about) {
-  figures.commits.set(rate(log.commits_per_second), `${count(log.commits)} in this term`);
+  figures.commits.set(rate(log.commits_per_second), `${count(log.commits)} since its start`);
   figures.latency.set(duration(log.commit?.p95_ms), log.commit ? `p50 ${duration(log.commit.p50_ms)} · p99 ${duration(log.commit.p99_ms)}` : "");
   figures.size.set(bytes(log.commit_bytes_mean), "on average");
   figures.log.set(bytes(log.bytes_since_snapshot), `position ${count(log.position)}`);
   about.set("Position", count(log.position));
   about.set("Commands", count(log.records));
-  about.set("Last snapshot", log.snapshot ? moment(log.snapshot.at) : "none in this term");
+  about.set("Last snapshot", log.snapshot ? moment(log.snapshot.at) : "none since its start");
   about.set("Snapshot is", log.snapshot ? `${span(now() - log.snapshot.at)} old, ${bytes(log.snapshot.bytes)}` : null);
   about.set("Snapshot at position", log.snapshot ? count(log.snapshot.position) : null);
   about.set("Waiting for a commit", log.waiting === undefined ? null : count(log.waiting));
