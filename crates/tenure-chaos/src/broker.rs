@@ -77,6 +77,7 @@ impl Broker {
             .args(["serve", "--namespace", &self.place.namespace, "--ttl", &ttl])
             .args(["--listen", &self.listen, "--node", &self.node])
             .env("TENURE_STORE", &self.store)
+            .env("TENURE_LOG", "info")
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)

@@ -155,6 +155,7 @@ impl Runner {
             .args(["--node", &self.node, "--", "sh", "-c"])
             .arg("while echo \"$TENURE_TOKEN\" >> \"$ACTS\"; do sleep 0.02; done")
             .env("TENURE_STORE", &self.store)
+            .env("TENURE_LOG", "info")
             .env("ACTS", &self.acts)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

@@ -12,6 +12,7 @@ use tenure_chaos::run::{Scenario, run};
 
 const USAGE: &str = "\
 usage: tenure-chaos [--binary FILE] [--engines file,postgres,mysql,s3] [--seed SEED]
+                    [--logs FOLDER]
                     [--minutes COUNT | --seconds COUNT | --failover JOBS [--kills COUNT]]
 
 The time is shared by the engines. Engines other than file need the servers that scripts/with-servers
@@ -24,6 +25,7 @@ struct Arguments {
     seconds: u64,
     failover: Option<u64>,
     kills: u64,
+    logs: Option<PathBuf>,
 }
 
 #[tokio::main]
@@ -68,12 +70,17 @@ async fn all(arguments: &Arguments) -> Result<bool> {
             engine.name(),
             engine.name()
         ));
-        let mut folder = tempfile::Builder::new().prefix("tenure-chaos-").tempdir()?;
+        let mut folder = tempfile::Builder::new();
+        let folder = folder.prefix("tenure-chaos-");
+        let mut folder = match &arguments.logs {
+            Some(logs) => folder.tempdir_in(logs)?,
+            None => folder.tempdir()?,
+        };
         let outcome = run(scenario, *engine, &arguments.binary, folder.path(), seed).await;
         let is_fine = outcome
             .as_ref()
             .is_ok_and(|report| report.violations.is_empty());
-        if !is_fine {
+        if !is_fine || arguments.logs.is_some() {
             folder.disable_cleanup(true);
             say(&format!("the logs are in {}", folder.path().display()));
         }
@@ -99,6 +106,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
         seconds: 60,
         failover: None,
         kills: 5,
+        logs: None,
     };
     while let Some(word) = words.next() {
         let value = words
@@ -117,6 +125,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
             "--seconds" => arguments.seconds = number()?,
             "--minutes" => arguments.seconds = number()? * 60,
             "--failover" => arguments.failover = Some(number()?),
+            "--logs" => arguments.logs = Some(value.into()),
             "--kills" => arguments.kills = number()?,
             _ => bail!("{word:?} means nothing"),
         }

@@ -42,6 +42,8 @@ pub struct Report {
     pub lost: usize,
     /// The longest time without an acknowledged submit, while faults were made.
     pub longest_outage: Duration,
+    /// What was broken then.
+    pub outage_faults: String,
     /// How long the queue took to drain.
     pub drained: Duration,
     /// How often a leader acted.
@@ -94,7 +96,8 @@ impl Report {
         }
         answers.retain(|answer| *answer <= faults_end);
         answers.sort();
-        let outages = answers.windows(2).map(|pair| pair[1] - pair[0]);
+        let outage = answers.windows(2).max_by_key(|pair| pair[1] - pair[0]);
+        let (from, to) = outage.map_or_else(Default::default, |pair| (pair[0], pair[1]));
         let listed = record.listed.values();
         let completed = listed.filter(|listed| listed.state == "completed").count();
         Self {
@@ -110,7 +113,8 @@ impl Report {
             unknown,
             not_done,
             lost,
-            longest_outage: outages.max().unwrap_or_default(),
+            longest_outage: to - from,
+            outage_faults: faults_between(record, from, to),
             drained: Duration::ZERO,
             acts: 0,
             terms: 0,
@@ -132,6 +136,22 @@ impl Report {
     pub fn fault_count(&self) -> u64 {
         self.faults.values().sum()
     }
+}
+
+fn faults_between(record: &Record, from: Moment, to: Moment) -> String {
+    let mut faults = Vec::new();
+    for event in &record.events {
+        let is_meanwhile = event.span.answered >= from && event.span.invoked <= to;
+        if let What::Fault(fault) = &event.what
+            && is_meanwhile
+        {
+            let (begin, end) = (event.span.invoked, event.span.answered);
+            let (begin, end) = (begin.as_secs_f64(), end.as_secs_f64());
+            faults.push(format!("{fault} ({begin:.1} to {end:.1})"));
+        }
+    }
+    let (from, to) = (from.as_secs_f64(), to.as_secs_f64());
+    format!("{from:.1} to {to:.1}: {}", faults.join("; "))
 }
 
 impl fmt::Display for Report {
@@ -156,10 +176,9 @@ impl fmt::Display for Report {
         row("outcomes unknown to the client", &self.unknown)?;
         row("calls given up, not done", &self.not_done)?;
         row("late ends refused", &self.lost)?;
-        row(
-            "longest time without a submit",
-            &seconds(self.longest_outage),
-        )?;
+        let outage = seconds(self.longest_outage);
+        row("longest time without a submit", &outage)?;
+        row("  meanwhile", &self.outage_faults)?;
         row("drained after the last fault in", &seconds(self.drained))?;
         row("acts of leaders", &self.acts)?;
         row("terms of their elections", &self.terms)?;

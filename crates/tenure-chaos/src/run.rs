@@ -180,12 +180,15 @@ impl Cluster {
                     jobs: None,
                     batch: 8,
                     pause: Duration::from_millis(80),
+                    has_keys: true,
                 },
                 Scenario::Failover { jobs, .. } => Submitter {
                     name,
                     jobs: Some(jobs / SUBMITTERS as u64),
                     batch: 40,
                     pause: Duration::from_millis(1),
+                    // Every one of them is to be done.
+                    has_keys: false,
                 },
             };
             let (history, stop) = (self.history.clone(), self.stop.clone());

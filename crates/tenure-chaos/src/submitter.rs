@@ -26,6 +26,8 @@ pub struct Submitter {
     pub batch: u64,
     /// The wait between two batches.
     pub pause: Duration,
+    /// Whether some jobs have unique keys, and are refused while another has theirs.
+    pub has_keys: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -83,7 +85,7 @@ impl Submitter {
         let (group, key) = match random.below(10) {
             // The order of a group is only known if one submitter makes it.
             0 | 1 => (Some(format!("{name}-g{}", random.below(4))), None),
-            2 => (None, Some(format!("k{}", random.below(3)))),
+            2 if self.has_keys => (None, Some(format!("k{}", random.below(3)))),
             _ => (None, None),
         };
         Order {
