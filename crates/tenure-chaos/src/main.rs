@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use tenure_chaos::engine::Engine;
 use tenure_chaos::report::Report;
 use tenure_chaos::run::{Scenario, run};
+use tokio::signal::unix::{SignalKind, signal};
 
 const USAGE: &str = "\
 usage: tenure-chaos [--binary FILE] [--engines file,postgres,mysql,s3] [--seed SEED]
@@ -40,7 +41,7 @@ async fn main() -> ExitCode {
     // An interrupt drops the run, and everything that it has started with it.
     let outcome = tokio::select! {
         outcome = all(&arguments) => outcome,
-        _ = tokio::signal::ctrl_c() => return ExitCode::from(130),
+        () = interrupted() => return ExitCode::from(130),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -49,6 +50,16 @@ async fn main() -> ExitCode {
             say(&format!("error: {problem:#}"));
             ExitCode::from(2)
         }
+    }
+}
+
+async fn interrupted() {
+    let Ok(mut asked) = signal(SignalKind::terminate()) else {
+        return;
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = asked.recv() => {}
     }
 }
 
