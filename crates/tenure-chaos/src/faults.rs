@@ -141,6 +141,25 @@ pub struct Targets {
 }
 
 impl Targets {
+    /// Breaks something, waits, and mends it. Now and then it does not come alone: the storage of a broker
+    /// is slow meanwhile.
+    pub async fn inject_in_company(&mut self, kind: Kind, random: &mut Random) -> Result<()> {
+        let place = usize::try_from(random.below(self.brokers.len() as u64))?;
+        let delay = random.between(Duration::from_millis(10), self.ttl / 10);
+        let is_slow = random.below(4) == 0 && self.brokers[place].line.is_some();
+        let line = |targets: &Self, line| {
+            let proxy = targets.brokers[place].line.as_ref();
+            if let Some(proxy) = proxy.filter(|_| is_slow) {
+                proxy.set(line);
+            }
+        };
+        line(self, Line::Slow(delay));
+        self.inject(kind, random).await?;
+        line(self, Line::Good);
+        *self.counts.entry(Kind::Slow).or_default() += u64::from(is_slow);
+        Ok(())
+    }
+
     /// Breaks something, waits, and mends it.
     pub async fn inject(&mut self, kind: Kind, random: &mut Random) -> Result<()> {
         let leader = self.leader(random).await;
@@ -152,7 +171,6 @@ impl Targets {
         let wait = random.between(long, self.ttl * 4);
         let brief = random.between(Duration::from_millis(50), short);
         let invoked = self.history.now();
-        let slow = self.slow_behind(any, random);
         let target = match kind {
             Kind::KillLeader => self.kill(&[leader], brief).await?,
             Kind::KillStandby => self.kill(&[standby], brief).await?,
@@ -184,23 +202,10 @@ impl Targets {
             Kind::ReadOnly => self.read_only(wait).await?,
             Kind::KillRunner | Kind::PauseRunner => self.disturb_runner(kind, wait, random).await?,
         };
-        if let Some(proxy) = slow.and_then(|place| self.brokers[place].line.as_ref()) {
-            proxy.set(Line::Good);
-            *self.counts.entry(Kind::Slow).or_default() += 1;
-        }
         *self.counts.entry(kind).or_default() += 1;
         let what = What::Fault(format!("{}: {target}", kind.words()));
         self.history.add("fault", invoked, [what]);
         self.revive()
-    }
-
-    /// Now and then a fault does not come alone: the storage of a broker is slow meanwhile.
-    fn slow_behind(&self, place: usize, random: &mut Random) -> Option<usize> {
-        let delay = random.between(Duration::from_millis(10), self.ttl / 10);
-        let is_slow = random.below(4) == 0;
-        let line = self.brokers[place].line.as_ref().filter(|_| is_slow)?;
-        line.set(Line::Slow(delay));
-        Some(place)
     }
 
     /// Starts what has ended by itself.

@@ -236,7 +236,7 @@ impl Cluster {
             let pause = random.between(Duration::from_millis(500), Duration::from_secs(4));
             sleep(pause).await;
             let kind = random.pick(&kinds);
-            self.targets.inject(kind, &mut random).await?;
+            self.targets.inject_in_company(kind, &mut random).await?;
         }
         Ok(())
     }
