@@ -338,7 +338,7 @@ fn a_guard_by_itself_says_where_it_belongs() {
         &["__exec", "1", "--", "true"],
         2,
         "",
-        "error: __exec is a part of `tenure run`, which starts it by itself\n\
+        "error: __exec is a part of `tenure run` and `tenure worker`, which start it by themselves\n\
          hint: see `tenure run --help`\n",
     );
 }

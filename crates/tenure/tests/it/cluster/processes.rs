@@ -209,6 +209,7 @@ impl Troupe {
 }
 
 impl Drop for Troupe {
+    #[allow(clippy::print_stderr, reason = "a failed test shows what its nodes said")]
     fn drop(&mut self) {
         for (node, child) in &mut self.nodes {
             let _ = child.kill();
