@@ -143,7 +143,8 @@ async fn serve_term(shared: &Arc<Shared>, leadership: &Leadership) -> Result<(),
     let started = clock.moment();
     shared.set(Serving::Recovering(Progress::default()));
     let mut read = Progress::default();
-    let log = Log::take_over(
+    let stopping = leadership.stopping();
+    let taken = Log::take_over(
         shared.node.view().store().clone(),
         shared.node.view().namespace(),
         owner,
@@ -153,8 +154,15 @@ async fn serve_term(shared: &Arc<Shared>, leadership: &Leadership) -> Result<(),
             read = progress;
             shared.set(Serving::Recovering(progress));
         },
-    )
-    .await?;
+    );
+    let log = tokio::select! {
+        biased;
+        // Reading may take longer than whoever asked is ready to wait, and nobody is served yet. To drop
+        // it is what a loss of trust does as well: the next one to take over finds the log as it is.
+        () = stopping.cancelled() => return Ok(()),
+        () = shared.closing.cancelled() => return Ok(()),
+        log = taken => log?,
+    };
     broker.begin();
     let took = clock.moment().since(started);
     tracing::info!(
