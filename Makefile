@@ -50,5 +50,5 @@ ONLY ?=
 bench-queue: ## speed, depth, recovery and latency of the queue; ONLY=depth for a section
 	cargo bench -p tenure --bench queue --locked -- $(ONLY)
 
-bench-server: ## durable submits over HTTP beside a bare server, in one run
-	cargo bench -p tenure-server --bench submits --locked
+bench-server: ## pick-up latency, and durable submits beside a bare server, in one run
+	cargo bench -p tenure-server --bench server --locked
