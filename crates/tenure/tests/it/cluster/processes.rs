@@ -209,7 +209,10 @@ impl Troupe {
 }
 
 impl Drop for Troupe {
-    #[allow(clippy::print_stderr, reason = "a failed test shows what its nodes said")]
+    #[allow(
+        clippy::print_stderr,
+        reason = "a failed test shows what its nodes said"
+    )]
     fn drop(&mut self) {
         for (node, child) in &mut self.nodes {
             let _ = child.kill();
