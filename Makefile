@@ -1,7 +1,7 @@
 # `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help test check fix sim overlap chaos chaos-failover bench-store bench-election bench-queue bench-server
+.PHONY: help test check fix sim model overlap chaos chaos-failover bench-store bench-election bench-queue bench-server
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -22,6 +22,9 @@ fix: ## format, and apply what the lints suggest
 SEEDS ?= 1000
 sim: ## simulate nodes on a faulty store; SEEDS=N for more or fewer
 	cargo run --quiet --release --locked -p tenure-sim -- --seeds $(SEEDS)
+
+model: ## look at every order of events within bounds, and break each rule to see that it is noticed
+	cargo run --quiet --release --locked -p tenure-sim --bin model
 
 OVERLAP_SECONDS ?= 300
 overlap: ## kill, stop and cut off real nodes for five minutes: no shard may run twice

@@ -32,7 +32,7 @@ pub enum Written {
 }
 
 /// How a read ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Read<T> {
     /// The object is still at the version that the reader knew.
     Unchanged {

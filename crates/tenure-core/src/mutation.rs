@@ -127,9 +127,19 @@ mod switch {
         run()
     }
 
-    /// Takes the jitter out of every wait on this thread, so that a model checker has fewer times to look at.
-    pub fn steady() {
-        STEADY.set(true);
+    /// Runs something without jitter in any wait, on this thread, so that a model checker has fewer times to
+    /// look at.
+    pub fn steadily<T>(run: impl FnOnce() -> T) -> T {
+        let _restore = Jitter(STEADY.replace(true));
+        run()
+    }
+
+    struct Jitter(bool);
+
+    impl Drop for Jitter {
+        fn drop(&mut self) {
+            STEADY.set(self.0);
+        }
     }
 
     struct Restore(Option<Mutation>);
@@ -144,4 +154,4 @@ mod switch {
 #[cfg(feature = "__mutations")]
 pub(crate) use switch::{is, is_steady};
 #[cfg(feature = "__mutations")]
-pub use switch::{steady, with};
+pub use switch::{steadily, with};

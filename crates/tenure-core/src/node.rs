@@ -22,7 +22,7 @@ use crate::{ElectionName, Expect, Incarnation, Lineage, Moment, Now, Read, Versi
 use elections::Elections;
 
 /// The machine.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Node {
     config: Config,
     me: Holder,
@@ -48,7 +48,7 @@ pub struct Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 enum Route {
     Session,
     Observer(Incarnation),
@@ -57,7 +57,7 @@ enum Route {
 
 /// Everything is to be given back; the session leaves when it has been, or when it takes too long after
 /// all work has ended.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 struct Finishing {
     give_up_at: Moment,
     /// The session was told to leave.
@@ -67,7 +67,7 @@ struct Finishing {
 }
 
 /// What happens to a node.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub enum Input {
     /// Time has passed, or the process has just started.
     Wake,
@@ -110,7 +110,7 @@ pub enum Input {
 }
 
 /// What the driver is to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Output {
     /// Ask the store, and give the answer back with the ticket.
     Request {
@@ -126,7 +126,7 @@ pub enum Output {
 }
 
 /// A request to the store.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Request {
     /// Read a session.
     ReadSession {
@@ -175,7 +175,7 @@ pub enum Request {
 }
 
 /// The answer to a request, of its kind.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub enum Answer {
     /// To a write.
     Written(Written),
@@ -188,7 +188,7 @@ pub enum Answer {
 }
 
 /// What whoever runs the node should know.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The session stands and is trusted until then.
     Trusted {

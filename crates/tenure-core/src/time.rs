@@ -19,7 +19,7 @@ pub struct Moment(Duration);
 pub struct Wall(pub u64);
 
 /// Both clocks, read together.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Now {
     /// What decides.
     pub moment: Moment,

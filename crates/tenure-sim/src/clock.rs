@@ -11,7 +11,7 @@ use crate::random::Random;
 const RATE_PPM_MAX: u64 = 4000;
 
 /// A clock of one host. It counts suspend, so a paused process finds it moved on.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Clock {
     origin: Duration,
     /// Nanoseconds that it shows in a real millisecond.
@@ -19,6 +19,15 @@ pub struct Clock {
 }
 
 impl Clock {
+    /// A clock that shows this many nanoseconds in a real millisecond.
+    #[must_use]
+    pub const fn with_rate(rate: u64) -> Self {
+        Self {
+            origin: Duration::from_secs(1000),
+            rate,
+        }
+    }
+
     /// A clock with some origin and rate.
     pub fn draw(random: &mut Random) -> Self {
         // Young hosts too: a moment less a ttl may lie before the origin.

@@ -12,7 +12,9 @@
 pub mod clock;
 pub mod faults;
 pub mod invariants;
+mod judge;
 pub mod liveness;
+pub mod model;
 pub mod oracle;
 pub mod process;
 pub mod random;

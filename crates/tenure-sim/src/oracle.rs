@@ -7,7 +7,7 @@ use tenure_core::session::Config;
 use tenure_core::{ElectionName, Incarnation, Lineage, Moment};
 
 /// The facts.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 pub struct Oracle {
     /// The times of every process that ever ran.
     pub configs: BTreeMap<Incarnation, Config>,

@@ -11,7 +11,7 @@ use tenure_core::{ElectionName, Incarnation, Moment, NodeId};
 use crate::clock::Clock;
 
 /// A process.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Process {
     /// Its name in the trace.
     pub label: String,
@@ -48,7 +48,7 @@ pub struct Process {
 }
 
 /// Requests in the current second.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Meter {
     second: u64,
     requests: u64,

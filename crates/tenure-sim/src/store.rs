@@ -16,7 +16,7 @@ use crate::clock::Clock;
 use crate::random::Random;
 
 /// The name of an object.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
     /// A session.
     Session(Incarnation),
@@ -27,7 +27,7 @@ pub enum Key {
 }
 
 /// One version of an object.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Object {
     /// The stored form.
     pub bytes: Vec<u8>,
@@ -51,12 +51,14 @@ pub struct Applied {
 }
 
 /// The store.
-#[derive(Debug)]
+#[derive(Debug, Clone, Hash)]
 pub struct Store {
     objects: BTreeMap<Key, Object>,
     /// When an object that once was there was deleted.
     deleted: BTreeMap<Key, Duration>,
-    versions: u64,
+    /// How often each was written. Of its own each, so that the order of writes to different objects leaves no
+    /// trace.
+    versions: BTreeMap<Key, u64>,
     clock: Clock,
     /// How far the clock was set forward and back.
     stepped_forward: Duration,
@@ -64,12 +66,25 @@ pub struct Store {
 }
 
 impl Store {
+    /// An empty store with this clock.
+    #[must_use]
+    pub fn with_clock(clock: Clock) -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            deleted: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            clock,
+            stepped_forward: Duration::ZERO,
+            stepped_back: Duration::ZERO,
+        }
+    }
+
     /// An empty store.
     pub fn new(random: &mut Random) -> Self {
         Self {
             objects: BTreeMap::new(),
             deleted: BTreeMap::new(),
-            versions: 0,
+            versions: BTreeMap::new(),
             clock: Clock::draw(random),
             // Far enough from the origin that it can be set back.
             stepped_forward: Duration::from_secs(1_000_000),
@@ -153,10 +168,11 @@ impl Store {
 
     /// Writes whatever is there, as people do by hand.
     pub fn overwrite(&mut self, now: Duration, key: Key, bytes: Vec<u8>) -> Applied {
-        self.versions += 1;
+        let number = self.versions.entry(key.clone()).or_default();
+        *number += 1;
         let after = Object {
             bytes,
-            version: Version::new(format!("v{}", self.versions)),
+            version: Version::new(format!("v{number}")),
             written_at: now,
             stamp: self.clock_shows(now),
         };

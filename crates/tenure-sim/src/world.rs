@@ -15,13 +15,13 @@ use tenure_core::{ElectionName, Incarnation, Lineage, NodeId};
 use crate::Summary;
 use crate::clock::Clock;
 use crate::faults::{Counts, Plan};
-use crate::invariants::{Violation, no_hot_loop, one_leader, trust_is_backed};
-use crate::liveness;
+use crate::invariants::{Violation, no_hot_loop};
 use crate::oracle::Oracle;
 use crate::process::{Meter, Process};
 use crate::random::Random;
 use crate::store::Store;
 use crate::trace::Trace;
+use crate::{judge, liveness};
 use requests::Flight;
 
 /// What a run is made of, beside its seed.
@@ -267,13 +267,12 @@ impl World {
 
     /// The invariants that hold between events.
     fn check(&self) -> Result<(), Violation> {
-        for election in &self.elections {
-            one_leader::check(self.now, election, self.processes.values(), &self.oracle)?;
-        }
-        for process in self.processes.values() {
-            trust_is_backed::check(process, &self.elections, &self.oracle)?;
-        }
-        Ok(())
+        judge::between(
+            self.now,
+            &self.elections,
+            self.processes.values(),
+            &self.oracle,
+        )
     }
 
     // ---- processes ----------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ pub const WEIGHT_MAX: u32 = 1_000_000;
 const ERROR_CHARACTERS_MAX: usize = 200;
 
 /// A node's part in the cluster, as its session tells it.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Part {
     /// The software it runs, for people.
@@ -51,7 +51,7 @@ pub struct Part {
 /// be offered at once. The one with the highest revision rules. Among equals the one that rules now stays
 /// for as long as any live node offers it, so a rolling upgrade without a new revision switches when the
 /// last old node is gone, once.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Definition {
     /// How often it runs.
     pub count: Count,
@@ -67,7 +67,7 @@ pub struct Definition {
 }
 
 /// How often a daemon runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Count {
     /// This many parts of its work; a node may run any number of them.
@@ -88,11 +88,11 @@ pub enum DefinitionError {
 }
 
 /// What became of a shard that was assigned to a node, stored as `[shard, generation, state]`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Run(pub u32, pub Generation, pub RunState);
 
 /// What became of a shard on its node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     /// The assignment was seen; the daemon is starting, or waits for its older generation to end here.
@@ -111,7 +111,7 @@ pub enum RunState {
 }
 
 /// A node that is about to go. It drains its daemons by itself and takes no new ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Going {
     /// For good.

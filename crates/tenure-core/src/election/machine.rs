@@ -16,7 +16,7 @@ use install::Install;
 pub const PRIORITY_DEFAULT: u8 = 100;
 
 /// The machine. One request is in flight at most; the driver answers each with one input.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Election {
     config: Config,
     random: Random,
@@ -71,7 +71,7 @@ pub struct Election {
     writes: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Seen {
     Nothing,
     Lease {
@@ -89,14 +89,14 @@ enum Seen {
 }
 
 /// What is known of the fence while the lease is missing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum FenceSeen {
     NotYet,
     Missing,
     Found(Fence),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Phase {
     Following,
     Installing {
@@ -115,7 +115,7 @@ enum Phase {
     },
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 enum Flight {
     ReadLease { started: Moment },
     WriteLease { started: Moment, lease: Box<Lease> },

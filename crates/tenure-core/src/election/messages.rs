@@ -8,7 +8,7 @@ use crate::session::observer::End;
 use crate::{Expect, Incarnation, Lineage, Moment, NodeId, Read, Version, Written};
 
 /// What happens to an election.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub enum Input {
     /// Time has passed.
     Wake,
@@ -41,7 +41,7 @@ pub enum Input {
 }
 
 /// What the driver is to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Output {
     /// Read the lease, only if it is no longer at the known version.
     ReadLease {
@@ -94,7 +94,7 @@ pub enum Output {
 }
 
 /// Who leads, as the lease says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Leader {
     /// The node.
     pub node: NodeId,
@@ -105,7 +105,7 @@ pub struct Leader {
 }
 
 /// Why a term ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum EndReason {
     /// This process gave it up.
     Resigned,
@@ -136,7 +136,7 @@ pub enum EndReason {
 }
 
 /// Something that should not happen: people should know.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Anomaly {
     /// The lease was deleted while the fence remembers this term.
     LeaseMissing {

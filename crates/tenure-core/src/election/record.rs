@@ -19,7 +19,7 @@ const HISTORY_MAX: usize = 20;
 pub struct Term(pub u64);
 
 /// The lease, at `<namespace>/elections/<name>`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lease {
     /// Copied from the fence, to restore it if it gets lost.
     pub lineage: Lineage,
@@ -38,7 +38,7 @@ pub struct Lease {
 }
 
 /// Who leads.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeaseState {
     /// This session leads, or is about to.
@@ -58,7 +58,7 @@ pub enum LeaseState {
 }
 
 /// What someone asks of the holder.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Request {
     /// What is asked.
     pub kind: RequestKind,
@@ -67,7 +67,7 @@ pub struct Request {
 }
 
 /// What can be asked of the holder.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RequestKind {
     /// Let someone else lead.
@@ -80,7 +80,7 @@ pub enum RequestKind {
 }
 
 /// A term that has ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PastTerm {
     /// Its number.
     pub term: Term,
@@ -97,7 +97,7 @@ pub struct PastTerm {
 }
 
 /// Names one write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Writer {
     /// Whose write.
     pub incarnation: Incarnation,
@@ -106,7 +106,7 @@ pub struct Writer {
 }
 
 /// The fence, at `<namespace>/fences/<name>`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fence {
     /// The row of terms that this one belongs to.
     pub lineage: Lineage,

@@ -9,7 +9,7 @@ use crate::election::Election;
 use crate::election::machine::{Input, Output};
 use crate::{ElectionName, Moment, Now};
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 pub(super) struct Elections {
     machines: BTreeMap<ElectionName, Election>,
     /// When each wants to wake, which only a step of its own can change.

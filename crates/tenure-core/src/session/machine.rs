@@ -9,7 +9,7 @@ use crate::random::Random;
 use crate::{Expect, Moment, Now, Read, Version, Written};
 
 /// The machine. One request is in flight at most; the driver answers each with one input.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Session {
     config: Config,
     random: Random,
@@ -31,7 +31,7 @@ pub struct Session {
     trusted_until: Moment,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Phase {
     Joining,
     Alive,
@@ -45,21 +45,21 @@ enum Phase {
     Left,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 struct Attempt {
     counter: u64,
     started: Moment,
     says_gone: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 enum Flight {
     Write(Attempt),
     Read,
 }
 
 /// What happens to a session.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub enum Input {
     /// Time has passed, or the process has just started.
     Wake,
@@ -76,7 +76,7 @@ pub enum Input {
 }
 
 /// What the driver is to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Output {
     /// Write the session.
     Write {
@@ -107,7 +107,7 @@ pub enum Output {
 }
 
 /// Why a session is over.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// No heartbeat was confirmed before trust ended.
     Expired,

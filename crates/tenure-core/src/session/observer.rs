@@ -13,7 +13,7 @@ use crate::random::Random;
 use crate::{Expect, Incarnation, Moment, NodeId, Read, Version, Written};
 
 /// The machine: any number of watched sessions, at most one request in flight for each.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Observer {
     config: Config,
     me: NodeId,
@@ -21,7 +21,7 @@ pub struct Observer {
     watched: BTreeMap<Incarnation, Watched>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 struct Watched {
     holder: Holder,
     seen: Seen,
@@ -33,7 +33,7 @@ struct Watched {
     evict_from: Moment,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 enum Seen {
     Nothing,
     /// This version has stood since then at least.
@@ -50,7 +50,7 @@ enum Seen {
     Ended(End),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Flight {
     Read,
     Evict,
@@ -68,7 +68,7 @@ pub enum End {
 }
 
 /// What happens to an observer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub enum Input {
     /// Time has passed.
     Wake,
@@ -87,7 +87,7 @@ pub enum Input {
 }
 
 /// What the driver is to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Output {
     /// Read a session, only if it is no longer at the known version.
     Read {

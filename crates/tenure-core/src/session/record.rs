@@ -10,7 +10,7 @@ use crate::record::{self, RecordError, milliseconds};
 use crate::{ElectionName, Incarnation, NodeId, Wall};
 
 /// A session object, at `<namespace>/nodes/<node>/<incarnation>`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Record {
     /// The node that this process runs as.
     pub node: NodeId,
@@ -32,7 +32,7 @@ pub struct Record {
 }
 
 /// What a process says of itself; changed at will, written with the next heartbeat.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct About {
     /// Where other nodes can reach it.
@@ -53,7 +53,7 @@ pub struct About {
 }
 
 /// Whether the process is there.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// As far as is known.

@@ -2,18 +2,14 @@
 
 use std::time::Duration;
 
-use tenure_core::election::{Fence, Lease, Term};
+use tenure_core::election::Term;
 use tenure_core::node::{Event, Input};
-use tenure_core::session::{Record, State};
 use tenure_core::{ElectionName, Lineage};
 
 use super::{Happening, World, words};
 use crate::faults::Fault;
-use crate::invariants::{
-    Violation, ended_for_a_reason, ended_stays_ended, evicted_after_ttl, fence_only_grows,
-    gone_after_work, installed_first, paired_events, taken_from_ended, terms_only_grow,
-    vacated_after_work,
-};
+use crate::invariants::{Violation, ended_for_a_reason, paired_events};
+use crate::judge;
 use crate::store::{Applied, Key};
 
 impl World {
@@ -52,12 +48,8 @@ impl World {
                 term,
                 reason,
             } => {
-                paired_events::ended(&self.oracle, process, &election, term)?;
-                let (oracle, store) = (&self.oracle, &self.store);
-                ended_for_a_reason::ended(process, &election, term, &reason, oracle, store)?;
-                self.oracle
-                    .leading
-                    .remove(&(process.incarnation, election.clone()));
+                let (oracle, store) = (&mut self.oracle, &self.store);
+                judge::ended(oracle, process, store, &election, term, &reason)?;
                 if process.work.contains_key(&election) {
                     self.faults.count(Fault::WorkOutlivedTrust);
                     let after = self.random.up_to(self.plan.work_stops_in);
@@ -90,20 +82,7 @@ impl World {
         let Some(process) = self.processes.get_mut(&id) else {
             return Ok(());
         };
-        let incarnation = process.incarnation;
-        paired_events::elected(&self.oracle, process, &election, term)?;
-        terms_only_grow::check(&self.oracle, &election, lineage, term, incarnation)?;
-        installed_first::check(&self.oracle, &election, term, incarnation)?;
-        process.work.insert(election.clone(), term);
-        let oracle = &mut self.oracle;
-        oracle
-            .leading
-            .insert((incarnation, election.clone()), (term, lineage));
-        oracle
-            .elected
-            .insert((election.clone(), lineage), (term, incarnation));
-        oracle.highest.insert(election.clone(), term);
-        oracle.elected_count += 1;
+        judge::elected(&mut self.oracle, process, &election, term, lineage)?;
         if self.random.chance(self.plan.work_fails) {
             self.faults.count(Fault::WorkEndedByItself);
             let after = self.random.up_to(process.config.ttl * 2);
@@ -144,14 +123,7 @@ impl World {
         let Some(process) = self.processes.remove(&id) else {
             return Ok(());
         };
-        if let Some((election, term)) = process.work.first_key_value() {
-            let message = format!(
-                "{} left while working for term {term} of {election}",
-                process.label
-            );
-            return Err(Violation::new("a process leaves after its work", message));
-        }
-        self.oracle.forget(process.incarnation);
+        judge::left(&mut self.oracle, &process)?;
         if !process.replaced {
             self.plan_in(self.plan.latency, Happening::Start { slot: process.slot });
         }
@@ -162,43 +134,12 @@ impl World {
 
     /// A write by a process was applied.
     pub(crate) fn on_applied(&mut self, applied: &Applied) -> Result<(), Violation> {
-        match &applied.key {
-            Key::Session(_) => {
-                evicted_after_ttl::check(self.now, applied, &self.oracle)?;
-                ended_stays_ended::check(applied)?;
-                let after = Record::decode(&applied.after.bytes);
-                let after = after.expect("processes write what they can read");
-                if after.state != State::Alive {
-                    self.oracle.ended.insert(after.incarnation);
-                }
-                gone_after_work::check(&after, self.processes.values())
-            }
-            Key::Lease(election) => {
-                let after = Lease::decode(&applied.after.bytes);
-                let after = after.expect("processes write what they can read");
-                let before = applied.before.as_ref();
-                if let Some(Ok(before)) = before.map(|object| Lease::decode(&object.bytes)) {
-                    vacated_after_work::check(election, &before, &after, self.processes.values())?;
-                    let (oracle, store) = (&self.oracle, &self.store);
-                    taken_from_ended::check(self.now, election, &before, &after, oracle, store)?;
-                }
-                self.on_lease_changed(election, applied.after.bytes.clone());
-                Ok(())
-            }
-            Key::Fence(election) => {
-                let decode = |bytes: &[u8]| Fence::decode(bytes).ok();
-                let before = applied.before.as_ref();
-                let before = before.and_then(|object| decode(&object.bytes));
-                let after = decode(&applied.after.bytes);
-                let after = after.expect("processes write what they can read");
-                let installed = (election.clone(), after.term, after.holder.incarnation);
-                self.oracle.installed.insert(installed);
-                match before {
-                    Some(before) => fence_only_grows::check(election, &before, &after),
-                    None => Ok(()),
-                }
-            }
+        let (oracle, processes) = (&mut self.oracle, self.processes.values());
+        judge::applied(self.now, applied, oracle, &self.store, processes)?;
+        if let Key::Lease(election) = &applied.key {
+            self.on_lease_changed(election, applied.after.bytes.clone());
         }
+        Ok(())
     }
 
     /// People keep copies, and the store gives hints.

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use tenure_core::election::Lease;
 use tenure_core::node::{Answer, Input, Request, Ticket};
-use tenure_core::session::State;
 use tenure_core::{ElectionName, Expect, Moment, Read, Written};
 
 use super::{Happening, World, words};
 use crate::faults::Fault;
 use crate::invariants::{Violation, never_made_again, no_hot_loop};
+use crate::judge;
 
 /// A request, until its answer is given and its last copy has arrived.
 #[derive(Debug)]
@@ -250,43 +249,15 @@ impl World {
         let Some(process) = self.processes.get(&process) else {
             return;
         };
-        let me = process.incarnation;
-        let Some(Flight { request, .. }) = self.flights.get(&flight) else {
-            return;
-        };
-        let shown = |lease: &Lease| {
-            let holder = lease.holder();
-            holder
-                .is_some_and(|holder| holder.incarnation == me)
-                .then_some(lease.term)
-        };
-        match (request, answer) {
-            (Request::WriteSession { record, .. }, Answer::Written(Written::Done(_)))
-                if record.incarnation == me && record.state == State::Alive =>
-            {
-                self.oracle.back_session(me, started);
-            }
-            (
-                Request::WriteLease {
-                    election, lease, ..
-                },
-                Answer::Written(Written::Done(_)),
-            ) => {
-                if let Some(term) = shown(lease) {
-                    self.oracle.back_lease(me, election, term, started);
-                }
-            }
-            (Request::ReadLease { election, .. }, Answer::Lease(read)) => {
-                let lease = match read {
-                    Read::Found { record, .. } => Some(record.clone()),
-                    Read::Unchanged { .. } => self.store.lease(election),
-                    _ => None,
-                };
-                if let Some(term) = lease.as_ref().and_then(shown) {
-                    self.oracle.back_lease(me, election, term, started);
-                }
-            }
-            _ => {}
+        if let Some(Flight { request, .. }) = self.flights.get(&flight) {
+            judge::answered(
+                &mut self.oracle,
+                &self.store,
+                process,
+                started,
+                request,
+                answer,
+            );
         }
     }
 

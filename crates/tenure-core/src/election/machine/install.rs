@@ -7,7 +7,7 @@ use crate::mutation::{self, Mutation};
 use crate::{Expect, Lineage, Moment, Read, Written};
 
 /// What is to be done next.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Install {
     ReadFence,
     /// The fence is as high as our term, or of another row of terms: go on above it.

@@ -1,0 +1,98 @@
+//! What is looked at: a few processes and faults each time, so that each look is exhaustive.
+
+use std::time::Duration;
+
+use super::{Bounds, FAULTS, Kind};
+
+/// The ttl is ten seconds, heartbeats come every three.
+fn bounds(name: &'static str, window_millis: u64, horizon_seconds: u64) -> Bounds {
+    Bounds {
+        name,
+        processes: 2,
+        faults: 1,
+        window: Duration::from_millis(window_millis),
+        horizon: Duration::from_secs(horizon_seconds),
+        skewed: false,
+        ttls_differ: false,
+        twins: false,
+        kinds: FAULTS.to_vec(),
+        states_max: u64::MAX,
+    }
+}
+
+const REQUESTS: [Kind; 5] = [
+    Kind::Refused,
+    Kind::AnswerLost,
+    Kind::Late,
+    Kind::Slow,
+    Kind::Duplicated,
+];
+
+/// Without those after which a process starts anew, of which there are too many ways to go on.
+const OTHERS: [Kind; 7] = [
+    Kind::Pause,
+    Kind::Resign,
+    Kind::WorkHangs,
+    Kind::LeaseDeleted,
+    Kind::LeaseRestored,
+    Kind::FenceDeleted,
+    Kind::SessionDeleted,
+];
+
+const OF_THREE: [Kind; 5] = [
+    Kind::AnswerLost,
+    Kind::Late,
+    Kind::CrashForGood,
+    Kind::Resign,
+    Kind::LeaseDeleted,
+];
+
+/// All of them, for `make model`.
+#[must_use]
+pub fn all() -> Vec<Bounds> {
+    vec![
+        bounds("equal clocks", 4000, 16),
+        Bounds {
+            skewed: true,
+            ..bounds("clocks apart", 13_000, 24)
+        },
+        Bounds {
+            ttls_differ: true,
+            ..bounds("ttls 10 s and 20 s", 3500, 24)
+        },
+        Bounds {
+            twins: true,
+            ..bounds("one node id", 3500, 16)
+        },
+        Bounds {
+            faults: 2,
+            skewed: true,
+            kinds: REQUESTS.to_vec(),
+            ..bounds("two faults of requests", 0, 13)
+        },
+        Bounds {
+            faults: 2,
+            skewed: true,
+            kinds: OTHERS.to_vec(),
+            ..bounds("two faults of others", 0, 11)
+        },
+        Bounds {
+            processes: 3,
+            skewed: true,
+            kinds: OF_THREE.to_vec(),
+            ..bounds("three processes", 0, 11)
+        },
+    ]
+}
+
+/// Small ones, for the tests.
+#[must_use]
+pub fn small() -> Vec<Bounds> {
+    vec![
+        bounds("equal clocks", 0, 8),
+        Bounds {
+            skewed: true,
+            ..bounds("clocks apart", 2990, 8)
+        },
+    ]
+}

@@ -1,0 +1,786 @@
+//! The whole world at one moment, and how each action changes it.
+
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+
+use tenure_core::election::{Request as Asked, RequestKind, Term, Writer};
+use tenure_core::node::{Answer, Event, Input, Node, Output, Request, Ticket};
+use tenure_core::session::record::About;
+use tenure_core::session::{Config, Holder};
+use tenure_core::{ElectionName, Expect, Incarnation, Lineage, Moment, NodeId, Read, Written};
+
+use super::Bounds;
+use super::action::{Action, Kind};
+use crate::clock::Clock;
+use crate::invariants::{
+    Violation, ended_for_a_reason, never_made_again, no_hot_loop, paired_events,
+};
+use crate::judge;
+use crate::oracle::Oracle;
+use crate::process::{Meter, Process};
+use crate::store::{Key, Store};
+
+const TTL: Duration = Duration::from_secs(10);
+
+/// Whoever asks from outside.
+const PEOPLE: Incarnation = Incarnation(u128::MAX);
+
+/// How many nanoseconds of a real millisecond a fast and a slow clock show: as far apart as is allowed.
+const FAST: u64 = 1_004_000;
+const SLOW: u64 = 996_000;
+
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    now: Duration,
+    store: Store,
+    oracle: Oracle,
+    slots: Vec<Slot>,
+    processes: BTreeMap<u64, Process>,
+    started: u64,
+    flights: Vec<Flight>,
+    /// Writes that nobody waits for any more, and that may still arrive.
+    late: Vec<Late>,
+    /// Work that is to end.
+    ends: Vec<End>,
+    /// The lease before the last.
+    copy: Option<Vec<u8>>,
+    last_lease: Option<Vec<u8>>,
+    faults: u8,
+    window: Duration,
+}
+
+#[derive(Debug, Clone, Hash)]
+struct Slot {
+    node: NodeId,
+    clock: Clock,
+    ttl: Duration,
+}
+
+#[derive(Debug, Clone, Hash)]
+struct Flight {
+    process: u64,
+    ticket: Ticket,
+    request: Request,
+    started: Moment,
+    deadline: Duration,
+    /// Time may pass before it is carried out and answered.
+    is_slow: bool,
+    answer: Option<Answer>,
+}
+
+#[derive(Debug, Clone, Hash)]
+struct Late {
+    process: u64,
+    started: Moment,
+    request: Request,
+}
+
+#[derive(Debug, Clone, Hash)]
+struct End {
+    process: u64,
+    term: Term,
+    hangs: bool,
+}
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        (self.now, &self.store, &self.oracle).hash(hasher);
+        (&self.slots, self.started, self.faults).hash(hasher);
+        (&self.flights, &self.late, &self.ends).hash(hasher);
+        (&self.copy, &self.last_lease).hash(hasher);
+        for (id, process) in &self.processes {
+            (id, &process.node, &process.paused, &process.work).hash(hasher);
+            (process.replaced, process.over).hash(hasher);
+        }
+    }
+}
+
+fn election() -> ElectionName {
+    ElectionName::new("e").expect("this name is valid")
+}
+
+fn is_write(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::WriteSession { .. } | Request::WriteLease { .. } | Request::WriteFence { .. }
+    )
+}
+
+/// What a process hears if nothing comes back.
+fn silence(request: &Request, refused: bool) -> Answer {
+    match request {
+        Request::ReadSession { .. } => Answer::Session(Read::Failed),
+        Request::ReadLease { .. } => Answer::Lease(Read::Failed),
+        Request::ReadFence { .. } => Answer::Fence(Read::Failed),
+        _ if refused => Answer::Written(Written::NotApplied),
+        _ => Answer::Written(Written::Unknown),
+    }
+}
+
+impl State {
+    pub(super) fn new(bounds: &Bounds) -> Result<Self, Violation> {
+        let slots = (0..bounds.processes).map(|slot| {
+            let number = if bounds.twins { 0 } else { slot };
+            let rate = match (bounds.skewed, slot) {
+                (true, 0) => SLOW,
+                (true, 1) => FAST,
+                _ => 1_000_000,
+            };
+            let factor = if bounds.ttls_differ { 1 << slot } else { 1 };
+            Slot {
+                node: NodeId::new(format!("n{number}")).expect("these names are valid"),
+                clock: Clock::with_rate(rate),
+                ttl: TTL * factor,
+            }
+        });
+        let mut state = Self {
+            now: Duration::ZERO,
+            store: Store::with_clock(Clock::with_rate(1_000_000)),
+            oracle: Oracle::default(),
+            slots: slots.collect(),
+            processes: BTreeMap::new(),
+            started: 0,
+            flights: Vec::new(),
+            late: Vec::new(),
+            ends: Vec::new(),
+            copy: None,
+            last_lease: None,
+            faults: bounds.faults,
+            window: bounds.window,
+        };
+        for slot in 0..bounds.processes {
+            state.start(slot)?;
+        }
+        state.settle()?;
+        Ok(state)
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.now
+    }
+
+    pub(super) fn ttl_max(&self) -> Duration {
+        let slots = self.slots.iter().map(|slot| slot.ttl);
+        let processes = self.processes.values().map(|process| process.config.ttl);
+        slots.chain(processes).max().unwrap_or_default()
+    }
+
+    pub(super) fn heartbeat_max(&self) -> Duration {
+        self.ttl_max() * 3 / 10
+    }
+
+    pub(super) fn leaders(&self) -> Vec<u64> {
+        let all = self.processes.iter();
+        all.filter(|(_, process)| process.leads(&election(), self.now).is_some())
+            .map(|(&id, _)| id)
+            .collect()
+    }
+
+    pub(super) fn candidates(&self) -> usize {
+        let all = self.processes.values();
+        all.filter(|process| !process.replaced).count()
+    }
+
+    // ---- what can happen ----------------------------------------------------------------------------
+
+    pub(super) fn actions(&self, bounds: &Bounds) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if self.now > bounds.horizon {
+            return actions;
+        }
+        for (at, flight) in self.flights.iter().enumerate() {
+            match (&flight.answer, flight.is_slow) {
+                (Some(_), _) => actions.push(Action::Deliver(at)),
+                (None, true) => actions.extend([Action::Answer(at), Action::Apply(at)]),
+                (None, false) => actions.push(Action::Answer(at)),
+            }
+        }
+        actions.extend((0..self.late.len()).map(Action::Land));
+        actions.extend((0..self.ends.len()).map(Action::EndWork));
+        for (&process, it) in &self.processes {
+            if it.paused.is_some() {
+                actions.extend([true, false].map(|time_first| Action::Resume {
+                    process,
+                    time_first,
+                }));
+            }
+        }
+        if self.is_quiet() {
+            actions.push(Action::Tick);
+        }
+        if self.faults > 0 && self.now <= self.window {
+            self.faults(bounds, &mut actions);
+        }
+        actions
+    }
+
+    /// Whether nothing has to happen before time passes.
+    fn is_quiet(&self) -> bool {
+        let prompt = self.flights.iter().any(|flight| !flight.is_slow);
+        !prompt && self.ends.iter().all(|end| end.hangs)
+    }
+
+    fn faults(&self, bounds: &Bounds, actions: &mut Vec<Action>) {
+        let mut add = |kind: Kind, number: u64| {
+            if bounds.kinds.contains(&kind) {
+                actions.push(Action::Fault(kind, number));
+            }
+        };
+        for (at, flight) in self.flights.iter().enumerate() {
+            if flight.is_slow {
+                continue;
+            }
+            let at = at as u64;
+            add(Kind::Refused, at);
+            add(Kind::Slow, at);
+            if is_write(&flight.request) {
+                add(Kind::AnswerLost, at);
+                add(Kind::Late, at);
+                add(Kind::Duplicated, at);
+            }
+        }
+        for (at, end) in self.ends.iter().enumerate() {
+            if !end.hangs {
+                add(Kind::WorkHangs, at as u64);
+            }
+        }
+        for (&id, process) in &self.processes {
+            add(Kind::Crash, id);
+            add(Kind::CrashForGood, id);
+            add(Kind::RestartWithLongerTtl, id);
+            add(Kind::SessionDeleted, id);
+            if process.paused.is_none() {
+                add(Kind::Pause, id);
+                add(Kind::Leave, id);
+            }
+        }
+        if let [leader, ..] = self.leaders()[..] {
+            add(Kind::Resign, leader);
+            add(Kind::RequestResign, leader);
+            let others = self.processes.keys().filter(|id| **id != leader);
+            others.for_each(|&other| add(Kind::Transfer, other));
+        }
+        let (lease, fence) = (self.store.lease(&election()), self.store.fence(&election()));
+        let highest = self.oracle.highest.get(&election()).copied();
+        let is_whole = fence
+            .as_ref()
+            .is_some_and(|fence| Some(fence.term) >= highest);
+        if let (Some(lease), Some(fence), true) = (&lease, &fence, is_whole) {
+            add(Kind::LeaseDeleted, 0);
+            if self.copy.is_some() {
+                add(Kind::LeaseRestored, 0);
+            }
+            // Without the fence the lease has to tell all; see `election`.
+            let installed = (fence.term, fence.holder.incarnation);
+            let holder = lease.holder().map(|holder| holder.incarnation);
+            let mut history = lease.history.iter();
+            let is_told = (lease.term == installed.0 && holder == Some(installed.1))
+                || history.any(|past| (past.term, past.incarnation) == installed);
+            if is_told {
+                add(Kind::FenceDeleted, 0);
+            }
+        }
+    }
+
+    /// Whether nothing can go wrong any more, and nothing that went wrong goes on.
+    pub(super) fn is_calm(&self) -> bool {
+        let can_fail = self.faults > 0 && self.now <= self.window;
+        let is_loose = !self.late.is_empty()
+            || self.flights.iter().any(|flight| flight.is_slow)
+            || self.ends.iter().any(|end| end.hangs)
+            || self.processes.values().any(|it| it.paused.is_some());
+        !can_fail && !is_loose
+    }
+
+    /// Whether one process leads, and has asked the store for all that its trust rests on after that moment.
+    pub(super) fn is_led_since(&self, moment: Duration) -> bool {
+        let [leader] = self.leaders()[..] else {
+            return false;
+        };
+        let process = &self.processes[&leader];
+        let trust = process.config.ttl - process.config.margin;
+        let renewed = process.clock.moment(moment) + trust;
+        let until = process.node.leads_until(&election());
+        until.is_some_and(|(_, until)| until > renewed)
+    }
+
+    /// What happens next if nothing goes wrong; `None` if only time passes.
+    pub(super) fn next_alone(&self) -> Option<Action> {
+        if let Some((&process, _)) = self.processes.iter().find(|(_, it)| it.paused.is_some()) {
+            return Some(Action::Resume {
+                process,
+                time_first: true,
+            });
+        }
+        if let Some(at) = self
+            .flights
+            .iter()
+            .position(|flight| flight.answer.is_some())
+        {
+            return Some(Action::Deliver(at));
+        }
+        if !self.late.is_empty() {
+            return Some(Action::Land(0));
+        }
+        if !self.ends.is_empty() {
+            return Some(Action::EndWork(0));
+        }
+        (!self.flights.is_empty()).then_some(Action::Answer(0))
+    }
+
+    /// No more faults.
+    pub(super) fn free(&mut self) {
+        self.faults = 0;
+    }
+
+    // ---- what happens -------------------------------------------------------------------------------
+
+    pub(super) fn take(&mut self, action: &Action) -> Result<(), Violation> {
+        match *action {
+            Action::Answer(at) => {
+                let flight = self.flights.remove(at);
+                let answer = self.execute(flight.process, flight.started, &flight.request)?;
+                self.deliver(flight.process, Input::Answer(flight.ticket, answer))?;
+            }
+            Action::Apply(at) => {
+                let Flight {
+                    process,
+                    started,
+                    request,
+                    ..
+                } = self.flights[at].clone();
+                self.flights[at].answer = Some(self.execute(process, started, &request)?);
+            }
+            Action::Deliver(at) => {
+                let flight = self.flights.remove(at);
+                if let Some(answer) = flight.answer {
+                    self.deliver(flight.process, Input::Answer(flight.ticket, answer))?;
+                }
+            }
+            Action::Land(at) => {
+                let late = self.late.remove(at);
+                self.execute(late.process, late.started, &late.request)?;
+            }
+            Action::EndWork(at) => {
+                let end = self.ends.remove(at);
+                self.deliver(end.process, Input::WorkEnded(election(), end.term))?;
+            }
+            Action::Resume {
+                process,
+                time_first,
+            } => self.resume(process, time_first)?,
+            Action::Tick => self.tick()?,
+            Action::Fault(kind, number) => {
+                self.faults = self.faults.saturating_sub(1);
+                self.fault(kind, number)?;
+            }
+        }
+        self.settle()?;
+        self.drop_stale();
+        self.check()
+    }
+
+    /// Forgets copies of writes that can never be applied: what they expect was there once, or nothing was and
+    /// nobody deletes any more.
+    fn drop_stale(&mut self) {
+        let (store, can_delete) = (&self.store, self.faults > 0 && self.now <= self.window);
+        self.late.retain(|late| {
+            let (key, expect) = match &late.request {
+                Request::WriteSession { record, expect } => {
+                    (Key::Session(record.incarnation), expect)
+                }
+                Request::WriteLease { expect, .. } => (Key::Lease(election()), expect),
+                Request::WriteFence { expect, .. } => (Key::Fence(election()), expect),
+                _ => return false,
+            };
+            match (expect, store.get(&key)) {
+                (Expect::Absent, None) => true,
+                (Expect::Absent, Some(_)) => can_delete,
+                (Expect::Version(version), object) => {
+                    object.is_some_and(|object| object.version == *version)
+                }
+            }
+        });
+    }
+
+    fn check(&self) -> Result<(), Violation> {
+        judge::between(
+            self.now,
+            &[election()],
+            self.processes.values(),
+            &self.oracle,
+        )
+    }
+
+    fn fault(&mut self, kind: Kind, number: u64) -> Result<(), Violation> {
+        let at = usize::try_from(number).unwrap_or(usize::MAX);
+        match kind {
+            Kind::Refused => self.silence(at, true)?,
+            Kind::AnswerLost => {
+                let flight = self.flights[at].clone();
+                self.execute(flight.process, flight.started, &flight.request)?;
+                self.silence(at, false)?;
+            }
+            Kind::Late => {
+                self.set_loose(at);
+                self.silence(at, false)?;
+            }
+            Kind::Slow => self.flights[at].is_slow = true,
+            Kind::Duplicated => {
+                self.set_loose(at);
+                return self.take(&Action::Answer(at));
+            }
+            Kind::WorkHangs => self.ends[at].hangs = true,
+            Kind::Crash => {
+                let slot = self.crash(number);
+                self.start(slot)?;
+            }
+            Kind::CrashForGood => drop(self.crash(number)),
+            Kind::RestartWithLongerTtl => {
+                let slot = self.crash(number);
+                self.slots[slot].ttl *= 2;
+                self.start(slot)?;
+            }
+            Kind::Pause => {
+                if let Some(process) = self.processes.get_mut(&number) {
+                    process.paused = Some(Vec::new());
+                }
+            }
+            Kind::Leave => {
+                if let Some(process) = self.processes.get_mut(&number) {
+                    process.replaced = true;
+                }
+                self.deliver(number, Input::Leave)?;
+            }
+            Kind::Resign => self.deliver(number, Input::Resign(election()))?,
+            Kind::Transfer => {
+                let to = self.holder(number);
+                let leader = self.leaders()[0];
+                self.deliver(leader, Input::Transfer(election(), to))?;
+            }
+            Kind::RequestResign => self.ask_to_resign(),
+            Kind::LeaseDeleted => drop(self.store.delete(self.now, &Key::Lease(election()))),
+            Kind::LeaseRestored => self.restore(),
+            Kind::FenceDeleted => drop(self.store.delete(self.now, &Key::Fence(election()))),
+            Kind::SessionDeleted => {
+                let incarnation = self.processes[&number].incarnation;
+                self.oracle.hurt.insert(incarnation);
+                self.store.delete(self.now, &Key::Session(incarnation));
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_to_resign(&mut self) {
+        let by = NodeId::new("people").expect("this name is valid");
+        let writer = Writer {
+            incarnation: PEOPLE,
+            counter: u64::from(self.faults),
+        };
+        let kind = RequestKind::Resign;
+        let lease = self.store.lease(&election());
+        let asked = lease.and_then(|lease| lease.with_request(Asked { kind, by }, writer));
+        if let Some(asked) = asked {
+            let key = Key::Lease(election());
+            self.store.overwrite(self.now, key, asked.encode());
+        }
+    }
+
+    fn restore(&mut self) {
+        if let Some(copy) = self.copy.clone() {
+            self.oracle.restored.insert(election());
+            self.store.overwrite(self.now, Key::Lease(election()), copy);
+        }
+    }
+
+    /// A process gives up waiting for an answer.
+    fn silence(&mut self, at: usize, refused: bool) -> Result<(), Violation> {
+        let flight = self.flights.remove(at);
+        let answer = silence(&flight.request, refused);
+        self.deliver(flight.process, Input::Answer(flight.ticket, answer))
+    }
+
+    /// A copy of a request stays on its way.
+    fn set_loose(&mut self, at: usize) {
+        let flight = &self.flights[at];
+        self.late.push(Late {
+            process: flight.process,
+            started: flight.started,
+            request: flight.request.clone(),
+        });
+    }
+
+    fn execute(
+        &mut self,
+        process: u64,
+        started: Moment,
+        request: &Request,
+    ) -> Result<Answer, Violation> {
+        let (answer, applied) = self.store.execute(self.now, request, false);
+        if let Some(process) = self.processes.get(&process) {
+            let (oracle, store) = (&mut self.oracle, &self.store);
+            judge::answered(oracle, store, process, started, request, &answer);
+        }
+        if let Some(applied) = applied {
+            let (oracle, processes) = (&mut self.oracle, self.processes.values());
+            judge::applied(self.now, &applied, oracle, &self.store, processes)?;
+            if let Key::Lease(_) = applied.key {
+                self.copy = self.last_lease.replace(applied.after.bytes);
+            }
+        }
+        Ok(answer)
+    }
+
+    // ---- time ---------------------------------------------------------------------------------------
+
+    fn tick(&mut self) -> Result<(), Violation> {
+        let running = self.processes.values().filter(|it| it.paused.is_none());
+        let wakes = running.filter_map(Process::wake_at);
+        let deadlines = self.flights.iter().map(|flight| flight.deadline);
+        let next = wakes.chain(deadlines).min();
+        // Whoever is paused wakes at the same moments as the others, or alone.
+        let alone = self.now + Duration::from_secs(1);
+        self.now = next.unwrap_or(alone).max(self.now);
+        while let Some(at) = self
+            .flights
+            .iter()
+            .position(|flight| flight.deadline <= self.now)
+        {
+            if self.flights[at].answer.is_none() && is_write(&self.flights[at].request) {
+                self.set_loose(at);
+            }
+            self.silence(at, false)?;
+        }
+        Ok(())
+    }
+
+    /// Wakes everyone who wants to: each touches nothing but itself, so the order does not matter.
+    fn settle(&mut self) -> Result<(), Violation> {
+        loop {
+            let due = self.processes.iter().find(|(_, process)| {
+                let at = process.wake_at();
+                process.paused.is_none() && at.is_some_and(|at| at <= self.now)
+            });
+            let Some((&id, _)) = due else { return Ok(()) };
+            self.deliver(id, Input::Wake)?;
+        }
+    }
+
+    // ---- processes ----------------------------------------------------------------------------------
+
+    fn start(&mut self, slot: usize) -> Result<(), Violation> {
+        self.started += 1;
+        let id = self.started;
+        let Slot { node, clock, ttl } = self.slots[slot].clone();
+        let config = Config {
+            stop_within: ttl / 2,
+            strict_age: true,
+            ..Config::for_ttl(ttl)
+        };
+        let incarnation = Incarnation(u128::from(id));
+        let me = Holder {
+            node: node.clone(),
+            incarnation,
+            ttl,
+        };
+        self.oracle.configs.insert(incarnation, config.clone());
+        let now = clock.now(self.now);
+        let process = Process {
+            label: format!("{node}/{id:x}"),
+            slot,
+            node_id: node,
+            incarnation,
+            node: Node::new(config.clone(), me, About::default(), now, 0),
+            config,
+            clock,
+            paused: None,
+            cut_off_until: Duration::ZERO,
+            work: BTreeMap::new(),
+            stands: [(election(), true)].into(),
+            replaced: false,
+            over: false,
+            wake_token: 0,
+            idle_wakes: 0,
+            meter: Meter::default(),
+        };
+        self.processes.insert(id, process);
+        self.deliver(id, Input::Wake)?;
+        let join = Input::Join {
+            election: election(),
+            priority: Some(100),
+            new_lineage: Lineage(u128::from(id)),
+        };
+        self.deliver(id, join)
+    }
+
+    fn holder(&self, id: u64) -> Holder {
+        let process = &self.processes[&id];
+        Holder {
+            node: process.node_id.clone(),
+            incarnation: process.incarnation,
+            ttl: process.config.ttl,
+        }
+    }
+
+    /// Its requests are on their way all the same. Returns where it ran.
+    fn crash(&mut self, id: u64) -> usize {
+        let process = self.processes.remove(&id).expect("only those that run");
+        self.oracle.forget(process.incarnation);
+        self.forget(id);
+        process.slot
+    }
+
+    fn forget(&mut self, id: u64) {
+        self.ends.retain(|end| end.process != id);
+        let flights = std::mem::take(&mut self.flights);
+        for flight in flights {
+            if flight.process != id {
+                self.flights.push(flight);
+            } else if flight.answer.is_none() && is_write(&flight.request) {
+                self.late.push(Late {
+                    process: id,
+                    started: flight.started,
+                    request: flight.request,
+                });
+            }
+        }
+    }
+
+    fn resume(&mut self, id: u64, time_first: bool) -> Result<(), Violation> {
+        let process = self.processes.get_mut(&id);
+        let Some(mut waiting) = process.and_then(|process| process.paused.take()) else {
+            return Ok(());
+        };
+        if time_first {
+            waiting.insert(0, Input::Wake);
+        }
+        for input in waiting {
+            self.deliver(id, input)?;
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, id: u64, input: Input) -> Result<(), Violation> {
+        let Some(process) = self.processes.get_mut(&id) else {
+            return Ok(());
+        };
+        if let Some(waiting) = &mut process.paused {
+            waiting.push(input);
+            return Ok(());
+        }
+        if let Input::WorkEnded(election, term) = &input {
+            if process.work.get(election) != Some(term) {
+                return Ok(());
+            }
+            process.work.remove(election);
+        }
+        let woken = matches!(input, Input::Wake);
+        let now = process.clock.now(self.now);
+        let outputs = process.node.step(now, input);
+        let wants_more = process.node.wake_at() <= now.moment;
+        process.idle_wakes = match woken && outputs.is_empty() && wants_more {
+            true => process.idle_wakes + 1,
+            false => 0,
+        };
+        no_hot_loop::woken(process)?;
+        for output in outputs {
+            match output {
+                Output::Request {
+                    ticket,
+                    request,
+                    within,
+                } => self.send(id, ticket, request, within)?,
+                Output::Event(event) => self.on_event(id, event)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn send(
+        &mut self,
+        id: u64,
+        ticket: Ticket,
+        request: Request,
+        within: Duration,
+    ) -> Result<(), Violation> {
+        let Some(process) = self.processes.get(&id) else {
+            return Ok(());
+        };
+        never_made_again::check(process, &request)?;
+        let started = process.clock.moment(self.now);
+        let deadline = process.clock.real(started + within).unwrap_or(self.now);
+        // In the order of their names, not of their sending, which does not matter.
+        let at = self
+            .flights
+            .partition_point(|flight| (flight.process, flight.ticket) < (id, ticket));
+        let flight = Flight {
+            process: id,
+            ticket,
+            request,
+            started,
+            deadline,
+            is_slow: false,
+            answer: None,
+        };
+        self.flights.insert(at, flight);
+        Ok(())
+    }
+
+    fn on_event(&mut self, id: u64, event: Event) -> Result<(), Violation> {
+        let Some(process) = self.processes.get_mut(&id) else {
+            return Ok(());
+        };
+        let end = |term| End {
+            process: id,
+            term,
+            hangs: false,
+        };
+        match event {
+            Event::Elected {
+                election,
+                term,
+                lineage,
+            } => judge::elected(&mut self.oracle, process, &election, term, lineage)?,
+            Event::Stop { election, term } => {
+                paired_events::ended(&self.oracle, process, &election, term)?;
+                self.ends.push(end(term));
+            }
+            Event::Ended {
+                election,
+                term,
+                reason,
+            } => {
+                let (oracle, store) = (&mut self.oracle, &self.store);
+                judge::ended(oracle, process, store, &election, term, &reason)?;
+                let is_told = self.ends.iter().any(|end| end.process == id);
+                if process.work.contains_key(&election) && !is_told {
+                    self.ends.push(end(term));
+                }
+            }
+            Event::Over { reason } => {
+                process.over = true;
+                ended_for_a_reason::over(process, &reason, &self.oracle, &self.store)?;
+            }
+            Event::Left => self.on_left(id)?,
+            Event::Trusted { .. }
+            | Event::SessionEnded { .. }
+            | Event::Leader { .. }
+            | Event::Anomaly { .. }
+            | Event::Session(_) => {}
+        }
+        Ok(())
+    }
+
+    fn on_left(&mut self, id: u64) -> Result<(), Violation> {
+        if let Some(process) = self.processes.remove(&id) {
+            judge::left(&mut self.oracle, &process)?;
+            self.forget(id);
+            if !process.replaced {
+                self.start(process.slot)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,55 @@
+//! The exhaustive check within small bounds, and rules broken on purpose that it has to find.
+
+use tenure_core::mutation::{Mutation, with};
+use tenure_sim::model::{Bounds, Kind, explore, scenarios};
+
+#[test]
+fn nothing_within_small_bounds_breaks_anything() {
+    for bounds in scenarios::small() {
+        let explored = explore(&bounds).unwrap_or_else(|found| {
+            panic!("{}\n{}", found.path.join("\n"), found.violation);
+        });
+        assert!(explored.is_complete, "{}", bounds.name);
+        assert!(explored.states > 1000, "{explored:?}");
+        // What needs a second lease, or work that is told to stop, does not happen in so short a time.
+        let rare = [Kind::LeaseRestored, Kind::WorkHangs];
+        let mut kinds = bounds.kinds.iter().filter(|kind| !rare.contains(kind));
+        assert!(
+            kinds.all(|kind| explored.faults.contains_key(kind)),
+            "{:?}",
+            explored.faults
+        );
+    }
+}
+
+#[test]
+fn one_look_is_like_another() {
+    let bounds = Bounds {
+        faults: 0,
+        ..scenarios::small().remove(0)
+    };
+    let counts = || explore(&bounds).map(|explored| (explored.states, explored.steps));
+    assert_eq!(counts().unwrap(), counts().unwrap());
+}
+
+#[test]
+fn broken_rules_are_found_with_the_steps_that_show_it() {
+    for mutation in [
+        Mutation::LeadBeforeFence,
+        Mutation::TakeWithoutEviction,
+        Mutation::TrustFromAnswer,
+        Mutation::LeaveWhileWorking,
+        Mutation::RecreateSession,
+        Mutation::UnknownHeartbeatFailed,
+    ] {
+        let found = scenarios::small().into_iter().find_map(|bounds| {
+            let bounds = Bounds {
+                states_max: 50_000,
+                ..bounds
+            };
+            with(Some(mutation), || explore(&bounds)).err()
+        });
+        let found = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));
+        assert!(!found.path.is_empty() || mutation == Mutation::LeadBeforeFence);
+    }
+}
