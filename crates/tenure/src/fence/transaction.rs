@@ -131,7 +131,8 @@ impl Fenceable for sqlx::MySqlConnection {
 impl Fenceable for sqlx::SqliteConnection {
     /// SQLite has one writer at a time and no row locks. If the fence is raised between this read and the
     /// transaction's first write, the snapshot is out of date and that write is refused; after the first
-    /// write nobody else writes until the transaction ends.
+    /// write nobody else writes until the transaction ends. Any other write in between, a heartbeat say, has
+    /// the same effect: begin with `BEGIN IMMEDIATE`, and nothing comes in between.
     async fn lock_fence(&mut self, key: &str, _: u128) -> Result<Option<Vec<u8>>, sqlx::Error> {
         let row = sqlx::query("SELECT value FROM tenure_objects WHERE key = ?")
             .bind(key)

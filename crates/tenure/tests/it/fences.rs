@@ -150,7 +150,8 @@ async fn sqlite_refuses_the_first_write_of_a_transaction_from_before_the_takeove
     assert!(matches!(refused, FenceError::Stale(_)), "{refused}");
     late.rollback().await.unwrap();
 
-    let mut current = connection.begin().await.unwrap();
+    // A heartbeat between the look at the fence and the first write would end a deferred one, as the takeover did.
+    let mut current = connection.begin_with("BEGIN IMMEDIATE").await.unwrap();
     new.fence(&mut *current).await.unwrap();
     current
         .execute("INSERT INTO fenced VALUES (2)")
