@@ -11,7 +11,7 @@ use tenure_sim::{Options, run};
 
 /// How many seeds of the simulation, and how many states of the model, a broken rule may survive.
 const SEEDS: u64 = 300;
-const STATES_MAX: u64 = 200_000;
+const STATES_MAX: u64 = 30_000;
 
 fn main() -> ExitCode {
     // A machine that panics is a finding, not an accident.

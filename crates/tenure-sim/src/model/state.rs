@@ -23,6 +23,9 @@ use crate::store::{Key, Store};
 
 const TTL: Duration = Duration::from_secs(10);
 
+/// More steps than this at one moment are a machine that asks and asks.
+const RUSH_MAX: u32 = 500;
+
 /// Whoever asks from outside.
 const PEOPLE: Incarnation = Incarnation(u128::MAX);
 
@@ -48,6 +51,8 @@ pub(super) struct State {
     last_lease: Option<Vec<u8>>,
     faults: u8,
     window: Duration,
+    /// How many steps there were at this very moment.
+    rush: u32,
 }
 
 #[derive(Debug, Clone, Hash)]
@@ -148,6 +153,7 @@ impl State {
             last_lease: None,
             faults: bounds.faults,
             window: bounds.window,
+            rush: 0,
         };
         for slot in 0..bounds.processes {
             state.start(slot)?;
@@ -337,6 +343,11 @@ impl State {
     // ---- what happens -------------------------------------------------------------------------------
 
     pub(super) fn take(&mut self, action: &Action) -> Result<(), Violation> {
+        self.rush += 1;
+        if self.rush > RUSH_MAX {
+            let message = format!("{RUSH_MAX} steps and no end at {:?}", self.now);
+            return Err(Violation::new("no hot loop", message));
+        }
         match *action {
             Action::Answer(at) => {
                 let flight = self.flights.remove(at);
@@ -542,6 +553,7 @@ impl State {
         // Whoever is paused wakes at the same moments as the others, or alone.
         let alone = self.now + Duration::from_secs(1);
         self.now = next.unwrap_or(alone).max(self.now);
+        self.rush = 0;
         while let Some(at) = self
             .flights
             .iter()
