@@ -11,9 +11,16 @@
 //! After every state the invariants of the simulation are asked. After every fault the world is let run, alone
 //! and without any other fault, and one leader must be there in time: no crash at any step leaves a stall.
 //!
-//! What makes it finite, beside the bounds: no jitter, no hints (which change when something happens, not
-//! what), and no age of objects. Versions, counters and times are not folded, so no two states are taken for
-//! one that could differ.
+//! # What it does not look at
+//!
+//! - Once no fault can strike any more and nothing that one has set loose is left, a state is let run in one
+//!   order of events, with the invariants asked, and not in every order.
+//! - A window of zero means the first moment: everything that can happen until somebody leads, or nobody can.
+//! - There is no jitter, there are no hints (which change when something happens, not what), no ages of
+//!   objects, no priorities, and one election. The simulation has all of these, at random.
+//! - The machines of the cluster: they have a simulation of their own.
+//!
+//! Versions, counters and times are not folded, so no two states are taken for one that could differ.
 
 mod action;
 mod calm;
