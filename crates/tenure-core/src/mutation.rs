@@ -1,7 +1,7 @@
 //! Rules of the protocols that a test can break on purpose, to see that the checks notice.
 //!
 //! A rule whose removal nothing notices is not tested. So each has a switch here, which is compiled in with
-//! the feature `__mutations` only: without it [`is`] is a constant `false`. A mutation is in force on one
+//! the feature `__mutations` only: without it `is` is a constant `false`. A mutation is in force on one
 //! thread, while [`with`] runs.
 
 /// A rule to break.

@@ -1,7 +1,7 @@
 //! The exhaustive check: every order of events, and every placing of a bounded number of faults, for a few
 //! processes and a bounded time, on the very machines that run in production.
 //!
-//! A [`State`] is the whole world at one moment. From each, every [`Action`] that is possible is taken; a
+//! A state is the whole world at one moment. From each, every [`Action`] that is possible is taken; a
 //! state that was seen before is not entered twice. Requests that nothing happens to are carried out and
 //! answered at the moment they are sent, in every order. A fault costs one of the [`Bounds::faults`] and can
 //! strike at every step until [`Bounds::window`]; what a fault has set loose (a late copy of a write, a slow
