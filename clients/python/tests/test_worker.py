@@ -10,8 +10,9 @@ import tempfile
 import textwrap
 import threading
 from pathlib import Path
+from typing import Any
 
-from tenure import Client, HandBack, NotAllowed, Permanent, RetryIn, Submission, Task, Worker
+from tenure import Claimed, Client, HandBack, NotAllowed, Permanent, RetryIn, Submission, Task, Worker
 
 from .support import Claims, Cluster, Server, binary, eventually
 
@@ -180,6 +181,32 @@ class Workers(Claims):
         worker.run(until_idle=True)
         job = self.client.job(receipt.id)
         self.assertEqual((job.state, job.attempt), ("dead", 2))
+
+    def a_job_that_comes_back_while_nothing_is_claimed_is_not_left_behind(self) -> None:
+        # It fails, and is ready again, after a claim found nothing and before the worker looks whether anything runs.
+        nothing_claimed = threading.Event()
+
+        class SlowToHear(Client):
+            def claim(self, *arguments: Any, **options: Any) -> list[Claimed]:
+                jobs = super().claim(*arguments, **options)
+                if not jobs:
+                    nothing_claimed.set()
+                    eventually(lambda: not worker._tasks, "the job has ended")
+                return jobs
+
+        with SlowToHear(self.cluster.urls) as client:
+            worker = Worker(client, queues=["again"])
+
+            @worker.handles("again")
+            def handle(task: Task) -> str:
+                if task.attempt == 1:
+                    nothing_claimed.wait(100)
+                    raise RetryIn(0)
+                return "done"
+
+            receipt = client.submit("again", queue="again")
+            worker.run(until_idle=True)
+            self.assertEqual(client.job(receipt.id).result, "done")
 
     def sigterm_lets_running_jobs_finish(self) -> None:
         program = """

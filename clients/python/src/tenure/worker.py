@@ -211,6 +211,8 @@ class Worker:
             free = self._wait_for_room()
             if free == 0:
                 continue
+            # Seen before the claim is sent: a job that ends while it is answered may be ready again after it.
+            ran_nothing = free == self._concurrency
             sent_at = clock.now()
             try:
                 jobs = self._client.claim(
@@ -229,8 +231,10 @@ class Worker:
             waits.reset()
             for claimed in jobs:
                 self._start(Task(claimed, sent_at))
-            if until_idle and not jobs and not self._tasks:
-                return
+            if until_idle and not jobs:
+                if ran_nothing:
+                    return
+                self._wait_for_an_end()
 
     def _wait_for_room(self) -> int:
         """How many more jobs may run; 0 if there was no room for a while."""
@@ -239,6 +243,12 @@ class Worker:
                 # Not for ever: a signal handler only sets a flag, and wakes nobody up.
                 self._changed.wait(0.5)
             return self._concurrency - len(self._tasks)
+
+    def _wait_for_an_end(self) -> None:
+        """Waits until a job has ended, or a moment: others may submit."""
+        with self._changed:
+            if self._tasks:
+                self._changed.wait(0.5)
 
     def _start(self, task: Task) -> None:
         with self._changed:
