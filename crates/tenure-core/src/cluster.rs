@@ -51,6 +51,10 @@
 //! have come or gone; see [`registry`]. The leader watches every session that lives, and removes what dead
 //! ones left behind, long after.
 //!
+//! **Telling.** Every node hears what becomes of every shard, from the assignments that it looks at anyway; the
+//! leader notes in them what went wrong. What was missed is left out, and what is told is never taken back;
+//! see [`witness`].
+//!
 //! **Placing.** What is free goes to the least loaded node that offers the daemon, has its labels and has
 //! room, counting what this very pass gives out. Then shards are moved from more to less loaded nodes,
 //! while that brings their loads nearer to each other, a limited number at a time, and not while nodes
@@ -97,13 +101,15 @@ pub mod plan;
 pub mod record;
 pub mod registry;
 pub mod report;
+pub mod witness;
 
 pub use agent::Agent;
 pub use assigner::{Assigner, plan};
 pub use config::Config;
 pub use plan::{Decision, Reason};
 pub use record::{
-    Assignment, AssignmentState, Assignments, Daemon, Drained, Drains, Generation, Shard,
+    Assignment, AssignmentState, Assignments, Daemon, Drained, Drains, Failure, Generation, Shard,
 };
 pub use registry::Registry;
 pub use report::{Count, Definition, DefinitionError, Going, Part, Run, RunState};
+pub use witness::Witness;

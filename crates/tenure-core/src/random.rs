@@ -19,6 +19,12 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
+    /// A number below a limit, for tests.
+    #[cfg(test)]
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
     /// Between 80 % and 100 % of a duration: never later than asked, and not all at once.
     pub(crate) fn jitter(&mut self, duration: Duration) -> Duration {
         #[cfg(feature = "__mutations")]

@@ -1,11 +1,18 @@
 //! The next assignments: what is decided, carried out on what is desired.
 
-use super::plan::Decision;
-use super::record::{Assignment, AssignmentState, Assignments, Daemon, Shard};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::plan::{Decision, Reason};
+use super::record::{Assignment, AssignmentState, Assignments, Daemon, Failure, Generation, Shard};
 use super::report::{Definition, Part};
-use crate::Wall;
+use crate::{NodeId, Wall};
 use crate::mutation::{self, Mutation};
 use crate::session::Record;
+
+/// How many failures are kept at most, of all daemons; and for how long, where the shard runs again.
+const FAILURES_MAX: usize = 256;
+const FAILURE_KEPT: Duration = Duration::from_secs(60);
 
 /// The assignments after these decisions.
 pub(crate) fn apply(assignments: &Assignments, decisions: &[Decision], at: Wall) -> Assignments {
@@ -45,10 +52,22 @@ pub(crate) fn apply(assignments: &Assignments, decisions: &[Decision], at: Wall)
             Decision::Activate { shard, .. } => {
                 set(&mut next, shard, AssignmentState::Active, at);
             }
-            Decision::Revoke { shard, .. } => {
+            Decision::Revoke {
+                shard,
+                from,
+                reason,
+            } => {
+                note_failure(&mut next, shard, from, reason, at);
                 set(&mut next, shard, AssignmentState::Revoking, at);
             }
-            Decision::Free { shard, .. } => *place(&mut next, shard) = None,
+            Decision::Free {
+                shard,
+                from,
+                reason,
+            } => {
+                note_failure(&mut next, shard, &from.node, reason, at);
+                *place(&mut next, shard) = None;
+            }
             Decision::Wait { .. } => {}
         }
     }
@@ -58,8 +77,68 @@ pub(crate) fn apply(assignments: &Assignments, decisions: &[Decision], at: Wall)
             daemon.shards.pop();
         }
     }
+    forget_failures(&mut next, at);
     next.retain_holders();
     next
+}
+
+/// Writes down what went wrong with a shard that is about to be taken from its node, if something did.
+fn note_failure(next: &mut Assignments, shard: &Shard, node: &NodeId, reason: &Reason, at: Wall) {
+    let error = match reason {
+        Reason::Failed { error } => error.clone(),
+        Reason::NotAcknowledged => "its node took no notice of it in time".to_owned(),
+        Reason::NotStarted => "it did not start in time".to_owned(),
+        Reason::Unanswered => "it did not end in time".to_owned(),
+        _ => return,
+    };
+    let Some(Assignment { generation, .. }) = *place(next, shard) else {
+        return;
+    };
+    let daemon = next.daemons.get_mut(&shard.daemon);
+    let failures = daemon.map(|daemon| &mut daemon.failures);
+    if let Some(failures) = failures
+        // What went wrong first is the cause.
+        && failures.get(&shard.index).is_none_or(|failure| failure.generation < generation)
+    {
+        let node = node.clone();
+        failures.insert(
+            shard.index,
+            Failure {
+                generation,
+                node,
+                at,
+                error,
+            },
+        );
+    }
+}
+
+/// Keeps a failure until the shard has run again for a while, and never too many of them.
+fn forget_failures(next: &mut Assignments, at: Wall) {
+    for daemon in next.daemons.values_mut() {
+        let shards = &daemon.shards;
+        daemon.failures.retain(|&index, failure| {
+            let shard = shards.get(index as usize);
+            let runs = shard.is_some_and(|assignment| {
+                assignment.is_some_and(|it| {
+                    it.generation > failure.generation && it.state == AssignmentState::Active
+                })
+            });
+            let is_old = at.0.saturating_sub(failure.at.0) >= FAILURE_KEPT.as_millis() as u64;
+            shard.is_some() && !(runs && is_old)
+        });
+    }
+    let failures = next.daemons.values().flat_map(|it| it.failures.values());
+    let mut generations: Vec<Generation> = failures.map(|failure| failure.generation).collect();
+    if let Some(surplus) = generations.len().checked_sub(FAILURES_MAX + 1) {
+        generations.sort_unstable();
+        let last = generations[surplus];
+        for daemon in next.daemons.values_mut() {
+            daemon
+                .failures
+                .retain(|_, failure| failure.generation > last);
+        }
+    }
 }
 
 /// Assignments that say what live nodes report, for when nothing else is left of them.
@@ -108,6 +187,7 @@ fn blank(definition: &Definition) -> Daemon {
     Daemon {
         definition: definition.clone(),
         shards: Vec::new(),
+        failures: BTreeMap::new(),
     }
 }
 

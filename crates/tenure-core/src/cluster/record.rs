@@ -60,6 +60,21 @@ pub struct Daemon {
     pub definition: Definition,
     /// By shard; `None` is assigned to nobody. More than the definition says while a daemon shrinks.
     pub shards: Vec<Option<Assignment>>,
+    /// What last went wrong, by shard, for a while: so that every node can tell of it.
+    pub failures: BTreeMap<u32, Failure>,
+}
+
+/// What went wrong with a shard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// In which generation.
+    pub generation: Generation,
+    /// Where.
+    pub node: NodeId,
+    /// When it was written down, on the clock of the leader that did.
+    pub at: Wall,
+    /// What.
+    pub error: String,
 }
 
 /// Which session is to run a shard.
@@ -201,6 +216,8 @@ struct Stored {
 struct StoredDaemon {
     definition: Definition,
     shards: Vec<Option<StoredAssignment>>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    failures: BTreeMap<u32, Failure>,
 }
 
 /// Generation, position in the table of nodes, state, since.
@@ -232,6 +249,7 @@ impl From<&Assignments> for Stored {
                 .iter()
                 .map(|assignment| assignment.as_ref().map(shard))
                 .collect(),
+            failures: daemon.failures.clone(),
         };
         Self {
             term: assignments.term,
@@ -278,8 +296,12 @@ impl TryFrom<Stored> for Assignments {
                     since,
                 }));
             }
-            let definition = daemon.definition;
-            daemons.insert(id, Daemon { definition, shards });
+            let daemon = Daemon {
+                definition: daemon.definition,
+                shards,
+                failures: daemon.failures,
+            };
+            daemons.insert(id, daemon);
         }
         Ok(Self {
             term: stored.term,
@@ -332,6 +354,7 @@ mod tests {
                 Daemon {
                     definition: Definition::shards(shards),
                     shards: (0..shards).map(assigned).collect(),
+                    failures: BTreeMap::new(),
                 },
             )]
             .into(),
@@ -341,9 +364,16 @@ mod tests {
     #[test]
     fn the_stored_forms_are_stable() {
         let mut record = assignments(1, 2);
-        let shards = &mut record.daemons.first_entry().unwrap().into_mut().shards;
-        shards[1] = None;
-        let text = r#"{"format":1,"term":3,"writer":{"incarnation":"0000000000000000000000000000000a","counter":9},"generation":2,"drain_timeout_ms":30000,"force_after_ms":30000,"nodes":[{"node":"web-0","incarnation":"0000000000000000000000000000000a","ttl_ms":10000}],"daemons":{"indexer":{"definition":{"count":{"shards":2}},"shards":[[1,0,"active",1700000000000],null]}}}"#;
+        let daemon = record.daemons.first_entry().unwrap().into_mut();
+        daemon.shards[1] = None;
+        let failure = Failure {
+            generation: Generation(2),
+            node: NodeId::new("web-0").unwrap(),
+            at: Wall(1_700_000_000_001),
+            error: "no such table".to_owned(),
+        };
+        daemon.failures.insert(1, failure);
+        let text = r#"{"format":1,"term":3,"writer":{"incarnation":"0000000000000000000000000000000a","counter":9},"generation":2,"drain_timeout_ms":30000,"force_after_ms":30000,"nodes":[{"node":"web-0","incarnation":"0000000000000000000000000000000a","ttl_ms":10000}],"daemons":{"indexer":{"definition":{"count":{"shards":2}},"shards":[[1,0,"active",1700000000000],null],"failures":{"1":{"generation":2,"node":"web-0","at":1700000000001,"error":"no such table"}}}}}"#;
         assert_eq!(String::from_utf8(record.encode()).unwrap(), text);
         assert_eq!(Assignments::decode(text.as_bytes()).unwrap(), record);
 

@@ -118,6 +118,7 @@ impl Story {
             let daemon = daemons.entry(shard.daemon).or_insert_with(|| Daemon {
                 definition: Definition::shards(12),
                 shards: vec![None; 12],
+                failures: BTreeMap::new(),
             });
             daemon.shards[shard.index as usize] = Some(Assignment {
                 generation,

@@ -301,6 +301,7 @@ fn assignments(term: u64, node: &str, entries: &str) -> Option<Assignments> {
             .or_insert_with(|| Daemon {
                 definition: Definition::shards(4),
                 shards: vec![None; 4],
+                failures: BTreeMap::new(),
             });
         daemon.shards[shard.index as usize] = Some(Assignment {
             generation,
