@@ -8,7 +8,7 @@ use tenure::queue::{Options, Queue};
 use tenure::{Node, NodeOptions, cluster};
 use tenure_store::Key;
 use tenure_store::wrap::metered::Meter;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -29,6 +29,10 @@ use crate::{Config, Error, router};
 
 /// The election of the brokers.
 const ELECTION: &str = "default";
+
+/// How many connections may wait to be accepted. The system allows no more by default; and when it has no room
+/// left it may reset connections that have sent something already, where they should wait.
+const BACKLOG_CONNECTIONS: u32 = 4096;
 
 /// Starts servers.
 #[derive(Debug)]
@@ -51,7 +55,7 @@ impl Server {
         config.check()?;
         let tls = config.tls.as_ref().map(crate::Tls::server).transpose()?;
         let forwarder = Forwarder::new(config.tls.as_ref())?;
-        let (listener, address) = bind(config.listen).await?;
+        let (listener, address) = bind(config.listen)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let url = config
             .advertise
@@ -82,11 +86,20 @@ impl Server {
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
-    let failed = |source| Error::Listen { address, source };
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
-    Ok((listener, address))
+fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
+    let listen = || {
+        let socket = match address {
+            SocketAddr::V4(_) => TcpSocket::new_v4()?,
+            SocketAddr::V6(_) => TcpSocket::new_v6()?,
+        };
+        // Or a server that is started again would have to wait for the connections of the last one.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        let listener = socket.listen(BACKLOG_CONNECTIONS)?;
+        let address = listener.local_addr()?;
+        Ok((listener, address))
+    };
+    listen().map_err(|source| Error::Listen { address, source })
 }
 
 impl App {
