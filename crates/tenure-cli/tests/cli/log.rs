@@ -9,14 +9,15 @@ use tenure::core::election::Term;
 use tenure::core::queue::{Command, Queue, Restore};
 use tenure::core::{Incarnation, Lineage, Namespace};
 use tenure::queue::{Config, Log, Machine, Owner, Position, Record, Writer};
+use tenure::store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::run::Scene;
 use crate::support::run;
 
 /// A queue as a broker has it.
-struct Jobs {
-    queue: Queue,
+pub(crate) struct Jobs {
+    pub(crate) queue: Queue,
     restore: Restore,
 }
 
@@ -76,6 +77,11 @@ fn in_runtime<T>(work: impl Future<Output = T>) -> T {
 async fn take_over(scene: &Scene, term: u64, config: Config) -> (Log, Jobs) {
     let url = scene.path("store").display().to_string();
     let store = tenure::store::open(&url).await.unwrap();
+    take_over_in(store, term, config).await
+}
+
+/// Reads the log of the default namespace, as the leader of a term.
+pub(crate) async fn take_over_in(store: Arc<dyn Store>, term: u64, config: Config) -> (Log, Jobs) {
     let owner = Owner {
         token: Token {
             lineage: Lineage(1),
@@ -386,7 +392,7 @@ fn objects_are_listed_and_shown_as_well() {
     let scene = Scene::new();
     let url = format!("sqlite:{}", scene.path("database").display());
     in_runtime(async {
-        let store: Arc<dyn tenure::store::Store> = tenure::store::open(&url).await.unwrap();
+        let store: Arc<dyn Store> = tenure::store::open(&url).await.unwrap();
         let owner = Owner {
             token: Token {
                 lineage: Lineage(1),

@@ -17,6 +17,8 @@ mod jobs;
 #[cfg(all(feature = "file", feature = "sqlite"))]
 mod log;
 mod logs;
+#[cfg(all(feature = "file", feature = "object", feature = "sqlite"))]
+mod overload;
 #[cfg(feature = "file")]
 mod run;
 mod serve;

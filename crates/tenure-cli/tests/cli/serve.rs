@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, ChildStderr, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 #[cfg(feature = "file")]
 use std::time::{Duration, Instant};
 
@@ -24,24 +24,33 @@ impl Serving {
     pub(crate) fn start(folder: &Path, arguments: &[&str]) -> Self {
         let mut all = vec!["serve", "--listen", "127.0.0.1:0", "--ttl", "2s"];
         all.extend(arguments);
-        let mut child = tenure(&all)
-            .current_dir(folder)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = tenure(&all);
+        command.current_dir(folder);
+        Self::spawn(command)
+    }
+
+    /// Waits until it listens.
+    pub(crate) fn spawn(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut stderr = BufReader::new(child.stderr.take().unwrap());
         let mut banner = String::new();
         while !banner.contains("  standby ") {
             assert_ne!(stderr.read_line(&mut banner).unwrap(), 0, "{banner}");
         }
-        let start = banner.find("://").unwrap() + 3;
-        let address = banner[start..].split('/').next().unwrap().to_owned();
+        let (_, dashboard) = banner.split_once("  dashboard ").unwrap();
+        let (_, address) = dashboard.split_once("://").unwrap();
+        let address = address.split('/').next().unwrap().to_owned();
         Self {
             child,
             stderr,
             banner,
             address,
         }
+    }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// The status and body of one request.
