@@ -34,6 +34,10 @@ pub struct Agent {
     /// What was reported last in this session.
     reported: Option<Report>,
     idle: bool,
+    /// Something that starts and reports rest on is another than when they were last looked at.
+    has_changed: bool,
+    /// Something would have been started if it had been trusted.
+    waits_for_trust: bool,
 }
 
 /// A look that is in flight: when it was started, and by which session.
@@ -179,6 +183,8 @@ impl Agent {
             due: now,
             reported: None,
             idle: false,
+            has_changed: true,
+            waits_for_trust: false,
         }
     }
 
@@ -204,7 +210,40 @@ impl Agent {
     /// Takes an input and says what to do about it.
     #[must_use]
     pub fn step(&mut self, now: Moment, input: Input) -> Vec<Output> {
+        self.step_all(now, [input])
+    }
+
+    /// The same for inputs that came together. Ten thousand shards that start make one report, not as many, each
+    /// of which would have to look at all of them.
+    #[must_use]
+    pub fn step_all(
+        &mut self,
+        now: Moment,
+        inputs: impl IntoIterator<Item = Input>,
+    ) -> Vec<Output> {
         let mut outputs = Vec::new();
+        for input in inputs {
+            self.take(now, input);
+        }
+        self.end_what_must_end(now, &mut outputs);
+        if self.has_changed || self.waits_for_trust {
+            self.start_what_may_start(now, &mut outputs);
+            self.report(&mut outputs);
+            self.has_changed = false;
+        }
+        self.look(now, &mut outputs);
+        outputs
+    }
+
+    fn take(&mut self, now: Moment, input: Input) {
+        let is_silent = matches!(
+            input,
+            Input::Wake
+                | Input::Hint
+                | Input::Trusted(_)
+                | Input::Looked(Read::Unchanged { .. } | Read::Failed)
+        );
+        self.has_changed |= !is_silent;
         match input {
             Input::Wake => {}
             Input::Hint => self.due = self.due.min(now),
@@ -226,11 +265,6 @@ impl Agent {
             } => self.on_ended(shard, generation, error.as_deref()),
             Input::Leave(going) => self.going = Some(going),
         }
-        self.end_what_must_end(now, &mut outputs);
-        self.start_what_may_start(now, &mut outputs);
-        self.report(&mut outputs);
-        self.look(now, &mut outputs);
-        outputs
     }
 
     // ---- what happens -------------------------------------------------------------------------------
@@ -327,6 +361,7 @@ impl Agent {
                         && self.offers.contains(&shard.daemon)
                 });
                 if leaves || !wanted {
+                    self.has_changed = true;
                     let patience = self
                         .view
                         .as_ref()
@@ -349,6 +384,7 @@ impl Agent {
             .map(|(shard, _)| shard.clone())
             .collect();
         for shard in due {
+            self.has_changed = true;
             let local = self.local.get_mut(&shard).expect("it was just found");
             local.phase = Phase::Aborting;
             let generation = local.generation;
@@ -371,6 +407,7 @@ impl Agent {
     }
 
     fn start_what_may_start(&mut self, now: Moment, outputs: &mut Vec<Output>) {
+        self.waits_for_trust = false;
         let Some(view) = &self.view else { return };
         let until = view.until;
         let is_trusted = now < until.min(self.session_trusted_until);
@@ -389,7 +426,9 @@ impl Agent {
             } else if !self.offers.contains(&shard.daemon) {
                 let state = RunState::failed("the node does not offer this daemon");
                 refused.push((shard.clone(), generation, state));
-            } else if is_trusted && local.is_none() {
+            } else if !is_trusted {
+                self.waits_for_trust = true;
+            } else if local.is_none() {
                 let phase = Phase::Starting;
                 let started = Local {
                     generation,

@@ -1,18 +1,17 @@
 //! The next assignments: what is decided, carried out on what is desired.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::plan::{Decision, Reason};
 use super::record::{Assignment, AssignmentState, Assignments, Daemon, Failure, Generation, Shard};
 use super::report::{Definition, Part};
-use crate::{NodeId, Wall};
 use crate::mutation::{self, Mutation};
 use crate::session::Record;
+use crate::{NodeId, Wall};
 
 /// How many failures are kept at most, of all daemons; and for how long, where the shard runs again.
 const FAILURES_MAX: usize = 256;
-const FAILURE_KEPT: Duration = Duration::from_secs(60);
+const FAILURE_KEPT_MS: u64 = 60_000;
 
 /// The assignments after these decisions.
 pub(crate) fn apply(assignments: &Assignments, decisions: &[Decision], at: Wall) -> Assignments {
@@ -124,7 +123,7 @@ fn forget_failures(next: &mut Assignments, at: Wall) {
                     it.generation > failure.generation && it.state == AssignmentState::Active
                 })
             });
-            let is_old = at.0.saturating_sub(failure.at.0) >= FAILURE_KEPT.as_millis() as u64;
+            let is_old = at.0.saturating_sub(failure.at.0) >= FAILURE_KEPT_MS;
             shard.is_some() && !(runs && is_old)
         });
     }
