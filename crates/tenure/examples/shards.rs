@@ -5,7 +5,8 @@
 //! cargo run --example shards -- file:./data web-1          in as many terminals as you like
 //! ```
 //!
-//! The arguments are store, node, file to append to, ttl in milliseconds, namespace and number of shards.
+//! The arguments are store, node, file to append to, ttl in milliseconds, namespace and number of shards. With
+//! `reckless` after them a node works on threads that never ask whether it is trusted, and never stop.
 //! Each node prints what it runs whenever that changes. Stop one with Ctrl-C and its shards are drained and
 //! go to the others at once; kill it with -9 and they go when its ttl is over; stop it with Ctrl-Z past its
 //! ttl, and see what it says when it goes on.
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::cluster::{Cluster, Config, Definition, Event, Events, Options};
-use tenure::core::session;
+use tenure::core::{NodeId, session};
 use tenure::daemon::{Context, Daemon, DaemonError, daemon};
 use tenure::{Node, NodeOptions};
 use tokio::signal::unix::{SignalKind, signal};
@@ -45,11 +46,16 @@ async fn main() -> Result<()> {
         options.namespace = namespace;
     }
     let shards = arguments.next().map_or(Ok(10), |number| number.parse())?;
-    let file = File::options().append(true).create(true).open(path)?;
+    let is_reckless = arguments.next().is_some_and(|word| word == "reckless");
+    let file = Arc::new(File::options().append(true).create(true).open(path)?);
 
     let node = Node::start(options).await?;
     let cluster = node.cluster(quick()).await?;
-    cluster.register(worker(Arc::new(file)), Definition::shards(shards))?;
+    let definition = Definition::shards(shards);
+    match is_reckless {
+        false => cluster.register(worker(file), definition)?,
+        true => cluster.register(reckless(file), definition)?,
+    }
     tokio::spawn(tell(node.id().to_string(), cluster.subscribe()));
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
@@ -98,6 +104,29 @@ async fn work(context: Context, file: Arc<File>) -> std::result::Result<(), Daem
     note("drained")
 }
 
+/// How not to do it: the work does not ask before it acts, so it goes on when the shard is another's.
+fn reckless(file: Arc<File>) -> impl Daemon {
+    daemon("worker", move |context: Context| {
+        let file = file.clone();
+        async move {
+            let (shard, generation) = (context.shard().clone(), context.generation());
+            let node = context.node().clone();
+            let note = move |event: &str| {
+                let line = format!("{shard} {generation} {event} {} {node}\n", now());
+                (&*file).write_all(line.as_bytes())
+            };
+            note("started")?;
+            std::thread::spawn(move || {
+                while note("works").is_ok() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+            context.draining().cancelled().await;
+            Ok(())
+        }
+    })
+}
+
 /// Nanoseconds since the start of the host, which is the same clock for all its processes.
 fn now() -> u128 {
     let uptime = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -108,13 +137,26 @@ fn now() -> u128 {
 /// Prints what runs here whenever that changes, and who comes and goes.
 async fn tell(node: String, mut events: Events) {
     let mut shards = BTreeSet::new();
+    let is_here = |other: &NodeId| other.as_str() == node;
     while let Some(event) = events.next().await {
         match event {
-            Event::Started { shard, .. } => drop(shards.insert(shard.index)),
-            Event::Stopped { shard, .. } => drop(shards.remove(&shard.index)),
-            Event::Failed { shard, error, .. } => {
+            Event::Started { shard, node, .. } if is_here(&node) => {
+                shards.insert(shard.index);
+            }
+            Event::Stopped { shard, node, .. } if is_here(&node) => {
                 shards.remove(&shard.index);
-                println!("{node}: {shard} failed: {error}");
+            }
+            Event::Failed {
+                shard,
+                node: on,
+                error,
+                ..
+            } => {
+                println!("{node}: {shard} failed on {on}: {error}");
+                if !is_here(&on) {
+                    continue;
+                }
+                shards.remove(&shard.index);
             }
             Event::LeaderElected { node: leader, term } => {
                 println!("{node}: {leader} leads in term {term}");

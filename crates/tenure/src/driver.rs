@@ -35,6 +35,9 @@ use crate::nudge::{Nudge, Nudger};
 use crate::polls::Listings;
 use crate::requests::{self, Chain, poll};
 
+/// How many commands are carried out before time is looked at again.
+const COMMANDS_AT_ONCE: usize = 256;
+
 /// What the handles ask of the driver. The channel is unbounded because `Drop` must not wait; each
 /// command is one small step that a caller made.
 #[derive(Debug)]
@@ -162,7 +165,7 @@ impl Driver {
                         self.step_by_listing(&mut run, Input::HintAll, &hinted);
                     }
                     Wake::Done(done) => self.on_done(&mut run, done),
-                    Wake::Command(command) => self.on_command(&mut run, command),
+                    Wake::Command(command) => self.on_commands(&mut run, command),
                     Wake::Cluster(wake) => self.on_cluster(&mut run, wake),
                     Wake::Time => {}
                 }
@@ -312,6 +315,21 @@ impl Driver {
             *current = reported;
             is_new
         });
+    }
+
+    /// A command, and those that have come with it: many shards that start at once are one piece of news.
+    fn on_commands(&mut self, run: &mut Run, first: Command) {
+        self.on_command(run, first);
+        for _ in 1..COMMANDS_AT_ONCE {
+            // What comes after the end is for the next session.
+            if run.left {
+                return;
+            }
+            match self.commands.try_recv() {
+                Ok(command) => self.on_command(run, command),
+                Err(_) => return,
+            }
+        }
     }
 
     fn on_command(&mut self, run: &mut Run, command: Command) {

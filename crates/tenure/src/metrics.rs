@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tenure_core::cluster::witness::What;
 use tenure_core::election::Term;
 use tenure_core::election::machine::{EndReason, Leader};
 use tenure_core::{ElectionName, Incarnation, Moment, NodeId, Written};
@@ -250,21 +251,29 @@ impl Counters {
             Event::NodeJoined(_) => &mut cluster.nodes_joined,
             Event::NodeLeft(_) => &mut cluster.nodes_left,
             Event::NodeEvicted(_) => &mut cluster.nodes_evicted,
-            Event::Assigned { .. } => {
+            _ => return,
+        };
+        *counted += 1;
+    }
+
+    /// Something has become of a shard of this node.
+    pub(crate) fn shard(&self, what: &What) {
+        let cluster = &mut self.state().metrics.cluster;
+        let counted = match what {
+            What::Assigned => {
                 cluster.shards += 1;
                 &mut cluster.shards_assigned
             }
-            Event::Started { .. } => &mut cluster.shards_started,
-            Event::Revoked { .. } => &mut cluster.shards_revoked,
-            Event::Stopped { .. } => {
+            What::Started => &mut cluster.shards_started,
+            What::Revoked => &mut cluster.shards_revoked,
+            What::Stopped => {
                 cluster.shards -= 1;
                 &mut cluster.shards_stopped
             }
-            Event::Failed { .. } => {
+            What::Failed { .. } => {
                 cluster.shards -= 1;
                 &mut cluster.shards_failed
             }
-            Event::LeaderElected { .. } | Event::LeaderLost { .. } | Event::Missed(_) => return,
         };
         *counted += 1;
     }

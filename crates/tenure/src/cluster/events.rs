@@ -3,12 +3,15 @@
 //! The session's thread tells; it never waits for a listener. Each listener has a queue of its own. One that
 //! falls behind loses the newest events, and is told how many when it gets to that place; everything else
 //! arrives in order. A listener that panics is called again with the next event.
+//!
+//! What is told of shards, and in which order, is decided in [`tenure_core::cluster::witness`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-use tenure_core::cluster::{Generation, Part, Shard};
+use tenure_core::cluster::witness::{Turn, What, Witness};
+use tenure_core::cluster::{Assignments, Generation, Part, Shard};
 use tenure_core::election::Term;
 use tenure_core::election::machine::Leader;
 use tenure_core::session::Record;
@@ -17,13 +20,18 @@ use tokio::sync::Notify;
 
 use crate::metrics::Counters;
 
-/// How far behind a listener may fall.
+/// How far behind a listener may fall, and how much further for every shard there is: a whole life of it.
 const WAITING_MAX: usize = 4096;
+const WAITING_MAX_PER_SHARD: usize = 4;
 
 /// Something has happened.
 ///
-/// What is told of leaders and nodes is the same on every node, as soon as that node learns of it. What is
-/// told of shards is about those that this node was given.
+/// Every node is told of all leaders, nodes and shards, as soon as it learns of them: of its own shards at once,
+/// of those of others when it next looks at the assignments, with a hint or a heartbeat.
+///
+/// Of each generation of a shard, `Assigned` comes first and `Stopped` or `Failed` last, each once; `Started`
+/// and `Revoked` come in between, unless they did not happen or came and went between two looks. Then the next
+/// generation follows, which is always higher. A whole generation can be missed in this way, unless it failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -47,12 +55,14 @@ pub enum Event {
     NodeLeft(Member),
     /// A node was not heard of for its ttl and was evicted, or its session was deleted.
     NodeEvicted(Member),
-    /// This node was given a shard, and starts it.
+    /// A node was given a shard, and is to start it.
     Assigned {
         /// Which.
         shard: Shard,
         /// In which generation.
         generation: Generation,
+        /// To which node.
+        node: NodeId,
     },
     /// It has started.
     Started {
@@ -60,32 +70,80 @@ pub enum Event {
         shard: Shard,
         /// In which generation.
         generation: Generation,
+        /// On which node.
+        node: NodeId,
     },
-    /// It is to end: it goes elsewhere, this node leaves, or trust has ended.
+    /// It is to end: it goes elsewhere, its node leaves, or trust has ended.
     Revoked {
         /// Which.
         shard: Shard,
         /// In which generation.
         generation: Generation,
+        /// On which node.
+        node: NodeId,
     },
-    /// It has ended as it was told to.
+    /// It has ended as it was told to, or with its node.
     Stopped {
         /// Which.
         shard: Shard,
         /// In which generation.
         generation: Generation,
+        /// On which node.
+        node: NodeId,
     },
-    /// It could not start, ended by itself, or went wrong while it ended. Nothing of it runs any more.
+    /// It could not start, ended by itself, went wrong while it ended, or did not start or end in time. Nothing
+    /// of it is trusted any more.
     Failed {
         /// Which.
         shard: Shard,
         /// In which generation.
         generation: Generation,
+        /// On which node.
+        node: NodeId,
         /// What went wrong.
         error: String,
     },
     /// This listener was too slow: so many events are missing here.
     Missed(u64),
+}
+
+impl From<Turn> for Event {
+    fn from(turn: Turn) -> Self {
+        let Turn {
+            shard,
+            generation,
+            node,
+            what,
+        } = turn;
+        match what {
+            What::Assigned => Event::Assigned {
+                shard,
+                generation,
+                node,
+            },
+            What::Started => Event::Started {
+                shard,
+                generation,
+                node,
+            },
+            What::Revoked => Event::Revoked {
+                shard,
+                generation,
+                node,
+            },
+            What::Stopped => Event::Stopped {
+                shard,
+                generation,
+                node,
+            },
+            What::Failed { error } => Event::Failed {
+                shard,
+                generation,
+                node,
+                error,
+            },
+        }
+    }
 }
 
 /// A node that takes part, as it said of itself when it was last read.
@@ -197,8 +255,8 @@ enum Next {
 
 impl Queue {
     /// Returns whether the event was lost.
-    fn push(&self, event: Event) -> bool {
-        let is_lost = self.state().push(event);
+    fn push(&self, event: Event, waiting_max: usize) -> bool {
+        let is_lost = self.state().push(event, waiting_max);
         self.wake();
         is_lost
     }
@@ -223,8 +281,8 @@ impl Queue {
 }
 
 impl Waiting {
-    fn push(&mut self, event: Event) -> bool {
-        if self.events.len() >= WAITING_MAX {
+    fn push(&mut self, event: Event, waiting_max: usize) -> bool {
+        if self.events.len() >= waiting_max {
             self.missed += 1;
             return true;
         }
@@ -257,8 +315,7 @@ pub(crate) struct Hub {
 struct Standing {
     leader: Option<Leader>,
     members: BTreeMap<Incarnation, Member>,
-    /// What this node was given, and whether it has started.
-    shards: BTreeMap<Shard, (Generation, bool)>,
+    shards: Witness,
     listeners: Vec<Weak<Queue>>,
     closed: bool,
 }
@@ -274,8 +331,9 @@ impl Hub {
     pub(crate) fn subscribe(&self) -> Events {
         let queue = Arc::new(Queue::default());
         let mut state = self.state();
+        let waiting_max = state.waiting_max();
         for event in state.as_events() {
-            queue.push(event);
+            queue.push(event, waiting_max);
         }
         if state.closed {
             queue.close();
@@ -331,22 +389,26 @@ impl Hub {
         self.tell(&mut state, &event);
     }
 
-    /// Something has become of a shard of this node.
-    pub(crate) fn shard(&self, event: &Event) {
+    /// The assignments are these.
+    pub(crate) fn looked(&self, assignments: &Assignments) {
         let mut state = self.state();
-        match event {
-            Event::Assigned { shard, generation } => {
-                state.shards.insert(shard.clone(), (*generation, false));
-            }
-            Event::Started { shard, generation } => {
-                state.shards.insert(shard.clone(), (*generation, true));
-            }
-            Event::Stopped { shard, .. } | Event::Failed { shard, .. } => {
-                state.shards.remove(shard);
-            }
-            _ => {}
-        }
-        self.tell(&mut state, event);
+        let turns = state.shards.look(assignments);
+        self.tell_turns(&mut state, turns);
+    }
+
+    /// Another node reports this of its shards.
+    pub(crate) fn reported(&self, record: &Record) {
+        let mut state = self.state();
+        let turns = state.shards.report(record);
+        self.tell_turns(&mut state, turns);
+    }
+
+    /// This node has done something with a shard of its own. That it was given one is told when it looks.
+    pub(crate) fn own(&self, shard: &Shard, generation: Generation, what: What) {
+        self.counters.shard(&what);
+        let mut state = self.state();
+        let turn = state.shards.own(shard, generation, what);
+        self.tell_turns(&mut state, turn);
     }
 
     /// The driver has ended.
@@ -360,11 +422,18 @@ impl Hub {
         }
     }
 
+    fn tell_turns(&self, state: &mut Standing, turns: impl IntoIterator<Item = Turn>) {
+        for turn in turns {
+            self.tell(state, &turn.into());
+        }
+    }
+
     fn tell(&self, state: &mut Standing, event: &Event) {
         self.counters.cluster_event(event, state.members.len());
+        let waiting_max = state.waiting_max();
         state.listeners.retain(|listener| match listener.upgrade() {
             Some(queue) => {
-                if queue.push(event.clone()) {
+                if queue.push(event.clone(), waiting_max) {
                     self.counters.event_missed();
                 }
                 true
@@ -388,18 +457,12 @@ impl Standing {
         }
         let members = self.members.values().cloned();
         events.extend(members.map(Event::NodeJoined));
-        for (shard, &(generation, started)) in &self.shards {
-            let shard = shard.clone();
-            let assigned = Event::Assigned {
-                shard: shard.clone(),
-                generation,
-            };
-            events.push(assigned);
-            if started {
-                events.push(Event::Started { shard, generation });
-            }
-        }
+        events.extend(self.shards.standing().into_iter().map(Event::from));
         events
+    }
+
+    fn waiting_max(&self) -> usize {
+        WAITING_MAX + self.shards.shards() * WAITING_MAX_PER_SHARD
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tenure_core::cluster::agent::{self, Agent};
 use tenure_core::cluster::assigner::{self, Assigner};
 use tenure_core::cluster::registry::{self, Registry};
+use tenure_core::cluster::witness::What;
 use tenure_core::cluster::{Config, Decision, Definition, Generation, Going, Part, Shard};
 use tenure_core::election::Term;
 use tenure_core::node::Input as NodeInput;
@@ -23,7 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Command;
 use crate::Clock;
-use crate::cluster::events::{Event, Hub};
+use crate::cluster::events::Hub;
 use crate::daemon::AnyDaemon;
 use crate::daemon::life::live;
 use crate::daemon::state::ShardState;
@@ -196,9 +197,14 @@ impl Coordination {
         let mut asked = Vec::new();
         match input {
             Input::Agent(input) => {
-                for output in self.agent.step(now.moment, input) {
+                let mut inputs = vec![input];
+                while let Some(input) = self.next_of_agent() {
+                    inputs.push(input);
+                }
+                for output in self.agent.step_all(now.moment, inputs) {
                     self.on_agent(output, about, &mut asked);
                 }
+                self.refresh_trust();
             }
             // Whoever does not want to know is not told, so that nothing is asked of the store.
             Input::Registry(input) if !self.knows_nodes() && !is_answer(&input) => {}
@@ -274,10 +280,7 @@ impl Coordination {
                 error,
             }));
         };
-        self.hub.shard(&Event::Assigned {
-            shard: shard.clone(),
-            generation,
-        });
+        self.hub.own(&shard, generation, What::Assigned);
         self.running.insert(shard, state.clone());
         // Should that runtime be gone, the task is dropped, and that tells of the end as well.
         self.runtime.spawn(live(daemon.0.clone(), state));
@@ -381,6 +384,17 @@ impl Coordination {
         self.pending.push_back(input);
     }
 
+    /// The next input, if it is one for the agent.
+    fn next_of_agent(&mut self) -> Option<agent::Input> {
+        let next = self
+            .pending
+            .pop_front_if(|input| matches!(input, Input::Agent(_)));
+        match next? {
+            Input::Agent(input) => Some(input),
+            Input::Assigner(_) | Input::Registry(_) => None,
+        }
+    }
+
     fn running_in(&self, shard: &Shard, generation: Generation) -> Option<Arc<ShardState>> {
         let state = self.running.get(shard)?;
         (state.generation == generation).then(|| state.clone())
@@ -388,10 +402,7 @@ impl Coordination {
 
     fn revoked(&self, state: &ShardState) {
         if !state.was_told() {
-            self.hub.shard(&Event::Revoked {
-                shard: state.shard.clone(),
-                generation: state.generation,
-            });
+            self.hub.own(&state.shard, state.generation, What::Revoked);
         }
     }
 
@@ -401,15 +412,9 @@ impl Coordination {
             return;
         }
         self.running.remove(shard);
-        let shard = shard.clone();
-        self.hub.shard(&match error {
-            None => Event::Stopped { shard, generation },
-            Some(error) => Event::Failed {
-                shard,
-                generation,
-                error: error.to_owned(),
-            },
-        });
+        let error = error.map(str::to_owned);
+        let what = error.map_or(What::Stopped, |error| What::Failed { error });
+        self.hub.own(shard, generation, what);
         if self.going && self.running.is_empty() {
             self.tell_that_all_has_ended();
         }

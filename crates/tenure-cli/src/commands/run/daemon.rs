@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use tenure::cluster::{Cluster, Config, Count, Definition, Event, Events, Options};
-use tenure::core::session;
+use tenure::core::{NodeId, session};
 use tenure::daemon::{Context, Daemon, DaemonError, Work, Working};
 use tenure::{Node, NodeOptions};
 use tokio::sync::{broadcast, oneshot, watch};
@@ -78,7 +78,7 @@ pub(super) async fn run(arguments: Run, id: &str) -> anyhow::Result<ExitCode> {
         killed,
     };
     output::note(&format!("{} can run {id}", node.id()));
-    tokio::spawn(tell(cluster.subscribe()));
+    tokio::spawn(tell(node.id().clone(), cluster.subscribe()));
     cluster.register(programs, definition)?;
     drop(cluster);
     wait(&node, signals, passed, &pass, &kill).await;
@@ -127,16 +127,20 @@ async fn wait(
 }
 
 /// Says what happens to the shards of this node.
-async fn tell(mut events: Events) {
+async fn tell(me: NodeId, mut events: Events) {
     while let Some(event) = events.next().await {
         match event {
-            Event::Started { shard, generation } => {
-                output::note(&format!("{shard} runs in generation {generation}"));
+            Event::Started {
+                shard,
+                generation,
+                node,
+            } if node == me => output::note(&format!("{shard} runs in generation {generation}")),
+            Event::Stopped { shard, node, .. } if node == me => {
+                output::note(&format!("{shard} has stopped"));
             }
-            Event::Stopped { shard, .. } => output::note(&format!("{shard} has stopped")),
-            Event::Failed { shard, error, .. } => {
-                output::warning(&format!("{shard} has failed: {error}"));
-            }
+            Event::Failed {
+                shard, error, node, ..
+            } if node == me => output::warning(&format!("{shard} has failed: {error}")),
             _ => {}
         }
     }

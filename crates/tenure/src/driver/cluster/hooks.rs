@@ -4,6 +4,7 @@
 //! things in turn. Inputs wait until the step that caused them is over, so no machine is ever stepped from
 //! within another's step.
 
+use tenure_core::cluster::witness::What;
 use tenure_core::cluster::{Going, agent, assigner, registry};
 use tenure_core::election::machine::Leader;
 use tenure_core::node::{Event as NodeEvent, Input as NodeInput};
@@ -12,7 +13,6 @@ use tenure_store::Hint;
 
 use super::requests::{ToAssigner, Told};
 use super::{Assigner, Coordination, Input, Order, Silence, Taking, Wake};
-use crate::cluster::events::Event;
 use crate::cluster::{DEFAULT_ELECTION, default_election};
 use crate::driver::{Command, Driver, Run};
 use crate::keys::Keys;
@@ -48,7 +48,6 @@ impl Driver {
         let Some(cluster) = &mut self.cluster else {
             return;
         };
-        cluster.refresh_trust();
         let held = !cluster.is_idle();
         if cluster.held != held {
             cluster.held = held;
@@ -129,10 +128,7 @@ impl Driver {
             Order::Started(shard, generation) => {
                 if cluster.running_in(&shard, generation).is_some() {
                     tracing::info!(%shard, %generation, "started");
-                    cluster.hub.shard(&Event::Started {
-                        shard: shard.clone(),
-                        generation,
-                    });
+                    cluster.hub.own(&shard, generation, What::Started);
                 }
                 let started = agent::Input::Started(shard, generation);
                 cluster.push(Input::Agent(started));
@@ -151,7 +147,6 @@ impl Driver {
                 }));
             }
         }
-        self.settle(run);
     }
 
     fn take_part(&mut self, run: &mut Run, taking: Taking) {
@@ -259,6 +254,7 @@ impl Driver {
                 cluster.current = None;
             }
             NodeEvent::Session(record) => {
+                cluster.hub.reported(record);
                 cluster.push(Input::Registry(registry::Input::Seen(record.clone())));
                 cluster.push(Input::Assigner(assigner::Input::Session(record.clone())));
             }
@@ -337,6 +333,8 @@ impl Coordination {
                     let named = registry::Input::Holders(named.collect());
                     self.pending.push_back(Input::Registry(named));
                     self.silence.heard(record.term);
+                    // Before the agent acts on it, so that what it does comes after what it was told.
+                    self.hub.looked(record);
                 }
                 if !self.daemons.is_empty() && self.leads.is_none() {
                     self.silence

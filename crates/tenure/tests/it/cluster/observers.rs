@@ -1,9 +1,12 @@
 //! Who is told what.
 
-use std::sync::mpsc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use tenure::cluster::{Definition, Event, Events};
+use tenure::cluster::{Definition, Event, Events, Generation, Going, Shard};
+use tenure::daemon::{Context, DaemonError, daemon};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::{Board, Peer, counts_are, memory};
@@ -23,11 +26,13 @@ fn words(event: &Event) -> String {
         Event::NodeJoined(member) => format!("{} joined", member.node),
         Event::NodeLeft(member) => format!("{} left", member.node),
         Event::NodeEvicted(member) => format!("{} evicted", member.node),
-        Event::Assigned { shard, .. } => format!("{shard} assigned"),
-        Event::Started { shard, .. } => format!("{shard} started"),
-        Event::Revoked { shard, .. } => format!("{shard} revoked"),
-        Event::Stopped { shard, .. } => format!("{shard} stopped"),
-        Event::Failed { shard, error, .. } => format!("{shard} failed: {error}"),
+        Event::Assigned { shard, node, .. } => format!("{shard} assigned to {node}"),
+        Event::Started { shard, node, .. } => format!("{shard} started on {node}"),
+        Event::Revoked { shard, node, .. } => format!("{shard} revoked from {node}"),
+        Event::Stopped { shard, node, .. } => format!("{shard} stopped on {node}"),
+        Event::Failed {
+            shard, node, error, ..
+        } => format!("{shard} failed on {node}: {error}"),
         other => format!("{other:?}"),
     }
 }
@@ -97,7 +102,12 @@ async fn the_life_of_a_shard_is_told_in_order() {
     counts_are(&board, &[1]).await;
     a.node.shutdown().await;
     let of_shard = |words: &String| words.starts_with("d/0");
-    let wanted = ["d/0 assigned", "d/0 started", "d/0 revoked", "d/0 stopped"];
+    let wanted = [
+        "d/0 assigned to a",
+        "d/0 started on a",
+        "d/0 revoked from a",
+        "d/0 stopped on a",
+    ];
     let mut told = Vec::new();
     while let Some(event) = events.next().await {
         told.push(words(&event));
@@ -116,4 +126,161 @@ async fn the_life_of_a_shard_is_told_in_order() {
         metrics.shards_failed,
     ];
     assert_eq!(counted, [0, 1, 1, 1, 1, 0]);
+}
+
+/// Waits for each of these on each node, in this order; others may come in between.
+async fn all_hear(listeners: &mut [Events], wanted: &[&str]) {
+    for events in listeners {
+        for words in wanted {
+            up_to(events, words, |_| false).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_node_hears_what_becomes_of_every_shard() {
+    let (store, gate) = (memory(), Arc::new(Semaphore::new(0)));
+    // The first one leads, the second one works, and the third one does neither.
+    let leader = Peer::start(&store, "leader").await;
+    let mut events = leader.cluster.subscribe();
+    up_to(&mut events, "leader leads in term 1", |_| true).await;
+    let worker = Peer::start(&store, "worker").await;
+    let other = Peer::start(&store, "other").await;
+    let mut listeners = [&leader, &worker, &other].map(|peer| peer.cluster.subscribe());
+
+    let let_go = gate.clone();
+    let reluctant = daemon("d", move |context: Context| {
+        let gate = let_go.clone();
+        async move {
+            context.draining().cancelled().await;
+            let _permit = gate.acquire().await?;
+            Ok::<(), DaemonError>(())
+        }
+    });
+    let definition = Definition::shards(1);
+    worker.cluster.register(reluctant, definition).unwrap();
+    let wanted = ["d/0 assigned to worker", "d/0 started on worker"];
+    all_hear(&mut listeners, &wanted).await;
+    worker.cluster.drain().await.unwrap();
+    all_hear(&mut listeners, &["d/0 revoked from worker"]).await;
+    gate.add_permits(1);
+    all_hear(&mut listeners, &["d/0 stopped on worker"]).await;
+
+    let failing = daemon("e", |_| async {
+        Err::<(), DaemonError>("no such table".into())
+    });
+    let definition = Definition::shards(1);
+    other.cluster.register(failing, definition).unwrap();
+    let wanted = [
+        "e/0 assigned to other",
+        "e/0 failed on other: no such table",
+    ];
+    all_hear(&mut listeners, &wanted).await;
+    // Whoever comes late hears how things stand, and nothing that is over.
+    other.cluster.withdraw("e").unwrap();
+    worker.cluster.undrain().await.unwrap();
+    all_hear(&mut listeners, &["d/0 started on worker"]).await;
+    let mut late = [&leader, &worker, &other].map(|peer| peer.cluster.subscribe());
+    all_hear(
+        &mut late,
+        &["d/0 assigned to worker", "d/0 started on worker"],
+    )
+    .await;
+}
+
+/// What was told of shards last: the generation, and how far it is.
+#[derive(Default)]
+struct Told(BTreeMap<Shard, (Generation, u8, String)>);
+
+impl Told {
+    /// Takes an event, which must not contradict what was told before.
+    fn take(&mut self, event: &Event) {
+        let (shard, generation, node, stage) = match event {
+            Event::Assigned {
+                shard,
+                generation,
+                node,
+            } => (shard, generation, node, 0),
+            Event::Started {
+                shard,
+                generation,
+                node,
+            } => (shard, generation, node, 1),
+            Event::Revoked {
+                shard,
+                generation,
+                node,
+            } => (shard, generation, node, 2),
+            Event::Stopped {
+                shard,
+                generation,
+                node,
+            }
+            | Event::Failed {
+                shard,
+                generation,
+                node,
+                ..
+            } => (shard, generation, node, 3),
+            Event::Missed(number) => panic!("{number} were missed"),
+            _ => return,
+        };
+        let now = (*generation, stage, node.to_string());
+        let before = self.0.insert(shard.clone(), now);
+        let fits = match &before {
+            None => stage == 0,
+            Some((before, 3, _)) => stage == 0 && generation > before,
+            Some((before, earlier, on)) => {
+                generation == before && stage > *earlier && *on == node.as_str()
+            }
+        };
+        assert!(fits, "{event:?} after {before:?}");
+    }
+
+    /// Where everything runs, if nothing is on its way.
+    fn running(&self) -> Option<BTreeMap<String, usize>> {
+        let mut loads = BTreeMap::new();
+        for (_, stage, node) in self.0.values() {
+            match stage {
+                1 => *loads.entry(node.clone()).or_default() += 1,
+                3 => {}
+                _ => return None,
+            }
+        }
+        Some(loads)
+    }
+}
+
+#[tokio::test]
+async fn nothing_that_any_node_is_told_is_contradicted_and_all_agree_in_the_end() {
+    let (store, board) = (memory(), Board::new());
+    let mut peers = Vec::new();
+    let mut listening = Vec::new();
+    for name in ["a", "b", "c"] {
+        let peer = Peer::with(&store, name, &board, 6).await;
+        let mut events = peer.cluster.subscribe();
+        listening.push(tokio::spawn(async move {
+            let mut told = Told::default();
+            let wanted = BTreeMap::from([("a".to_owned(), 3), ("b".to_owned(), 3)]);
+            while told.running().as_ref() != Some(&wanted) {
+                told.take(&events.next().await.expect("the node runs"));
+            }
+        }));
+        peers.push(peer);
+    }
+    counts_are(&board, &[2, 2, 2]).await;
+    for round in 0..6 {
+        let peer = &peers[round % 2];
+        peer.cluster.drain().await.unwrap();
+        counts_are(&board, &[3, 3]).await;
+        peer.cluster.undrain().await.unwrap();
+        counts_are(&board, &[2, 2, 2]).await;
+    }
+    // Not before this do a and b have three each.
+    let last = peers.pop().unwrap();
+    last.cluster.leave(Going::Leaving).await;
+    counts_are(&board, &[3, 3]).await;
+    for told in listening {
+        timeout(PATIENCE, told).await.expect("all agree").unwrap();
+    }
 }
