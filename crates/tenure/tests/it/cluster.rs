@@ -16,12 +16,18 @@ use tenure::{Node, NodeOptions};
 use crate::support::{brisk, node_on, until};
 
 mod balance;
+#[cfg(feature = "file")]
+mod held;
 mod misbehaving;
 mod observers;
 mod outages;
 #[cfg(feature = "file")]
+mod overlap;
+#[cfg(all(feature = "file", feature = "sqlite"))]
 mod processes;
 mod registry;
+#[cfg(feature = "file")]
+mod troupe;
 
 /// Long enough for a slow machine to keep it.
 const TTL: Duration = Duration::from_secs(6);
@@ -85,6 +91,13 @@ impl Board {
     /// How often anything was started.
     pub(crate) fn starts(&self) -> usize {
         self.starts.lock().unwrap().len()
+    }
+
+    /// How often a shard of this daemon was started.
+    pub(crate) fn starts_of(&self, daemon: &str) -> usize {
+        let starts = self.starts.lock().unwrap();
+        let of_it = |(shard, ..): &&(Shard, String, Generation)| shard.daemon.as_str() == daemon;
+        starts.iter().filter(of_it).count()
     }
 
     pub(crate) fn starts_since(&self, number: usize) -> Vec<(Shard, String)> {

@@ -1,16 +1,19 @@
 //! Daemons that panic, hang, block or fail: each is moved or reported within its timeout, nobody else is held
 //! up, and heartbeats go on.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use tenure::cluster::{Config, Definition, Event, RunState};
+use tenure::cluster::{Config, Definition, Event, Options, RunState};
 use tenure::daemon::{Context, Daemon, DaemonError, Work, daemon};
 use tenure::testing::ManualClock;
+use tenure::{Node, NodeOptions};
+use tokio::time::timeout;
 
-use super::{Board, Peer, counts_are, memory, pass_until, peer_at};
-use crate::support::until;
+use super::{Board, Peer, TTL, config, counts_are, memory, pass_until, peer_at};
+use crate::support::{PATIENCE, brisk, until};
 
 /// Fails on one node in one way, and does well on every other.
 struct Fussy {
@@ -27,11 +30,25 @@ enum How {
     PanicsInTheMiddle,
     EndsByItself,
     NeverStarts,
+    NeverDrains,
+}
+
+impl How {
+    fn id(self) -> &'static str {
+        match self {
+            How::FailsToStart => "fails-to-start",
+            How::PanicsAtStart => "panics-at-start",
+            How::PanicsInTheMiddle => "panics-in-the-middle",
+            How::EndsByItself => "ends-by-itself",
+            How::NeverStarts => "never-starts",
+            How::NeverDrains => "never-drains",
+        }
+    }
 }
 
 impl Daemon for Fussy {
     fn id(&self) -> &str {
-        "fussy"
+        self.how.id()
     }
 
     async fn start(&self, context: Context) -> Result<Work, DaemonError> {
@@ -43,7 +60,7 @@ impl Daemon for Fussy {
                 How::FailsToStart => return Err("no such table".into()),
                 How::PanicsAtStart => panic!("on purpose, at start"),
                 How::NeverStarts => std::future::pending().await,
-                How::PanicsInTheMiddle | How::EndsByItself => {}
+                How::PanicsInTheMiddle | How::EndsByItself | How::NeverDrains => {}
             }
         }
         Ok(Box::pin(async move {
@@ -52,10 +69,13 @@ impl Daemon for Fussy {
                 tokio::task::yield_now().await;
                 panic!("on purpose, in the middle");
             }
-            if dislikes {
+            if dislikes && how == How::EndsByItself {
                 return Ok(());
             }
             context.draining().cancelled().await;
+            if dislikes && how == How::NeverDrains {
+                std::future::pending::<()>().await;
+            }
             Ok(())
         }))
     }
@@ -78,7 +98,7 @@ async fn is_tried_elsewhere(how: How, error: &str) {
     let a = Peer::start(&store, "a").await;
     let mut events = a.cluster.subscribe();
     a.cluster.register(fussy(), Definition::shards(1)).unwrap();
-    b.cluster.withdraw("fussy").unwrap();
+    b.cluster.withdraw(how.id()).unwrap();
     let told = loop {
         if let Event::Failed { error, .. } = events.next().await.unwrap() {
             break error;
@@ -88,9 +108,12 @@ async fn is_tried_elsewhere(how: How, error: &str) {
     // It is reported to everybody, tried again, and runs where it can.
     until("the failure is reported", async || {
         let daemons = b.cluster.daemons().await.unwrap();
-        let fussy = daemons.iter().find(|it| it.id.as_str() == "fussy").unwrap();
+        let fussy = daemons
+            .iter()
+            .find(|it| it.id.as_str() == how.id())
+            .unwrap();
         let plan = b.cluster.plan().await.unwrap();
-        let told = plan.iter().any(|line| line.to_string().contains("fussy/0"));
+        let told = plan.iter().any(|line| line.to_string().contains(how.id()));
         let reported = &fussy.shards[0].reported;
         told || matches!(reported, Some(RunState::Failed { .. }))
     })
@@ -99,7 +122,7 @@ async fn is_tried_elsewhere(how: How, error: &str) {
     until("it runs on b again", async || {
         let loads = board.loads();
         let on_b = loads.get("b").into_iter().flatten();
-        on_b.filter(|shard| shard.daemon.as_str() == "fussy")
+        on_b.filter(|shard| shard.daemon.as_str() == how.id())
             .count()
             == 1
     })
@@ -206,6 +229,99 @@ async fn a_daemon_that_never_drains_is_aborted_before_its_timeout() {
         "not even told: {passed:?}"
     );
     assert_eq!(a.node.metrics().sessions_lost, 0);
+}
+
+/// On a store of files and by the real clock: every kind of misbehaviour on one node at once, beside work that
+/// minds its own business. What hangs at start takes the time to acknowledge and to drain; nothing is aborted
+/// sooner.
+#[cfg(feature = "file")]
+#[tokio::test]
+async fn all_of_them_at_once_are_reported_and_moved_and_hold_up_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("file:{}", folder.path().display());
+    let store = tenure::store::open(&url).await.unwrap();
+    let board = Board::new();
+    let peer = async |name: &str| {
+        let mut node_options = NodeOptions::new(url.as_str(), "test");
+        node_options.node = Some(name.to_owned());
+        node_options.session = brisk(TTL);
+        let node = Node::start_with(store.clone(), node_options).await.unwrap();
+        let config = Config {
+            drain_timeout: TTL * 6 / 5,
+            acknowledge_timeout: Duration::from_secs(2),
+            ..config()
+        };
+        let options = Options {
+            config,
+            ..Options::default()
+        };
+        let cluster = node.cluster(options).await.unwrap();
+        Peer { node, cluster }
+    };
+    let a = peer("a").await;
+    let mut events = a.cluster.subscribe();
+    let register = |on: &Peer| {
+        for how in [
+            How::NeverStarts,
+            How::NeverDrains,
+            How::PanicsAtStart,
+            How::PanicsInTheMiddle,
+        ] {
+            let fussy = Fussy {
+                board: board.clone(),
+                dislikes: "a",
+                how,
+                tried: Arc::default(),
+            };
+            on.cluster.register(fussy, Definition::shards(1)).unwrap();
+        }
+    };
+    let good = Definition::shards(4);
+    a.cluster
+        .register(board.daemon("good"), good.clone())
+        .unwrap();
+    counts_are(&board, &[4]).await;
+    let before = board.starts_of("good");
+    register(&a);
+    until("the stubborn one runs", async || {
+        board.starts_of(How::NeverDrains.id()) == 1
+    })
+    .await;
+    let b = peer("b").await;
+    register(&b);
+    a.cluster.withdraw(How::NeverDrains.id()).unwrap();
+
+    let mut unreported: BTreeMap<String, &str> = [
+        (How::NeverStarts, "it did not start in time"),
+        (How::PanicsAtStart, "it panicked: on purpose, at start"),
+        (
+            How::PanicsInTheMiddle,
+            "it panicked: on purpose, in the middle",
+        ),
+    ]
+    .map(|(how, error)| (how.id().to_owned(), error))
+    .into();
+    while !unreported.is_empty() {
+        let event = timeout(PATIENCE, events.next()).await.expect("it is told");
+        if let Some(Event::Failed { shard, error, .. }) = event
+            && let Some(wanted) = unreported.remove(shard.daemon.as_str())
+        {
+            assert_eq!(error, wanted);
+        }
+    }
+    until("all four run on b", async || {
+        let on_b = board.loads().remove("b").unwrap_or_default();
+        on_b.len() == 4
+    })
+    .await;
+    assert_eq!(
+        board.starts_of("good"),
+        before,
+        "the good ones were left alone"
+    );
+    for node in [&a.node, &b.node] {
+        assert_eq!(node.metrics().sessions_lost, 0);
+    }
 }
 
 struct OnDrop(Arc<AtomicBool>);
