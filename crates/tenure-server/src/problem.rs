@@ -182,7 +182,9 @@ impl From<tenure::Error> for Problem {
 /// What a failure of the store means to a client. Whether the write was applied is what it has to know.
 pub(crate) fn store(error: &tenure_store::Error) -> Problem {
     use tenure_store::Error;
-    tracing::warn!(error = %chain(error), "the store failed");
+    // Callers ask again, and again.
+    static OUTAGE: tenure_store::Outage = tenure_store::Outage::new();
+    OUTAGE.failed(format_args!("answering a call: {}", chain(error)));
     match error {
         Error::Unknown { .. } => Problem::new(
             Code::UnknownOutcome,

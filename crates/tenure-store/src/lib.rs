@@ -62,6 +62,7 @@ pub mod engine;
 mod error;
 mod key;
 mod open;
+mod outage;
 #[cfg(any(feature = "file", feature = "object"))]
 mod stamp;
 mod version;
@@ -71,6 +72,7 @@ pub mod wrap;
 pub use error::{Cause, Error};
 pub use key::{KEY_BYTES_MAX, Key, Prefix, SEGMENT_BYTES_MAX};
 pub use open::open;
+pub use outage::Outage;
 pub use version::Version;
 pub use watch::{Hint, Watch, WatchSender};
 

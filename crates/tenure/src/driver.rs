@@ -92,6 +92,8 @@ struct Run {
     /// Those whose work has a watchdog.
     watched: Vec<Arc<TermState>>,
     duplicates: Duplicates,
+    /// Heartbeats in a row that were not confirmed.
+    missed: u64,
     left: bool,
 }
 
@@ -202,6 +204,7 @@ impl Driver {
             leading: BTreeMap::new(),
             watched: Vec::new(),
             duplicates: Duplicates::default(),
+            missed: 0,
             left: false,
         }
     }
@@ -242,12 +245,7 @@ impl Driver {
         match (&sent, &*answer) {
             (Sent::Heartbeat, Answer::Written(written)) => {
                 self.counters.heartbeat(written, took);
-                match written {
-                    Written::Done(_) => tracing::debug!(latency = ?took, "heartbeat confirmed"),
-                    _ => {
-                        tracing::warn!(latency = ?took, outcome = ?written, "heartbeat not confirmed");
-                    }
-                }
+                run.heartbeat(written, took);
             }
             (Sent::Eviction, Answer::Written(Written::Done(_))) => {
                 tracing::warn!(latency = ?took, "evicted a session without heartbeats");
@@ -456,6 +454,25 @@ impl Driver {
 }
 
 impl Run {
+    /// Says that heartbeats are missed, and when that is over, and not each time.
+    fn heartbeat(&mut self, written: &Written, took: Duration) {
+        let before = self.missed;
+        self.missed = match written {
+            Written::Done(_) => 0,
+            _ => before + 1,
+        };
+        match (before, self.missed) {
+            (0, 0) => tracing::debug!(latency = ?took, "heartbeat confirmed"),
+            (missed, 0) => tracing::info!(latency = ?took, missed, "heartbeat confirmed again"),
+            (0, _) => {
+                tracing::warn!(latency = ?took, outcome = ?written, "heartbeat not confirmed");
+            }
+            (_, missed) => {
+                tracing::debug!(latency = ?took, outcome = ?written, missed, "heartbeat not confirmed");
+            }
+        }
+    }
+
     fn deadline(&self) -> Moment {
         let watched = self.watched.iter();
         let watchdogs = watched.filter_map(|term| term.watchdog_expires_at());

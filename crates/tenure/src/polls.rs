@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use tenure_store::{Entry, Key, PAGE_ENTRIES_MAX, Prefix, Store, Version, list_all};
 
-use crate::requests::Chain;
+use crate::requests::{Chain, OUTAGE};
 
 /// How many single reads a page of a listing must save: a listing is a heavier request than they are.
 const SAVED_MIN: usize = 10;
@@ -81,7 +81,8 @@ async fn list(listings: Weak<Listings>) -> Option<Arc<[Entry]>> {
             Some(entries.into())
         }
         Err(error) => {
-            tracing::warn!(prefix = %listings.prefix, error = %Chain(&error), "a listing failed");
+            let prefix = &listings.prefix;
+            OUTAGE.failed(format_args!("listing {prefix}: {}", Chain(&error)));
             None
         }
     }

@@ -7,11 +7,14 @@ use tenure_core::election::{Fence, Lease};
 use tenure_core::node::{Answer, Request};
 use tenure_core::session::Record;
 use tenure_core::{ElectionName, Expect, Read, RecordError, Version, Written};
-use tenure_store::{Change, Error, Key, Object, Store};
+use tenure_store::{Change, Error, Key, Object, Outage, Store};
 use tokio::time::{Instant, timeout};
 
 use crate::keys::Keys;
 use crate::polls::{Listing, shows};
+
+/// One for the process: what counts is that whoever reads its log hears of it, once.
+pub(crate) static OUTAGE: Outage = Outage::new();
 
 /// Asks the store and gives an answer in any case: silence for longer than `within` is a lost answer.
 pub(crate) async fn carry_out(
@@ -121,7 +124,11 @@ pub(crate) async fn read<T>(
             Some(version) => store.get_if_changed(key, &to_store(version)).await,
         }
     });
-    match result.await {
+    let result = result.await;
+    if let Ok(Ok(_)) = &result {
+        OUTAGE.answered();
+    }
+    match result {
         Ok(Ok(Change::Missing)) => Read::Missing,
         // The age of a version that was known before has been told with it.
         Ok(Ok(Change::Unchanged)) => Read::Unchanged { age: None },
@@ -143,11 +150,11 @@ pub(crate) async fn read<T>(
             }
         },
         Ok(Err(error)) => {
-            tracing::warn!(%key, error = %Chain(&error), "a read failed");
+            OUTAGE.failed(format_args!("reading {key}: {}", Chain(&error)));
             Read::Failed
         }
         Err(_) => {
-            tracing::warn!(%key, ?within, "a read was not answered in time");
+            OUTAGE.failed(format_args!("reading {key}: no answer within {within:?}"));
             Read::Failed
         }
     }
@@ -166,10 +173,13 @@ pub(crate) async fn write(
     };
     Answer::Written(
         match timeout(within, store.put(key, Bytes::from(value), &expect)).await {
-            Ok(Ok(version)) => Written::Done(from_store(&version)),
+            Ok(Ok(version)) => {
+                OUTAGE.answered();
+                Written::Done(from_store(&version))
+            }
             Ok(Err(Error::Conflict { .. })) => Written::Conflict,
             Ok(Err(error)) => {
-                tracing::warn!(%key, error = %Chain(&error), "a write failed");
+                OUTAGE.failed(format_args!("writing {key}: {}", Chain(&error)));
                 if error.is_not_applied() {
                     Written::NotApplied
                 } else {
@@ -177,7 +187,7 @@ pub(crate) async fn write(
                 }
             }
             Err(_) => {
-                tracing::warn!(%key, ?within, "a write was not answered in time");
+                OUTAGE.failed(format_args!("writing {key}: no answer within {within:?}"));
                 Written::Unknown
             }
         },

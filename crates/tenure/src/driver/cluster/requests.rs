@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use tracing::Instrument;
 
 use crate::keys::Keys;
-use crate::requests::{Chain, from_store, read, write};
+use crate::requests::{Chain, OUTAGE, from_store, read, write};
 
 /// A request.
 pub(super) enum Ask {
@@ -154,11 +154,13 @@ async fn list(store: &dyn Store, keys: &Keys, within: Duration) -> Option<Vec<Li
     match timeout(within, list_all(store, &keys.nodes())).await {
         Ok(Ok(entries)) => Some(entries.iter().filter_map(listed).collect()),
         Ok(Err(error)) => {
-            tracing::warn!(error = %Chain(&error), "the sessions cannot be listed");
+            OUTAGE.failed(format_args!("listing the sessions: {}", Chain(&error)));
             None
         }
         Err(_) => {
-            tracing::warn!(?within, "the sessions were not listed in time");
+            OUTAGE.failed(format_args!(
+                "listing the sessions: no answer within {within:?}"
+            ));
             None
         }
     }

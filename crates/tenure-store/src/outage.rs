@@ -1,0 +1,155 @@
+//! One word when a store fails, one now and then while it goes on, and one when it is over.
+//!
+//! Many requests fail while a store is away, of every process that uses it. A line for each of them hides
+//! everything else, and says nothing that the first one has not said.
+
+use std::fmt::Display;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often it is said that a store still fails.
+const REPEAT: Duration = Duration::from_secs(10);
+
+/// How long nothing may have failed for it to be over. A store that fails now and then is not over it each time
+/// that it answers.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// What was said of failures, to say no more than is worth reading. Every failure is in the log at level debug.
+#[derive(Debug, Default)]
+pub struct Outage {
+    spell: Mutex<Option<Spell>>,
+}
+
+/// Failures with little time between them.
+#[derive(Debug, Clone, Copy)]
+struct Spell {
+    began: Instant,
+    last: Instant,
+    told: Instant,
+    /// All of them, and those that nobody was told of.
+    failures: u64,
+    untold: u64,
+}
+
+/// What is worth saying.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Begun,
+    GoesOn { failures: u64, since: Duration },
+    Over { failures: u64, since: Duration },
+}
+
+impl Outage {
+    /// Nothing has failed yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            spell: Mutex::new(None),
+        }
+    }
+
+    /// A request has failed; `why` says which, and what happened.
+    pub fn failed(&self, why: impl Display) {
+        match self.change(|spell| failed(spell, Instant::now())) {
+            Some(Told::Begun) => tracing::warn!("the store fails: {why}"),
+            Some(Told::GoesOn { failures, since }) => {
+                tracing::warn!(failures, ?since, "the store still fails, last: {why}");
+            }
+            _ => tracing::debug!("the store fails: {why}"),
+        }
+    }
+
+    /// A request was answered.
+    pub fn answered(&self) {
+        let told = self.change(|spell| answered(spell, Instant::now()));
+        if let Some(Told::Over { failures, since }) = told {
+            tracing::info!(failures, ?since, "the store answers again");
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Option<Spell>) -> Option<Told>) -> Option<Told> {
+        // Changed in one step that cannot panic half way.
+        change(&mut self.spell.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn failed(spell: &mut Option<Spell>, now: Instant) -> Option<Told> {
+    let present = spell.filter(|spell| now.duration_since(spell.last) < REPEAT + QUIET);
+    let Some(mut present) = present else {
+        *spell = Some(Spell {
+            began: now,
+            last: now,
+            told: now,
+            failures: 1,
+            untold: 0,
+        });
+        return Some(Told::Begun);
+    };
+    present.last = now;
+    present.failures += 1;
+    present.untold += 1;
+    let told = (now.duration_since(present.told) >= REPEAT).then(|| {
+        present.told = now;
+        Told::GoesOn {
+            failures: std::mem::take(&mut present.untold),
+            since: now.duration_since(present.began),
+        }
+    });
+    *spell = Some(present);
+    told
+}
+
+fn answered(spell: &mut Option<Spell>, now: Instant) -> Option<Told> {
+    let present = spell.take_if(|spell| now.duration_since(spell.last) >= QUIET)?;
+    Some(Told::Over {
+        failures: present.failures,
+        since: now.duration_since(present.began),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_outage_takes_few_words() {
+        let start = Instant::now();
+        let at = |milliseconds: u64| start + Duration::from_millis(milliseconds);
+        let (mut spell, mut told) = (None, Vec::new());
+        assert_eq!(answered(&mut spell, at(0)), None);
+        for failure in 0..1000 {
+            // Something gets through now and then.
+            if failure % 7 == 3 {
+                assert_eq!(answered(&mut spell, at(failure * 30)), None);
+            }
+            told.extend(failed(&mut spell, at(failure * 30)));
+        }
+        let [
+            Told::Begun,
+            Told::GoesOn { failures: 334, .. },
+            Told::GoesOn { failures: 334, .. },
+        ] = told[..]
+        else {
+            panic!("{told:?}");
+        };
+        let last = 999 * 30;
+        assert_eq!(answered(&mut spell, at(last + 4999)), None);
+        let over = Told::Over {
+            failures: 1000,
+            since: Duration::from_millis(last + 5000),
+        };
+        assert_eq!(answered(&mut spell, at(last + 5000)), Some(over));
+        assert_eq!(answered(&mut spell, at(last + 5000)), None);
+        assert_eq!(failed(&mut spell, at(last + 5001)), Some(Told::Begun));
+    }
+
+    #[test]
+    fn failures_far_apart_are_told_each_though_nobody_says_that_one_is_over() {
+        let start = Instant::now();
+        let mut spell = None;
+        for minute in 0..3 {
+            let now = start + Duration::from_secs(60 * minute);
+            assert_eq!(failed(&mut spell, now), Some(Told::Begun));
+        }
+    }
+}
