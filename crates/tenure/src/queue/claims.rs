@@ -292,3 +292,6 @@ fn wants(request: &ClaimRequest) -> Vec<Want> {
     });
     pairs.collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! Who is woken, by what, and in which order.
+
+use tenure_core::queue::{Action, Command, Key, QueueOptions};
+use tokio::sync::oneshot;
+
+use super::*;
+use crate::queue::{Answered, Error};
+
+const NOW: u64 = 1_700_000_000_000;
+
+/// A queue, and claims that wait for its jobs.
+struct World {
+    queue: Queue,
+    waiting: Waiting,
+    /// Kept, so that nobody counts as gone.
+    receivers: Vec<oneshot::Receiver<Result<Answered<Answer>, Error>>>,
+}
+
+fn queue_name(name: &str) -> QueueName {
+    QueueName::new(name).unwrap()
+}
+
+fn job_type(name: &str) -> JobType {
+    JobType::new(name).unwrap()
+}
+
+fn job(queue: &str, kind: &str) -> Submission {
+    Submission {
+        queue: queue_name(queue),
+        ..Submission::new(job_type(kind))
+    }
+}
+
+fn request(worker: &str, queues: &[&str], types: &[&str], max: u32) -> ClaimRequest {
+    ClaimRequest {
+        worker: Key::new(worker).unwrap(),
+        queues: queues.iter().map(|name| queue_name(name)).collect(),
+        types: types.iter().map(|name| job_type(name)).collect(),
+        max,
+        lease_ms: 30_000,
+        nonce: 0,
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            queue: Queue::new(1),
+            waiting: Waiting::default(),
+            receivers: Vec::new(),
+        }
+    }
+
+    fn wait(&mut self, request: ClaimRequest) -> Ticket {
+        let ticket = self.waiting.ticket();
+        let (sender, receiver) = oneshot::channel();
+        self.receivers.push(receiver);
+        self.waiting.wait(ticket, request, sender);
+        ticket
+    }
+
+    fn apply(&mut self, action: Action) -> Vec<Event> {
+        let command = Command { at: NOW, action };
+        let events = self.queue.apply(command);
+        self.waiting.follow(&self.queue, &events);
+        events
+    }
+
+    fn submit(&mut self, jobs: Vec<Submission>) {
+        self.waiting.submitting(&jobs);
+        self.apply(Action::Submit(jobs));
+    }
+
+    /// Who is woken, and how many jobs each may take.
+    fn wake(&mut self, at: u64) -> Vec<(String, u32)> {
+        let woken = self.waiting.wake(&self.queue, at);
+        let told = |woken: Woken| (woken.request.worker.to_string(), woken.request.max);
+        woken.into_iter().map(told).collect()
+    }
+}
+
+fn told(woken: &[(&str, u32)]) -> Vec<(String, u32)> {
+    let told = |&(worker, max): &(&str, u32)| (worker.to_owned(), max);
+    woken.iter().map(told).collect()
+}
+
+#[test]
+fn whoever_came_first_of_those_who_could_take_it_is_woken() {
+    let mut world = World::new();
+    world.wait(request("other-queue", &["b"], &[], 1));
+    world.wait(request("other-type", &[], &["y"], 1));
+    world.wait(request("first", &["a"], &["x"], 1));
+    world.wait(request("second", &[], &[], 1));
+    world.submit(vec![job("a", "x")]);
+    assert!(world.waiting.is_credited());
+    assert_eq!(world.wake(NOW), told(&[("first", 1)]));
+    assert!(!world.waiting.is_credited());
+    world.submit(vec![job("a", "x")]);
+    assert_eq!(world.wake(NOW), told(&[("second", 1)]));
+    assert_eq!(world.waiting.len(), 2);
+}
+
+#[test]
+fn many_jobs_wake_as_many_and_are_shared() {
+    let mut world = World::new();
+    for worker in ["1", "2", "3"] {
+        world.wait(request(worker, &[], &[], 10));
+    }
+    world.submit(vec![job("a", "x"), job("a", "x")]);
+    assert_eq!(world.wake(NOW), told(&[("1", 1), ("2", 1)]));
+    // Six more for one: it may take all it asks for, and no more.
+    world.submit((0..6).map(|_| job("a", "x")).collect());
+    assert_eq!(world.wake(NOW), told(&[("3", 6)]));
+    assert!(world.waiting.is_empty());
+}
+
+#[test]
+fn whoever_leaves_or_is_gone_is_passed_over() {
+    let mut world = World::new();
+    let leaves = world.wait(request("leaves", &[], &[], 1));
+    world.wait(request("gone", &[], &[], 1));
+    world.wait(request("stays", &[], &[], 1));
+    assert!(world.waiting.leave(leaves) && !world.waiting.leave(leaves));
+    world.receivers.remove(1);
+    world.submit(vec![job("a", "x")]);
+    assert_eq!(world.wake(NOW), told(&[("stays", 1)]));
+    assert!(world.waiting.is_empty());
+}
+
+#[test]
+fn a_ticket_keeps_its_place() {
+    let mut world = World::new();
+    let early = world.wait(request("early", &[], &[], 1));
+    world.wait(request("late", &[], &[], 1));
+    world.submit(vec![job("a", "x")]);
+    assert_eq!(world.wake(NOW), told(&[("early", 1)]));
+    // It got nothing, and waits on.
+    let (sender, receiver) = oneshot::channel();
+    world.receivers.push(receiver);
+    let again = request("early", &[], &[], 1);
+    world.waiting.wait(early, again, sender);
+    world.submit(vec![job("a", "x")]);
+    assert_eq!(world.wake(NOW), told(&[("early", 1)]));
+}
+
+#[test]
+fn a_delayed_job_wakes_nobody_before_it_is_ready() {
+    let mut world = World::new();
+    world.wait(request("one", &[], &[], 1));
+    let later = Submission {
+        delay_ms: Some(1000),
+        ..job("a", "x")
+    };
+    world.submit(vec![later]);
+    assert_eq!(world.wake(NOW), told(&[]));
+    let tick = Command {
+        at: NOW + 1000,
+        action: Action::Tick,
+    };
+    let events = world.queue.apply(tick);
+    world.waiting.follow(&world.queue, &events);
+    assert_eq!(world.wake(NOW + 1000), told(&[("one", 1)]));
+}
+
+#[test]
+fn a_queue_that_is_resumed_has_jobs_that_nobody_was_told_of() {
+    let mut world = World::new();
+    world.apply(Action::Pause(queue_name("a")));
+    world.submit(vec![job("a", "x"), job("a", "x")]);
+    world.wait(request("one", &["a"], &[], 1));
+    world.wait(request("two", &["b"], &[], 1));
+    assert_eq!(world.wake(NOW), told(&[]));
+    world.apply(Action::Resume(queue_name("a")));
+    assert_eq!(world.wake(NOW), told(&[("one", 1)]));
+}
+
+#[test]
+fn the_end_of_one_job_is_room_for_another_where_concurrency_is_limited() {
+    let mut world = World::new();
+    let options = QueueOptions {
+        concurrency: Some(1),
+        ..QueueOptions::default()
+    };
+    world.apply(Action::SetQueue(queue_name("a"), options));
+    world.submit(vec![job("a", "x"), job("a", "x")]);
+    let claimed = world.apply(Action::Claim(request("runs", &[], &[], 1)));
+    let [Event::Claimed(claimed)] = &claimed[..] else {
+        panic!("{claimed:?}");
+    };
+    world.wait(request("waits", &[], &[], 1));
+    world.waiting.left_over();
+    assert_eq!(world.wake(NOW), told(&[]), "there is no room");
+    let done = tenure_core::queue::Completion {
+        id: claimed.id.clone(),
+        token: claimed.token,
+        result: None,
+    };
+    world.apply(Action::Complete(vec![done]));
+    assert_eq!(world.wake(NOW), told(&[("waits", 1)]));
+}
+
+#[test]
+fn when_everyone_is_answered_nobody_waits_and_tickets_go_on() {
+    let mut world = World::new();
+    let first = world.wait(request("one", &[], &[], 1));
+    world.wait(request("two", &["a"], &["x", "y"], 1));
+    assert_eq!(world.waiting.drain().count(), 2);
+    assert!(world.waiting.is_empty());
+    world.submit(vec![job("a", "x")]);
+    assert_eq!(world.wake(NOW), told(&[]));
+    assert!(
+        !world.waiting.is_credited(),
+        "credits are for those who wait"
+    );
+    assert!(world.waiting.ticket() > first);
+}
