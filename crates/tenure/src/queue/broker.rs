@@ -275,3 +275,6 @@ fn discard(queue: Queue) {
             .spawn(move || drop(queue));
     }
 }
+
+#[cfg(test)]
+mod tests;
