@@ -45,14 +45,17 @@ use tenure_store::VALUE_BYTES_MAX;
 use crate::Token;
 
 mod access;
+mod appender;
 mod backlog;
 mod broker;
 mod calls;
 mod claims;
 mod cleanup;
+mod committer;
 mod error;
 mod follow;
 mod frame;
+mod handle;
 pub mod inspect;
 mod log;
 mod maintenance;
@@ -74,13 +77,14 @@ mod writer;
 pub use calls::Queue;
 pub use error::Error;
 pub use follow::{Cut, Followed, Follower};
+pub use handle::{Answered, Handle, Statistics};
 pub use log::{Committed, Log, Record, replay};
 pub use metrics::{Latency, Metrics, SnapshotMetrics};
 pub use options::{Claim, Heartbeat, Options, Serving};
 pub use origin::Form;
 pub use recovery::Progress;
 pub use time::ClockState;
-pub use writer::{Answered, Handle, Statistics, Writer};
+pub use writer::Writer;
 
 /// What the log is for: state that follows from the records alone.
 ///

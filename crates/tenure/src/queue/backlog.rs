@@ -11,6 +11,8 @@ pub(crate) type Sender<A> = oneshot::Sender<Result<Answered<A>, Error>>;
 pub(crate) struct Backlog<M: Machine> {
     waiting: VecDeque<Item<M>>,
     bytes: usize,
+    /// What a thread commits just now.
+    in_flight: Option<Batch<M>>,
     /// Why nothing more is taken.
     closed: Option<Error>,
     records_max: usize,
@@ -47,6 +49,7 @@ impl<M: Machine> Backlog<M> {
         Self {
             waiting: VecDeque::new(),
             bytes: 0,
+            in_flight: None,
             closed: None,
             records_max: config.backlog_records_max,
             bytes_max: config.backlog_bytes_max,
@@ -119,6 +122,20 @@ impl<M: Machine> Backlog<M> {
             batch.senders.push(item.sender);
         }
         (!batch.records.is_empty()).then_some(batch)
+    }
+
+    /// Begins to commit the next batch elsewhere: returns its records, and keeps everything else.
+    pub(crate) fn launch(&mut self) -> Option<Vec<Record>> {
+        debug_assert!(self.in_flight.is_none(), "one write is in flight");
+        let mut batch = self.take()?;
+        let records = std::mem::take(&mut batch.records);
+        self.in_flight = Some(batch);
+        Some(records)
+    }
+
+    /// What was begun, for whoever answers it; `None` if that was done.
+    pub(crate) fn land(&mut self) -> Option<Batch<M>> {
+        self.in_flight.take()
     }
 
     /// Takes nothing more. What waits is still committed.

@@ -16,11 +16,16 @@
 //!
 //! # Torn or damaged
 //!
-//! A frame at the end of a file that was being appended to may be torn by a crash: it was never
-//! acknowledged, and is cut off. A damaged one may have been acknowledged, and is an error. They look
-//! different. A crash leaves a proper beginning of the frame, or whole sectors of zeros where the file system
-//! had not yet written (a file system shows zeros there, never old data), and nothing follows, for one frame
-//! is synced before the next is appended. Records hold neither zeros nor newlines. All else is damage.
+//! A frame at the end of a file that was being written may be torn by a crash: it was never acknowledged, and
+//! is cut off. A damaged one may have been acknowledged, and is an error. They look different. Where a frame
+//! goes there was nothing before, or zeros (`appender.rs` fills files with them ahead of what it writes, and a
+//! file system shows zeros where it had not yet written, never old data). So a crash leaves
+//!
+//! - a proper beginning of the frame, and behind it the end of the file, or nothing but zeros; or
+//! - whole sectors of zeros in the frame, and behind the frame nothing but zeros, for one frame is synced before
+//!   the next is written.
+//!
+//! Records hold neither zeros nor newlines. All else is damage. Nothing but zeros is the end of the file.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -111,6 +116,8 @@ pub(crate) enum Found {
     },
     /// A frame that was not finished.
     Torn,
+    /// Nothing but zeros, for frames to come.
+    End,
     Damaged(String),
 }
 
@@ -246,37 +253,58 @@ pub(crate) fn decode(bytes: &Bytes) -> Result<Frame, String> {
 /// Reads the frame that begins at `at` in what is there of a file.
 pub(crate) fn find(file: &Bytes, at: usize) -> Found {
     let rest = file.slice(at..);
-    let whole = Header::read(&rest).and_then(|(header, start)| {
-        let end = start + header.bytes;
-        if end > rest.len() {
-            return Ok(None);
-        }
-        Frame::check(header, rest.slice(start..end)).map(|frame| Some((frame, at + end)))
-    });
-    match whole {
-        Ok(Some((frame, end))) => Found::Frame { frame, end },
-        Ok(None) => Found::Torn,
-        Err(_) if is_unfinished_line(&rest) => Found::Torn,
-        Err(_) if has_zero_sector(file, at) && !holds_header(&rest[1..]) => Found::Torn,
+    if is_zero(&rest) {
+        return Found::End;
+    }
+    let (header, start) = match Header::read(&rest) {
+        Ok(header) => header,
+        Err(_) if is_torn_header(file, at) => return Found::Torn,
+        Err(what) => return Found::Damaged(what),
+    };
+    let end = at + start + header.bytes;
+    if end > file.len() {
+        return Found::Torn;
+    }
+    match Frame::check(header, file.slice(at + start..end)) {
+        Ok(frame) => Found::Frame { frame, end },
+        Err(_) if is_torn(file, at, end) => Found::Torn,
         Err(what) => Found::Damaged(what),
     }
 }
 
-fn is_unfinished_line(rest: &[u8]) -> bool {
-    rest.len() < HEADER_BYTES_MAX && !rest.iter().any(|byte| matches!(byte, b'\n' | 0))
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|&byte| byte == 0)
 }
 
-/// Whether a piece of the file behind `at`, from one sector's border to the next, was never written.
-fn has_zero_sector(file: &[u8], at: usize) -> bool {
-    let mut start = at;
-    while start < file.len() {
-        let end = ((start / SECTOR_BYTES + 1) * SECTOR_BYTES).min(file.len());
-        if file[start..end].iter().all(|&byte| byte == 0) {
-            return true;
+/// Whether a header that cannot be read was not finished. One that has its newline was: it is damaged.
+fn is_torn_header(file: &[u8], at: usize) -> bool {
+    let rest = &file[at..];
+    let line = &rest[..rest.len().min(HEADER_BYTES_MAX)];
+    match line.iter().position(|byte| matches!(byte, b'\n' | 0)) {
+        None => rest.len() < HEADER_BYTES_MAX,
+        Some(zero) if rest[zero] == 0 => {
+            // How long the frame is cannot be known.
+            is_zero(&rest[zero..])
+                || (is_zero_sector(file, at, at + zero) && !holds_header(&rest[zero..]))
         }
-        start = end;
+        Some(_) => false,
     }
-    false
+}
+
+/// Whether a frame whose records are wrong was not finished.
+fn is_torn(file: &[u8], at: usize, end: usize) -> bool {
+    let borders = (at / SECTOR_BYTES + 1..).map(|sector| sector * SECTOR_BYTES);
+    let mut starts = std::iter::once(at).chain(borders.take_while(|&border| border < end));
+    let is_beginning = file[end - 1] == 0;
+    is_zero(&file[end..])
+        && (is_beginning || starts.any(|start| is_zero_sector(&file[..end], at, start)))
+}
+
+/// Whether a piece of the file, from its beginning `at` or a sector's border to the next border or the end,
+/// was never written.
+fn is_zero_sector(file: &[u8], at: usize, start: usize) -> bool {
+    let end = ((start / SECTOR_BYTES + 1) * SECTOR_BYTES).min(file.len());
+    (start == at || start.is_multiple_of(SECTOR_BYTES)) && is_zero(&file[start..end])
 }
 
 /// Whether something was appended behind what cannot be read.
@@ -388,6 +416,9 @@ impl TryFrom<String> for Checksum {
 mod tests {
     use super::*;
 
+    /// How many zeros a file may have behind its last frame.
+    const ZEROS: [usize; 4] = [0, 1, 700, 5000];
+
     fn place(seq: u64) -> Place {
         Place {
             seq,
@@ -436,9 +467,11 @@ mod tests {
             let flipped = Bytes::from(flipped);
             assert!(decode(&flipped).is_err(), "bit {bit}");
             // Not taken for the remains of a crash either, though it is the last of its file.
-            let file: Bytes = [&whole[..], &flipped[..]].concat().into();
-            let found = find(&file, whole.len());
-            assert!(matches!(found, Found::Damaged(_)), "bit {bit}: {found:?}");
+            for zeros in ZEROS {
+                let file = [&whole[..], &flipped[..], &vec![0; zeros]].concat();
+                let found = find(&file.into(), whole.len());
+                assert!(matches!(found, Found::Damaged(_)), "bit {bit}: {found:?}");
+            }
         }
     }
 
@@ -446,11 +479,31 @@ mod tests {
     fn every_beginning_of_a_frame_at_the_end_is_torn_and_no_object() {
         let whole = frame(1, &["{\"a\":1}", "{\"b\":2}"]);
         for end in 1..whole.len() {
-            let file: Bytes = [&whole[..], &whole[..end]].concat().into();
-            assert_eq!(find(&file, whole.len()), Found::Torn, "{end} bytes");
+            for zeros in ZEROS {
+                let file = [&whole[..], &whole[..end], &vec![0; zeros]].concat();
+                let found = find(&file.into(), whole.len());
+                assert_eq!(found, Found::Torn, "{end} bytes, {zeros} zeros");
+            }
             assert!(decode(&whole.slice(..end)).is_err());
         }
         assert!(decode(&Bytes::new()).is_err());
+    }
+
+    #[test]
+    fn zeros_behind_the_last_frame_are_its_end_and_nothing_else_is() {
+        let whole = frame(1, &["1"]);
+        for zeros in ZEROS {
+            let mut file = [&whole[..], &vec![0; zeros]].concat();
+            let Found::Frame { end, .. } = find(&file.clone().into(), 0) else {
+                panic!("the frame is whole");
+            };
+            assert_eq!(find(&file.clone().into(), end), Found::End);
+            if let Some(last) = file[end..].last_mut() {
+                *last = 1;
+                let found = find(&file.into(), end);
+                assert_ne!(found, Found::End, "{zeros} zeros");
+            }
+        }
     }
 
     #[test]
@@ -465,11 +518,10 @@ mod tests {
             let to = ((sector + 1) * SECTOR_BYTES).min(end);
             let mut torn = file.clone();
             torn[from..to].fill(0);
-            assert_eq!(
-                find(&torn.clone().into(), start),
-                Found::Torn,
-                "{from}..{to}"
-            );
+            for zeros in ZEROS {
+                let file = [&torn[..], &vec![0; zeros]].concat();
+                assert_eq!(find(&file.into(), start), Found::Torn, "{from}..{to}");
+            }
             // A sync lies between two frames, so this is no crash.
             torn.extend_from_slice(&frame(3, &["3"]));
             assert!(matches!(find(&torn.into(), start), Found::Damaged(_)));
@@ -477,7 +529,10 @@ mod tests {
         // Half a sector of zeros is no work of a disk.
         let border = (start / SECTOR_BYTES + 2) * SECTOR_BYTES;
         file[border..border + SECTOR_BYTES / 2].fill(0);
-        assert!(matches!(find(&file.into(), start), Found::Damaged(_)));
+        for zeros in ZEROS {
+            let file = [&file[..], &vec![0; zeros]].concat();
+            assert!(matches!(find(&file.into(), start), Found::Damaged(_)));
+        }
     }
 
     #[test]

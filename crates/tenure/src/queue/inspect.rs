@@ -10,7 +10,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt, stream};
 use serde::Serialize;
@@ -20,7 +19,7 @@ use tenure_store::{PAGE_ENTRIES_MAX, Store};
 
 use super::access::Access;
 use super::error::Halt;
-use super::frame::{Found, decode, find};
+use super::frame::decode;
 use super::origin::{Form, Origin};
 use super::recovery::{Replay, segment_folder};
 use super::segment;
@@ -194,12 +193,13 @@ impl Stored {
                 return Err(not_there(&named));
             };
             let path = folder.join(&name);
-            segment::blocking(move || {
-                let file = segment::contents(&path, end)?;
-                Ok(FileFrames { path, file, at: 0 })
-            })
-            .await
-            .map_err(|halt| gone(halt, &named))
+            match segment::blocking(move || segment::Frames::open(path, end)).await {
+                Ok(frames) => Ok(FileFrames {
+                    name: named,
+                    frames: Some(frames),
+                }),
+                Err(halt) => Err(gone(halt, &named)),
+            }
         };
         stream::once(read)
             .flat_map(|read| match read {
@@ -209,12 +209,16 @@ impl Stored {
             .boxed()
     }
 
-    /// How large a file is; 0 if it is not there any more.
+    /// How large a file is without the zeros at its end; 0 if it is not there any more.
     async fn size(&self, name: &Name) -> Result<u64, Error> {
         let (Some(folder), Name::Segment(name)) = (self.folder(), name.clone()) else {
             return Ok(0);
         };
-        let read = move || Ok(std::fs::metadata(folder.join(name)).map_or(0, |file| file.len()));
+        let read = move || {
+            let file = std::fs::read(folder.join(name)).unwrap_or_default();
+            let last = file.iter().rposition(|&byte| byte != 0);
+            Ok(last.map_or(0, |last| last as u64 + 1))
+        };
         segment::blocking(read).await
     }
 
@@ -451,31 +455,25 @@ fn in_order(
 
 /// The frames of a file, up to a tear or damage.
 struct FileFrames {
-    path: PathBuf,
-    file: Bytes,
-    at: usize,
+    name: Name,
+    frames: Option<segment::Frames>,
 }
 
 impl Iterator for FileFrames {
     type Item = Result<Frame, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.at >= self.file.len() {
-            return None;
-        }
-        let at = self.at;
-        self.at = self.file.len();
-        match find(&self.file, at) {
-            Found::Frame { frame, end } => {
-                self.at = end;
-                let (offset, bytes) = (at as u64, (end - at) as u64);
-                let location = self.path.display().to_string();
+        let frames = self.frames.as_mut()?;
+        match frames.next() {
+            Ok(segment::Next::Frame(frame, offset)) => {
+                let bytes = frames.offset() - offset;
+                let location = frames.path().display().to_string();
                 Some(Ok(Frame::new(location, offset, bytes, frame)))
             }
-            Found::Torn => None,
-            Found::Damaged(what) => {
-                let location = format!("{} at offset {at}", self.path.display());
-                Some(Err(Error::corrupt(&location, what)))
+            Ok(segment::Next::Torn | segment::Next::End) => None,
+            Err(halt) => {
+                self.frames = None;
+                Some(Err(gone(halt, &self.name)))
             }
         }
     }

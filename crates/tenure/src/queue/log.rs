@@ -7,12 +7,13 @@ use tenure_core::Namespace;
 use tenure_store::Store;
 
 use super::access::{Access, Created};
+use super::appender::{Appended, Appender, Fence};
 use super::cleanup::Remains;
 use super::frame::{self, Kind, Place, check_line};
 use super::origin::{Claim, Form, Origin};
 use super::policy::Growth;
 use super::recovery::{Progress, Replay, Tail, segment_folder};
-use super::segment::{Fence, Link, Segments};
+use super::segment::blocking;
 use super::snapshot::Contents;
 use super::{Config, Error, Machine, Owner, Position, objects};
 
@@ -52,10 +53,16 @@ pub struct Log {
     /// Where the next frame goes.
     next: Place,
     tail: Tail,
-    segments: Option<Segments>,
-    /// Whether every commit so far is settled. While one is under way it is not, so that one whose future was
-    /// dropped half way leaves the log closed.
-    is_settled: bool,
+    writes: Writes,
+}
+
+/// How the next commit is written.
+#[derive(Debug)]
+enum Writes {
+    ToObjects,
+    ToFiles(Box<Appender>),
+    /// It cannot be: one was not settled, or its future was dropped half way, or is done elsewhere.
+    Nowhere,
 }
 
 /// What was committed together.
@@ -110,8 +117,7 @@ impl Log {
             claim,
             next: place,
             tail: Tail::default(),
-            segments: None,
-            is_settled: true,
+            writes: Writes::ToObjects,
         };
         log.begin(&mut replay).await?;
         Ok(log)
@@ -125,9 +131,11 @@ impl Log {
                 let last = replay.tail.chain.last().map(|link| link.name);
                 let last = last.map(|name| (name, replay.tail.end));
                 let (fence, place) = (self.fence(), self.next);
-                let segments = Segments::begin(folder, fence, place, last, lines).await?;
-                replay.tail.link(&segments, place.seq);
-                self.segments = Some(segments);
+                let bytes_max = self.access.config.segment_bytes_max;
+                let begin = move || Appender::begin(folder, fence, place, last, bytes_max, lines);
+                let mut appender = blocking(begin).await?;
+                replay.tail.chain.extend(appender.made());
+                self.writes = Writes::ToFiles(Box::new(appender));
                 place
             }
             _ => {
@@ -168,14 +176,53 @@ impl Log {
     ///
     /// An error that [is not applied](Error::is_not_applied) leaves the log as it was; any other ends it.
     pub async fn commit(&mut self, records: &[Record]) -> Result<Committed, Error> {
-        if !self.is_settled {
-            return Err(Error::Stopped);
-        }
         self.check_batch(records)?;
-        self.is_settled = false;
-        let result = self.write(records).await;
-        self.is_settled = result.as_ref().err().is_none_or(Error::is_not_applied);
-        result
+        match std::mem::replace(&mut self.writes, Writes::Nowhere) {
+            Writes::Nowhere => Err(Error::Stopped),
+            Writes::ToObjects => {
+                let result = self.create(records).await;
+                if result.as_ref().err().is_none_or(Error::is_not_applied) {
+                    self.writes = Writes::ToObjects;
+                }
+                result
+            }
+            Writes::ToFiles(mut appender) => {
+                let records = records.to_vec();
+                let (appender, result) = blocking(move || {
+                    let result = appender.commit(&records);
+                    Ok::<_, Error>((appender, result))
+                })
+                .await?;
+                // It says itself whether it goes on.
+                self.writes = Writes::ToFiles(appender);
+                result.map(|appended| self.appended(appended))
+            }
+        }
+    }
+
+    /// What commits to files, for whoever commits on a thread of its own and [tells](Log::appended) of it. The
+    /// log itself commits nothing any more.
+    pub(crate) fn take_appender(&mut self) -> Option<Box<Appender>> {
+        match std::mem::replace(&mut self.writes, Writes::Nowhere) {
+            Writes::ToFiles(appender) => Some(appender),
+            others => {
+                self.writes = others;
+                None
+            }
+        }
+    }
+
+    /// The next commit, in order, was appended.
+    pub(crate) fn appended(&mut self, appended: Appended) -> Committed {
+        let committed = appended.committed;
+        self.next.seq = committed.seq + 1;
+        self.next.position = Position(committed.first.0 + appended.records);
+        self.tail.chain.extend(appended.made);
+        self.tail.growth += Growth {
+            bytes: committed.bytes,
+            objects: 0,
+        };
+        committed
     }
 
     fn check_batch(&self, records: &[Record]) -> Result<(), Error> {
@@ -193,49 +240,24 @@ impl Log {
         Ok(())
     }
 
-    async fn write(&mut self, records: &[Record]) -> Result<Committed, Error> {
-        self.rotate_if_full().await?;
+    async fn create(&mut self, records: &[Record]) -> Result<Committed, Error> {
         let place = self.next;
         // Whatever becomes of it, no other bytes carry this number.
         self.next.number += 1;
         let frame = frame::encode(Kind::Commit, place, None, records);
         let bytes = frame.len() as u64;
-        match &mut self.segments {
-            Some(segments) => segments.append(frame).await?,
-            None => {
-                let key = self.access.keys.log_object(place.seq);
-                if let Created::Taken(_) = self.access.create(&key, &frame).await? {
-                    return Err(Error::Fenced);
-                }
-            }
+        let key = self.access.keys.log_object(place.seq);
+        if let Created::Taken(_) = self.access.create(&key, &frame).await? {
+            return Err(Error::Fenced);
         }
         self.next.seq += 1;
         self.next.position = Position(place.position.0 + records.len() as u64);
-        self.tail.growth += Growth {
-            bytes,
-            objects: u64::from(self.segments.is_none()),
-        };
+        self.tail.growth += Growth { bytes, objects: 1 };
         Ok(Committed {
             seq: place.seq,
             first: place.position,
             bytes,
         })
-    }
-
-    async fn rotate_if_full(&mut self) -> Result<(), Error> {
-        let lines = self.about();
-        let Some(segments) = &mut self.segments else {
-            return Ok(());
-        };
-        if segments.end() < self.access.config.segment_bytes_max {
-            return Ok(());
-        }
-        let place = self.next;
-        segments.rotate(place, lines).await?;
-        self.tail.link(segments, place.seq);
-        self.next.seq += 1;
-        self.next.number += 1;
-        Ok(())
     }
 
     /// How the log is kept.
@@ -308,16 +330,6 @@ impl Log {
         // The last link that begins at or before the next place still holds it.
         let needed = tail.chain.partition_point(|link| link.first <= swept + 1);
         tail.chain.drain(..needed.saturating_sub(1));
-    }
-}
-
-impl Tail {
-    fn link(&mut self, segments: &Segments, first: u64) {
-        self.chain.push(Link {
-            name: segments.name(),
-            first,
-            end: None,
-        });
     }
 }
 

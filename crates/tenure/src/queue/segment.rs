@@ -35,6 +35,13 @@
 //! in the log: its outcome was unknown, and now it is known. Until some first frame of h or later is
 //! whole, later leaders may read more of g's file than h did; but h has then acknowledged nothing.
 //!
+//! # Reading what is being written
+//!
+//! A frame replaces zeros (see [`appender`](super::appender)), and is not there at once. Whoever reads the last file
+//! of a leader that is at work may find a beginning of it, which looks torn, as if it came a moment too early. Or
+//! it may find an end without a beginning, if the leader was faster than it read; that looks damaged, and is whole
+//! when it is read again. Damage stays.
+//!
 //! # What is assumed
 //!
 //! A file system of this host, as the file store demands. After a failed sync the kernel may show bytes that the
@@ -45,19 +52,23 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::Error;
 use super::error::Halt;
-use super::frame::{self, Found, Frame, HEADER_BYTES_MAX, Kind, Place, Previous};
+use super::frame::{self, Found, Frame, HEADER_BYTES_MAX, Kind, Previous};
 
 /// How much of a file holds its first frame.
 const HEAD_BYTES: usize = 2 * HEADER_BYTES_MAX;
+
+/// How often what looks damaged in a file that may be written to is read again, and when.
+const REREADS_MAX: usize = 2;
+const REREAD_PAUSE: Duration = Duration::from_millis(1);
 
 /// The name of a segment. The order of names is the order in which leaders, and each of them, wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,113 +92,6 @@ pub(crate) struct Link {
 pub(crate) struct Contents {
     pub(crate) frames: Vec<Frame>,
     pub(crate) end: u64,
-}
-
-/// The segment that a leader appends to.
-#[derive(Debug)]
-pub(crate) struct Segments {
-    folder: PathBuf,
-    fence: Fence,
-    file: Arc<fs::File>,
-    name: Name,
-    end: u64,
-}
-
-/// What must stay as it is for this leader to go on.
-#[derive(Debug, Clone)]
-pub(crate) struct Fence {
-    pub(crate) path: PathBuf,
-    pub(crate) value: Bytes,
-}
-
-impl Segments {
-    /// Writes the first segment of a leader, behind what it has read. The lines are for people.
-    pub(crate) async fn begin(
-        folder: PathBuf,
-        fence: Fence,
-        place: Place,
-        last: Option<(Name, u64)>,
-        lines: Vec<String>,
-    ) -> Result<Self, Error> {
-        let name = Name {
-            takeover: place.takeover,
-            number: 1,
-        };
-        blocking(move || {
-            if let Some((last, _)) = last {
-                // Its writer may have been killed before it synced what we have read and build on.
-                fs::File::open(folder.join(last.to_string()))
-                    .and_then(|file| file.sync_all())
-                    .map_err(|error| failed("syncing", &folder, error))?;
-            }
-            make_folder(&folder).map_err(|error| failed("making", &folder, error))?;
-            let first = frame::encode(Kind::Term, place, last.map(Previous::from), &lines);
-            let file = create(&folder, name, &first)?;
-            let segments = Self {
-                folder,
-                fence,
-                file: Arc::new(file),
-                name,
-                end: first.len() as u64,
-            };
-            segments.fence.check().map(|()| segments)
-        })
-        .await
-    }
-
-    pub(crate) fn name(&self) -> Name {
-        self.name
-    }
-
-    pub(crate) fn end(&self) -> u64 {
-        self.end
-    }
-
-    /// Goes on in a new file.
-    pub(crate) async fn rotate(&mut self, place: Place, lines: Vec<String>) -> Result<(), Error> {
-        let (folder, mut name, end) = (self.folder.clone(), self.name, self.end);
-        let previous = Previous::from((name, end));
-        let (name, file, end) = blocking(move || {
-            let first = frame::encode(Kind::Segment, place, Some(previous), &lines);
-            name.number += 1;
-            let file = create(&folder, name, &first)?;
-            Ok::<_, Error>((name, file, first.len() as u64))
-        })
-        .await?;
-        (self.name, self.file, self.end) = (name, Arc::new(file), end);
-        Ok(())
-    }
-
-    /// Appends a frame, syncs it, and checks the fence.
-    pub(crate) async fn append(&mut self, frame: Bytes) -> Result<(), Error> {
-        let (file, fence, end) = (self.file.clone(), self.fence.clone(), self.end);
-        let path = self.folder.join(self.name.to_string());
-        let bytes = frame.len() as u64;
-        blocking(move || {
-            if let Err(error) = file.write_all_at(&frame, end) {
-                // The frame is not whole, so nobody has read it, and nobody will.
-                file.set_len(end)
-                    .map_err(|_| Error::Unknown { source: None })?;
-                return Err(failed("appending to", &path, error));
-            }
-            file.sync_data().map_err(|error| unknown(&path, error))?;
-            fence.check()
-        })
-        .await?;
-        self.end += bytes;
-        Ok(())
-    }
-}
-
-impl Fence {
-    fn check(&self) -> Result<(), Error> {
-        match fs::read(&self.path) {
-            // Behind the value the store keeps its stamp.
-            Ok(present) if present.starts_with(&self.value) => Ok(()),
-            Ok(_) => Err(Error::Fenced),
-            Err(error) => Err(unknown(&self.path, error)),
-        }
-    }
 }
 
 /// The chain, the oldest first, back to the segment that holds the place `from`.
@@ -234,48 +138,113 @@ fn link(links: &mut Vec<Link>, name: Name, end: Option<u64>, frame: &Frame) -> O
     frame.header.previous.clone()
 }
 
-/// What a file holds, up to the end that its successor names.
-pub(crate) fn contents(path: &Path, end: Option<u64>) -> Result<Bytes, Halt> {
-    let mut file = Bytes::from(fs::read(path).map_err(|error| broken(path, error))?);
-    if let Some(end) = end {
-        let end = usize::try_from(end).unwrap_or(usize::MAX);
-        if end > file.len() {
-            let location = format!("{} at offset {}", path.display(), file.len());
-            let what = format!("it ends there, and the log goes on to {end}");
+/// The frames of a file, one after the other, up to the end that its successor names.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    path: PathBuf,
+    end: Option<u64>,
+    file: Bytes,
+    /// Where the next frame begins.
+    at: usize,
+}
+
+/// What comes next in a file.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// A frame, and where it begins.
+    Frame(Frame, u64),
+    /// A frame that was not finished.
+    Torn,
+    End,
+}
+
+impl Frames {
+    pub(crate) fn open(path: PathBuf, end: Option<u64>) -> Result<Self, Halt> {
+        let mut frames = Self {
+            path,
+            end,
+            file: Bytes::new(),
+            at: 0,
+        };
+        frames.load()?;
+        Ok(frames)
+    }
+
+    fn load(&mut self) -> Result<(), Halt> {
+        let path = &self.path;
+        let mut file = Bytes::from(fs::read(path).map_err(|error| broken(path, error))?);
+        if let Some(end) = self.end {
+            let end = usize::try_from(end).unwrap_or(usize::MAX);
+            if end > file.len() {
+                let location = format!("{} at offset {}", path.display(), file.len());
+                let what = format!("it ends there, and the log goes on to {end}");
+                return Err(Error::corrupt(&location, what).into());
+            }
+            file.truncate(end);
+        }
+        self.file = file;
+        Ok(())
+    }
+
+    /// Where the next frame begins.
+    pub(crate) fn offset(&self) -> u64 {
+        self.at as u64
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The next frame. An error is the last.
+    pub(crate) fn next(&mut self) -> Result<Next, Halt> {
+        let mut left = REREADS_MAX;
+        loop {
+            let at = self.at;
+            if at >= self.file.len() {
+                return Ok(Next::End);
+            }
+            let is_last = self.end.is_none();
+            let what = match frame::find(&self.file, at) {
+                Found::Frame { frame, end } => {
+                    self.at = end;
+                    return Ok(Next::Frame(frame, at as u64));
+                }
+                Found::Torn if is_last => return Ok(Next::Torn),
+                Found::End if is_last => return Ok(Next::End),
+                Found::Torn | Found::End => "a frame is cut short".to_owned(),
+                Found::Damaged(what) => what,
+            };
+            if is_last && left > 0 {
+                left -= 1;
+                std::thread::sleep(REREAD_PAUSE);
+                self.load()?;
+                continue;
+            }
+            let location = format!("{} at offset {at}", self.path.display());
+            self.at = self.file.len();
             return Err(Error::corrupt(&location, what).into());
         }
-        file.truncate(end);
     }
-    Ok(file)
 }
 
 /// Reads a segment up to its end, which must be that of a frame; the last one, to where it was torn.
 pub(crate) fn read(folder: &Path, link: &Link) -> Result<Contents, Halt> {
-    let path = folder.join(link.name.to_string());
-    let file = contents(&path, link.end)?;
-    let damaged = |at: usize, what: String| {
-        let location = format!("{} at offset {at}", path.display());
-        Err(Error::corrupt(&location, what).into())
-    };
+    let mut read = Frames::open(folder.join(link.name.to_string()), link.end)?;
     let mut frames = Vec::new();
-    let mut at = 0;
-    while at < file.len() {
-        match frame::find(&file, at) {
-            Found::Frame { frame, end } => {
-                frames.push(frame);
-                at = end;
-            }
-            Found::Torn if link.end.is_none() => {
-                tracing::info!(path = %path.display(), offset = at, "cut off what was never acknowledged");
+    loop {
+        match read.next()? {
+            Next::Frame(frame, _) => frames.push(frame),
+            Next::Torn => {
+                let (path, offset) = (read.path().display(), read.offset());
+                tracing::info!(%path, offset, "cut off what was never acknowledged");
                 break;
             }
-            Found::Torn => return damaged(at, "a frame is cut short".to_owned()),
-            Found::Damaged(what) => return damaged(at, what),
+            Next::End => break,
         }
     }
     Ok(Contents {
         frames,
-        end: at as u64,
+        end: read.offset(),
     })
 }
 
@@ -301,8 +270,10 @@ pub(crate) fn first_frame(folder: &Path, name: Name) -> Result<Option<Frame>, Ha
             Ok(Some(frame))
         }
         Found::Frame { .. } => damaged("it does not begin as a segment does".to_owned()),
-        Found::Torn if head.len() <= HEAD_BYTES => Ok(None),
-        Found::Torn => damaged("its first frame is not whole, and others follow".to_owned()),
+        Found::Torn | Found::End if head.len() <= HEAD_BYTES => Ok(None),
+        Found::Torn | Found::End => {
+            damaged("its first frame is not whole, and others follow".to_owned())
+        }
         Found::Damaged(what) => damaged(what),
     }
 }
@@ -329,32 +300,6 @@ pub(crate) fn names(folder: &Path) -> Result<Vec<Name>, Error> {
     Ok(names)
 }
 
-/// Makes the file, durable under its name, with its first frame.
-fn create(folder: &Path, name: Name, first: &[u8]) -> Result<fs::File, Error> {
-    let path = folder.join(name.to_string());
-    let write = || {
-        // Only a failed attempt of this very leader can have left one.
-        let file = fs::File::create(&path)?;
-        file.write_all_at(first, 0)?;
-        file.sync_all()?;
-        fs::File::open(folder)?.sync_all()?;
-        Ok(file)
-    };
-    write().map_err(|error| failed("making", &path, error))
-}
-
-/// The folder above is there, and durable, because the origin is in it.
-fn make_folder(folder: &Path) -> io::Result<()> {
-    match fs::create_dir(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let above = folder
-        .parent()
-        .expect("the folder of segments lies in the queue's");
-    fs::File::open(above)?.sync_all()
-}
-
 pub(crate) async fn blocking<T: Send + 'static, E: Send + 'static>(
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Result<T, E> {
@@ -372,7 +317,7 @@ fn broken(path: &Path, error: io::Error) -> Halt {
 }
 
 /// An error of something that has not happened.
-fn failed(doing: &str, path: &Path, error: io::Error) -> Error {
+pub(crate) fn failed(doing: &str, path: &Path, error: io::Error) -> Error {
     use io::ErrorKind as Cause;
     let doing = format!("{doing} {}", path.display());
     let hint = match error.kind() {
@@ -396,7 +341,7 @@ fn failed(doing: &str, path: &Path, error: io::Error) -> Error {
 }
 
 /// An error of something that may have happened.
-fn unknown(path: &Path, error: io::Error) -> Error {
+pub(crate) fn unknown(path: &Path, error: io::Error) -> Error {
     let source = tenure_store::Error::Unavailable {
         doing: format!("using {}", path.display()),
         source: error.into(),
@@ -435,5 +380,45 @@ impl FromStr for Name {
         } else {
             Err(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_core::Incarnation;
+    use tenure_core::election::Term;
+
+    use super::super::Position;
+    use super::super::frame::{Place, encode};
+    use super::*;
+
+    #[test]
+    fn what_was_being_written_is_read_again_and_damage_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("segment");
+        let place = Place {
+            seq: 1,
+            position: Position(1),
+            takeover: 1,
+            term: Term(1),
+            incarnation: Incarnation(1),
+            number: 1,
+        };
+        let whole = encode(Kind::Commit, place, None, &["x".repeat(2000)]);
+        // The reader was here before the writer was, and there after it.
+        let mut late = whole.to_vec();
+        late[..300].fill(0);
+        fs::write(&path, &late).unwrap();
+        let mut frames = Frames::open(path.clone(), None).unwrap();
+        fs::write(&path, &whole).unwrap();
+        assert!(matches!(frames.next(), Ok(Next::Frame(_, 0))));
+        assert!(matches!(frames.next(), Ok(Next::End)));
+
+        fs::write(&path, &late).unwrap();
+        let damaged = Frames::open(path, None).unwrap().next();
+        let Err(Halt::Failed(Error::Corrupt { location, .. })) = damaged else {
+            panic!("{damaged:?}");
+        };
+        assert!(location.ends_with("segment at offset 0"), "{location}");
     }
 }

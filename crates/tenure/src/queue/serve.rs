@@ -28,10 +28,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::broker::{Bells, Broker};
+use super::handle::Counters;
 use super::maintenance::{hand_back, maintain, wake_claims};
 use super::service::Service;
 use super::time::Time;
-use super::writer::Counters;
 use super::{Error, Log, Options, Owner, Progress, Serving, Writer};
 use crate::{Election, Leadership, Node};
 

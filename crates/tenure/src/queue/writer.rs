@@ -2,7 +2,8 @@
 //!
 //! A [`Writer`] owns the log and runs as a task; [`Handle`]s send it records. It takes what is waiting, commits
 //! it as one batch, lets the machine apply it record by record, and only then answers. So a caller that is
-//! answered finds its record in the machine, and nobody ever sees a record that is not committed.
+//! answered finds its record in the machine, and nobody ever sees a record that is not committed. Where the log
+//! is kept in files a thread commits, and the writer does the rest: see [`committer`](super::committer).
 //!
 //! Every caller is answered, whatever happens: with what the machine said, or with an error that says whether
 //! its record can be in the log. A caller that goes away changes nothing: its record is committed as
@@ -12,26 +13,20 @@
 //! the next piece, and another task writes the pieces to the store.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::Bytes;
-use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::backlog::{Backlog, Batch, Item, Refused};
-use super::metrics::{LatencyCounter, SnapshotMetrics};
+use super::appender::Appender;
+use super::backlog::Batch;
+use super::committer::{Committer, Done};
+use super::handle::{Counters, Flight, Shared, add};
+use super::metrics::SnapshotMetrics;
 use super::snapshots::{Outcome, Snapshots};
-use super::{Committed, Error, Log, Machine, Position, Record, policy};
-
-/// Sends records to a [`Writer`]. Cheap to clone; the writer ends when the last is dropped.
-pub struct Handle<M: Machine> {
-    shared: Arc<Shared<M>>,
-    /// Closes the backlog when the last handle goes.
-    closer: Arc<Closer<M>>,
-}
+use super::{Answered, Committed, Error, Handle, Log, Machine, Position, policy};
 
 /// The task that commits. See the module's documentation.
 pub struct Writer<M: Machine> {
@@ -46,165 +41,10 @@ pub struct Writer<M: Machine> {
     snapshot_floor: u64,
 }
 
-/// What a record was answered with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answered<A> {
-    /// Its number in the log.
-    pub position: Position,
-    /// What the machine said.
-    pub answer: A,
-}
-
-/// What a writer has done so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Commits that were done.
-    pub commits: u64,
-    /// Records in them.
-    pub records: u64,
-    /// Bytes that they wrote.
-    pub bytes: u64,
-    /// Commits under way now: at most one.
-    pub in_flight: u64,
-    /// The most that ever were.
-    pub in_flight_max: u64,
-    /// Records that wait.
-    pub waiting: u64,
-    /// Records that were turned away because too many waited.
-    pub turned_away: u64,
-    /// Snapshots that were published.
-    pub snapshots: u64,
-}
-
-pub(crate) struct Shared<M: Machine> {
-    backlog: Mutex<Backlog<M>>,
-    arrived: Notify,
-    machine: Mutex<M>,
-    counters: Arc<Counters>,
-    /// Cancelled when the writer has ended, in any way.
-    ended: CancellationToken,
-}
-
-/// What is counted, over all writers that are given the same.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) latency: LatencyCounter,
-    /// The last record of the log.
-    pub(crate) position: AtomicU64,
-    /// The size of the log behind the last snapshot.
-    pub(crate) log_bytes: AtomicU64,
-    pub(crate) last_snapshot: Mutex<Option<SnapshotMetrics>>,
-    commits: AtomicU64,
-    records: AtomicU64,
-    bytes: AtomicU64,
-    in_flight: AtomicU64,
-    in_flight_max: AtomicU64,
-    turned_away: AtomicU64,
-    snapshots: AtomicU64,
-}
-
-impl<M: Machine<Command = Record>> Handle<M> {
-    /// Commits a record, and returns what the machine said to it.
-    pub async fn commit(&self, line: impl Into<Bytes>) -> Result<Answered<M::Answer>, Error> {
-        let record = Record::new(line)?;
-        let (sender, receiver) = oneshot::channel();
-        self.post(Item {
-            command: record.clone(),
-            record,
-            sender,
-        });
-        // A writer that was dropped, or panicked, while this was under way says nothing.
-        receiver
-            .await
-            .unwrap_or(Err(Error::Unknown { source: None }))
-    }
-}
-
-impl<M: Machine> Handle<M> {
-    /// Commits a record without waiting for it: whoever has the other end of its sender gets the answer.
-    pub(crate) fn post(&self, item: Item<M>) {
-        let pushed = self.shared.backlog().push(item);
-        match pushed {
-            Ok(()) => self.shared.arrived.notify_one(),
-            Err(Refused { error, sender }) => {
-                if matches!(error, Error::Overloaded { .. }) {
-                    add(&self.shared.counters.turned_away, 1);
-                }
-                let _ = sender.send(Err(error));
-            }
-        }
-    }
-
-    /// Changes what of the machine does not follow from the records. Keep it short, commits wait for it.
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut M) -> T) -> Result<T, Error> {
-        self.shared
-            .machine
-            .lock()
-            .map(|mut machine| change(&mut machine))
-            .map_err(|_| Error::Stopped)
-    }
-
-    /// Reads the machine: everything that is committed and nothing else. Keep it short, commits wait for it.
-    /// Fails if the machine has panicked.
-    pub fn read<T>(&self, read: impl FnOnce(&M) -> T) -> Result<T, Error> {
-        self.shared
-            .machine
-            .lock()
-            .map(|machine| read(&machine))
-            .map_err(|_| Error::Stopped)
-    }
-
-    /// What the writer has done so far.
-    #[must_use]
-    pub fn statistics(&self) -> Statistics {
-        Statistics {
-            waiting: self.shared.backlog().len() as u64,
-            ..self.shared.counters.statistics()
-        }
-    }
-
-    /// Takes no more records, commits those that wait, and returns when the writer has ended.
-    pub async fn shutdown(&self) {
-        self.closer.close();
-        self.shared.ended.cancelled().await;
-    }
-}
-
-impl<M: Machine> Clone for Handle<M> {
-    fn clone(&self) -> Self {
-        Self {
-            shared: self.shared.clone(),
-            closer: self.closer.clone(),
-        }
-    }
-}
-
-impl<M: Machine> fmt::Debug for Handle<M> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut handle = formatter.debug_struct("Handle");
-        handle.field("statistics", &self.statistics()).finish()
-    }
-}
-
 impl<M: Machine> fmt::Debug for Writer<M> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut writer = formatter.debug_struct("Writer");
         writer.field("log", &self.log).finish_non_exhaustive()
-    }
-}
-
-struct Closer<M: Machine>(Arc<Shared<M>>);
-
-impl<M: Machine> Closer<M> {
-    fn close(&self) {
-        self.0.backlog().close(Error::Stopped);
-        self.0.arrived.notify_one();
-    }
-}
-
-impl<M: Machine> Drop for Closer<M> {
-    fn drop(&mut self) {
-        self.close();
     }
 }
 
@@ -225,17 +65,8 @@ impl<M: Machine> Writer<M> {
         stop: CancellationToken,
         counters: Arc<Counters>,
     ) -> (Handle<M>, Self) {
-        let shared = Arc::new(Shared {
-            backlog: Mutex::new(Backlog::new(log.config())),
-            arrived: Notify::new(),
-            machine: Mutex::new(machine),
-            counters,
-            ended: CancellationToken::new(),
-        });
-        let handle = Handle {
-            shared: shared.clone(),
-            closer: Arc::new(Closer(shared.clone())),
-        };
+        let shared = Shared::new(log.config(), machine, counters);
+        let handle = Handle::new(&shared);
         let writer = Self {
             log,
             shared,
@@ -251,6 +82,55 @@ impl<M: Machine> Writer<M> {
     /// Commits until the handles are gone or shut it down, or `stop` is cancelled: `Ok`. Any error means that
     /// the log has ended, and so must leadership.
     pub async fn run(mut self) -> Result<(), Error> {
+        match self.log.take_appender() {
+            Some(appender) => self.run_beside(appender).await,
+            None => self.run_alone().await,
+        }
+    }
+
+    /// Applies and answers what a thread commits.
+    async fn run_beside(&mut self, appender: Box<Appender>) -> Result<(), Error> {
+        let (shared, stop) = (self.shared.clone(), self.stop.clone());
+        let config = self.log.config();
+        let (interval, patience) = (config.commit_interval, config.stop_patience);
+        let mut committer = Committer::start(appender, shared.clone(), stop.clone(), interval)?;
+        let given_up = async move {
+            stop.cancelled().await;
+            shared.wake();
+            sleep(patience).await;
+        };
+        tokio::pin!(given_up);
+        loop {
+            // Not in a fixed order: a snapshot gets on, however fast batches come.
+            tokio::select! {
+                done = committer.next() => match done {
+                    Some(done) => self.done(done)?,
+                    None => return Ok(()),
+                },
+                () = &mut given_up => break,
+                outcome = self.snapshots.step(&self.shared.machine) => self.snapshot_ended(outcome),
+            }
+        }
+        let in_flight = self.shared.backlog().land();
+        while let Some(done) = committer.try_next() {
+            self.done(done)?;
+        }
+        let Some(mut batch) = in_flight else {
+            return Ok(());
+        };
+        let error = Error::Unknown { source: None };
+        batch.refuse(&error);
+        Err(error)
+    }
+
+    /// A batch has come out of the thread. An error means that the log has ended.
+    fn done(&mut self, done: Done<M>) -> Result<(), Error> {
+        let result = done.result.map(|appended| self.log.appended(appended));
+        self.settle(done.batch, result, done.took)
+    }
+
+    /// Commits, applies and answers, one after the other.
+    async fn run_alone(&mut self) -> Result<(), Error> {
         loop {
             tokio::select! {
                 biased;
@@ -266,7 +146,6 @@ impl<M: Machine> Writer<M> {
                 return Ok(());
             };
             self.commit(batch).await?;
-            self.begin_snapshot_if_due();
         }
     }
 
@@ -320,10 +199,21 @@ impl<M: Machine> Writer<M> {
         outcomes
             .into_iter()
             .for_each(|outcome| self.snapshot_ended(outcome));
+        self.settle(batch, result, started.elapsed())
+    }
+
+    /// Applies a batch and answers it, or says why not. An error means that the log has ended.
+    fn settle(
+        &mut self,
+        mut batch: Batch<M>,
+        result: Result<Committed, Error>,
+        took: Duration,
+    ) -> Result<(), Error> {
         match result {
             Ok(committed) => {
-                self.shared.counters.latency.add(started.elapsed());
+                self.shared.counters.latency.add(took);
                 self.apply(batch, committed);
+                self.begin_snapshot_if_due();
                 Ok(())
             }
             Err(error) => {
@@ -339,10 +229,6 @@ impl<M: Machine> Writer<M> {
 
     /// The machine first, then the callers.
     fn apply(&mut self, mut batch: Batch<M>, committed: Committed) {
-        let counters = &self.shared.counters;
-        add(&counters.commits, 1);
-        add(&counters.records, batch.records.len() as u64);
-        add(&counters.bytes, committed.bytes);
         let mut position = committed.first;
         let answers: Vec<_> = {
             let mut machine = self
@@ -358,6 +244,10 @@ impl<M: Machine> Writer<M> {
             };
             batch.commands().into_iter().map(&mut apply).collect()
         };
+        let counters = &self.shared.counters;
+        add(&counters.commits, 1);
+        add(&counters.records, answers.len() as u64);
+        add(&counters.bytes, committed.bytes);
         batch.answer(answers);
     }
 
@@ -424,10 +314,17 @@ impl<M: Machine> Writer<M> {
 /// Also when the task is aborted or the machine panics: nobody waits for an answer that never comes.
 impl<M: Machine> Drop for Writer<M> {
     fn drop(&mut self) {
-        let left = self.shared.backlog().end(Error::Stopped);
-        for mut batch in left {
+        let (in_flight, waiting) = {
+            let mut backlog = self.shared.backlog();
+            (backlog.land(), backlog.end(Error::Stopped))
+        };
+        if let Some(mut batch) = in_flight {
+            batch.refuse(&Error::Unknown { source: None });
+        }
+        for mut batch in waiting {
             batch.refuse(&Error::Stopped);
         }
+        self.shared.wake();
         self.shared.ended.cancel();
     }
 }
@@ -436,64 +333,4 @@ impl<M: Machine> Drop for Writer<M> {
 async fn given_up(stop: &CancellationToken, patience: Duration) {
     stop.cancelled().await;
     sleep(patience).await;
-}
-
-impl<M: Machine> Shared<M> {
-    /// Every change of the backlog is one step that cannot panic half way.
-    fn backlog(&self) -> MutexGuard<'_, Backlog<M>> {
-        self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Resolves when there is something to commit, or there never will be.
-    async fn wanted(&self) {
-        while !self.backlog().is_wanted() {
-            self.arrived.notified().await;
-        }
-    }
-}
-
-impl Counters {
-    /// All but what waits, which only a writer knows.
-    pub(crate) fn statistics(&self) -> Statistics {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Statistics {
-            commits: load(&self.commits),
-            records: load(&self.records),
-            bytes: load(&self.bytes),
-            in_flight: load(&self.in_flight),
-            in_flight_max: load(&self.in_flight_max),
-            waiting: 0,
-            turned_away: load(&self.turned_away),
-            snapshots: load(&self.snapshots),
-        }
-    }
-
-    fn published(&self, snapshot: SnapshotMetrics) {
-        let mut last = self
-            .last_snapshot
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *last = Some(snapshot);
-    }
-}
-
-/// Counts a commit for as long as it is under way.
-struct Flight<'a>(&'a Counters);
-
-impl<'a> Flight<'a> {
-    fn begin(counters: &'a Counters) -> Self {
-        let now = counters.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
-        counters.in_flight_max.fetch_max(now, Ordering::Relaxed);
-        Self(counters)
-    }
-}
-
-impl Drop for Flight<'_> {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-fn add(counter: &AtomicU64, number: u64) {
-    counter.fetch_add(number, Ordering::Relaxed);
 }

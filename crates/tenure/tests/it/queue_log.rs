@@ -1,6 +1,7 @@
 //! The queue's log: the same suite for both forms on every store, then what is special to each.
 
 mod chaos;
+mod committer;
 mod damage;
 mod disk;
 mod inspect;

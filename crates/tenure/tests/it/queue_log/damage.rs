@@ -8,7 +8,7 @@ use tenure::store::{Expect, Key, list_all};
 use tokio_util::sync::CancellationToken;
 
 use super::suite::tiny;
-use super::world::{World, records};
+use super::world::{World, frames_of, records};
 
 #[tokio::test]
 async fn no_bit_of_a_segment_changes_unnoticed() {
@@ -22,10 +22,13 @@ async fn no_bit_of_a_segment_changes_unnoticed() {
     let whole = world.replay().await.unwrap();
     for path in world.segments() {
         let stored = fs::read(&path).unwrap();
+        let frames = frames_of(&path);
         // Also the last frame of the last segment: it is whole, so it is no torn one.
-        for byte in 0..stored.len() {
-            let mut damaged = stored.clone();
+        for byte in 0..frames.len() {
+            let mut damaged = frames.clone();
             damaged[byte] ^= 1 << (byte % 8);
+            // As its leader left it, or as if it had ended in an orderly way.
+            damaged.resize(frames.len() + 2000 * (byte % 2), 0);
             fs::write(&path, &damaged).unwrap();
             let error = world.replay().await.expect_err("a changed bit");
             let text = error.to_string();

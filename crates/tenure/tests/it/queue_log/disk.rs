@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tenure::queue::{Config, Error, Form, Log, Record};
 use tenure::store::engine::file::File;
 
-use super::world::{World, lines, record, records};
+use super::world::{World, frames_of, lines, record, records};
 
 /// A file system of a few megabytes at most, until dropped.
 struct Disk {
@@ -142,17 +142,17 @@ async fn a_full_disk_refuses_a_commit_and_takes_the_next_when_there_is_room() {
         commit(&mut log, &["a"]).await;
         // Room for a part of the frame: it is begun, and taken back.
         disk.fill(64 * 1024);
-        let before = fs::metadata(disk.last_segment()).unwrap().len();
+        let before = frames_of(&disk.last_segment());
         for _ in 0..3 {
-            let error = log.commit(&[large(200_000)]).await.unwrap_err();
+            let error = log.commit(&[large(400_000)]).await.unwrap_err();
             refused(&error);
-            assert_eq!(fs::metadata(disk.last_segment()).unwrap().len(), before);
+            assert_eq!(fs::read(disk.last_segment()).unwrap(), before);
         }
         assert_eq!(disk.world.replay().await.unwrap().records, lines(&["a"]));
         // What fits is still committed, by the same leader.
         commit(&mut log, &["b"]).await;
         disk.free();
-        log.commit(&[large(200_000)]).await.unwrap();
+        log.commit(&[large(400_000)]).await.unwrap();
         commit(&mut log, &["c"]).await;
         let (_, machine) = disk.world.lead(2, Config::default()).await.unwrap();
         assert_eq!(machine.records.len(), 4);
@@ -247,10 +247,10 @@ async fn a_frame_that_a_full_disk_tore_is_no_damage_and_hides_none() {
         commit(&mut log, &["a"]).await;
         commit(&mut log, &["b"]).await;
         let path = disk.last_segment();
-        let acknowledged = fs::read(&path).unwrap();
+        let acknowledged = frames_of(&path);
         // The frame as the log would have written it.
         log.commit(&[large(200_000)]).await.unwrap();
-        let frame = fs::read(&path).unwrap().split_off(acknowledged.len());
+        let frame = frames_of(&path).split_off(acknowledged.len());
         let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
         file.set_len(acknowledged.len() as u64).unwrap();
         drop((file, log));

@@ -197,6 +197,14 @@ impl World {
     }
 }
 
+/// What a segment holds, without the zeros that its leader has filled it with.
+pub(crate) fn frames_of(path: &std::path::Path) -> Vec<u8> {
+    let mut file = std::fs::read(path).unwrap();
+    let end = file.iter().rposition(|&byte| byte != 0);
+    file.truncate(end.map_or(0, |last| last + 1));
+    file
+}
+
 /// The same store; a wrapper that can lose requests has no folder to write to beside it.
 pub(crate) fn without_folder(store: Arc<dyn Store>) -> Arc<dyn Store> {
     Arc::new(Faulty::new(store, Faults::default(), 1).unwrap())

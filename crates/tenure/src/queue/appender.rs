@@ -1,0 +1,270 @@
+//! Appending to the log in files: the file that a leader writes to, and the fence that it checks.
+//!
+//! Everything here blocks its thread. The rule is that of [`segment`](super::segment): write the frame, sync it,
+//! check the fence, and only then say that it is committed.
+//!
+//! # Zeros ahead
+//!
+//! A sync of a file that has grown must also put its new size, and where its new blocks are, into the journal of
+//! the file system; on ext4 that is half the time of a small commit. So where frames are small, the file is
+//! filled with zeros some way ahead, together with a frame that would grow it anyway, and the frames
+//! that follow replace zeros. What is filled costs a second write of those bytes, so large frames, for which the
+//! journal matters little, just make the file longer.
+//!
+//! To a reader zeros are the end of the log, and a frame over them that a crash has torn can be told from a
+//! damaged one: see [`frame`](super::frame). A leader that ends in an orderly way, or goes on in a new file, cuts
+//! them off, so only the last file of a leader that is at work, or was killed, has any.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use super::frame::{self, Kind, Place, Previous};
+use super::segment::{Link, Name, failed, unknown};
+use super::{Committed, Error, Position, Record};
+
+/// How far ahead a file is filled.
+const FILL_BYTES: u64 = 256 * 1024;
+
+/// Behind a frame larger than this nothing is filled.
+const FILL_FRAME_BYTES_MAX: usize = 32 * 1024;
+
+/// Commits to segments, for the leader that has taken the log over.
+#[derive(Debug)]
+pub(crate) struct Appender {
+    folder: PathBuf,
+    fence: Fence,
+    file: fs::File,
+    name: Name,
+    /// Where the next frame goes in the file.
+    end: u64,
+    /// How large the file is: behind the end are zeros.
+    filled: u64,
+    /// Where the next frame goes in the log.
+    next: Place,
+    segment_bytes_max: u64,
+    /// What the first frame of a segment says to people.
+    lines: Vec<String>,
+    /// The segments that were made and not yet told of.
+    made: Vec<Link>,
+    /// Every frame so far is committed, or certainly not in the file.
+    is_settled: bool,
+}
+
+/// What must stay as it is for this leader to go on.
+#[derive(Debug, Clone)]
+pub(crate) struct Fence {
+    pub(crate) path: PathBuf,
+    pub(crate) value: Bytes,
+}
+
+/// What was appended together.
+#[derive(Debug)]
+pub(crate) struct Appended {
+    pub(crate) committed: Committed,
+    pub(crate) records: u64,
+    /// The segments that were made since the last time, the last of them for this.
+    pub(crate) made: Vec<Link>,
+}
+
+impl Appender {
+    /// Writes the first segment of a leader, behind what it has read. The lines are for people.
+    pub(crate) fn begin(
+        folder: PathBuf,
+        fence: Fence,
+        place: Place,
+        last: Option<(Name, u64)>,
+        segment_bytes_max: u64,
+        lines: Vec<String>,
+    ) -> Result<Self, Error> {
+        let name = Name {
+            takeover: place.takeover,
+            number: 1,
+        };
+        if let Some((last, _)) = last {
+            // Its writer may have been killed before it synced what we have read and build on.
+            fs::File::open(folder.join(last.to_string()))
+                .and_then(|file| file.sync_all())
+                .map_err(|error| failed("syncing", &folder, error))?;
+        }
+        make_folder(&folder).map_err(|error| failed("making", &folder, error))?;
+        let first = frame::encode(Kind::Term, place, last.map(Previous::from), &lines);
+        let file = create(&folder, name, &first)?;
+        let end = first.len() as u64;
+        let appender = Self {
+            folder,
+            fence,
+            file,
+            name,
+            end,
+            filled: end,
+            next: Place {
+                seq: place.seq + 1,
+                number: place.number + 1,
+                ..place
+            },
+            segment_bytes_max,
+            lines,
+            made: vec![Link {
+                name,
+                first: place.seq,
+                end: None,
+            }],
+            is_settled: true,
+        };
+        appender.fence.check().map(|()| appender)
+    }
+
+    /// Commits records together: one write, one sync, one look at the fence.
+    ///
+    /// An error that [is not applied](Error::is_not_applied) leaves everything as it was; any other is the last.
+    pub(crate) fn commit(&mut self, records: &[Record]) -> Result<Appended, Error> {
+        if !self.is_settled {
+            return Err(Error::Stopped);
+        }
+        if self.end >= self.segment_bytes_max {
+            self.rotate()?;
+        }
+        let place = self.next;
+        // Whatever becomes of it, no other bytes carry this number.
+        self.next.number += 1;
+        let frame = frame::encode(Kind::Commit, place, None, records);
+        let result = self.append(&frame);
+        self.is_settled = result.as_ref().err().is_none_or(Error::is_not_applied);
+        result?;
+        self.next.seq += 1;
+        self.next.position = Position(place.position.0 + records.len() as u64);
+        let committed = Committed {
+            seq: place.seq,
+            first: place.position,
+            bytes: frame.len() as u64,
+        };
+        Ok(Appended {
+            committed,
+            records: records.len() as u64,
+            made: self.made(),
+        })
+    }
+
+    /// The segments that were made and not yet told of.
+    pub(crate) fn made(&mut self) -> Vec<Link> {
+        std::mem::take(&mut self.made)
+    }
+
+    fn append(&mut self, frame: &[u8]) -> Result<(), Error> {
+        let end = self.end + frame.len() as u64;
+        if let Err(error) = self.file.write_all_at(frame, self.end) {
+            // The frame is not whole, so nobody has read it, and nobody will.
+            self.file
+                .set_len(self.end)
+                .map_err(|_| Error::Unknown { source: None })?;
+            self.filled = self.end;
+            return Err(failed("appending to", &self.path(), error));
+        }
+        if end > self.filled {
+            self.filled = end;
+            if frame.len() <= FILL_FRAME_BYTES_MAX {
+                self.fill();
+            }
+        }
+        self.file
+            .sync_data()
+            .map_err(|error| unknown(&self.path(), error))?;
+        self.fence.check()?;
+        self.end = end;
+        Ok(())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(self.name.to_string())
+    }
+
+    /// Fills the file with zeros up to the next border.
+    fn fill(&mut self) {
+        let border = (self.filled / FILL_BYTES + 1) * FILL_BYTES;
+        let Some(bytes) = border
+            .min(self.segment_bytes_max)
+            .checked_sub(self.filled)
+            .and_then(|bytes| usize::try_from(bytes).ok())
+        else {
+            return;
+        };
+        match self.file.write_all_at(&vec![0; bytes], self.filled) {
+            Ok(()) => self.filled += bytes as u64,
+            // Where there is no room for zeros there may be some for the next frame.
+            Err(_) => drop(self.file.set_len(self.filled)),
+        }
+    }
+
+    /// Goes on in a new file.
+    fn rotate(&mut self) -> Result<(), Error> {
+        let (place, mut name) = (self.next, self.name);
+        name.number += 1;
+        let previous = Previous::from((self.name, self.end));
+        let first = frame::encode(Kind::Segment, place, Some(previous), &self.lines);
+        let file = create(&self.folder, name, &first)?;
+        self.trim();
+        (self.file, self.name) = (file, name);
+        self.end = first.len() as u64;
+        self.filled = self.end;
+        self.next.seq += 1;
+        self.next.number += 1;
+        self.made.push(Link {
+            name,
+            first: place.seq,
+            end: None,
+        });
+        Ok(())
+    }
+
+    /// Cuts off the zeros: nothing more is written to this file.
+    ///
+    /// Not when a commit was not settled. Its frame lies behind the end, and a successor may have read it.
+    pub(crate) fn trim(&mut self) {
+        if self.is_settled {
+            // They are in nobody's way.
+            let _ = self.file.set_len(self.end);
+            self.filled = self.end;
+        }
+    }
+}
+
+impl Fence {
+    fn check(&self) -> Result<(), Error> {
+        match fs::read(&self.path) {
+            // Behind the value the store keeps its stamp.
+            Ok(present) if present.starts_with(&self.value) => Ok(()),
+            Ok(_) => Err(Error::Fenced),
+            Err(error) => Err(unknown(&self.path, error)),
+        }
+    }
+}
+
+/// Makes the file, durable under its name, with its first frame.
+fn create(folder: &Path, name: Name, first: &[u8]) -> Result<fs::File, Error> {
+    let path = folder.join(name.to_string());
+    let write = || {
+        // Only a failed attempt of this very leader can have left one.
+        let file = fs::File::create(&path)?;
+        file.write_all_at(first, 0)?;
+        file.sync_all()?;
+        fs::File::open(folder)?.sync_all()?;
+        Ok(file)
+    };
+    write().map_err(|error| failed("making", &path, error))
+}
+
+/// The folder above is there, and durable, because the origin is in it.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let above = folder
+        .parent()
+        .expect("the folder of segments lies in the queue's");
+    fs::File::open(above)?.sync_all()
+}
