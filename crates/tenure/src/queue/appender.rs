@@ -16,7 +16,7 @@
 //! them off, so only the last file of a leader that is at work, or was killed, has any.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -234,10 +234,13 @@ impl Appender {
 
 impl Fence {
     fn check(&self) -> Result<(), Error> {
-        match fs::read(&self.path) {
-            // Behind the value the store keeps its stamp.
-            Ok(present) if present.starts_with(&self.value) => Ok(()),
-            Ok(_) => Err(Error::Fenced),
+        // Behind the value the store keeps its stamp.
+        let mut present = vec![0; self.value.len()];
+        match fs::File::open(&self.path).and_then(|mut file| file.read_exact(&mut present)) {
+            Ok(()) if present == self.value => Ok(()),
+            Ok(()) => Err(Error::Fenced),
+            // A shorter one is another one.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Error::Fenced),
             Err(error) => Err(unknown(&self.path, error)),
         }
     }
