@@ -7,11 +7,25 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
+from pathlib import Path
 from typing import Callable, Optional
 from unittest import mock
 
-from tenure import Claim, Client, Full, Invalid, Lost, NotFound, Overloaded, Unavailable, Unknown, WrongState
+from tenure import (
+    Claim,
+    Client,
+    Full,
+    Invalid,
+    Lost,
+    NotFound,
+    NotTrusted,
+    Overloaded,
+    Unavailable,
+    Unknown,
+    WrongState,
+)
 
 from .support import Claims, free_port
 
@@ -32,11 +46,13 @@ def broken_off(head: str, request: bytes) -> Optional[bytes]:
 class Double:
     """A node that does what it is told, request by request, and then the last thing for ever."""
 
-    def __init__(self, *acts: Act) -> None:
+    def __init__(self, *acts: Act, tls: Optional[ssl.SSLContext] = None) -> None:
+        self._tls = tls
         self.requests: list[tuple[str, bytes]] = []
         self._acts = list(acts)
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        scheme = "http" if tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
         self._open: list[socket.socket] = []
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
@@ -51,6 +67,12 @@ class Double:
             threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
 
     def _talk(self, connection: socket.socket) -> None:
+        if self._tls is not None:
+            try:
+                connection = self._tls.wrap_socket(connection, server_side=True)
+            except OSError:
+                connection.close()
+                return
         with connection, connection.makefile("rb") as reader:
             try:
                 while line := reader.readline():
@@ -86,6 +108,37 @@ JOB = {
     "id": "a", "queue": "q", "type": "t", "state": "cancelled", "priority": 0, "attempt": 1, "max_attempts": 1,
     "created_at": 1, "run_at": 1, "changed_at": 2,
 }  # fmt: skip
+
+
+#: Signed by itself and valid until 2120. Nothing is protected by this key.
+TLS = Path(__file__).parent / "tls"
+
+
+def certified() -> ssl.SSLContext:
+    """What a node with that certificate needs."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(TLS / "certificate.pem", TLS / "key.pem")
+    return context
+
+
+class Certificates(Claims):
+    def one_that_does_not_verify_is_told_at_once(self) -> None:
+        with Double(CREATED, tls=certified()) as node, Client(node.url, timeout=3600.0) as client:
+            with self.assertRaises(NotTrusted) as caught:
+                client.submit("mail")
+        self.assertIn(f"the certificate of {node.url} does not verify", str(caught.exception))
+        self.assertFalse(caught.exception.resent)
+        self.assertEqual(node.requests, [])
+
+    def one_that_does_not_verify_does_not_keep_others_from_answering(self) -> None:
+        with Double(CREATED, tls=certified()) as untrusted, Double(CREATED) as node:
+            with Client([untrusted.url, node.url], timeout=3600.0) as client:
+                self.assertEqual(client.submit("mail").status, "created")
+
+    def one_that_is_trusted_is_enough(self) -> None:
+        tls = ssl.create_default_context(cafile=TLS / "certificate.pem")
+        with Double(CREATED, tls=certified()) as node, Client(node.url, tls=tls) as client:
+            self.assertEqual(client.submit("mail").status, "created")
 
 
 class LostAnswers(Claims):

@@ -23,7 +23,7 @@ from urllib.parse import urlencode
 from . import clock
 from .backoff import Backoff as Waits
 from .election import Election
-from .errors import Lost, NotFound, Overloaded, Unavailable, Unknown, WrongState
+from .errors import Lost, NotFound, NotTrusted, Overloaded, Unavailable, Unknown, WrongState
 from .transport import AnswerLost, Node, NotSent
 from .types import (
     Backoff,
@@ -528,7 +528,7 @@ class Client:
         content = None if body is None else written(body)
         deadline = clock.now() + waits + (self.timeout if timeout is None else timeout)
         pauses = Waits()
-        resent, tries = False, 0
+        resent, tries, mistrusted = False, 0, 0
         while True:
             place = self._place
             seconds = max(0.001, min(waits + REQUEST_SECONDS, deadline - clock.now()))
@@ -545,12 +545,18 @@ class Client:
                 resent = resent or isinstance(problem, Unknown)
                 if isinstance(problem, Overloaded):
                     retry_after = seconds_of(response.headers.get("retry-after"))
+            except NotTrusted as failure:
+                problem = failure
             except NotSent as failure:
                 problem = failure
             except AnswerLost as failure:
                 problem = failure
                 resent = True
             tries += 1
+            mistrusted = mistrusted + 1 if isinstance(problem, NotTrusted) else 0
+            if mistrusted == len(self._nodes) and not resent:
+                # No time heals a certificate.
+                raise problem
             self._leave(place)
             pause = max(pauses.next(), retry_after) if tries % len(self._nodes) == 0 else 0.0
             if clock.now() + pause >= deadline or (stop is not None and stop.wait(pause)):

@@ -24,7 +24,7 @@ import uuid
 from typing import TYPE_CHECKING, Callable, Iterator, Optional
 
 from . import clock
-from .errors import Conflict, Invalid, NotAllowed, NotFound, NotLeading, TenureError
+from .errors import Conflict, Invalid, NotAllowed, NotFound, NotLeading, NotTrusted, TenureError
 from .types import Candidate, Json, Leader, Outcome, Standing
 from .wire import quoted
 
@@ -275,4 +275,4 @@ class Election:
 
 def is_passing(problem: TenureError) -> bool:
     """Whether waiting may help: the nodes are away, or the election is contended."""
-    return not isinstance(problem, (Conflict, Invalid, NotAllowed, NotFound))
+    return not isinstance(problem, (Conflict, Invalid, NotAllowed, NotFound, NotTrusted))

@@ -9,6 +9,7 @@ error                     what to do
 :class:`Full`             nothing was done: forget finished jobs, or raise ``jobs_max``
 :class:`Invalid`          correct the request; the message names the field
 :class:`NotAllowed`       use another token
+:class:`NotTrusted`       trust the nodes' authority, or correct their certificates
 :class:`NotFound`         there is no such thing, or it was forgotten
 :class:`Conflict`         another job has this id: use a new id, or send the same content
 :class:`WrongState`       look at the job again: its state does not allow this
@@ -30,6 +31,7 @@ __all__ = [
     "Full",
     "Invalid",
     "NotAllowed",
+    "NotTrusted",
     "NotFound",
     "Conflict",
     "WrongState",
@@ -93,6 +95,10 @@ class Invalid(TenureError):
 
 class NotAllowed(TenureError):
     """The token is missing, wrong, or not enough for this call."""
+
+
+class NotTrusted(TenureError):
+    """No node's certificate verifies, so nothing was sent. Trying again would not help."""
 
 
 class NotFound(TenureError):

@@ -1,7 +1,7 @@
 """One HTTP exchange with one node, on connections that are kept open.
 
-Guarantees: an exchange ends as an answer, as :class:`NotSent` (no byte of the request left, so nothing was done), or
-as :class:`AnswerLost` (perhaps it was). Nothing is ever repeated here: whether that is safe is the caller's
+Guarantees: an exchange ends as an answer, as :class:`NotSent` (no byte of the request left, so nothing was done), as
+:class:`NotTrusted` (the same, and the next try would end so too), or as :class:`AnswerLost` (perhaps it was). Nothing is ever repeated here: whether that is safe is the caller's
 knowledge. No redirect is followed and no proxy is asked, so the token goes to the configured nodes only.
 """
 
@@ -15,6 +15,8 @@ import threading
 from dataclasses import dataclass
 from typing import Mapping, Optional
 from urllib.parse import urlsplit
+
+from .errors import NotTrusted
 
 __all__ = ["AnswerLost", "Node", "NotSent", "Response"]
 
@@ -111,6 +113,12 @@ class Node:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=seconds)
         try:
             connection.connect()
+        except ssl.SSLCertVerificationError as problem:
+            connection.close()
+            raise NotTrusted(
+                f"the certificate of {self.url} does not verify: {problem.verify_message}",
+                hint="pass tls= a context that trusts the authority, or correct the certificate",
+            ) from problem
         except (OSError, http.client.HTTPException) as problem:
             connection.close()
             raise NotSent(f"{self.url} cannot be reached: {describe(problem)}") from problem
