@@ -1,7 +1,7 @@
 # `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help test check fix sim model overlap chaos chaos-failover bench-store bench-election bench-queue bench-server
+.PHONY: help test check fix sim model overlap chaos chaos-failover soak bench-store bench-election bench-queue bench-server
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -31,7 +31,7 @@ overlap: ## kill, stop and cut off real nodes for five minutes: no shard may run
 	TENURE_OVERLAP_SECONDS=$(OVERLAP_SECONDS) scripts/with-servers --only postgres -- \
 		cargo test -p tenure --test it --locked overlap -- --nocapture
 
-MINUTES ?= 30
+chaos: MINUTES ?= 30
 chaos: ## break real brokers on real servers and check what clients saw; MINUTES=N
 	cargo build --locked -p tenure-cli -p tenure-chaos
 	scripts/with-servers --only postgres,mariadb,ceph -- $(CHAOS) --minutes $(MINUTES)
@@ -42,6 +42,11 @@ chaos-failover: ## kill the leader five times while JOBS=N jobs run, on file, Po
 	scripts/with-servers --only postgres,ceph -- $(CHAOS) --engines file,postgres,s3 --failover $(JOBS)
 
 CHAOS = $${CARGO_TARGET_DIR:-target}/debug/tenure-chaos
+
+soak: MINUTES ?= 60
+soak: ## what an open page costs the broker, and the browser over an hour; MINUTES=N
+	TENURE_SOAK_MINUTES=$(MINUTES) scripts/with-servers --only chromium -- \
+		cargo test --release -p tenure-server --test it --locked soak -- --nocapture --test-threads 1
 
 bench-store: ## what each engine costs, next to the floor below it, in one run
 	scripts/with-servers -- cargo bench -p tenure-store --bench engines --locked

@@ -15,6 +15,7 @@ use crate::support::{Broker, config, store_in, until};
 
 mod driver;
 mod processes;
+mod soak;
 
 use driver::Browser;
 

@@ -89,6 +89,26 @@ impl Browser {
             .await;
     }
 
+    /// Goes nowhere, so that no page is open.
+    pub(crate) async fn leave(&self) {
+        self.ask("/url", json!({"url": "about:blank"})).await;
+    }
+
+    /// Bytes of heap, nodes of the document, and listeners, once everything that was dropped is collected.
+    pub(crate) async fn held(&self) -> [f64; 3] {
+        self.devtools("Performance.enable", json!({})).await;
+        for _ in 0..2 {
+            self.devtools("HeapProfiler.collectGarbage", json!({}))
+                .await;
+        }
+        let answer = self.devtools("Performance.getMetrics", json!({})).await;
+        let metrics = answer["metrics"].as_array().unwrap();
+        ["JSHeapUsedSize", "Nodes", "JSEventListeners"].map(|name| {
+            let found = metrics.iter().find(|metric| metric["name"] == name);
+            found.unwrap()["value"].as_f64().unwrap()
+        })
+    }
+
     pub(crate) async fn run(&self, script: &str) -> Value {
         self.ask("/execute/sync", json!({"script": script, "args": []}))
             .await

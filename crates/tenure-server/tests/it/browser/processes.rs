@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use tenure_server::Server;
 
@@ -19,6 +20,19 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// What it has spent on any processor so far.
+    pub(crate) fn processor_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        // Behind the program's name, which may hold anything: its 14th and 15th field.
+        let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
+        let ticks: u64 = fields
+            .skip(11)
+            .take(2)
+            .map(|each| each.parse::<u64>().unwrap())
+            .sum();
+        Duration::from_millis(ticks * 1_000 / rustix::param::clock_ticks_per_second())
+    }
+
     /// At once and for good.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
