@@ -19,7 +19,10 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::app::App;
 use crate::problem::Problem;
 
+mod latencies;
 pub(crate) mod numbers;
+
+pub(crate) use latencies::Latencies;
 
 /// Bounds of the time of a request, in seconds: commits on a local disk, on a network, and long polls.
 const BOUNDS: [f64; 14] = [
@@ -46,6 +49,7 @@ pub(crate) struct Metrics {
     /// Calls that a standby passed on, by what came of it.
     pub(crate) forwarded: Counter,
     pub(crate) forward_failures: Counter,
+    pub(crate) latencies: Arc<Latencies>,
 }
 
 impl Metrics {
@@ -79,6 +83,7 @@ impl Metrics {
             "Calls that could not be passed on to the leader",
             forward_failures.clone(),
         );
+        let latencies = Arc::new(Latencies::new(&mut registry));
         Self {
             registry: Mutex::new(registry),
             requests,
@@ -86,6 +91,7 @@ impl Metrics {
             in_flight,
             forwarded,
             forward_failures,
+            latencies,
         }
     }
 

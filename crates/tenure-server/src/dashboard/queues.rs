@@ -78,7 +78,8 @@ pub(super) async fn watch(app: Arc<App>) {
             served = serving => if served.is_err() { return },
             () = app.stop.cancelled() => return,
         }
-        *locked(&app.dashboard.recorder) = Some(Recorder::new(now()));
+        *locked(&app.dashboard.recorder) =
+            Some(Recorder::new(now(), app.metrics.latencies.clone()));
         tokio::select! {
             () = follow(&app) => {}
             () = app.stop.cancelled() => {}

@@ -5,6 +5,7 @@
 //! latencies are not made up.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use serde::Serialize;
 use tenure_core::queue::{Claimed, Counts, Event, JobView, QueueView, State};
@@ -14,6 +15,7 @@ use super::flow::{Flow, Rates};
 use super::history::{self, Entry, Histories, shortened};
 use super::series;
 use super::stuck::{Facts, Level, judge};
+use crate::metrics::Latencies;
 
 /// Queues with a past of their own, and in the summary; all others are counted in the total only.
 const QUEUES_MAX: usize = 200;
@@ -32,6 +34,7 @@ pub(super) struct Recorder {
     timed: HashMap<JobId, Timed>,
     failures: VecDeque<Failure>,
     histories: Histories,
+    latencies: Arc<Latencies>,
 }
 
 /// When a job that has not ended became ready, and was claimed.
@@ -94,7 +97,7 @@ pub(super) struct Summary {
 pub(super) type LookUp<'a> = &'a dyn Fn(&JobId) -> Option<JobView>;
 
 impl Recorder {
-    pub(super) fn new(now: u64) -> Self {
+    pub(super) fn new(now: u64, latencies: Arc<Latencies>) -> Self {
         Self {
             since_at: now,
             total: Flow::default(),
@@ -102,6 +105,7 @@ impl Recorder {
             timed: HashMap::new(),
             failures: VecDeque::new(),
             histories: Histories::default(),
+            latencies,
         }
     }
 
@@ -207,6 +211,9 @@ impl Recorder {
             };
             self.timed.insert(id.clone(), timed);
         }
+        if let Some(waited) = waited {
+            self.latencies.picked_up(queue, waited);
+        }
         self.count(queue, |flow| {
             flow.now.claimed += 1;
             flow.claimed_at = Some(at);
@@ -231,6 +238,7 @@ impl Recorder {
         let claimed_at = self.timed.remove(id).and_then(|timed| timed.claimed_at);
         if let Some(claimed_at) = claimed_at {
             let took = at.saturating_sub(claimed_at);
+            self.latencies.ran(queue, took);
             self.count(queue, |flow| flow.now.run.add(took));
         }
     }

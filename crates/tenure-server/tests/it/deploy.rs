@@ -5,7 +5,7 @@ use std::path::Path;
 
 use reqwest::Method;
 
-use crate::support::Broker;
+use crate::support::{Broker, until};
 
 /// Every word of a file that is the name of a metric.
 fn metrics(file: &str) -> BTreeSet<String> {
@@ -22,6 +22,18 @@ fn metrics(file: &str) -> BTreeSet<String> {
 async fn alerts_and_dashboard_name_only_what_is_published() {
     let broker = Broker::start().await;
     broker.submit("send").await;
+    // Whoever follows the queue has heard of the claim once the page shows it.
+    let job = broker.claim().await;
+    let path = format!("/v1/jobs/{}/complete", job["id"].as_str().unwrap());
+    let done = broker.post(&path, serde_json::json!({"token": job["token"]}));
+    assert_eq!(done.await.0, 200);
+    let history = format!("/v1/dashboard/jobs/{}/history", job["id"].as_str().unwrap());
+    until(async || {
+        let (_, history) = broker.get(&history).await;
+        let entries = history["entries"].as_array()?;
+        (entries.last()?["event"] == "completed").then_some(())
+    })
+    .await;
     let page = broker
         .request(Method::GET, "/metrics")
         .send()

@@ -35,6 +35,10 @@ fn claimed(job: &str, attempt: u32) -> Event {
     }))
 }
 
+fn recorder(now: u64) -> Recorder {
+    Recorder::new(now, crate::metrics::Metrics::new().latencies)
+}
+
 fn token() -> Token {
     "1-1".parse().unwrap()
 }
@@ -64,7 +68,7 @@ fn history(recorder: &Recorder) -> Vec<serde_json::Value> {
 
 #[test]
 fn latencies_run_from_ready_to_claimed_to_ended() {
-    let mut recorder = Recorder::new(0);
+    let mut recorder = recorder(0);
     let none = |_: &JobId| None;
     recorder.record(1_000, &[submitted("j")], &none);
     recorder.record(1_007, &[claimed("j", 1)], &none);
@@ -83,7 +87,7 @@ fn latencies_run_from_ready_to_claimed_to_ended() {
 
 #[test]
 fn a_failure_says_what_and_why() {
-    let mut recorder = Recorder::new(0);
+    let mut recorder = recorder(0);
     let look = |_: &JobId| Some(job(State::Dead, 2, Some("no route")));
     let died = Event::Died {
         id: id("j"),
@@ -102,7 +106,7 @@ fn a_failure_says_what_and_why() {
 
 #[test]
 fn what_may_belong_to_a_later_attempt_is_left_out() {
-    let mut recorder = Recorder::new(0);
+    let mut recorder = recorder(0);
     let later = |_: &JobId| Some(job(State::Running, 3, Some("of attempt 2")));
     recorder.record(1, &[claimed("j", 2)], &later);
     let failed = Event::Failed {
@@ -120,7 +124,7 @@ fn what_may_belong_to_a_later_attempt_is_left_out() {
 
 #[test]
 fn a_claim_names_its_worker() {
-    let mut recorder = Recorder::new(0);
+    let mut recorder = recorder(0);
     let look = |_: &JobId| Some(job(State::Running, 1, None));
     recorder.record(1, &[submitted("j"), claimed("j", 1)], &look);
     assert_eq!(history(&recorder)[1]["worker"], "w-1");
@@ -128,7 +132,7 @@ fn a_claim_names_its_worker() {
 
 #[test]
 fn a_queue_that_nobody_claims_from_is_idle_since_it_has_jobs() {
-    let mut recorder = Recorder::new(0);
+    let mut recorder = recorder(0);
     let counts = Counts {
         ready: 2,
         ..Counts::default()
@@ -142,7 +146,7 @@ fn a_queue_that_nobody_claims_from_is_idle_since_it_has_jobs() {
 
 #[test]
 fn queues_that_are_gone_are_forgotten_and_many_are_only_counted() {
-    let mut recorder = Recorder::new(0);
+    let mut recorder = recorder(0);
     let queues = |number: usize| {
         let mut queues: Vec<_> = (0..number)
             .map(|each| {
