@@ -400,6 +400,12 @@ async fn a_new_leader_appears_without_a_reload() {
 
     browser.open(&standby.url, "#/cluster").await;
     browser.shows("#leadership table", "evicted").await;
+    browser
+        .shows("#leadership table", "not heard of until")
+        .await;
+    browser
+        .until("return document.querySelectorAll('#leadership .timeline li.silent').length === 1")
+        .await;
     browser.shows("#leadership .timeline", "second").await;
     browser.end_after_refusals().await;
 }
