@@ -8,10 +8,12 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use tracing_subscriber::EnvFilter;
 
 mod args;
 mod commands;
+mod log;
+#[cfg(feature = "otel")]
+mod otel;
 mod output;
 mod signals;
 mod times;
@@ -42,11 +44,13 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Exec(arguments) => return commands::exec::run(arguments),
         _ => {}
     }
-    start_log(log_format(&command))?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("cannot start the threads that do the work")?;
+    // What runs for long is worth a trace; other verbs are over before anybody would look.
+    let is_traced = matches!(command, Command::Serve(_) | Command::Worker(_));
+    let export = log::start(log_format(&command), is_traced, runtime.handle())?;
     let code = runtime.block_on(async {
         match command {
             Command::Run(options) => commands::run::run(options).await,
@@ -75,6 +79,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             }
         }
     });
+    export.finish();
     // A request that hangs must not hold up the exit: every verb has ended its work by now, or said
     // that it could not.
     runtime.shutdown_background();
@@ -95,29 +100,4 @@ fn log_format(command: &Command) -> LogFormat {
         }
         _ => LogFormat::Text,
     }
-}
-
-/// The log goes to stderr, at the level that `TENURE_LOG` names.
-fn start_log(format: LogFormat) -> anyhow::Result<()> {
-    let filter = std::env::var("TENURE_LOG")
-        .ok()
-        .filter(|filter| !filter.is_empty())
-        .unwrap_or_else(|| "warn".to_owned());
-    let filter = EnvFilter::try_new(filter)
-        .map_err(|error| {
-            output::Hinted::new(
-                error,
-                "try TENURE_LOG=info, or TENURE_LOG=tenure_store=debug",
-            )
-        })
-        .context("cannot read TENURE_LOG")?;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(output::Paint::of(&std::io::stderr()).is_on());
-    match format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().init(),
-    }
-    Ok(())
 }

@@ -46,6 +46,12 @@
 //! # }
 //! ```
 //!
+//! # Tracing
+//!
+//! A handler runs in a span of `tracing` called `job`. With the feature `opentelemetry` a job carries the span that
+//! it was submitted in (W3C Trace Context), and the handler's span is its child: one trace from the submit to the
+//! work, whatever lies between. Without it, [`NewJob::traceparent`] and [`Job::traceparent`] do the same by hand.
+//!
 //! # What is guaranteed
 //!
 //! - **One leader is followed through failovers.** Every node forwards to the leader, so any that answers
@@ -72,6 +78,7 @@ mod jobs;
 mod new_job;
 mod queues;
 mod retry;
+mod trace;
 mod transport;
 mod worker;
 
@@ -82,6 +89,7 @@ pub use error::Error;
 pub use events::Events;
 pub use jobs::Listing;
 pub use new_job::NewJob;
+pub use trace::current_span;
 pub use worker::{CancelReason, Failure, Job, Summary, Worker, WorkerBuilder};
 
 /// What travels: the requests and answers of the HTTP interface.
@@ -89,7 +97,7 @@ pub use tenure_core::api;
 /// The parts of the core that appear in requests and answers.
 pub use tenure_core::queue::{
     Backoff, Claimed, Counts, Keep, Key, Missed, Payload, QueueOptions, Rate, ScheduleSpec,
-    Settings, State, Submission, Token,
+    Settings, State, Submission, Token, Traceparent, Tracestate,
 };
 pub use tenure_core::{JobId, JobType, Namespace, NodeId, QueueName, ScheduleName};
 /// Tells a worker to stop.

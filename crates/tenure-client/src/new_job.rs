@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use tenure_core::queue::{Backoff, Key, Payload, Submission};
+use tenure_core::queue::{Backoff, Key, Payload, Submission, Traceparent, Tracestate};
 use tenure_core::{JobId, JobType, QueueName};
 use uuid::Uuid;
 
@@ -104,6 +104,25 @@ impl NewJob {
         self.set(|job| job.backoff = Some(backoff))
     }
 
+    /// The span that it belongs to, as W3C Trace Context writes it: its handler runs in the same trace. With
+    /// the feature `opentelemetry` this is the current span, unless you name another.
+    #[must_use]
+    pub fn traceparent(self, parent: impl AsRef<str>) -> Self {
+        let parent = parent.as_ref().parse::<Traceparent>();
+        self.with("traceparent", parent, |job, parent| {
+            job.traceparent = Some(parent);
+        })
+    }
+
+    /// What goes with that span.
+    #[must_use]
+    pub fn tracestate(self, state: impl AsRef<str>) -> Self {
+        let state = state.as_ref().parse::<Tracestate>();
+        self.with("tracestate", state, |job, state| {
+            job.tracestate = Some(state);
+        })
+    }
+
     fn set(mut self, change: impl FnOnce(&mut Submission)) -> Self {
         if let Ok(job) = &mut self.made {
             change(job);
@@ -135,6 +154,7 @@ impl NewJob {
             let id = Uuid::new_v4().to_string();
             job.id = Some(JobId::new(id).expect("a uuid has the characters of a name"));
         }
+        crate::trace::add_current(&mut job);
         Ok((job, is_fresh))
     }
 

@@ -36,11 +36,13 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 use crate::claims::{Claim, Ended};
 use crate::client::Client;
 use crate::clock;
 use crate::error::Error;
+use crate::trace;
 
 mod board;
 mod failure;
@@ -50,7 +52,8 @@ mod keeper;
 mod outbox;
 
 use board::Board;
-use handler::{End, Ending, Handler, Returned, ending, erase};
+pub(crate) use handler::Returned;
+use handler::{End, Ending, Handler, ending, erase};
 use job::Control;
 use outbox::Letter;
 
@@ -284,13 +287,17 @@ async fn attend(shared: &Arc<Shared>, claimed: Claimed, outbox: mpsc::Sender<Let
     shared.wake.notify_one();
     let work = {
         let (shared, control) = (shared.clone(), control.clone());
+        let span = trace::span_of(&claimed);
         // All of the handler, what comes before its first await included, is in a task of its own.
-        async move {
-            match shared.handlers.get(&claimed.job_type) {
+        let handled = async move {
+            let returned = match shared.handlers.get(&claimed.job_type) {
                 Some(handler) => handler(Job::new(claimed, control)).await,
                 None => Err("this worker has no handler for its type".into()),
-            }
-        }
+            };
+            trace::note_failure(&returned);
+            returned
+        };
+        handled.instrument(span)
     };
     let end = supervise(work, &control, shared.grace).await;
     let ending = ending(claim, end, control.reason());

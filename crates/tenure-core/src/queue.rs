@@ -72,6 +72,7 @@ pub mod snapshot;
 mod table;
 #[cfg(test)]
 mod tests;
+pub mod trace;
 mod upkeep;
 pub mod validate;
 pub mod view;
@@ -86,5 +87,6 @@ pub use machine::Queue;
 pub use retry::Backoff;
 pub use schedule::{Firing, Missed, Schedule, ScheduleSpec};
 pub use snapshot::{Restore, SnapshotError};
+pub use trace::{Traceparent, Tracestate};
 pub use validate::{Invalid, Limits};
 pub use view::{Counts, Filter, JobView, Page, Place, QueueView};

@@ -1,6 +1,6 @@
 //! What every request passes before its handler: is it allowed, and is it to be answered here?
 //!
-//! One layer does all of it, since each costs allocations on every request: tokens, forwarding, counting,
+//! One layer does all of it, since each costs allocations on every request: tokens, forwarding, counting, spans,
 //! and an answer for the client if the handler panics.
 
 use std::convert::Infallible;
@@ -16,12 +16,14 @@ use pin_project_lite::pin_project;
 use tenure_core::api::Code;
 use tower_layer::Layer;
 use tower_service::Service;
+use tracing::Span;
 
 use crate::app::App;
 use crate::auth::Scope;
 use crate::forward;
 use crate::metrics::{Measured, Route};
 use crate::problem::Problem;
+use crate::trace;
 
 /// Where a call is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +110,7 @@ where
 
     fn call(&mut self, request: Request) -> Passage<S::Future> {
         let measured = Measured::start(self.gate.route.clone());
+        let span = trace::span_of(measured.route(), &request);
         let way = match self.gate.check(&request) {
             Err(problem) => Way::Refused {
                 response: Some(problem.into_response()),
@@ -121,7 +124,11 @@ where
                 future: self.inner.call(request),
             },
         };
-        Passage { way, measured }
+        Passage {
+            way,
+            measured,
+            span,
+        }
     }
 }
 
@@ -131,6 +138,7 @@ pin_project! {
         #[pin]
         way: Way<F>,
         measured: Measured,
+        span: Span,
     }
 }
 
@@ -149,6 +157,7 @@ impl<F: Future<Output = Result<Response, Infallible>>> Future for Passage<F> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let way = this.way.project();
+        let _entered = this.span.enter();
         // A handler that panics has lost its own state only: what is shared is never left half changed,
         // since it changes under locks that are held for plain assignments. Its caller gets an answer.
         let polled = catch_unwind(AssertUnwindSafe(|| match way {
@@ -168,6 +177,7 @@ impl<F: Future<Output = Result<Response, Infallible>>> Future for Passage<F> {
             }
         };
         this.measured.end(response.status());
+        trace::note_status(this.span, response.status());
         Poll::Ready(Ok(response))
     }
 }

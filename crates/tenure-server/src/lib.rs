@@ -59,6 +59,7 @@ mod server;
 mod stall;
 mod stats;
 mod tls;
+mod trace;
 
 pub use auth::{Scope, Tokens, TokensError};
 pub use config::{Config, ConfigError, LISTEN_DEFAULT, Limits, STORE_DEFAULT};

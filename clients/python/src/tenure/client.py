@@ -24,6 +24,7 @@ from . import clock
 from .backoff import Backoff as Waits
 from .election import Election
 from .errors import Lost, NotFound, NotTrusted, Overloaded, Unavailable, Unknown, WrongState
+from .trace import traced
 from .transport import AnswerLost, Node, NotSent
 from .types import (
     Backoff,
@@ -124,6 +125,8 @@ class Client:
         unique_key: Optional[str] = None,
         group: Optional[str] = None,
         backoff: Optional[Backoff] = None,
+        traceparent: Optional[str] = None,
+        tracestate: Optional[str] = None,
         timeout: Optional[float] = None,
     ) -> Receipt:
         """Submits one job; when this returns, the job is durable.
@@ -134,6 +137,9 @@ class Client:
         >>> first = client.submit("report", {"day": "2026-03-02"}, id="report-2026-03-02")
         >>> client.submit("report", {"day": "2026-03-02"}, id="report-2026-03-02").status
         'duplicate'
+
+        The job belongs to the span ``traceparent`` (W3C Trace Context), or to the current one if the package
+        ``opentelemetry`` is installed; its worker's ``task.traceparent`` says so.
 
         Raises :class:`Conflict` if a job with this id and other content exists, :class:`Full` if there are too many
         jobs, :class:`Unknown` if it may have been enqueued or not.
@@ -150,8 +156,10 @@ class Client:
             unique_key=unique_key,
             group=group,
             backoff=backoff,
+            traceparent=traceparent,
+            tracestate=tracestate,
         )
-        return self._submit(with_id(job).body(), timeout)[0]
+        return self._submit(with_id(traced(job)).body(), timeout)[0]
 
     def submit_many(self, jobs: Iterable[Submission], *, timeout: Optional[float] = None) -> list[Receipt]:
         """Submits jobs in one call and one commit; one receipt each, in order.
@@ -161,7 +169,7 @@ class Client:
         >>> [r.status for r in client.submit_many([Submission("mail", n) for n in range(3)])]
         ['created', 'created', 'created']
         """
-        bodies = [with_id(job).body() for job in jobs]
+        bodies = [with_id(traced(job)).body() for job in jobs]
         if not bodies:
             return []
         return self._submit({"jobs": bodies}, timeout)

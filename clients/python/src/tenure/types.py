@@ -66,6 +66,9 @@ class Submission:
     unique_key: Optional[str] = None
     group: Optional[str] = None
     backoff: Optional[Backoff] = None
+    #: The span that it belongs to, as W3C Trace Context writes it; :mod:`tenure.trace` finds the current one.
+    traceparent: Optional[str] = None
+    tracestate: Optional[str] = None
 
     def body(self) -> dict[str, Json]:
         """The JSON object that is sent: what was not said is left out."""
@@ -116,6 +119,8 @@ class Job:
     result: Json = None
     progress: Json = None
     worker: Optional[str] = None
+    traceparent: Optional[str] = None
+    tracestate: Optional[str] = None
     #: The whole answer, with what this class does not name.
     raw: Mapping[str, Json] = field(default_factory=dict, repr=False, compare=False)
 
@@ -146,6 +151,8 @@ class Job:
             result=body.get("result"),
             progress=body.get("progress"),
             worker=body.get("worker"),
+            traceparent=body.get("traceparent"),
+            tracestate=body.get("tracestate"),
             raw=body,
         )
 
@@ -179,6 +186,8 @@ class Claimed(Claim):
     priority: int
     created_at: int
     group: Optional[str] = None
+    traceparent: Optional[str] = None
+    tracestate: Optional[str] = None
 
     @classmethod
     def of(cls, body: Mapping[str, Json]) -> Claimed:
@@ -194,6 +203,8 @@ class Claimed(Claim):
             priority=body.get("priority", 0),
             created_at=body["created_at"],
             group=body.get("group"),
+            traceparent=body.get("traceparent"),
+            tracestate=body.get("tracestate"),
         )
 
 

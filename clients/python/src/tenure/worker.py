@@ -27,6 +27,7 @@ from . import clock
 from .backoff import Backoff as Waits
 from .client import Client
 from .errors import Lost, TenureError, Unavailable
+from .trace import attached
 from .types import Claimed, Json
 
 __all__ = ["HandBack", "Permanent", "RetryIn", "Task", "Worker"]
@@ -100,6 +101,19 @@ class Task:
     def attempt(self) -> int:
         """Which attempt this is, from 1."""
         return self.claimed.attempt
+
+    @property
+    def traceparent(self) -> Optional[str]:
+        """The span that the job was submitted in, as W3C Trace Context writes it; None if there was none.
+
+        With the package ``opentelemetry`` it is current while the handler runs: spans begun there are its children.
+        """
+        return self.claimed.traceparent
+
+    @property
+    def tracestate(self) -> Optional[str]:
+        """What goes with that span."""
+        return self.claimed.tracestate
 
     def progress(self, value: Json) -> None:
         """Shows how far the work is, with the next heartbeat. Any small JSON value."""
@@ -273,7 +287,8 @@ class Worker:
     def _attempt(self, task: Task) -> Mapping[str, Any]:
         """Runs the handler. Returns what to report: a result, an error, or that the claim is handed back."""
         try:
-            return {"result": self._handlers[task.type](task)}
+            with attached(task.claimed):
+                return {"result": self._handlers[task.type](task)}
         except RetryIn as request:
             return {"error": str(request), "retry_in": request.seconds}
         except Permanent as problem:

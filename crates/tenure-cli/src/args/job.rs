@@ -134,6 +134,10 @@ pub(crate) struct Submit {
     #[arg(long, value_name = "TIME")]
     pub(crate) run_at: Option<String>,
 
+    /// The span that it belongs to, as W3C Trace Context writes it [default: $TRACEPARENT]
+    #[arg(long, value_name = "SPAN")]
+    pub(crate) traceparent: Option<String>,
+
     /// Wait until it has finished, this long at most
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "batch")]
     pub(crate) wait: Option<Duration>,

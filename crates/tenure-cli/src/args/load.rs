@@ -10,7 +10,8 @@ use crate::times::parse_duration;
 
 const WORKER_AFTER: &str = "\
 The program gets the job's payload on its standard input, and in its environment TENURE_JOB_ID,
-TENURE_JOB_TYPE, TENURE_QUEUE, TENURE_ATTEMPT and TENURE_MAX_ATTEMPTS. If it exits with 0 the job
+TENURE_JOB_TYPE, TENURE_QUEUE, TENURE_ATTEMPT and TENURE_MAX_ATTEMPTS, and TRACEPARENT and
+TRACESTATE if it was submitted as part of a trace. If it exits with 0 the job
 is completed; the last line that it printed is the job's result if it is JSON, and nothing is
 otherwise. With any other exit code the attempt has failed, and the last lines of its standard
 error are kept with the job. Its standard error is shown, its standard output is not.

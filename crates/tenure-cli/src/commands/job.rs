@@ -81,6 +81,14 @@ fn text(job: &api::Job) -> String {
             job.unique_key.as_ref().map(ToString::to_string),
         ),
         ("group", job.group.as_ref().map(ToString::to_string)),
+        (
+            "traceparent",
+            job.traceparent.as_ref().map(ToString::to_string),
+        ),
+        (
+            "tracestate",
+            job.tracestate.as_ref().map(ToString::to_string),
+        ),
         ("error", job.error.as_ref().map(ToString::to_string)),
         (
             "progress",

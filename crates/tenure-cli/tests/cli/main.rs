@@ -17,6 +17,8 @@ mod jobs;
 #[cfg(all(feature = "file", feature = "sqlite"))]
 mod log;
 mod logs;
+#[cfg(feature = "otel")]
+mod otel;
 #[cfg(all(feature = "file", feature = "object", feature = "sqlite"))]
 mod overload;
 #[cfg(feature = "file")]

@@ -22,10 +22,20 @@ pub(crate) struct Serving {
 
 impl Serving {
     pub(crate) fn start(folder: &Path, arguments: &[&str]) -> Self {
+        Self::start_with(folder, arguments, &[])
+    }
+
+    /// The same, with these in its environment.
+    pub(crate) fn start_with(
+        folder: &Path,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
         let mut all = vec!["serve", "--listen", "127.0.0.1:0", "--ttl", "2s"];
         all.extend(arguments);
         let mut command = tenure(&all);
         command.current_dir(folder);
+        command.envs(variables.iter().copied());
         Self::spawn(command)
     }
 

@@ -86,6 +86,32 @@ impl Scene {
     }
 }
 
+#[test]
+fn a_program_is_told_the_trace_of_its_job() {
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let scene = Scene::new();
+    let _worker = scene.worker(r#"echo "\"$TRACEPARENT $TRACESTATE\"""#, &[]);
+    scene.submit("a", "1", &["--traceparent", PARENT]);
+    assert_eq!(
+        scene.reaches("a", "completed")["result"],
+        format!("{PARENT} ")
+    );
+    let submit = |id: &str, parent: &str| {
+        let mut command = tenure(&["job", "submit", "work", "1", "--id", id]);
+        command.env("TENURE_SERVER", scene.url());
+        command.env("TRACEPARENT", parent).env("TRACESTATE", "x=1");
+        assert_eq!(run(&mut command), (0, format!("{id}\n"), String::new()));
+        scene.reaches(id, "completed")["result"].clone()
+    };
+    assert_eq!(submit("b", PARENT), format!("{PARENT} x=1"));
+    // What is malformed is as if it were not there.
+    assert_eq!(submit("c", "what"), " ");
+    let arguments = ["job", "submit", "work", "--traceparent", "what"];
+    let (code, _, stderr) = run(tenure(&arguments).env("TENURE_SERVER", scene.url()));
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("--traceparent names no span"), "{stderr}");
+}
+
 /// Killed when the test is over.
 struct Worker(Child);
 

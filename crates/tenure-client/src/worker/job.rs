@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::Serialize;
-use tenure_core::queue::{Claimed, Payload};
+use tenure_core::queue::{Claimed, Payload, Traceparent, Tracestate};
 use tenure_core::{JobId, JobType, QueueName};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +28,10 @@ pub struct Job<T> {
     pub max_attempts: u32,
     /// When it was submitted, in milliseconds since 1970 on the broker's clock.
     pub created_at: u64,
+    /// The span that it was submitted in, if any.
+    pub traceparent: Option<Traceparent>,
+    /// What goes with that span.
+    pub tracestate: Option<Tracestate>,
     pub(crate) control: Arc<Control>,
 }
 
@@ -84,6 +88,8 @@ impl<T> Job<T> {
             attempt: self.attempt,
             max_attempts: self.max_attempts,
             created_at: self.created_at,
+            traceparent: self.traceparent,
+            tracestate: self.tracestate,
             control: self.control,
         };
         (job, self.payload)
@@ -100,6 +106,8 @@ impl Job<Payload> {
             attempt: claimed.attempt,
             max_attempts: claimed.max_attempts,
             created_at: claimed.created_at,
+            traceparent: claimed.traceparent,
+            tracestate: claimed.tracestate,
             control,
         }
     }

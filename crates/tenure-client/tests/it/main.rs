@@ -8,4 +8,6 @@ mod events;
 mod failover;
 mod lost_answers;
 mod support;
+#[cfg(feature = "opentelemetry")]
+mod traces;
 mod worker;

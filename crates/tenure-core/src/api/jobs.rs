@@ -4,7 +4,9 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::queue::schedule::time_or_text;
-use crate::queue::{Backoff, Filter, JobView, Key, Payload, Place, State, Submission};
+use crate::queue::{
+    Backoff, Filter, JobView, Key, Payload, Place, State, Submission, Traceparent, Tracestate,
+};
 use crate::{JobId, JobType, QueueName};
 
 /// How many jobs a list has when it does not say.
@@ -59,6 +61,8 @@ impl<'de> Deserialize<'de> for SubmitRequest {
             unique_key: Option<Key>,
             group: Option<Key>,
             backoff: Option<Backoff>,
+            traceparent: Option<Traceparent>,
+            tracestate: Option<Tracestate>,
         }
         let body = Body::deserialize(deserializer)?;
         if let Some(jobs) = body.jobs {
@@ -72,7 +76,9 @@ impl<'de> Deserialize<'de> for SubmitRequest {
                 && body.max_attempts.is_none()
                 && body.unique_key.is_none()
                 && body.group.is_none()
-                && body.backoff.is_none();
+                && body.backoff.is_none()
+                && body.traceparent.is_none()
+                && body.tracestate.is_none();
             return match alone {
                 true => Ok(SubmitRequest::Batch { jobs }),
                 false => Err(D::Error::custom(
@@ -95,6 +101,8 @@ impl<'de> Deserialize<'de> for SubmitRequest {
             unique_key: body.unique_key,
             group: body.group,
             backoff: body.backoff,
+            traceparent: body.traceparent,
+            tracestate: body.tracestate,
             job_type: job.job_type,
         })))
     }
@@ -178,6 +186,12 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(deserialize_with = "super::tolerant::backoff_option")]
     pub backoff: Option<Backoff>,
+    /// The span that it was submitted in, as W3C Trace Context writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<Traceparent>,
+    /// What goes with that span.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracestate: Option<Tracestate>,
     /// Why the last attempt failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
@@ -218,6 +232,8 @@ impl From<JobView> for Job {
             unique_key: view.unique_key,
             group: view.group,
             backoff: view.backoff,
+            traceparent: view.traceparent,
+            tracestate: view.tracestate,
             error: view.error,
             result: view.result,
             worker: view.worker,

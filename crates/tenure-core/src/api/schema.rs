@@ -7,13 +7,18 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::Code;
-use crate::queue::{Key, Payload, Token};
+use crate::queue::{Key, Payload, Token, Traceparent, Tracestate};
 use crate::{
     DaemonId, ElectionName, Incarnation, JobId, JobType, Namespace, NodeId, QueueName, ScheduleName,
 };
 
 /// What every name is held to; see [`crate::NameError`].
 const NAME_PATTERN: &str = r"^[A-Za-z0-9\-_:@+=][A-Za-z0-9\-_.:@+=]*$";
+
+/// What is written; a later version than 0 is read too.
+const TRACEPARENT_PATTERN: &str = "^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$";
+
+const TRACESTATE_PATTERN: &str = r"^[a-z0-9_*/@\-]{1,256}=([ -+\--<>-~]{0,255}[!-+\--<>-~])?(,[a-z0-9_*/@\-]{1,256}=([ -+\--<>-~]{0,255}[!-+\--<>-~])?){0,31}$";
 
 fn text(description: &str, pattern: &str, length_max: usize) -> RefOr<Schema> {
     ObjectBuilder::new()
@@ -52,6 +57,8 @@ texts! {
     DaemonId: "The name of a daemon.", NAME_PATTERN, 200;
     Incarnation: "One start of one process.", "^[0-9a-f]{32}$", 32;
     Token: "What the claim was answered with.", "^[0-9a-fA-F]{1,16}-[0-9a-fA-F]{1,8}$", 25;
+    Traceparent: "A span, as W3C Trace Context writes it.", TRACEPARENT_PATTERN, 55;
+    Tracestate: "What goes with a span, as W3C Trace Context writes it: at most 32 members.", TRACESTATE_PATTERN, 512;
     Key: "Any text of 1 to 200 bytes without control characters.", r"^[^\u0000-\u001f\u007f-\u009f]+$", 200;
 }
 

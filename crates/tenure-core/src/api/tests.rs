@@ -72,7 +72,7 @@ fn single_forms_are_items_of_a_batch() {
 
 #[test]
 fn a_single_job_is_what_it_is_in_a_batch() {
-    let every = r#"{"id":"a","queue":"q","type":"mail","payload":[1.0],"priority":-3,"run_at":9,"delay_ms":4,"max_attempts":2,"unique_key":"u v","group":"g","backoff":{"first_ms":1,"factor":1,"max_ms":1,"jitter_percent":0}}"#;
+    let every = r#"{"id":"a","queue":"q","type":"mail","payload":[1.0],"priority":-3,"run_at":9,"delay_ms":4,"max_attempts":2,"unique_key":"u v","group":"g","backoff":{"first_ms":1,"factor":1,"max_ms":1,"jitter_percent":0},"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01","tracestate":"a=1"}"#;
     let job: Submission = serde_json::from_str(every).unwrap();
     assert_eq!(
         reads_back::<SubmitRequest>(every),
@@ -91,6 +91,11 @@ fn requests_name_the_field_that_is_wrong() {
     refuses::<SubmitRequest>(r#"{"queue":"q"}"#, "missing field `type`");
     refuses::<SubmitRequest>(r#"{"jobs":[{"type":"a","x":1}]}"#, "unknown field `x`");
     refuses::<SubmitRequest>(r#"{"jobs":[],"priority":1}"#, "jobs stands alone");
+    refuses::<SubmitRequest>(
+        r#"{"type":"a","traceparent":"00-1-2-3"}"#,
+        "a traceparent is like",
+    );
+    refuses::<SubmitRequest>(r#"{"type":"a","tracestate":"a"}"#, "a tracestate is like");
     refuses::<ClaimRequest>(r#"{"worker":"w","maximum":1}"#, "maximum");
     refuses::<HeartbeatRequest>(r#"{"claims":[{"id":"a"}]}"#, "missing field `token`");
     refuses::<Complete>(r#"{"token":"x"}"#, "a token is the text");
@@ -109,7 +114,7 @@ fn answers_have_a_fixed_form() {
         r#"{"jobs":[{"id":"a","status":"created"},{"id":"b","status":"duplicate","existing":"a"},{"id":"c","status":"conflict"},{"id":"d","status":"full"}]}"#,
     );
     reads_back::<ClaimAnswer>(
-        r#"{"jobs":[{"id":"a","token":"1f-0a1b2c3d","queue":"q","type":"t","payload":{"n": 1.0},"attempt":1,"max_attempts":2,"priority":0,"group":"g","created_at":3,"lease_ms":4}]}"#,
+        r#"{"jobs":[{"id":"a","token":"1f-0a1b2c3d","queue":"q","type":"t","payload":{"n": 1.0},"attempt":1,"max_attempts":2,"priority":0,"group":"g","created_at":3,"lease_ms":4,"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01","tracestate":"a=1"}]}"#,
     );
     reads_back::<ClaimsAnswer>(
         r#"{"claims":[{"id":"a","status":"ok"},{"id":"b","status":"cancelled"},{"id":"c","status":"lost","reason":{"code":"not_running","state":"dead"}}]}"#,

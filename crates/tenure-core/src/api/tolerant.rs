@@ -5,7 +5,9 @@
 
 use serde::{Deserialize, Deserializer};
 
-use crate::queue::{Backoff, Keep, Key, Payload, QueueOptions, Rate, Settings, Submission};
+use crate::queue::{
+    Backoff, Keep, Key, Payload, QueueOptions, Rate, Settings, Submission, Traceparent, Tracestate,
+};
 use crate::{JobId, JobType, QueueName};
 
 #[derive(Deserialize)]
@@ -96,6 +98,10 @@ struct SubmissionMirror {
     group: Option<Key>,
     #[serde(default, deserialize_with = "backoff_option")]
     backoff: Option<Backoff>,
+    #[serde(default)]
+    traceparent: Option<Traceparent>,
+    #[serde(default)]
+    tracestate: Option<Tracestate>,
 }
 
 #[derive(Deserialize)]

@@ -113,6 +113,7 @@ impl Queue {
 
     fn claimed(&self, handle: Handle, token: Token, lease_ms: u32) -> Claimed {
         let job = &self.jobs[handle];
+        let trace = job.trace();
         Claimed {
             id: job.id.clone(),
             token,
@@ -125,6 +126,8 @@ impl Queue {
             group: job.group_key().cloned(),
             created_at: job.created_at,
             lease_ms,
+            traceparent: trace.map(|trace| trace.parent),
+            tracestate: trace.and_then(|trace| trace.state.clone()),
         }
     }
 

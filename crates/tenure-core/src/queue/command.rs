@@ -148,6 +148,7 @@ mod tests {
         for line in [
             r#"{"at":1,"do":{"submit":[{"id":"a","type":"mail","payload":{"n":1.0}}]}}"#,
             r#"{"at":1,"do":{"submit":[{"queue":"q","type":"mail","priority":-3,"run_at":9,"max_attempts":2,"unique_key":"u v","group":"g","backoff":{"first_ms":1,"factor":1,"max_ms":1,"jitter_percent":0}}]}}"#,
+            r#"{"at":1,"do":{"submit":[{"type":"mail","traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01","tracestate":"a=1"}]}}"#,
             r#"{"at":1,"do":{"claim":{"worker":"w","queues":["q"],"types":["mail"],"max":9,"lease_ms":30000,"nonce":7}}}"#,
             r#"{"at":1,"do":{"complete":[{"id":"a","token":"1-00000007","result":[true]}]}}"#,
             r#"{"at":1,"do":{"fail":[{"id":"a","token":"1-00000007","error":"no","retry_in_ms":0,"permanent":true}]}}"#,

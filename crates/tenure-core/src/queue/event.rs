@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::job::{Key, Payload, State, Token};
+use super::trace::{Traceparent, Tracestate};
 use crate::{JobId, JobType, QueueName, ScheduleName};
 
 /// One thing that happened, or that was refused.
@@ -158,6 +159,12 @@ pub struct Claimed {
     pub created_at: u64,
     /// How long the claim lasts without a heartbeat.
     pub lease_ms: u32,
+    /// The span that it was submitted in: the parent of what is done for it now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<Traceparent>,
+    /// What goes with that span.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracestate: Option<Tracestate>,
 }
 
 /// Why nothing was done.
@@ -223,6 +230,8 @@ mod tests {
             group: None,
             created_at: 3,
             lease_ms: 4,
+            traceparent: None,
+            tracestate: None,
         }));
         assert_eq!(
             serde_json::to_string(&claimed).unwrap(),

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use super::hash::Hash;
 use super::retry::Backoff;
+use super::trace::{Traceparent, Tracestate};
 use crate::{JobId, JobType, QueueName};
 
 /// How often a job is tried when its submission does not say.
@@ -113,6 +114,13 @@ pub struct Submission {
     /// How long it waits between attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff: Option<Backoff>,
+    /// The span that it was submitted in, as W3C Trace Context writes it: handed to its worker, so that the
+    /// work shows in the same trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<Traceparent>,
+    /// What tracing systems say to each other about that span.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracestate: Option<Tracestate>,
 }
 
 pub(crate) fn queue_default() -> QueueName {
@@ -149,11 +157,14 @@ impl Submission {
             unique_key: None,
             group: None,
             backoff: None,
+            traceparent: None,
+            tracestate: None,
         }
     }
 
     /// What tells two submissions with one id apart. Taken of what the client sent, never of what was
-    /// made of it: a delay sent twice is the same content though it ends at another time.
+    /// made of it: a delay sent twice is the same content though it ends at another time. The trace is
+    /// left out: it is another each time that a job is sent.
     pub(crate) fn content(&self) -> u64 {
         let mut hash = Hash::new(0);
         hash.text(self.queue.as_str());
@@ -397,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_but_the_id_is_content() {
+    fn every_field_but_the_id_and_the_trace_is_content() {
         let plain = Submission::new(JobType::new("a").unwrap());
         let with = |change: fn(&mut Submission)| {
             let mut other = plain.clone();
@@ -408,6 +419,11 @@ mod tests {
             plain.content(),
             with(|job| job.id = Some(JobId::new("x").unwrap()))
         );
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let mut traced = plain.clone();
+        traced.traceparent = Some(parent.parse().unwrap());
+        traced.tracestate = Some("a=1".parse().unwrap());
+        assert_eq!(plain.content(), traced.content());
         let contents = [
             plain.content(),
             with(|job| job.queue = QueueName::new("q").unwrap()),

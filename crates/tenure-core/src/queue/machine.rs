@@ -16,6 +16,7 @@ use super::shelves::{Class, Shelves};
 use super::slab::{Handle, Slab};
 use super::snapshot::Pending;
 use super::table::Table;
+use super::trace::Trace;
 use crate::{JobId, JobType, QueueName, ScheduleName};
 
 /// All jobs, queues and schedules of a namespace.
@@ -238,6 +239,7 @@ impl Queue {
             unique_key: submission.unique_key,
             group_key: submission.group,
             backoff: submission.backoff,
+            trace: Trace::of(submission.traceparent, submission.tracestate),
             ..Extra::default()
         };
         self.sequence += 1;

@@ -4,6 +4,7 @@ use super::job::{Key, Payload, Token};
 use super::retry::Backoff;
 use super::shelves::{Class, Shelf};
 use super::slab::Handle;
+use super::trace::Trace;
 use crate::JobId;
 
 #[derive(Debug, Clone)]
@@ -53,6 +54,8 @@ pub(crate) struct Extra {
     /// Why the last attempt failed.
     pub(crate) error: Option<Box<str>>,
     pub(crate) result: Option<Payload>,
+    /// The span that it was submitted in.
+    pub(crate) trace: Option<Box<Trace>>,
 }
 
 impl Job {
@@ -75,6 +78,10 @@ impl Job {
 
     pub(crate) fn group_key(&self) -> Option<&Key> {
         self.extra.as_ref()?.group_key.as_ref()
+    }
+
+    pub(crate) fn trace(&self) -> Option<&Trace> {
+        self.extra.as_ref()?.trace.as_deref()
     }
 
     pub(crate) fn group(&self) -> Option<Handle> {
@@ -107,13 +114,15 @@ impl Extra {
             backoff,
             error,
             result,
+            trace,
         } = &self;
         let empty = unique_key.is_none()
             && group_key.is_none()
             && group.is_none()
             && backoff.is_none()
             && error.is_none()
-            && result.is_none();
+            && result.is_none()
+            && trace.is_none();
         (!empty).then(|| Box::new(self))
     }
 }

@@ -31,6 +31,7 @@ use super::record::{Extra, Job, Running};
 use super::schedule::Schedule;
 use super::shelves::Class;
 use super::slab::Handle;
+use super::trace::Trace;
 use super::view::JobView;
 use crate::QueueName;
 
@@ -435,6 +436,7 @@ fn rebuilt(view: JobView, hidden: &Hidden, queue: &mut Queue) -> Result<Job, Str
         backoff: view.backoff,
         error: view.error,
         result: view.result,
+        trace: Trace::of(view.traceparent, view.tracestate),
     };
     Ok(Job {
         id: view.id,

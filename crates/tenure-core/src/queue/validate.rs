@@ -106,6 +106,9 @@ impl Limits {
             ));
         }
         bytes("payload", &job.payload, self.payload_bytes_max)?;
+        if job.tracestate.is_some() && job.traceparent.is_none() {
+            return Err(Invalid::new("tracestate", "needs a traceparent"));
+        }
         if job.run_at.is_some() && job.delay_ms.is_some() {
             return Err(Invalid::new("delay_ms", "and run_at exclude each other"));
         }
@@ -234,6 +237,12 @@ impl Limits {
                 ));
             }
         }
+        if job.traceparent.is_some() {
+            return Err(Invalid::new(
+                "job.traceparent",
+                "cannot be given: each run begins a trace of its own",
+            ));
+        }
         self.submission(job, now)
             .map_err(|invalid| invalid.within("job"))?;
         if let Missed::All(count) = spec.missed {
@@ -322,6 +331,10 @@ mod tests {
             "jobs[0].id starts with job:",
         );
         refused(
+            r#"{"type":"a","tracestate":"a=1"}"#,
+            "jobs[0].tracestate needs a traceparent",
+        );
+        refused(
             r#"{"type":"a","backoff":{"factor":0}}"#,
             "jobs[0].backoff.factor is 0",
         );
@@ -404,6 +417,12 @@ mod tests {
             check(r#"{"type":"a","id":"x"}"#)
                 .unwrap_err()
                 .starts_with("job.id cannot")
+        );
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        assert!(
+            check(&format!(r#"{{"type":"a","traceparent":"{parent}"}}"#))
+                .unwrap_err()
+                .starts_with("job.traceparent cannot")
         );
         assert!(
             check(r#"{"type":"a","max_attempts":0}"#)

@@ -10,6 +10,7 @@ use super::retry::Backoff;
 use super::schedule::Schedule;
 use super::shelves::{Class, Shelf};
 use super::slab::Handle;
+use super::trace::{Traceparent, Tracestate};
 use crate::{JobId, JobType, QueueName};
 
 /// A job as it is shown, and as a snapshot keeps it. Times are milliseconds since 1970 on brokers'
@@ -54,6 +55,12 @@ pub struct JobView {
     /// Its own wait between attempts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff: Option<Backoff>,
+    /// The span that it was submitted in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<Traceparent>,
+    /// What goes with that span.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tracestate: Option<Tracestate>,
     /// Why the last attempt failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Box<str>>,
@@ -246,6 +253,7 @@ impl Queue {
         let job = &self.jobs[handle];
         let extra = job.extra.as_deref();
         let running = job.running.as_deref();
+        let trace = job.trace();
         JobView {
             sequence: job.sequence,
             id: job.id.clone(),
@@ -263,6 +271,8 @@ impl Queue {
             unique_key: job.unique_key().cloned(),
             group: job.group_key().cloned(),
             backoff: extra.and_then(|extra| extra.backoff),
+            traceparent: trace.map(|trace| trace.parent),
+            tracestate: trace.and_then(|trace| trace.state.clone()),
             error: extra.and_then(|extra| extra.error.clone()),
             result: extra.and_then(|extra| extra.result.clone()),
             worker: running.map(|running| running.worker.clone()),

@@ -14,12 +14,18 @@ use super::{only, refused, unexpected};
 use crate::app::App;
 use crate::extract::{Json, json};
 use crate::problem::Problem;
+use crate::trace::Caller;
 
 /// Submit a job, or several
 ///
 /// With an `id` of the client's own it can be sent again without harm: a job that is there already is
 /// answered `duplicate`.
-#[utoipa::path(post, path = "/v1/jobs", tag = "jobs", request_body = SubmitRequest, responses(
+///
+/// The header `traceparent`, with `tracestate`, puts every job of the call that has no `traceparent` of its own
+/// into the caller's trace (W3C Trace Context). A header that is malformed is ignored, a field is refused.
+#[utoipa::path(post, path = "/v1/jobs", tag = "jobs", request_body = SubmitRequest, params(
+    ("traceparent" = Option<String>, Header, description = "The caller's span"),
+    ("tracestate" = Option<String>, Header, description = "What goes with it")), responses(
     (status = 201, description = "At least one was created, durably", body = SubmitAnswer),
     (status = 200, description = "Nothing new was created", body = SubmitAnswer),
     (status = 409, description = "A single job whose id has other content", body = ProblemBody),
@@ -28,9 +34,11 @@ use crate::problem::Problem;
     (status = 429, description = "Full or overloaded; nothing was done", body = ProblemBody)))]
 pub(crate) async fn submit(
     State(app): State<Arc<App>>,
+    caller: Caller,
     Json(request): Json<SubmitRequest>,
 ) -> Result<Response, Problem> {
-    let (jobs, is_batch) = request.into_jobs();
+    let (mut jobs, is_batch) = request.into_jobs();
+    jobs.iter_mut().for_each(|job| caller.trace(job));
     let events = app.queue.submit(jobs).await;
     let answer = match is_batch {
         true => events

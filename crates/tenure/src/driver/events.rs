@@ -53,6 +53,9 @@ impl Driver {
                 reason,
             } => {
                 tracing::info!(%election, %term, %reason, "term ended");
+                // A span for whoever exports traces: short, so that it is told even if this process dies.
+                tracing::info_span!(parent: None, "term ended", %election, %term, %reason)
+                    .in_scope(|| {});
                 self.counters.ended(&election, &reason);
                 if let Some(ended) = run.leading.remove(&election) {
                     ended.end(reason.clone());
@@ -111,6 +114,7 @@ impl Driver {
             return;
         };
         tracing::info!(%election, %term, "elected");
+        tracing::info_span!(parent: None, "elected", %election, %term).in_scope(|| {});
         self.counters.elected(&election, term);
         let fence_key = self.keys.fence(&election);
         let reports = self.reports.clone();

@@ -118,7 +118,9 @@ impl<M: Machine> Commits<M> {
             let started = Instant::now();
             self.last = Some(started);
             let flight = Flight::begin(&self.shared.counters);
-            let result = self.appender.commit(&records);
+            let span = tracing::info_span!(parent: None, "commit", records = records.len());
+            let result = span.in_scope(|| self.appender.commit(&records));
+            drop(span);
             drop(flight);
             let took = started.elapsed();
             let Some(batch) = self.shared.backlog().land() else {

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::appender::Appender;
 use super::backlog::Batch;
@@ -145,7 +146,8 @@ impl<M: Machine> Writer<M> {
             let Some(batch) = self.shared.backlog().take() else {
                 return Ok(());
             };
-            self.commit(batch).await?;
+            let span = tracing::info_span!(parent: None, "commit", records = batch.records.len());
+            self.commit(batch).instrument(span).await?;
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::Context;
 use serde::Serialize;
 use tenure_client::api::{SubmitStatus, Submitted};
-use tenure_client::{Client, NewJob, Payload, State, Submission};
+use tenure_client::{Client, NewJob, Payload, State, Submission, Traceparent, Tracestate};
 
 use crate::EXIT_NO;
 use crate::args::Submit;
@@ -22,7 +22,7 @@ const BATCH_BYTES: usize = 512 * 1024;
 pub(crate) async fn run(arguments: Submit) -> anyhow::Result<ExitCode> {
     if arguments.batch {
         return ask(&arguments.server, async |client| {
-            batch(&client, arguments.json).await
+            batch(&client, &arguments).await
         })
         .await;
     }
@@ -46,7 +46,27 @@ fn job(arguments: &Submit) -> anyhow::Result<NewJob> {
     if let Some(run_at) = &arguments.run_at {
         job = job.run_at(time(run_at)?);
     }
+    let span = span(arguments)?;
+    if let Some(parent) = span.0 {
+        job = job.traceparent(parent.to_string());
+    }
+    if let Some(state) = span.1 {
+        job = job.tracestate(state.as_str());
+    }
     Ok(job)
+}
+
+/// The span that jobs belong to. What comes from the environment is nobody's wish: if it is malformed, there is
+/// none.
+fn span(arguments: &Submit) -> anyhow::Result<(Option<Traceparent>, Option<Tracestate>)> {
+    if let Some(parent) = &arguments.traceparent {
+        let parent = parent.parse().context("--traceparent names no span")?;
+        return Ok((Some(parent), None));
+    }
+    let variable = |name| std::env::var(name).ok();
+    let parent = variable("TRACEPARENT").and_then(|text| text.parse().ok());
+    let state = variable("TRACESTATE").and_then(|text| Tracestate::shortened(&text));
+    Ok((parent, state.filter(|_| parent.is_some())))
 }
 
 /// Read by the same rules as the HTTP interface reads it.
@@ -105,19 +125,24 @@ async fn single(client: &Client, arguments: &Submit, job: NewJob) -> anyhow::Res
 
 /// Jobs from standard input. All lines are read before the first is sent: a mistake on the last line must
 /// not be found when the others are on their way.
-async fn batch(client: &Client, json: bool) -> anyhow::Result<ExitCode> {
+async fn batch(client: &Client, arguments: &Submit) -> anyhow::Result<ExitCode> {
+    let (parent, state) = span(arguments)?;
     let mut jobs = Vec::new();
     for (number, line) in io::stdin().lock().lines().enumerate() {
         let line = line.context("cannot read standard input")?;
         if line.trim().is_empty() {
             continue;
         }
-        let job: Submission = serde_json::from_str(&line).map_err(|error| {
+        let mut job: Submission = serde_json::from_str(&line).map_err(|error| {
             Hinted::new(
                 format!("line {} is no job: {error}", number + 1),
                 "each line is an object like {\"type\":\"mail\",\"payload\":{}}; nothing was sent",
             )
         })?;
+        if parent.is_some() && job.traceparent.is_none() {
+            job.traceparent = parent;
+            job.tracestate.clone_from(&state);
+        }
         jobs.push((line.len(), NewJob::from(job)));
     }
     let mut all = Vec::new();
@@ -140,7 +165,7 @@ async fn batch(client: &Client, json: bool) -> anyhow::Result<ExitCode> {
         .iter()
         .map(|one| [one.id.to_string(), status(one)])
         .collect();
-    write(&match json {
+    write(&match arguments.json {
         true => document(&Document { jobs: &all })?,
         false => table(&rows),
     })?;

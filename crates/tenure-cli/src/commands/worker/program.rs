@@ -82,6 +82,11 @@ impl Program {
     }
 
     fn start(&self, job: &Job<Payload>) -> Result<Child, Failure> {
+        // The span of this run if this program records it, which is a child of the job's own.
+        let (parent, state) = match tenure_client::current_span() {
+            Some((parent, state)) => (Some(parent), state),
+            None => (job.traceparent, job.tracestate.clone()),
+        };
         // By way of `__exec`, which binds the program's life to that of this process.
         let mut command = std::process::Command::new(THIS_PROGRAM);
         command
@@ -95,6 +100,11 @@ impl Program {
             .env("TENURE_QUEUE", job.queue.as_str())
             .env("TENURE_ATTEMPT", job.attempt.to_string())
             .env("TENURE_MAX_ATTEMPTS", job.max_attempts.to_string())
+            // Those of this process are about something else.
+            .env_remove("TRACEPARENT")
+            .env_remove("TRACESTATE")
+            .envs(parent.map(|parent| ("TRACEPARENT", parent.to_string())))
+            .envs(state.map(|state| ("TRACESTATE", state.to_string())))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -104,7 +104,9 @@ impl Generator {
     fn submission(&mut self) -> Submission {
         if !self.sent.is_empty() && self.one_in(6) {
             let sent = self.below(self.sent.len() as u64);
-            return self.sent[usize::try_from(sent).unwrap()].clone();
+            let mut again = self.sent[usize::try_from(sent).unwrap()].clone();
+            again.traceparent = self.traceparent();
+            return again;
         }
         let submission = self.new_submission();
         self.sent.push(submission.clone());
@@ -128,8 +130,16 @@ impl Generator {
                 max_ms: 200,
                 jitter_percent: 50,
             }),
+            traceparent: self.traceparent(),
             ..Submission::new(job_type(self.below(3)))
         }
+    }
+
+    fn traceparent(&mut self) -> Option<Traceparent> {
+        self.maybe(3, |this| {
+            let span = this.below(1_000) + 1;
+            Traceparent::new([7; 16], span.to_be_bytes(), 1).unwrap()
+        })
     }
 
     fn id(&mut self) -> JobId {

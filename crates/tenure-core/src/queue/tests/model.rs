@@ -182,8 +182,11 @@ impl Model {
         let sequence = self.sequence + 1;
         let made = || JobId::new(format!("job:{sequence}")).unwrap();
         let id = submission.id.clone().unwrap_or_else(made);
+        // Neither is part of what tells two of them apart.
+        let traceparent = submission.traceparent;
         let submission = Submission {
             id: None,
+            traceparent: None,
             ..submission
         };
         if let Some(existing) = self.find(&id) {
@@ -211,7 +214,8 @@ impl Model {
             });
         }
         self.sequence = sequence;
-        let view = self.new_view(id.clone(), &submission);
+        let mut view = self.new_view(id.clone(), &submission);
+        view.traceparent = traceparent;
         let (queue, state) = (view.queue.clone(), view.state);
         events.push(Event::Submitted {
             id,
@@ -252,6 +256,8 @@ impl Model {
             unique_key: submission.unique_key.clone(),
             group: submission.group.clone(),
             backoff: submission.backoff,
+            traceparent: None,
+            tracestate: None,
             error: None,
             result: None,
             worker: None,
@@ -291,6 +297,8 @@ impl Model {
                 group: view.group,
                 created_at: view.created_at,
                 lease_ms: request.lease_ms,
+                traceparent: view.traceparent,
+                tracestate: view.tracestate,
             })));
         }
     }

@@ -291,6 +291,40 @@ fn sending_a_submit_again_is_a_duplicate_and_other_content_a_conflict() {
 }
 
 #[test]
+fn a_trace_goes_with_its_job_and_is_not_asked_whether_it_is_the_same() {
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let mut story = Story::new();
+    let traced = format!(r#""id":"a","traceparent":"{PARENT}","tracestate":"x=1""#);
+    story.submit(&[&traced]);
+    // Sent again, from another span.
+    let again = story.submit(&[&traced.replace("00f067aa", "99f067aa"), r#""id":"a""#]);
+    assert!(matches!(
+        again[..],
+        [Event::Duplicate { .. }, Event::Duplicate { .. }]
+    ));
+    let claimed = &story.claim(1)[0];
+    assert_eq!(claimed.traceparent.unwrap().to_string(), PARENT);
+    assert_eq!(claimed.tracestate.as_ref().unwrap().as_str(), "x=1");
+    story.fail(claimed);
+    story.at += 1_000;
+    // The next attempt is in the same trace, also after a restart.
+    let mut restore = Restore::new(1);
+    restore.feed(&story.queue.encode()).unwrap();
+    story.queue = restore.finish().unwrap();
+    let claimed = &story.claim(1)[0];
+    assert_eq!(claimed.traceparent.unwrap().to_string(), PARENT);
+    assert_eq!(claimed.tracestate.as_ref().unwrap().as_str(), "x=1");
+}
+
+#[test]
+fn a_job_without_a_trace_says_nothing_of_it() {
+    let mut story = Story::new();
+    story.submit(&[r#""id":"a""#]);
+    let snapshot = String::from_utf8(story.queue.encode()).unwrap();
+    assert!(!snapshot.contains("trace"), "{snapshot}");
+}
+
+#[test]
 fn a_unique_key_names_its_holder_until_it_has_finished() {
     let mut story = Story::new();
     story.submit(&[r#""id":"a","unique_key":"k","max_attempts":1"#]);

@@ -32,6 +32,8 @@ fn claimed(job: &str, attempt: u32) -> Event {
         group: None,
         created_at: 0,
         lease_ms: 30_000,
+        traceparent: None,
+        tracestate: None,
     }))
 }
 

@@ -77,6 +77,7 @@ export function job(id) {
     about.set("Cancelling", found.cancel_requested ? "its worker will be told" : null);
     about.set("Unique key", found.unique_key ? words(found.unique_key) : null);
     about.set("Group", found.group ? words(found.group) : null);
+    about.set("Trace", found.traceparent ? h("span", { class: "mono words", title: found.traceparent }, found.traceparent.slice(3, 35)) : null);
     about.set("Place in the log", found.sequence ?? null);
     blocks.error.set(found.error ? visible(found.error) : null);
     blocks.progress.set(found.progress === undefined || found.progress === null ? null : pretty(found.progress));

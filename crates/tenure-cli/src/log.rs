@@ -1,0 +1,70 @@
+//! What this program says of itself while it works: lines on stderr, and spans for those who collect them.
+
+use anyhow::Context;
+use tokio::runtime::Handle;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer, Registry};
+
+use crate::args::LogFormat;
+use crate::output;
+
+/// Spans on their way out, if there are any.
+#[derive(Debug, Default)]
+pub(crate) struct Export {
+    #[cfg(feature = "otel")]
+    spans: Option<crate::otel::Export>,
+}
+
+impl Export {
+    /// Sends what is left.
+    pub(crate) fn finish(self) {
+        #[cfg(feature = "otel")]
+        if let Some(spans) = self.spans {
+            spans.finish();
+        }
+    }
+}
+
+/// The log goes to stderr, at the level that `TENURE_LOG` names.
+pub(crate) fn start(
+    format: LogFormat,
+    is_traced: bool,
+    runtime: &Handle,
+) -> anyhow::Result<Export> {
+    let filter = std::env::var("TENURE_LOG")
+        .ok()
+        .filter(|filter| !filter.is_empty())
+        .unwrap_or_else(|| "warn".to_owned());
+    let filter = EnvFilter::try_new(filter)
+        .map_err(|error| {
+            output::Hinted::new(
+                error,
+                "try TENURE_LOG=info, or TENURE_LOG=tenure_store=debug",
+            )
+        })
+        .context("cannot read TENURE_LOG")?;
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(output::Paint::of(&std::io::stderr()).is_on());
+    let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
+        LogFormat::Text => lines.with_filter(filter).boxed(),
+        LogFormat::Json => lines.json().with_filter(filter).boxed(),
+    };
+    let registry = tracing_subscriber::registry().with(lines);
+    #[cfg(feature = "otel")]
+    if is_traced && let Some((layer, spans)) = crate::otel::layer(runtime)? {
+        registry.with(layer).init();
+        let spans = Some(spans);
+        return Ok(Export { spans });
+    }
+    registry.init();
+    #[cfg(not(feature = "otel"))]
+    if is_traced && std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
+        let _ = runtime;
+        tracing::warn!(
+            "OTEL_EXPORTER_OTLP_ENDPOINT is set, but this program was built without the feature otel"
+        );
+    }
+    Ok(Export::default())
+}
