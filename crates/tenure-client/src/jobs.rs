@@ -112,6 +112,7 @@ impl Client {
             ("state", query.state.as_ref().map(|value| word(value))),
             ("queue", query.queue.as_ref().map(|value| word(value))),
             ("type", query.job_type.as_ref().map(|value| word(value))),
+            ("search", query.search.clone()),
             ("limit", query.limit.as_ref().map(|value| word(value))),
             ("after", query.after.as_ref().map(|value| word(value))),
             ("before", query.before.as_ref().map(|value| word(value))),
@@ -230,6 +231,14 @@ impl Listing {
     #[must_use]
     pub fn job_type(mut self, job_type: JobType) -> Self {
         self.query.job_type = Some(job_type);
+        self
+    }
+
+    /// Only with this in one of their texts, in lower or upper case. A server looks at so many jobs at a time:
+    /// an answer may be short, or empty, and still have a [`next`](JobsAnswer::next).
+    #[must_use]
+    pub fn search(mut self, text: impl Into<String>) -> Self {
+        self.query.search = Some(text.into());
         self
     }
 

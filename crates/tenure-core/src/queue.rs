@@ -66,6 +66,7 @@ mod outcome;
 mod record;
 pub mod retry;
 pub mod schedule;
+mod search;
 mod shelves;
 mod slab;
 pub mod snapshot;

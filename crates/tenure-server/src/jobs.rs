@@ -11,6 +11,7 @@ pub(crate) mod claim;
 pub(crate) mod manage;
 pub(crate) mod outcome;
 pub(crate) mod read;
+pub(crate) mod search;
 pub(crate) mod submit;
 
 /// Why nothing was done to one job.

@@ -192,13 +192,19 @@ class Client:
         state: Optional[str] = None,
         queue: Optional[str] = None,
         type: Optional[str] = None,
+        search: Optional[str] = None,
         limit: Optional[int] = None,
         after: Optional[int] = None,
         before: Optional[int] = None,
         newest: bool = False,
     ) -> Page:
-        """One page of jobs, oldest first, or newest first with ``newest`` or ``before``."""
-        query = {"state": state, "queue": queue, "type": type, "limit": limit, "after": after, "before": before}
+        """One page of jobs, oldest first, or newest first with ``newest`` or ``before``.
+
+        ``search`` is any part of a job's texts, in lower or upper case. A server looks at so many jobs at a time, so
+        such a page may be short, or empty, and still have a ``next``.
+        """
+        query = {"state": state, "queue": queue, "type": type, "search": search, "limit": limit}
+        query.update(after=after, before=before)
         if newest:
             query["order"] = "newest"
         body = self._call("GET", "/v1/jobs", query=query).body
@@ -210,6 +216,7 @@ class Client:
         state: Optional[str] = None,
         queue: Optional[str] = None,
         type: Optional[str] = None,
+        search: Optional[str] = None,
         newest: bool = False,
     ) -> Iterator[Job]:
         """All jobs that fit, page by page. Jobs that come or go meanwhile shift nothing.
@@ -223,6 +230,7 @@ class Client:
                 state=state,
                 queue=queue,
                 type=type,
+                search=search,
                 newest=newest,
                 after=None if newest else place,
                 before=place if newest else None,

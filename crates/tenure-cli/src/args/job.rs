@@ -39,6 +39,7 @@ Exit codes:
 const LIST_AFTER: &str = "\
 Examples:
   tenure job list --state dead --queue bulk
+  tenure job list --search you@example.com
   tenure job list --oldest --limit 1000 --json | jq -r '.jobs[].id'
 
 Exit codes:
@@ -204,6 +205,10 @@ pub(crate) struct JobFilter {
 pub(crate) struct List {
     #[command(flatten)]
     pub(crate) filter: JobFilter,
+
+    /// With this in their id, type, keys, worker, error, payload or result
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) search: Option<String>,
 
     /// At most this many
     #[arg(long, value_name = "N", default_value_t = 50)]

@@ -60,6 +60,26 @@ fn rows(text: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
+fn jobs_are_found_by_their_words() {
+    let scene = Scene::new();
+    for (id, payload) in [
+        ("a", r#"{"to":"Ada"}"#),
+        ("b", r#"{"to":"Bob"}"#),
+        ("c", r#"{"to":"ada"}"#),
+    ] {
+        scene.check(
+            &["job", "submit", "mail", payload, "--id", id],
+            0,
+            &format!("{id}\n"),
+            "",
+        );
+    }
+    let found = scene.rows(&["job", "list", "--search", "ada"]);
+    let ids: Vec<&str> = found.iter().map(|row| row[0].as_str()).collect();
+    assert_eq!(ids, ["ID", "c", "a"]);
+}
+
+#[test]
 fn a_job_is_submitted_shown_and_listed() {
     let scene = Scene::new();
     let submit = [

@@ -259,6 +259,11 @@ pub struct JobsQuery {
     /// Of this type.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub job_type: Option<JobType>,
+    /// With this in their id, queue, type, keys, worker, error, payload or result, in lower or upper case. So many
+    /// jobs are looked at for one answer: it may be short, or empty, and still have a `next`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", param(min_length = 1, max_length = 200))]
+    pub search: Option<String>,
     /// At most this many, up to 1,000. Default 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,

@@ -43,7 +43,7 @@ fn requests_have_a_fixed_form() {
     reads_back::<RetryRequest>(r#"{"ids":["a","b"]}"#);
     reads_back::<RetryRequest>(r#"{"state":"dead","queue":"q","type":"mail","limit":5}"#);
     reads_back::<JobsQuery>(
-        r#"{"state":"dead","queue":"q","type":"mail","limit":5,"before":7,"order":"newest"}"#,
+        r#"{"state":"dead","queue":"q","type":"mail","search":"a b","limit":5,"before":7,"order":"newest"}"#,
     );
     reads_back::<ElectRequest>(r#"{"candidate":"web-1","ttl_ms":5000}"#);
     reads_back::<CandidateRequest>("{}");

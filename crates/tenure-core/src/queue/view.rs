@@ -174,15 +174,11 @@ impl Queue {
     /// Jobs in the order of the log, or backwards. Cost: the page, and the number of queues times types.
     #[must_use]
     pub fn page(&self, filter: &Filter, from: Place, limit: usize) -> Page {
-        let Some(matches) = self.matches(filter) else {
+        let Some(mut found) = self.candidates(filter, from) else {
             return Page {
                 jobs: Vec::new(),
                 next: None,
             };
-        };
-        let mut found = match from {
-            Place::After(place) => self.shelves.after(place, matches),
-            Place::Before(place) => self.shelves.before(place, matches),
         };
         let jobs: Vec<_> = found
             .by_ref()
@@ -232,7 +228,7 @@ impl Queue {
     }
 
     /// The shelves that a filter means; none if it names what does not exist.
-    fn matches(&self, filter: &Filter) -> Option<impl Fn(&Shelf) -> bool + use<>> {
+    pub(crate) fn matches(&self, filter: &Filter) -> Option<impl Fn(&Shelf) -> bool + use<>> {
         let queue = match &filter.queue {
             Some(name) => Some(self.queues.find(name)?),
             None => None,

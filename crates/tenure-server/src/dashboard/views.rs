@@ -15,6 +15,7 @@ use super::locked;
 use super::recorder::Recorder;
 use crate::app::App;
 use crate::extract::{Named, Parameters, ok};
+use crate::jobs::search;
 use crate::problem::Problem;
 
 /// The most jobs of one answer.
@@ -102,7 +103,7 @@ pub(super) async fn jobs(
 ) -> Result<Response, Problem> {
     let limit = query.limit.unwrap_or(JOBS_DEFAULT).clamp(1, JOBS_MAX);
     let place = Place::Before(query.before.unwrap_or(u64::MAX));
-    let page = app.queue.page(&query.filter(), place, limit as usize)?;
+    let page = search::page(&app, &query, place, limit as usize).await?;
     Ok(ok(&Jobs {
         jobs: page.jobs.into_iter().map(line).collect(),
         next: page.next,

@@ -10,7 +10,7 @@ use tenure_core::api::{
     Code, Job, JobsAnswer, JobsQuery, LIMIT_DEFAULT, LIMIT_MAX, Problem as ProblemBody,
 };
 
-use super::not_found;
+use super::{not_found, search};
 use crate::app::App;
 use crate::extract::{Named, Parameters, tagged};
 use crate::problem::Problem;
@@ -33,7 +33,7 @@ pub(crate) async fn job(
     }
 }
 
-/// Jobs, by state, queue and type
+/// Jobs, by state, queue, type and text
 ///
 /// In the order in which they were accepted, or the newest first. `next` is where the next page starts: send
 /// it as `after`, or as `before` if the newest come first.
@@ -61,7 +61,7 @@ pub(crate) async fn jobs(
         )
         .field("after"));
     };
-    let page = app.queue.page(&query.filter(), place, limit as usize)?;
+    let page = search::page(&app, &query, place, limit as usize).await?;
     let answer = JobsAnswer {
         jobs: page.jobs.into_iter().map(Job::from).collect(),
         next: page.next,

@@ -86,6 +86,18 @@ async fn each_section_shows_what_is_so() {
     browser.shows("#jobs", "550 mailbox unavailable").await;
     browser.open(&broker.url, "#/jobs?state=running").await;
     browser.shows("#jobs tbody", "running").await;
+    browser.open(&broker.url, "#/jobs").await;
+    browser.shows("#jobs tbody", "ready").await;
+    browser.fill("#filter-search", "MAILBOX").await;
+    browser.press("Search").await;
+    browser
+        .until("return document.querySelectorAll('#jobs tbody tr').length === 1")
+        .await;
+    browser.shows("#jobs", "550 mailbox unavailable").await;
+    browser
+        .open(&broker.url, "#/jobs?search=no+such+word")
+        .await;
+    browser.shows("#jobs", "No job matches.").await;
 
     browser.open(&broker.url, "#/cluster").await;
     browser.row("#nodes", "web-1", &["leader"]).await;

@@ -56,6 +56,81 @@ async fn a_job_goes_from_submit_to_completed() {
 }
 
 #[tokio::test]
+async fn the_callers_trace_goes_with_its_jobs() {
+    const CALLER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const OWN: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let broker = Broker::start().await;
+    let submit = async |traceparent: &str, jobs: Value| {
+        let request = broker.request(Method::POST, "/v1/jobs").json(&jobs);
+        let request = request.header("traceparent", traceparent);
+        answered(request.header("tracestate", "x=1")).await.0
+    };
+    let jobs =
+        json!({"jobs": [{"id": "a", "type": "t"}, {"id": "b", "type": "t", "traceparent": OWN}]});
+    assert_eq!(submit(CALLER, jobs).await, 201);
+    let job = json!({"id": "c", "type": "t"});
+    assert_eq!(submit("00-0-0-malformed", job).await, 201);
+    for (id, parent, state) in [
+        ("a", json!(CALLER), json!("x=1")),
+        ("b", json!(OWN), Value::Null),
+        ("c", Value::Null, Value::Null),
+    ] {
+        let (_, job) = broker.get(&format!("/v1/jobs/{id}")).await;
+        let claimed = broker.claim().await;
+        for shown in [job, claimed] {
+            assert_eq!(shown["id"], id);
+            assert_eq!(
+                (&shown["traceparent"], &shown["tracestate"]),
+                (&parent, &state)
+            );
+        }
+    }
+    // What a job says itself is checked like anything else.
+    let wrong = json!({"type": "t", "traceparent": CALLER.to_uppercase()});
+    let answer = broker.post("/v1/jobs", wrong).await;
+    let status = StatusCode::UNPROCESSABLE_ENTITY;
+    problem(&answer, status, "invalid_field", Some("traceparent"));
+}
+
+#[tokio::test]
+async fn jobs_are_found_by_their_words() {
+    let broker = Broker::start().await;
+    for batch in 0..50 {
+        let jobs: Vec<Value> = (0..1_000)
+            .map(|number| json!({"id": format!("job-{}", batch * 1_000 + number), "type": "t", "payload": "hay"}))
+            .collect();
+        assert_eq!(
+            broker.post("/v1/jobs", json!({ "jobs": jobs })).await.0,
+            201
+        );
+    }
+    let needle = json!({"id": "found", "type": "t", "queue": "q", "payload": {"text": "a Needle"}});
+    assert_eq!(broker.post("/v1/jobs", needle).await.0, 201);
+    let (_, latest) = broker.get("/v1/jobs?search=NEEDLE&order=newest").await;
+    assert_eq!(latest["jobs"][0]["id"], "found");
+    // From the other end there is more to look at than one request does: it says where to go on.
+    let (_, first) = broker.get("/v1/jobs?search=needle").await;
+    assert_eq!(first["jobs"], json!([]));
+    let next = first["next"].as_u64().unwrap();
+    assert_eq!(next, 40_000);
+    let path = format!("/v1/jobs?search=needle&after={next}");
+    let (_, second) = broker.get(&path).await;
+    assert_eq!(second["jobs"][0]["id"], "found");
+    assert_eq!(second["next"], Value::Null);
+    let (_, filtered) = broker.get("/v1/jobs?search=needle&queue=q").await;
+    assert_eq!(filtered["jobs"][0]["id"], "found");
+    let (_, some) = broker.get("/v1/jobs?search=job-123&limit=2").await;
+    assert_eq!(some["jobs"][1]["id"], "job-1230");
+    for (search, status) in [
+        ("", StatusCode::UNPROCESSABLE_ENTITY),
+        (&"x".repeat(201), StatusCode::UNPROCESSABLE_ENTITY),
+    ] {
+        let answer = broker.get(&format!("/v1/jobs?search={search}")).await;
+        problem(&answer, status, "invalid_field", Some("search"));
+    }
+}
+
+#[tokio::test]
 async fn the_payload_is_kept_word_for_word() {
     let broker = Broker::start().await;
     let body = r#"{"type":"t","payload":{"b": 1.50, "a":[ 1e3 ], "s":"\u00e9"}}"#;

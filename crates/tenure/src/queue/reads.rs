@@ -34,6 +34,19 @@ impl Queue {
         self.read(|broker| broker.queue.page(filter, from, limit))
     }
 
+    /// The jobs of a filter that have a text somewhere, in lower or upper case: one portion of the search, which
+    /// holds up nobody for long. There may be fewer than `limit`, or none, and still a [`next`](Page::next).
+    pub fn search(
+        &self,
+        filter: &Filter,
+        text: &str,
+        from: Place,
+        limit: usize,
+    ) -> Result<Page, Error> {
+        let limit = limit.min(self.shared.limits().batch_max);
+        self.read(|broker| broker.queue.search(filter, text, from, limit))
+    }
+
     /// Every queue that has jobs or settings, by name.
     pub fn queues(&self) -> Result<Vec<QueueView>, Error> {
         self.read(|broker| broker.queue.queues().collect())

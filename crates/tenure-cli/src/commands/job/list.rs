@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use tenure::core::Wall;
-use tenure_client::{Listing, api};
+use tenure_client::api::JobsAnswer;
+use tenure_client::{Client, Listing, api};
 
 use crate::args::List;
 use crate::commands::at_server::{ask, document, write};
@@ -13,7 +14,7 @@ use crate::times;
 pub(crate) async fn run(arguments: List) -> anyhow::Result<ExitCode> {
     let listing = listing(&arguments)?;
     ask(&arguments.server, async |client| {
-        let answer = client.jobs(&listing).await?;
+        let answer = all(&client, &listing, arguments.limit).await?;
         write(&match arguments.json {
             true => document(&answer)?,
             false => text(&answer.jobs),
@@ -24,6 +25,21 @@ pub(crate) async fn run(arguments: List) -> anyhow::Result<ExitCode> {
         Ok(ExitCode::SUCCESS)
     })
     .await
+}
+
+/// As many as were asked for: a server that searches may answer with fewer, and where to go on.
+async fn all(client: &Client, listing: &Listing, limit: u32) -> anyhow::Result<JobsAnswer> {
+    let mut all = client.jobs(listing).await?;
+    while let Some(next) = all.next
+        && let Some(left) = (limit as usize).checked_sub(all.jobs.len())
+        && left > 0
+    {
+        let left = u32::try_from(left).unwrap_or(limit);
+        let more = client.jobs(&listing.clone().limit(left).from(next)).await?;
+        all.jobs.extend(more.jobs);
+        all.next = more.next;
+    }
+    Ok(all)
 }
 
 fn listing(arguments: &List) -> anyhow::Result<Listing> {
@@ -40,6 +56,9 @@ fn listing(arguments: &List) -> anyhow::Result<Listing> {
     }
     if !arguments.oldest {
         listing = listing.newest_first();
+    }
+    if let Some(text) = &arguments.search {
+        listing = listing.search(text);
     }
     Ok(match arguments.from {
         Some(next) => listing.from(next),

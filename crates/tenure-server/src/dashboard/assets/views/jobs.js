@@ -10,18 +10,20 @@ import { retryDead } from "./queues.js";
 
 const PAGE = 50;
 const REFRESH_MS = 2500;
+/** A search looks at many jobs each time. */
+const SEARCH_REFRESH_MS = 15000;
 
 export function jobs(parameters) {
-  const filter = { state: parameters.get("state") ?? "", queue: parameters.get("queue") ?? "", type: parameters.get("type") ?? "", before: parameters.get("before") ?? "" };
+  const filter = { state: parameters.get("state") ?? "", queue: parameters.get("queue") ?? "", type: parameters.get("type") ?? "", search: parameters.get("search") ?? "", before: parameters.get("before") ?? "" };
   const body = h("tbody");
   const state = h("p", { class: "empty", role: "status" }, "loading");
-  const older = h("a", { class: "button", hidden: true }, "Older");
+  const older = h("a", { class: "button", hidden: true }, filter.search ? "Search older jobs" : "Older");
   const newest = h("a", { class: "button", href: address({ ...filter, before: "" }), hidden: !filter.before }, "Newest");
   const controller = new AbortController();
   let timer = 0;
   const show = (page) => {
     state.hidden = page.jobs.length > 0;
-    text(state, "No job matches.");
+    text(state, page.next ? "No match among the jobs that were looked at: so many at a time. There are older ones." : "No job matches.");
     older.hidden = !page.next;
     older.href = address({ ...filter, before: page.next ?? "" });
     list(body, page.jobs, (each) => each.id, line, update);
@@ -33,12 +35,12 @@ export function jobs(parameters) {
       if (controller.signal.aborted) return;
       if (!body.firstChild) text(state, error.message);
     }
-    timer = setTimeout(refresh, REFRESH_MS);
+    timer = setTimeout(refresh, filter.search ? SEARCH_REFRESH_MS : REFRESH_MS);
   };
   refresh();
   const heads = ["Job", "State", "Queue", "Type", ["Attempt", "number"], "Changed", "Last error"];
   const element = h("div", { class: "view" }, h("h1", { class: "unseen" }, "Jobs"),
-    panel("Jobs", { id: "jobs", note: "newest first", tools: h("div", { class: "buttons" }, submitButton(), retryButton(filter)) },
+    panel("Jobs", { id: "jobs", note: "newest first", tools: h("div", { class: "buttons" }, submitButton(), !filter.search && retryButton(filter)) },
       filters(filter), table("Jobs, newest first", heads, body), state, h("div", { class: "buttons pages" }, newest, older)));
   return {
     element,
@@ -57,9 +59,10 @@ function filters(filter) {
   const names = h("datalist", { id: "queue-names" }, (live.queues?.queues ?? []).map((each) => h("option", { value: each.name })));
   const queue = h("input", { id: "filter-queue", list: "queue-names", value: filter.queue, placeholder: "any queue", autocomplete: "off" });
   const type = h("input", { id: "filter-type", value: filter.type, placeholder: "any type", autocomplete: "off" });
+  const search = h("input", { id: "filter-search", type: "search", value: filter.search, placeholder: "id, key, worker, error, payload…", autocomplete: "off", maxlength: "200" });
   const id = h("input", { id: "filter-id", placeholder: "whole id", autocomplete: "off", class: "mono" });
   const go = () => {
-    location.hash = address({ state: state.value, queue: queue.value.trim(), type: type.value.trim() });
+    location.hash = address({ state: state.value, queue: queue.value.trim(), type: type.value.trim(), search: search.value.trim() });
   };
   state.addEventListener("change", go);
   return h("form", {
@@ -71,7 +74,7 @@ function filters(filter) {
     },
   },
   h("label", { for: "filter-state" }, "State", state), h("label", { for: "filter-queue" }, "Queue", queue), names,
-  h("label", { for: "filter-type" }, "Type", type), h("label", { for: "filter-id" }, "Id", id), h("button", { class: "primary" }, "Search"));
+  h("label", { for: "filter-type" }, "Type", type), h("label", { for: "filter-search", class: "grow" }, "Text", search), h("label", { for: "filter-id" }, "Id", id), h("button", { class: "primary" }, "Search"));
 }
 
 function line(job) {
