@@ -1,8 +1,8 @@
 //! The log as files, on a file store: an append costs a quarter of what a new file does.
 //!
 //! A *segment* is a file of frames, `<namespace>/queue/segments/<takeover>-<number>` in the store's folder.
-//! Each leader writes to segments of its own: nobody ever appends to a file of another, and no file is
-//! changed in any other way. The first frame of a segment names the segment before it and the offset up to
+//! Each leader writes to segments of its own: nobody ever writes to a file of another, and what a leader has
+//! written of a frame it never changes. The first frame of a segment names the segment before it and the offset up to
 //! which the log goes there, so the segments form a chain. The log is the chain that ends in the segment with
 //! the highest take-over and number whose first frame is whole. What lies in a file behind the offset that
 //! its successor names is not in the log, and neither is a segment that no chain leads to.
@@ -39,8 +39,9 @@
 //!
 //! A frame replaces zeros (see [`appender`](super::appender)), and is not there at once. Whoever reads the last file
 //! of a leader that is at work may find a beginning of it, which looks torn, as if it came a moment too early. Or
-//! it may find an end without a beginning, if the leader was faster than it read; that looks damaged, and is whole
-//! when it is read again. Damage stays.
+//! it may find an end without a beginning, or even the next frame without this one, if the leader was faster than
+//! it read; that looks damaged, and is whole when it is read again. Damage stays. A new leader finds at most the
+//! one frame that the old one was writing when it was fenced off, which is acknowledged to nobody.
 //!
 //! # What is assumed
 //!
