@@ -358,30 +358,32 @@ impl<'a> Judge<'a> {
             return Some(Reason::Surplus);
         }
         let part = Part::of(&record.about);
-        if part.going.is_some() {
-            // It drains everything by itself, and says so.
-            return None;
-        }
-        if !part.offers.contains_key(&shard.daemon) {
+        let (config, is_going) = (self.outlook.config, part.going.is_some());
+        if !is_going && !part.offers.contains_key(&shard.daemon) {
             return Some(Reason::NotOffered);
         }
-        if !definition.allows(&record.about.labels) {
+        if !is_going && !definition.allows(&record.about.labels) {
             return Some(Reason::LabelMissing);
         }
         let late = match report {
-            None => Some(Reason::NotAcknowledged),
-            Some(RunState::Starting) => Some(Reason::NotStarted),
-            _ => None,
+            // A node ends by itself what it does not trust itself with, and everything when it goes.
+            Some(RunState::Draining) => Some((Reason::Unanswered, config.drain_timeout)),
+            _ if is_going => None,
+            // What was once active and is reported no more is a node that lost its memory: the same.
+            None => Some((Reason::NotAcknowledged, config.acknowledge_timeout)),
+            Some(RunState::Starting) => Some((Reason::NotStarted, config.acknowledge_timeout)),
+            Some(_) => None,
         };
-        // What was once active and is reported no more is a node that lost its memory: the same.
-        if let Some(reason) = late {
+        if let Some((reason, patience)) = late {
             let since = self.outlook.memory.since(&shard.daemon, shard.index);
-            let late_at = since + self.outlook.config.acknowledge_timeout;
-            if self.outlook.now >= late_at {
+            if self.outlook.now >= since + patience {
                 self.failing.insert((shard.daemon.clone(), node));
                 return Some(reason);
             }
-            self.again_at = self.again_at.min(late_at);
+            self.again_at = self.again_at.min(since + patience);
+        }
+        if is_going {
+            return None;
         }
         if self.outlook.drained.contains(&record.node) && self.budget > 0 {
             self.budget -= 1;

@@ -35,6 +35,8 @@ enum Stage {
     Vacant,
     Assigned,
     Acknowledged,
+    /// The node ends it by itself.
+    Draining,
     Revoked,
 }
 
@@ -84,6 +86,7 @@ impl Memory {
                         let stage = match (assignment.state, report) {
                             (AssignmentState::Revoking, _) => Stage::Revoked,
                             (_, None) => Stage::Assigned,
+                            (_, Some(RunState::Draining)) => Stage::Draining,
                             (_, Some(_)) => Stage::Acknowledged,
                         };
                         (assignment.generation, stage)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use tenure::cluster::{Config, Definition, Event, Options, RunState};
+use tenure::cluster::{Config, Definition, Event, Going, Options, RunState};
 use tenure::daemon::{Context, Daemon, DaemonError, Work, daemon};
 use tenure::testing::ManualClock;
 use tenure::{Node, NodeOptions};
@@ -353,29 +353,36 @@ impl Wall {
     }
 }
 
+/// Blocks its thread on node `a` until the wall is opened, and does well on every other.
+fn blocking(
+    wall: &Arc<Wall>,
+    blocked: &Arc<AtomicBool>,
+    board: &Arc<Board>,
+) -> impl Daemon + use<> {
+    let (wall, blocked, board) = (wall.clone(), blocked.clone(), board.clone());
+    daemon("blocking", move |context: Context| {
+        let (wall, blocked, board) = (wall.clone(), blocked.clone(), board.clone());
+        async move {
+            if context.node().as_str() == "a" {
+                blocked.store(true, Ordering::SeqCst);
+                wall.block();
+                // What it was about to do, it may do no longer.
+                assert!(context.check().is_err());
+                return Ok(());
+            }
+            let _entered = board.enter(&context);
+            context.draining().cancelled().await;
+            Ok(())
+        }
+    })
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_daemon_that_blocks_its_thread_is_taken_away_and_costs_no_heartbeat() {
     let (store, board, clock) = (memory(), Board::new(), ManualClock::new());
     let wall = Arc::new(Wall::default());
     let blocked = Arc::new(AtomicBool::new(false));
-    let blocking = || {
-        let (wall, blocked, board) = (wall.clone(), blocked.clone(), board.clone());
-        daemon("blocking", move |context: Context| {
-            let (wall, blocked, board) = (wall.clone(), blocked.clone(), board.clone());
-            async move {
-                if context.node().as_str() == "a" {
-                    blocked.store(true, Ordering::SeqCst);
-                    wall.block();
-                    // What it was about to do, it may do no longer.
-                    assert!(context.check().is_err());
-                    return Ok(());
-                }
-                let _entered = board.enter(&context);
-                context.draining().cancelled().await;
-                Ok(())
-            }
-        })
-    };
+    let blocking = || blocking(&wall, &blocked, &board);
     let a = peer_at(clock.clock(), &store, "a", times()).await;
     a.cluster
         .register(blocking(), Definition::shards(1))
@@ -409,4 +416,36 @@ async fn a_daemon_that_blocks_its_thread_is_taken_away_and_costs_no_heartbeat() 
         board.loads().contains_key("b")
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_node_that_leaves_with_work_that_never_ends_loses_it_all_the_same() {
+    let (store, board, clock) = (memory(), Board::new(), ManualClock::new());
+    let wall = Arc::new(Wall::default());
+    let blocked = Arc::new(AtomicBool::new(false));
+    let blocking = || blocking(&wall, &blocked, &board);
+    let a = peer_at(clock.clock(), &store, "a", times()).await;
+    a.cluster
+        .register(blocking(), Definition::shards(1))
+        .unwrap();
+    pass_until(&clock, &[&a], "it blocks", async || {
+        blocked.load(Ordering::SeqCst)
+    })
+    .await;
+    let b = peer_at(clock.clock(), &store, "b", times()).await;
+    b.cluster
+        .register(blocking(), Definition::shards(1))
+        .unwrap();
+    let cluster = a.cluster.clone();
+    let leaving = tokio::spawn(async move { cluster.leave(Going::Leaving).await });
+    let passed = pass_until(&clock, &[&a, &b], "it runs on b", async || {
+        board.loads().contains_key("b")
+    })
+    .await;
+    // Twice twenty seconds: to end it by itself, and to end it when told.
+    assert!(passed <= Duration::from_secs(20 + 20 + 5), "{passed:?}");
+    assert_eq!(a.node.metrics().sessions_lost, 0);
+    assert!(!leaving.is_finished(), "it has not ended yet");
+    wall.open();
+    timeout(PATIENCE, leaving).await.expect("it ends").unwrap();
 }
