@@ -29,12 +29,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 mod fate;
@@ -76,9 +77,12 @@ pub struct Faulty {
 #[derive(Debug)]
 struct Shared {
     fates: Mutex<Fates>,
-    outage: watch::Sender<Outage>,
+    outage: Mutex<Outage>,
     /// Counts the calls of [`Faulty::release`].
-    releases: watch::Sender<u64>,
+    releases: AtomicU64,
+    /// Told when one of the two has changed. It wakes in the order of waiting, so that one seed is one run; a
+    /// watch channel would wake in any.
+    changed: Notify,
     /// How many late requests are not yet answered.
     late: watch::Sender<usize>,
 }
@@ -89,8 +93,9 @@ impl Faulty {
         faults.check()?;
         let shared = Shared {
             fates: Mutex::new(Fates::new(faults, seed)),
-            outage: watch::Sender::default(),
-            releases: watch::Sender::default(),
+            outage: Mutex::default(),
+            releases: AtomicU64::default(),
+            changed: Notify::new(),
             late: watch::Sender::default(),
         };
         Ok(Self {
@@ -129,12 +134,14 @@ impl Faulty {
 
     /// Begins or, with [`Outage::Over`], ends an outage.
     pub fn set_outage(&self, outage: Outage) {
-        self.shared.outage.send_replace(outage);
+        *self.shared.lock_outage() = outage;
+        self.shared.changed.notify_waiters();
     }
 
     /// Lets every request go on that hangs by [`Fault::Hang`].
     pub fn release(&self) {
-        self.shared.releases.send_modify(|count| *count += 1);
+        self.shared.releases.fetch_add(1, Ordering::Relaxed);
+        self.shared.changed.notify_waiters();
     }
 
     /// Resolves when no late request is on its way any more.
@@ -163,7 +170,7 @@ impl Faulty {
             };
             Error::unavailable(format!("{doing} {subject}"), why.to_owned())
         };
-        let outage = *shared.outage.borrow();
+        let outage = shared.outage();
         match outage {
             Outage::Breaking if operation.is_write() => {
                 shared.count(Kind::Outage);
@@ -278,16 +285,36 @@ impl Shared {
 
     /// Waits until the request is released, if it hangs.
     async fn hang(&self, fate: &Fate) {
-        let (mut outage, mut releases) = (self.outage.subscribe(), self.releases.subscribe());
-        // Senders live as long as self, so waiting ends only as it should.
+        let releases = || self.releases.load(Ordering::Relaxed);
         if fate.fault == Some(Fault::Hang) {
             self.count(Kind::Hung);
-            let _ = releases.changed().await;
+            let before = releases();
+            self.wait_until(|| releases() != before).await;
         }
-        if *outage.borrow() == Outage::Hanging {
+        if self.outage() == Outage::Hanging {
             self.count(Kind::Hung);
-            let _ = outage.wait_for(|&outage| outage != Outage::Hanging).await;
+            self.wait_until(|| self.outage() != Outage::Hanging).await;
         }
+    }
+
+    async fn wait_until(&self, is_so: impl Fn() -> bool) {
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            // Registered before the look, so that no change falls in between.
+            changed.as_mut().enable();
+            if is_so() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn outage(&self) -> Outage {
+        *self.lock_outage()
+    }
+
+    fn lock_outage(&self) -> MutexGuard<'_, Outage> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Passes hints on until either end is gone. A late hint holds up those behind it, as one connection
@@ -301,7 +328,7 @@ impl Shared {
             };
             let Some(hint) = hint else { return };
             let (drawn, late_by) = self.fates().hint(&mut chance);
-            let kind = match *self.outage.borrow() {
+            let kind = match self.outage() {
                 Outage::Over => drawn,
                 _ => Some(Kind::Outage),
             };
