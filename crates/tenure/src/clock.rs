@@ -1,9 +1,12 @@
 //! The clocks that a node goes by.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tenure_core::{Moment, Now, Wall};
 use tokio::sync::watch;
+
+use crate::testing::Running;
 
 /// How long to sleep at a stretch at most. Tokio's timers stop while the machine is suspended; waking up
 /// now and then notices soon after it resumes that a deadline has passed. Whoever asks
@@ -11,32 +14,46 @@ use tokio::sync::watch;
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
 /// The clocks of this host.
-pub(crate) const HOST: Clock = Clock { manual: None };
+pub(crate) const HOST: Clock = Clock {
+    source: Source::Host,
+};
 
-/// What time it is: on this host, or, for tests, on a [`ManualClock`](crate::testing::ManualClock).
+/// What time it is: on this host, or, for tests, on a [`ManualClock`](crate::testing::ManualClock) or a
+/// [`RunningClock`](crate::testing::RunningClock).
 #[derive(Debug, Clone, Default)]
 pub struct Clock {
-    /// Moved by hand, where it is not the host's.
-    pub(crate) manual: Option<watch::Receiver<Now>>,
+    pub(crate) source: Source,
+}
+
+/// Where the time comes from.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Source {
+    #[default]
+    Host,
+    /// Moved by hand.
+    Manual(watch::Receiver<Now>),
+    /// Runs with tokio's time.
+    Running(Arc<Running>),
 }
 
 impl Clock {
     /// Both clocks, read now.
     pub(crate) fn now(&self) -> Now {
-        if let Some(manual) = &self.manual {
-            return *manual.borrow();
-        }
-        Now {
-            moment: self.moment(),
-            wall: wall(),
+        match &self.source {
+            Source::Host => Now {
+                moment: self.moment(),
+                wall: wall(),
+            },
+            Source::Manual(manual) => *manual.borrow(),
+            Source::Running(running) => running.now(),
         }
     }
 
     /// The monotonic clock that counts suspend. `std::time::Instant` does not on Linux, so a laptop or a
     /// virtual machine that slept for an hour would still trust itself.
     pub(crate) fn moment(&self) -> Moment {
-        if let Some(manual) = &self.manual {
-            return manual.borrow().moment;
+        if !matches!(self.source, Source::Host) {
+            return self.now().moment;
         }
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let seconds =
@@ -47,14 +64,24 @@ impl Clock {
 
     /// Sleeps until `deadline`, or a bit less: callers look at the clock again.
     pub(crate) async fn sleep_towards(&self, deadline: Moment) {
-        let Some(manual) = &self.manual else {
-            return tokio::time::sleep(deadline.since(self.moment()).min(SLEEP_MAX)).await;
-        };
-        let reached = |now: &Now| now.moment >= deadline;
-        if manual.clone().wait_for(reached).await.is_err() {
-            // Nobody moves the clock any more: that moment never comes.
-            std::future::pending::<()>().await;
+        match &self.source {
+            Source::Host => {
+                tokio::time::sleep(deadline.since(self.moment()).min(SLEEP_MAX)).await;
+            }
+            Source::Manual(manual) => {
+                let reached = |now: &Now| now.moment >= deadline;
+                if manual.clone().wait_for(reached).await.is_err() {
+                    // Nobody moves the clock any more: that moment never comes.
+                    std::future::pending::<()>().await;
+                }
+            }
+            Source::Running(running) => tokio::time::sleep(running.until(deadline)).await,
         }
+    }
+
+    /// Whether this is the time of one runtime, which no other thread goes by.
+    pub(crate) fn is_of_runtime(&self) -> bool {
+        matches!(self.source, Source::Running(_))
     }
 }
 

@@ -34,6 +34,7 @@ use crate::metrics::Counters;
 use crate::nudge::{Nudge, Nudger};
 use crate::polls::Listings;
 use crate::requests::{self, Chain, poll};
+use crate::task;
 
 /// How many commands are carried out before time is looked at again.
 const COMMANDS_AT_ONCE: usize = 256;
@@ -135,7 +136,7 @@ impl Driver {
     }
 
     async fn run_incarnation(&mut self, hints: &mut Option<Watch>) {
-        let incarnation = Incarnation(uuid::Uuid::new_v4().as_u128());
+        let incarnation = Incarnation(task::unique().as_u128());
         // Of the highest level, so that warnings and errors are never without it.
         let span = tracing::error_span!(
             "session",
@@ -294,7 +295,7 @@ impl Driver {
         };
         let look = AssertUnwindSafe(look).catch_unwind();
         let done = look.map(|look| Done::Look(look.unwrap_or_default()));
-        run.requests.spawn(done.in_current_span());
+        run.requests.spawn(task::scoped(done.in_current_span()));
     }
 
     fn on_look(&self, run: &mut Run, look: Option<Look>) {
@@ -449,7 +450,8 @@ impl Driver {
                 lost
             })
         });
-        run.requests.spawn(answer.map(done).in_current_span());
+        let answered = answer.map(done).in_current_span();
+        run.requests.spawn(task::scoped(answered));
     }
 }
 
@@ -542,7 +544,7 @@ impl Drop for Run {
 }
 
 fn join(seat: &Seat, priority: Option<u8>) -> Input {
-    let new_lineage = Lineage(uuid::Uuid::new_v4().as_u128());
+    let new_lineage = Lineage(task::unique().as_u128());
     Input::Join {
         election: seat.name().clone(),
         priority,

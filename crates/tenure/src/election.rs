@@ -77,6 +77,7 @@ impl Election {
                 return Ok(leadership);
             }
             tokio::select! {
+                biased;
                 changed = current.changed() => changed.map_err(|_| Error::ShutDown)?,
                 () = self.node.stopped() => return Err(Error::ShutDown),
             }

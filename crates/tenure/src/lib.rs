@@ -43,6 +43,10 @@ mod one_shot;
 mod polls;
 pub mod queue;
 mod requests;
+#[cfg(feature = "__simulation")]
+#[doc(hidden)]
+pub mod simulation;
+mod task;
 pub mod testing;
 
 pub use clock::Clock;

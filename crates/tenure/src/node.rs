@@ -11,7 +11,7 @@ use tenure_core::{ElectionName, Namespace, NodeId};
 use tenure_store::Store;
 use tenure_store::wrap::metered::{Meter, Metered};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::Clock;
 use crate::cluster::events::Hub;
@@ -22,7 +22,7 @@ use crate::inspect::Namespaced;
 use crate::keys::Keys;
 use crate::metrics::{Counters, Metrics};
 use crate::nudge::Nudger;
-use crate::{Error, requests};
+use crate::{Error, requests, task};
 
 /// How to take part in a namespace.
 #[derive(Debug, Clone)]
@@ -148,17 +148,7 @@ impl Node {
             duplicates,
             counters: counters.clone(),
         };
-        let ended = stopped.clone().drop_guard();
-        std::thread::Builder::new()
-            .name("tenure-session".to_owned())
-            .spawn(move || {
-                let _ended = ended;
-                thread.run(ready);
-            })
-            .map_err(|error| tenure_store::Error::Unavailable {
-                doing: "starting the session's thread".to_owned(),
-                source: error.into(),
-            })?;
+        thread.launch(ready, stopped.clone().drop_guard())?;
         opened.await.map_err(|_| Error::ShutDown)??;
         let inner = Inner {
             id,
@@ -321,6 +311,34 @@ struct Thread {
 }
 
 impl Thread {
+    /// Runs until the node is shut down. Whoever waits for the guard is told then.
+    fn launch(
+        self,
+        ready: oneshot::Sender<Result<(), Error>>,
+        ended: DropGuard,
+    ) -> Result<(), Error> {
+        if self.options.clock.is_of_runtime() {
+            // Another thread would not go by that time.
+            task::spawn(async move {
+                let _ended = ended;
+                self.serve(ready).await;
+            });
+            return Ok(());
+        }
+        std::thread::Builder::new()
+            .name("tenure-session".to_owned())
+            .spawn(move || {
+                let _ended = ended;
+                self.run(ready);
+            })
+            .map(drop)
+            .map_err(|error| {
+                let doing = "starting the session's thread".to_owned();
+                let source = error.into();
+                tenure_store::Error::Unavailable { doing, source }.into()
+            })
+    }
+
     fn run(self, ready: oneshot::Sender<Result<(), Error>>) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -336,15 +354,17 @@ impl Thread {
                 return;
             }
         };
-        runtime.block_on(async {
-            match self.prepare().await {
-                Ok(driver) => {
-                    let _ = ready.send(Ok(()));
-                    driver.run().await;
-                }
-                Err(error) => drop(ready.send(Err(error))),
+        runtime.block_on(self.serve(ready));
+    }
+
+    async fn serve(self, ready: oneshot::Sender<Result<(), Error>>) {
+        match self.prepare().await {
+            Ok(driver) => {
+                let _ = ready.send(Ok(()));
+                driver.run().await;
             }
-        });
+            Err(error) => drop(ready.send(Err(error))),
+        }
     }
 
     async fn prepare(self) -> Result<Driver, Error> {

@@ -140,7 +140,7 @@ impl Coordination {
         reports: mpsc::UnboundedSender<Command>,
     ) -> Self {
         let now = clock.moment();
-        let seed = uuid::Uuid::new_v4().as_u64_pair().0;
+        let seed = crate::task::unique().as_u64_pair().0;
         let assignments_hints = store.watch(&keys.cluster());
         let within = session.request_timeout;
         Self {
@@ -283,7 +283,8 @@ impl Coordination {
         self.hub.own(&shard, generation, What::Assigned);
         self.running.insert(shard, state.clone());
         // Should that runtime be gone, the task is dropped, and that tells of the end as well.
-        self.runtime.spawn(live(daemon.0.clone(), state));
+        let life = live(daemon.0.clone(), state);
+        self.runtime.spawn(crate::task::scoped(life));
     }
 
     fn on_registry(&mut self, output: registry::Output) {

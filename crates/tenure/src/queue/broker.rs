@@ -95,7 +95,7 @@ impl Broker {
         bells: Arc<Bells>,
         abandoned: mpsc::UnboundedSender<Claim>,
     ) -> Self {
-        let seed = uuid::Uuid::new_v4().as_u64_pair().0;
+        let seed = crate::task::unique().as_u64_pair().0;
         Self {
             queue: Queue::new(seed),
             leases: Leases::default(),

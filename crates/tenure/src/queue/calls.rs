@@ -13,7 +13,7 @@ use tokio_util::sync::DropGuard;
 
 use super::serve::{Shared, serve};
 use super::{Claim, Error, Follower, Heartbeat, Options, Serving};
-use crate::{Election, Node};
+use crate::{Election, Node, task};
 
 /// The job queue of a namespace, in this process. Cheap to clone.
 ///
@@ -74,7 +74,7 @@ impl Queue {
         let election = node.join_with(&options.election, options.priority).await?;
         let shared = Arc::new(Shared::new(node.clone(), election, options));
         let open = Arc::new(shared.closing.clone().drop_guard());
-        tokio::spawn(serve(shared.clone()));
+        task::spawn(serve(shared.clone()));
         Ok(Self {
             shared,
             _open: open,

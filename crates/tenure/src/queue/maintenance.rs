@@ -41,6 +41,7 @@ pub(crate) async fn maintain(service: &Service) -> Error {
         if due.is_empty() {
             let wake_at = rounds.wake_at(at, moment);
             tokio::select! {
+                biased;
                 () = service.bells.due.notified() => {}
                 () = service.time.clock().sleep_towards(wake_at) => {}
             }
@@ -65,6 +66,7 @@ pub(crate) async fn wake_claims(service: &Service) -> Error {
         let clock = service.time.clock();
         let opens = opens.map_or(Moment::NEVER, |at| service.time.moment_of(at));
         tokio::select! {
+            biased;
             () = service.bells.claimable.notified() => {}
             () = clock.sleep_towards(opens), if opens != Moment::NEVER => {}
         }

@@ -125,7 +125,7 @@ impl Claim {
             lineage: owner.token.lineage,
             term: owner.token.term,
             incarnation: owner.incarnation,
-            nonce: Incarnation(uuid::Uuid::new_v4().as_u128()),
+            nonce: Incarnation(crate::task::unique().as_u128()),
         };
         let value = serde_json::to_vec(&origin).expect("an origin has no failing serializers");
         Ok(Self {

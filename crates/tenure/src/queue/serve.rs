@@ -33,6 +33,7 @@ use super::maintenance::{hand_back, maintain, wake_claims};
 use super::service::Service;
 use super::time::Time;
 use super::{Error, Log, Options, Owner, Progress, Serving, Writer};
+use crate::task::scoped;
 use crate::{Election, Leadership, Node};
 
 /// How long a process that could not serve stays out of the election.
@@ -180,13 +181,13 @@ async fn serve_term(shared: &Arc<Shared>, leadership: &Leadership) -> Result<(),
         limits: options.limits.clone(),
         waiting_max: options.waiting_claims_max,
         bells,
-        nonce: AtomicU32::new(uuid::Uuid::new_v4().as_fields().0),
+        nonce: AtomicU32::new(crate::task::unique().as_fields().0),
     });
     let mut tasks = JoinSet::new();
     let [first, second, third] = std::array::from_fn(|_| service.clone());
-    tasks.spawn(async move { maintain(&first).await });
-    tasks.spawn(async move { wake_claims(&second).await });
-    tasks.spawn(async move { hand_back(&third, claims).await });
+    tasks.spawn(scoped(async move { maintain(&first).await }));
+    tasks.spawn(scoped(async move { wake_claims(&second).await }));
+    tasks.spawn(scoped(async move { hand_back(&third, claims).await }));
     shared.install(&service);
     shared.set(Serving::Serving {
         term,
@@ -313,6 +314,7 @@ impl Shared {
         self.stand(None).await;
         self.election.ended(leadership).await;
         tokio::select! {
+            biased;
             () = self.closing.cancelled() => {}
             () = tokio::time::sleep(pause) => self.stand(self.options.priority).await,
         }

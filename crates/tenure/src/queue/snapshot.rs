@@ -149,7 +149,7 @@ pub(crate) async fn write(
     mut contents: Contents,
     mut pieces: mpsc::Receiver<Piece>,
 ) -> Result<(Published, u64), Error> {
-    let unique = uuid::Uuid::new_v4().as_u64_pair().0;
+    let unique = crate::task::unique().as_u64_pair().0;
     let name = format!("{:020}-{unique:016x}", place.seq);
     let (mut part, mut bytes, mut total) = (Vec::new(), 0, 0);
     while let Piece::Lines(lines) = pieces.recv().await.ok_or(Error::Stopped)? {

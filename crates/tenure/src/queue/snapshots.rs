@@ -59,7 +59,7 @@ impl Snapshots {
     pub(crate) fn begin(&mut self, log: &Log) {
         let (sender, receiver) = mpsc::channel(PIECES_MAX);
         let (access, base) = (log.access().clone(), log.base());
-        let task = tokio::spawn(async move {
+        let task = crate::task::spawn(async move {
             let (published, bytes) =
                 snapshot::write(&access, base.place, base.contents, receiver).await?;
             let swept = cleanup::sweep(&access, &base.remains, &published).await;

@@ -79,9 +79,9 @@ impl Requests {
     /// Sends a request. There is one answer to each, also if the store gives none.
     pub(super) fn send(&mut self, me: Incarnation, ask: Ask) {
         let (store, keys, within) = (self.store.clone(), self.keys.clone(), self.within);
-        self.tasks.spawn(
-            async move { carry_out(&*store, &keys, me, ask, within).await }.in_current_span(),
-        );
+        let answer = async move { carry_out(&*store, &keys, me, ask, within).await };
+        self.tasks
+            .spawn(crate::task::scoped(answer.in_current_span()));
     }
 
     /// The next answer; never, if none is due.
