@@ -20,8 +20,9 @@ fix: ## format, and apply what the lints suggest
 	cargo fmt --all
 
 SEEDS ?= 1000
-sim: ## simulate nodes on a faulty store; SEEDS=N for more or fewer
+sim: ## simulate nodes on a faulty store, then the whole stack; SEEDS=N for more or fewer
 	cargo run --quiet --release --locked -p tenure-sim -- --seeds $(SEEDS)
+	cargo run --quiet --release --locked -p tenure-sim --bin stack -- --seeds $(SEEDS)
 
 model: ## look at every order of events within bounds, and break each rule to see that it is noticed
 	cargo run --quiet --release --locked -p tenure-sim --bin model

@@ -8,6 +8,8 @@
 //!
 //! The simulation decides nothing that a driver would not: it carries requests out, feeds answers back and
 //! wakes machines when they ask for it.
+//!
+//! [`stack`] is another simulation: of everything, drivers and queue included, as it runs in production.
 
 pub mod clock;
 pub mod faults;
@@ -18,6 +20,7 @@ pub mod model;
 pub mod oracle;
 pub mod process;
 pub mod random;
+pub mod stack;
 pub mod store;
 pub mod trace;
 pub mod world;
@@ -82,7 +85,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Box<Failure>> {
     }))
 }
 
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     text.unwrap_or("a panic without a message").to_owned()

@@ -5,18 +5,35 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// How many lines are kept.
+/// How many lines are kept, unless more are asked for.
 const LINES_MAX: usize = 4000;
 
 /// The trace of a run.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Trace {
     lines: VecDeque<String>,
+    lines_max: usize,
     digest: u64,
     count: u64,
 }
 
+impl Default for Trace {
+    fn default() -> Self {
+        Self {
+            lines: VecDeque::new(),
+            lines_max: LINES_MAX,
+            digest: 0,
+            count: 0,
+        }
+    }
+}
+
 impl Trace {
+    /// Keeps at least this many lines.
+    pub fn keep(&mut self, lines: usize) {
+        self.lines_max = self.lines_max.max(lines);
+    }
+
     /// Adds a line.
     pub fn say(&mut self, at: Duration, who: &str, what: &str) {
         let mut line = String::with_capacity(who.len() + what.len() + 16);
@@ -26,7 +43,7 @@ impl Trace {
             self.digest = (self.digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
         self.count += 1;
-        if self.lines.len() == LINES_MAX {
+        if self.lines.len() >= self.lines_max {
             self.lines.pop_front();
         }
         self.lines.push_back(line);

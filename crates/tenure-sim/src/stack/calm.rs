@@ -1,0 +1,134 @@
+//! The faults are over: everything must come to rest, serve, and hold what it has promised.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::queue::Queue;
+use tenure_core::queue::Submission;
+use tenure_core::{JobId, JobType};
+use tenure_store::wrap::faulty::Outage;
+
+use super::host::{SHARDS, start};
+use super::invariants::{acknowledged_is_kept, check_trust, recovered_is_committed};
+use super::ledger::State;
+use super::network::Route;
+use super::submitter;
+use super::world::World;
+use crate::invariants::Violation;
+
+/// How long it may take until one broker serves, in ttls: an eviction, a whole ttl of waiting after damage, and
+/// what a process stands back after it could not serve.
+const LEADER_TTLS: u32 = 8;
+const STAND_BACK_MAX: Duration = Duration::from_secs(60);
+
+/// How long it may take until every job has finished: back-off and leases, at half speed while wall clocks
+/// catch up.
+const WORK_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// Ends all faults, and waits for what must come.
+pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
+    calm_down(world);
+    let leader_max = world.plan.session.ttl * LEADER_TTLS + STAND_BACK_MAX;
+    eventually(world, leader_max, "a broker serves", |world| {
+        world.hosts.iter().any(|host| host.is_serving())
+    })
+    .await?;
+    submit_one(world).await?;
+    eventually(world, WORK_MAX, "every job finishes", |world| {
+        let ledger = world.ledger();
+        let scheduled = |id: &JobId| id.as_str().starts_with("schedule:");
+        let mut jobs = ledger.jobs.jobs.iter();
+        jobs.all(|(id, job)| job.is_finished() || scheduled(id))
+    })
+    .await?;
+    eventually(world, WORK_MAX, "every shard is active", |world| {
+        world.shards().active() == SHARDS as usize
+    })
+    .await?;
+    check_trust(world);
+    acknowledged_is_kept::check(&world.ledger(), &world.history())?;
+    eventually(
+        world,
+        leader_max,
+        "a broker shows what is committed",
+        shows_all,
+    )
+    .await
+}
+
+fn calm_down(world: &Arc<World>) {
+    world.say("calm", "the faults are over");
+    world.set_calm();
+    let right = world.wall_ms();
+    for (number, host) in world.hosts.iter().enumerate() {
+        host.heal();
+        host.store.set_outage(Outage::Over);
+        host.clock.go_on();
+        host.clock.set_wall_ms(right);
+        if let Some(process) = host.process() {
+            process.go_on();
+        }
+        start(world, number);
+    }
+}
+
+async fn submit_one(world: &Arc<World>) -> Result<(), Violation> {
+    let mut job = Submission::new(JobType::new("a").expect("a valid type"));
+    job.id = JobId::new("last").ok();
+    match submitter::submit(world, &mut Route::default(), 9, &[job]).await {
+        true => Ok(()),
+        false => Err(Violation::new(
+            "what should happen does",
+            "a job is not accepted",
+        )),
+    }
+}
+
+/// Whether whoever serves shows exactly what the log says.
+fn shows_all(world: &World) -> bool {
+    let ledger = world.ledger();
+    let serving = world.hosts.iter().filter_map(super::host::Host::running);
+    let shows = |queue: &Queue| {
+        let shown = recovered_is_committed::state_of(queue);
+        shown.is_ok_and(|shown| shown == State::of(&ledger.queue))
+    };
+    serving
+        .filter(|running| running.queue.is_serving())
+        .any(|running| shows(&running.queue))
+}
+
+async fn eventually(
+    world: &Arc<World>,
+    within: Duration,
+    what: &str,
+    is_so: impl Fn(&World) -> bool,
+) -> Result<(), Violation> {
+    let until = world.elapsed() + within;
+    while !is_so(world) {
+        if world.broken.is_cancelled() {
+            return world.verdict();
+        }
+        if world.elapsed() > until {
+            let message = format!(
+                "{within:?} after the faults, not yet: {what}{}",
+                missing(world)
+            );
+            return Err(Violation::new("what should happen does", message));
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    world.say("calm", what);
+    world.verdict()
+}
+
+/// A few of the jobs that have not finished.
+fn missing(world: &World) -> String {
+    let ledger = world.ledger();
+    let open = ledger
+        .jobs
+        .jobs
+        .iter()
+        .filter(|(_, job)| !job.is_finished());
+    let open = open.map(|(id, _)| format!("; {:?}", ledger.queue.job(id)));
+    open.take(3).collect()
+}

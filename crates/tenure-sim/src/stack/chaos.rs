@@ -1,0 +1,216 @@
+//! What is done to hosts: one thing after the other, until the faults are over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::session::{Record, State};
+use tenure_store::wrap::faulty::Outage;
+use tenure_store::{Prefix, Store, list_all};
+
+use super::faults::Fault;
+use super::host::{restart, shut_down};
+use super::invariants::check_trust;
+use super::world::World;
+
+/// What can be done, and how likely it is beside the others.
+const TROUBLES: [(Fault, u64); 11] = [
+    (Fault::Crash, 6),
+    (Fault::Pause, 6),
+    (Fault::Frozen, 8),
+    (Fault::CutOff, 4),
+    (Fault::Outage, 2),
+    (Fault::Shutdown, 3),
+    (Fault::WallForward, 2),
+    (Fault::WallBack, 2),
+    (Fault::Resigned, 2),
+    (Fault::LeaseDeleted, 1),
+    (Fault::DeadSessionDeleted, 1),
+];
+
+/// How far a wall clock is ever off.
+const WALL_OFF_MAX_MS: u64 = 20 * 60_000;
+
+/// Makes trouble for a while.
+pub(crate) async fn rage(world: &Arc<World>, until: Duration) {
+    while world.elapsed() < until && !world.broken.is_cancelled() {
+        world.pause_about(world.plan.trouble_every).await;
+        let trouble = draw(world);
+        if world.plan.allows(trouble) {
+            strike(world, trouble).await;
+        }
+        check_trust(world);
+    }
+}
+
+fn draw(world: &World) -> Fault {
+    let total: u64 = TROUBLES.iter().map(|(_, weight)| weight).sum();
+    let mut drawn = world.random().below(total);
+    for (trouble, weight) in TROUBLES {
+        if drawn < weight {
+            return trouble;
+        }
+        drawn -= weight;
+    }
+    Fault::Crash
+}
+
+async fn strike(world: &Arc<World>, trouble: Fault) {
+    let number = victim(world);
+    match trouble {
+        Fault::Crash => crash(world, number),
+        Fault::Pause => pause(world, number, false),
+        Fault::Frozen if world.plan.freezes => pause(world, number, true),
+        Fault::CutOff => cut_off(world, &[number], Fault::CutOff),
+        Fault::Outage => {
+            let all: Vec<usize> = (0..world.hosts.len()).collect();
+            cut_off(world, &all, Fault::Outage);
+        }
+        Fault::Shutdown => {
+            if shut_down(world, number).is_some() {
+                note(world, number, Fault::Shutdown);
+            }
+        }
+        Fault::WallForward | Fault::WallBack => set_wall(world, number, trouble),
+        Fault::Resigned => {
+            if let Some(running) = world.hosts[number].running()
+                && let Some(leadership) = running.queue.election().leadership()
+            {
+                leadership.resign();
+                note(world, number, Fault::Resigned);
+            }
+        }
+        Fault::LeaseDeleted => delete(world, trouble, "elections/default").await,
+        Fault::DeadSessionDeleted => delete_dead_session(world).await,
+        _ => {}
+    }
+}
+
+/// Whoever serves is the most interesting.
+fn victim(world: &World) -> usize {
+    let serving = world.hosts.iter().position(super::host::Host::is_serving);
+    let mut random = world.random();
+    match serving {
+        Some(number) if random.chance(500) => number,
+        _ => usize::try_from(random.below(world.hosts.len() as u64)).unwrap_or(0),
+    }
+}
+
+fn note(world: &World, number: usize, fault: Fault) {
+    world.count(fault);
+    world.say(&world.hosts[number].name, &format!("suffers {fault:?}"));
+}
+
+fn crash(world: &Arc<World>, number: usize) {
+    let host = &world.hosts[number];
+    if host.process().is_none() {
+        return;
+    }
+    let was_serving = host.is_serving();
+    note(world, number, Fault::Crash);
+    if was_serving {
+        world.count(Fault::CrashWhileServing);
+    }
+    host.crash();
+    let within = world.plan.session.ttl * 3;
+    restart(world, number, within);
+}
+
+/// Lets a process do nothing for a while. If its host is frozen, its clock stands still too.
+fn pause(world: &Arc<World>, number: usize, is_frozen: bool) {
+    let host = &world.hosts[number];
+    let Some(process) = host.process().filter(|process| !process.is_paused()) else {
+        return;
+    };
+    if is_frozen {
+        note(world, number, Fault::Frozen);
+        host.clock.stop();
+    } else {
+        note(world, number, Fault::Pause);
+        if host.is_serving() {
+            world.count(Fault::PauseWhileServing);
+        }
+    }
+    process.pause();
+    let (world, ttl) = (world.clone(), world.plan.session.ttl);
+    tokio::spawn(async move {
+        // Long enough, at times, for its successor to clean up behind two snapshots.
+        let ttls = match is_frozen {
+            true => *super::plan::pick(&mut world.random(), &[2, 2, 12]),
+            false => 1,
+        };
+        world.pause_about(ttl * ttls).await;
+        world.hosts[number].clock.go_on();
+        process.go_on();
+        world.say(&world.hosts[number].name, "goes on");
+        check_trust(&world);
+    });
+}
+
+fn cut_off(world: &Arc<World>, hosts: &[usize], fault: Fault) {
+    let kinds = [Outage::Refusing, Outage::Breaking, Outage::Hanging];
+    let outage = *super::plan::pick(&mut world.random(), &kinds);
+    world.count(fault);
+    for &number in hosts {
+        let host = &world.hosts[number];
+        world.say(
+            &host.name,
+            &format!("is cut off from the store: {outage:?}"),
+        );
+        host.store.set_outage(outage);
+    }
+    let (world, hosts) = (world.clone(), hosts.to_vec());
+    tokio::spawn(async move {
+        let ttl = world.plan.session.ttl;
+        world.pause_about(ttl).await;
+        for number in hosts {
+            let host = &world.hosts[number];
+            world.say(&host.name, "reaches the store");
+            host.store.set_outage(Outage::Over);
+        }
+    });
+}
+
+fn set_wall(world: &World, number: usize, trouble: Fault) {
+    let off = world.random().below(WALL_OFF_MAX_MS);
+    let right = world.wall_ms();
+    let wall = match trouble {
+        Fault::WallForward => right + off,
+        _ => right - off,
+    };
+    note(world, number, trouble);
+    world.hosts[number].clock.set_wall_ms(wall);
+}
+
+async fn delete(world: &World, fault: Fault, key: &str) {
+    let key = tenure_store::Key::new(format!("{}/{key}", world.namespace)).expect("a valid key");
+    world.count(fault);
+    world.say("chaos", &format!("deletes {key}"));
+    world
+        .store
+        .memory()
+        .delete(&key)
+        .await
+        .expect("memory does not fail");
+}
+
+/// What has ended may be deleted by anyone.
+async fn delete_dead_session(world: &World) {
+    let memory = world.store.memory();
+    let prefix = Prefix::new(format!("{}/nodes", world.namespace)).expect("a valid prefix");
+    let entries = list_all(memory, &prefix)
+        .await
+        .expect("memory does not fail");
+    for entry in entries {
+        let object = memory.get(&entry.key).await.expect("memory does not fail");
+        let record = object.and_then(|object| Record::decode(&object.value).ok());
+        if record.is_some_and(|record| !matches!(record.state, State::Alive)) {
+            world.count(Fault::DeadSessionDeleted);
+            world.say("chaos", &format!("deletes {}", entry.key));
+            memory
+                .delete(&entry.key)
+                .await
+                .expect("memory does not fail");
+            return;
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Everything that can go wrong in the whole stack, by name, and how often it did.
+
+use std::collections::BTreeMap;
+
+use tenure_store::wrap::faulty::Kind;
+
+/// A fault. Counted where it takes effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "each name says it, and the world says how")]
+pub enum Fault {
+    // Requests to the store.
+    StoreSlow,
+    StoreRefused,
+    StoreAnswerLost,
+    StoreRequestLost,
+    StoreRequestLate,
+    StoreRequestDoubled,
+    StoreRequestRetried,
+    StoreAgeWrong,
+    HintLost,
+    HintDoubled,
+    HintLate,
+    StoreOutage,
+    StoreHangs,
+    // Hosts and processes.
+    CutOff,
+    Outage,
+    Crash,
+    CrashWhileServing,
+    Pause,
+    PauseWhileServing,
+    Frozen,
+    Shutdown,
+    ClockRate,
+    WallForward,
+    WallBack,
+    // Calls from clients to brokers.
+    CallSlow,
+    CallLost,
+    CallAnswerLost,
+    CallDoubled,
+    ClientGone,
+    // Workers.
+    WorkerVanished,
+    WorkerStalled,
+    // What people do.
+    Resigned,
+    LeaseDeleted,
+    DeadSessionDeleted,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Fault; 34] = [
+        Fault::StoreSlow,
+        Fault::StoreRefused,
+        Fault::StoreAnswerLost,
+        Fault::StoreRequestLost,
+        Fault::StoreRequestLate,
+        Fault::StoreRequestDoubled,
+        Fault::StoreRequestRetried,
+        Fault::StoreAgeWrong,
+        Fault::HintLost,
+        Fault::HintDoubled,
+        Fault::HintLate,
+        Fault::StoreOutage,
+        Fault::StoreHangs,
+        Fault::CutOff,
+        Fault::Outage,
+        Fault::Crash,
+        Fault::CrashWhileServing,
+        Fault::Pause,
+        Fault::PauseWhileServing,
+        Fault::Frozen,
+        Fault::Shutdown,
+        Fault::ClockRate,
+        Fault::WallForward,
+        Fault::WallBack,
+        Fault::CallSlow,
+        Fault::CallLost,
+        Fault::CallAnswerLost,
+        Fault::CallDoubled,
+        Fault::ClientGone,
+        Fault::WorkerVanished,
+        Fault::WorkerStalled,
+        Fault::Resigned,
+        Fault::LeaseDeleted,
+        Fault::DeadSessionDeleted,
+    ];
+
+    /// The fault of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|fault| format!("{fault:?}") == name)
+    }
+
+    /// What a faulty store calls it.
+    pub(crate) fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::Delayed => Fault::StoreSlow,
+            Kind::Refused => Fault::StoreRefused,
+            Kind::AnswerLost => Fault::StoreAnswerLost,
+            Kind::RequestLost => Fault::StoreRequestLost,
+            Kind::Late => Fault::StoreRequestLate,
+            Kind::Duplicated => Fault::StoreRequestDoubled,
+            Kind::Retried => Fault::StoreRequestRetried,
+            Kind::Young => Fault::StoreAgeWrong,
+            Kind::HintLost => Fault::HintLost,
+            Kind::HintDoubled => Fault::HintDoubled,
+            Kind::HintLate => Fault::HintLate,
+            Kind::Outage => Fault::StoreOutage,
+            Kind::Hung => Fault::StoreHangs,
+        }
+    }
+}
+
+/// How often each fault happened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts(BTreeMap<Fault, u64>);
+
+impl Counts {
+    /// One more.
+    pub fn count(&mut self, fault: Fault) {
+        self.count_many(fault, 1);
+    }
+
+    /// So many more.
+    pub fn count_many(&mut self, fault: Fault, count: u64) {
+        *self.0.entry(fault).or_default() += count;
+    }
+
+    /// How often one happened.
+    #[must_use]
+    pub fn of(&self, fault: Fault) -> u64 {
+        self.0.get(&fault).copied().unwrap_or_default()
+    }
+
+    /// How often any did.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    /// Those of another run as well.
+    pub fn add(&mut self, other: &Counts) {
+        for (&fault, &count) in &other.0 {
+            self.count_many(fault, count);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What the submitters were told: acknowledged, certainly not, or nothing certain.
+
+use std::collections::BTreeMap;
+
+use tenure_core::JobId;
+
+/// What is known of each job that was ever submitted.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    pub(crate) submitted: BTreeMap<JobId, Told>,
+}
+
+/// What its submitter was told last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Every try so far ended with the word that nothing was done.
+    NotThere,
+    /// Some try ended without a word: it is there or not, or will be.
+    Maybe,
+    /// It was acknowledged.
+    Acknowledged,
+}
+
+impl History {
+    /// A job is about to be sent, perhaps again.
+    pub(crate) fn sending(&mut self, id: &JobId) {
+        self.submitted.entry(id.clone()).or_insert(Told::NotThere);
+    }
+
+    /// Nothing certain is known any more, unless it was acknowledged before.
+    pub(crate) fn lost(&mut self, id: &JobId) {
+        let told = self.submitted.entry(id.clone()).or_insert(Told::Maybe);
+        if *told == Told::NotThere {
+            *told = Told::Maybe;
+        }
+    }
+
+    pub(crate) fn acknowledged(&mut self, id: &JobId) {
+        self.submitted.insert(id.clone(), Told::Acknowledged);
+    }
+
+    pub(crate) fn is_acknowledged(&self, id: &JobId) -> bool {
+        self.submitted.get(id) == Some(&Told::Acknowledged)
+    }
+
+    /// A job that was once submitted.
+    pub(crate) fn nth(&self, number: usize) -> Option<JobId> {
+        let count = self.submitted.len().max(1);
+        self.submitted.keys().nth(number % count).cloned()
+    }
+}

@@ -1,0 +1,32 @@
+//! What must hold at every step, whatever fails: one file per property.
+
+pub(crate) mod acknowledged_is_kept;
+pub(crate) mod applied_is_committed;
+pub(crate) mod claimed_in_turn;
+pub(crate) mod completed_once;
+pub(crate) mod held_once;
+pub(crate) mod leases_are_kept;
+pub(crate) mod limits_are_kept;
+pub(crate) mod nothing_is_damaged;
+pub(crate) mod one_active_shard;
+pub(crate) mod one_trusted_leader;
+pub(crate) mod one_worker_at_a_time;
+pub(crate) mod one_writer_per_term;
+pub(crate) mod places_are_taken_once;
+pub(crate) mod reads_are_committed;
+pub(crate) mod recovered_is_committed;
+pub(crate) mod schedules_keep_their_slots;
+pub(crate) mod unique_keys;
+
+use super::world::World;
+
+/// Those that follow from clocks, so that they may break at any time. A host whose clock stands still promises
+/// none of them.
+pub(crate) fn check_trust(world: &World) {
+    if world.plan.freezes {
+        return;
+    }
+    world.judge(one_trusted_leader::check(world));
+    let verdict = world.shards().check();
+    world.judge(verdict);
+}

@@ -1,0 +1,36 @@
+//! A job is claimed when nobody holds it; one of a group, when all before it have finished.
+
+use tenure_core::queue::Event;
+
+use super::super::jobs::{Jobs, Phase};
+use crate::invariants::Violation;
+
+pub(crate) fn check(jobs: &Jobs, event: &Event) -> Result<(), Violation> {
+    let Event::Claimed(claimed) = event else {
+        return Ok(());
+    };
+    let job = jobs.jobs.get(&claimed.id);
+    let Some(job) = job.filter(|job| job.phase == Phase::Waiting) else {
+        return Err(Violation::new(
+            "a job is claimed while it waits",
+            format!("{} is {job:?}", claimed.id),
+        ));
+    };
+    let Some(group) = &job.group else {
+        return Ok(());
+    };
+    let before = jobs.jobs.iter().find(|(_, other)| {
+        let is_same = other.group.as_ref() == Some(group) && other.queue == job.queue;
+        is_same && other.sequence < job.sequence && !other.is_finished()
+    });
+    match before {
+        None => Ok(()),
+        Some((other, found)) => Err(Violation::new(
+            "a group runs one at a time, in order",
+            format!(
+                "{} is claimed before {other}, which is {found:?}",
+                claimed.id
+            ),
+        )),
+    }
+}

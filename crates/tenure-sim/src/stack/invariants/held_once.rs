@@ -1,0 +1,23 @@
+//! A job is held once: however often it is sent, and whoever takes it, it is enqueued one time.
+
+use tenure_core::queue::Event;
+
+use super::super::jobs::Jobs;
+use crate::invariants::Violation;
+
+pub(crate) fn check(jobs: &Jobs, event: &Event) -> Result<(), Violation> {
+    let (Event::Submitted { id, .. }
+    | Event::SlotFired {
+        id, created: true, ..
+    }) = event
+    else {
+        return Ok(());
+    };
+    match jobs.jobs.contains_key(id) {
+        false => Ok(()),
+        true => Err(Violation::new(
+            "a job is held once",
+            format!("{id} was enqueued a second time"),
+        )),
+    }
+}

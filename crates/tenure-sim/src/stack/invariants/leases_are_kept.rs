@@ -1,0 +1,49 @@
+//! A claim stands for as long as its lease: whoever ends it in time is not told that it was lost.
+
+use tenure_core::JobId;
+use tenure_core::queue::{Event, Token};
+use tokio::time::Instant;
+
+use super::super::ledger::Ledger;
+use crate::invariants::Violation;
+
+/// What a worker hears that has ended a claim.
+pub(crate) fn check(
+    ledger: &Ledger,
+    (id, token): (&JobId, Token),
+    answer: &Event,
+    until: Option<Instant>,
+) -> Result<(), Violation> {
+    let Event::Lost { reason, .. } = answer else {
+        return Ok(());
+    };
+    // It may have been ended by an earlier try, whose answer was lost.
+    let job = ledger.jobs.jobs.get(id);
+    let is_own = job.is_some_and(|job| job.completed_by == Some(token));
+    match until {
+        Some(until) if until > Instant::now() && !is_own => Err(Violation::new(
+            "a claim stands as long as its lease",
+            format!("{id} was held by {token}, and is lost: {reason:?}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A worker was told that it has completed a job.
+pub(crate) fn completed(
+    ledger: &Ledger,
+    (id, token): (&JobId, Token),
+    is_first: bool,
+) -> Result<(), Violation> {
+    let job = ledger.jobs.jobs.get(id);
+    let broken = |message| Err(Violation::new("a completion is accepted once", message));
+    if !is_first {
+        return broken(format!("{id} was completed by {token} a second time"));
+    }
+    match job.and_then(|job| job.completed_by) {
+        Some(by) if by == token => Ok(()),
+        by => broken(format!(
+            "{id} was completed by {token}, says the broker; by {by:?}, says the log"
+        )),
+    }
+}

@@ -1,0 +1,14 @@
+//! No fault of the store or of a process damages the log: what a broker finds, it can read.
+
+use tenure::queue::{Error, Serving};
+
+use crate::invariants::Violation;
+
+pub(crate) fn check(host: &str, state: &Serving) -> Result<(), Violation> {
+    match state {
+        Serving::Failed(error @ (Error::Corrupt { .. } | Error::Invalid { .. })) => Err(
+            Violation::new("nothing is damaged", format!("{host} says: {error}")),
+        ),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,72 @@
+//! A shard of a daemon is active on at most one trusted node, and its generations grow.
+
+use std::collections::BTreeMap;
+
+use tenure::cluster::{Generation, Shard};
+use tenure::daemon::Context;
+
+use crate::invariants::Violation;
+
+/// Every life of every shard that goes on.
+#[derive(Debug, Default)]
+pub(crate) struct Shards {
+    lives: BTreeMap<Shard, Vec<Context>>,
+    newest: BTreeMap<Shard, Generation>,
+    pub(crate) started: u64,
+}
+
+impl Shards {
+    /// A node works for a shard no longer.
+    pub(crate) fn end(&mut self, shard: &Shard, generation: Generation) {
+        if let Some(lives) = self.lives.get_mut(shard) {
+            lives.retain(|life| life.generation() != generation);
+        }
+    }
+
+    /// A node begins to work for a shard. If clocks may stand still, others may believe that it is theirs.
+    pub(crate) fn start(&mut self, context: &Context, trusts: bool) -> Result<(), Violation> {
+        self.started += 1;
+        let (shard, generation) = (context.shard().clone(), context.generation());
+        let newest = self.newest.insert(shard.clone(), generation);
+        let lives = self.lives.entry(shard.clone()).or_default();
+        lives.push(context.clone());
+        if let Some(newest) = newest.filter(|&newest| newest >= generation) {
+            return Err(Violation::new(
+                "generations grow",
+                format!("{shard} starts in {generation} after {newest}"),
+            ));
+        }
+        match trusts {
+            true => self.check(),
+            false => Ok(()),
+        }
+    }
+
+    /// Looks at every clock.
+    pub(crate) fn check(&self) -> Result<(), Violation> {
+        for (shard, lives) in &self.lives {
+            let trusted: Vec<_> = lives.iter().filter(|life| life.is_trusted()).collect();
+            if let [first, second, ..] = trusted[..] {
+                return Err(Violation::new(
+                    "a shard is active on one trusted node",
+                    format!(
+                        "{shard}: {} in {} and {} in {} both trust themselves",
+                        first.node(),
+                        first.generation(),
+                        second.node(),
+                        second.generation()
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// How many shards have a trusted node.
+    pub(crate) fn active(&self) -> usize {
+        let lives = self.lives.values();
+        lives
+            .filter(|lives| lives.iter().any(Context::is_trusted))
+            .count()
+    }
+}

@@ -1,0 +1,36 @@
+//! A term has one process that writes, and whoever was replaced writes nothing any more.
+
+use std::collections::BTreeMap;
+
+use tenure_core::Incarnation;
+
+use super::super::ledger::Header;
+use crate::invariants::Violation;
+
+/// Who has written so far.
+#[derive(Debug, Default)]
+pub(crate) struct Writers {
+    takeover: u64,
+    terms: BTreeMap<u64, Incarnation>,
+}
+
+impl Writers {
+    pub(crate) fn check(&mut self, header: &Header) -> Result<(), Violation> {
+        let broken = |message| Err(Violation::new("a term has one writer", message));
+        if header.takeover < self.takeover {
+            return broken(format!(
+                "take-over {} writes place {} after take-over {}",
+                header.takeover, header.seq, self.takeover
+            ));
+        }
+        self.takeover = header.takeover;
+        let writer = self.terms.entry(header.term).or_insert(header.incarnation);
+        match *writer == header.incarnation {
+            true => Ok(()),
+            false => broken(format!(
+                "{} and {writer} write in term {}",
+                header.incarnation, header.term
+            )),
+        }
+    }
+}

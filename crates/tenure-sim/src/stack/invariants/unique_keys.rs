@@ -1,0 +1,42 @@
+//! A unique key is held by one unfinished job, and by no finished one.
+
+use tenure_core::queue::{Event, Submission};
+
+use super::super::jobs::Jobs;
+use crate::invariants::Violation;
+
+const PROPERTY: &str = "a unique key is held by one unfinished job";
+
+pub(crate) fn check(
+    jobs: &Jobs,
+    event: &Event,
+    submission: Option<&Submission>,
+) -> Result<(), Violation> {
+    let Some((submission, key)) = submission.and_then(|job| Some((job, job.unique_key.as_ref()?)))
+    else {
+        return Ok(());
+    };
+    match event {
+        Event::Submitted { id, .. } => {
+            let holder = jobs.jobs.iter().find(|(_, job)| {
+                let is_same = job.unique_key.as_ref() == Some(key);
+                is_same && job.queue == submission.queue && !job.is_finished()
+            });
+            match holder {
+                None => Ok(()),
+                Some((other, _)) => Err(Violation::new(
+                    PROPERTY,
+                    format!("{id} was enqueued with {key:?}, which {other} holds"),
+                )),
+            }
+        }
+        Event::Duplicate { id, existing } if id != existing => match jobs.jobs.get(existing) {
+            Some(job) if !job.is_finished() && job.unique_key.as_ref() == Some(key) => Ok(()),
+            job => Err(Violation::new(
+                PROPERTY,
+                format!("{id} was turned away because of {existing}, which is {job:?}"),
+            )),
+        },
+        _ => Ok(()),
+    }
+}

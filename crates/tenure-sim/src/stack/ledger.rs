@@ -1,0 +1,209 @@
+//! The log as the store has it, whoever wrote it and whatever became of the writer: the truth that everyone
+//! else is held to. What brokers delete or replay makes no difference here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use serde::Deserialize;
+use tenure::queue::inspect::Kind;
+use tenure::queue::{Followed, Position};
+use tenure_core::queue::{
+    Command, Event, Filter, JobView, Place, Queue, QueueView, Schedule, Settings,
+};
+use tenure_core::{Incarnation, JobId, queue};
+use tenure_store::Key;
+
+use super::invariants::{
+    applied_is_committed, one_writer_per_term, places_are_taken_once, schedules_keep_their_slots,
+};
+use super::jobs::Jobs;
+use crate::invariants::Violation;
+
+/// Everything that was ever committed.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    /// The production machine, given every record once and in order.
+    pub(crate) queue: Queue,
+    pub(crate) jobs: Jobs,
+    pub(crate) snapshots: u64,
+    pub(crate) takeovers: u64,
+    places: places_are_taken_once::Places,
+    writers: one_writer_per_term::Writers,
+    schedules: schedules_keep_their_slots::Schedules,
+    /// What came of each record, from the first.
+    events: Vec<Vec<Event>>,
+    /// What each job looked like after each record that touched it.
+    views: BTreeMap<JobId, Vec<JobView>>,
+    /// Jobs of groups whose time has not come.
+    delayed: BTreeSet<JobId>,
+    /// The state that each process found when it took over last, and how many records there were.
+    found: BTreeMap<Incarnation, (State, usize)>,
+}
+
+/// What a reader can see of a queue.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct State {
+    pub(crate) jobs: Vec<JobView>,
+    pub(crate) queues: Vec<QueueView>,
+    pub(crate) schedules: Vec<Schedule>,
+    pub(crate) settings: Settings,
+}
+
+/// What of a frame's first line matters here.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Header {
+    pub(crate) kind: Kind,
+    pub(crate) seq: u64,
+    pub(crate) position: Position,
+    pub(crate) takeover: u64,
+    pub(crate) term: u64,
+    pub(crate) incarnation: Incarnation,
+}
+
+impl Default for Ledger {
+    fn default() -> Self {
+        Self {
+            queue: Queue::new(0),
+            jobs: Jobs::default(),
+            snapshots: 0,
+            takeovers: 0,
+            places: Default::default(),
+            writers: Default::default(),
+            schedules: Default::default(),
+            events: Vec::new(),
+            views: BTreeMap::new(),
+            delayed: BTreeSet::new(),
+            found: BTreeMap::new(),
+        }
+    }
+}
+
+impl Ledger {
+    /// An object of the queue was written.
+    pub(crate) fn written(&mut self, key: &Key, value: &Bytes) -> Result<(), Violation> {
+        let in_log = key.as_str().contains("/queue/log/");
+        if key.name() == "manifest" {
+            self.snapshots += 1;
+        }
+        if !in_log {
+            return Ok(());
+        }
+        let place = key.name().parse().expect("places are numbers");
+        if !self.places.take(place, value)? {
+            return Ok(());
+        }
+        let (header, lines) = frame(value);
+        self.writers.check(&header)?;
+        match header.kind {
+            Kind::Term => {
+                self.takeovers += 1;
+                let state = State::of(&self.queue);
+                self.found
+                    .insert(header.incarnation, (state, self.events.len()));
+                Ok(())
+            }
+            _ => self.commit(&header, &lines),
+        }
+    }
+
+    fn commit(&mut self, header: &Header, lines: &[Command]) -> Result<(), Violation> {
+        applied_is_committed::follows(header, self.events.len())?;
+        for command in lines {
+            let events = self.queue.apply(command.clone());
+            self.jobs.apply(command, &events)?;
+            self.schedules.apply(command, &events)?;
+            // Who only waits for the rest of its group is not told of, though its time has come.
+            let touched: BTreeSet<JobId> = events.iter().filter_map(id_of).cloned().collect();
+            for id in touched.union(&std::mem::take(&mut self.delayed)) {
+                self.look(id);
+            }
+            self.events.push(events);
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, id: &JobId) {
+        let Some(view) = self.queue.job(id).map(plain) else {
+            return;
+        };
+        if view.state == queue::State::Scheduled && view.group.is_some() {
+            self.delayed.insert(id.clone());
+        }
+        let views = self.views.entry(id.clone()).or_default();
+        if views.last() != Some(&view) {
+            views.push(view);
+        }
+    }
+
+    /// A broker has applied a command.
+    pub(crate) fn followed(&self, followed: &Followed) -> Result<(), Violation> {
+        applied_is_committed::check(&self.events, followed)
+    }
+
+    /// Whether a job ever looked like this.
+    pub(crate) fn looked(&self, view: &JobView) -> bool {
+        let views = self.views.get(&view.id);
+        views.is_some_and(|views| views.contains(&plain(view.clone())))
+    }
+
+    /// The state that a process found when it took over, if nothing was committed since.
+    pub(crate) fn found(&self, incarnation: Incarnation) -> Option<&State> {
+        let (state, records) = self.found.get(&incarnation)?;
+        (*records == self.events.len()).then_some(state)
+    }
+
+    pub(crate) fn records(&self) -> usize {
+        self.events.len()
+    }
+}
+
+impl State {
+    pub(crate) fn of(queue: &Queue) -> Self {
+        let jobs = queue.page(&Filter::default(), Place::After(0), usize::MAX);
+        Self {
+            jobs: jobs.jobs,
+            queues: queue.queues().collect(),
+            schedules: queue.schedules().cloned().collect(),
+            settings: *queue.settings(),
+        }
+    }
+}
+
+/// Without what changes along with other jobs, and what is not in the log.
+fn plain(mut view: JobView) -> JobView {
+    view.blocked = false;
+    view.progress = None;
+    view
+}
+
+fn frame(value: &Bytes) -> (Header, Vec<Command>) {
+    let mut lines = value.split(|&byte| byte == b'\n');
+    let header = lines.next().unwrap_or_default();
+    let header: Header = serde_json::from_slice(header).expect("a frame has a header");
+    let commands = match header.kind {
+        Kind::Commit => lines
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_slice(line).expect("a record is a command"))
+            .collect(),
+        _ => Vec::new(),
+    };
+    (header, commands)
+}
+
+/// The job that an event is about.
+pub(crate) fn id_of(event: &Event) -> Option<&JobId> {
+    match event {
+        Event::Submitted { id, .. }
+        | Event::Completed { id, .. }
+        | Event::Failed { id, .. }
+        | Event::Died { id, .. }
+        | Event::Released { id, .. }
+        | Event::Cancelled { id, .. }
+        | Event::CancelRequested { id }
+        | Event::Retried { id, .. }
+        | Event::Ready { id, .. }
+        | Event::SlotFired { id, .. } => Some(id),
+        Event::Claimed(claimed) => Some(&claimed.id),
+        _ => None,
+    }
+}

@@ -1,0 +1,160 @@
+//! People: one who sets schedules and limits, cancels and retries; one who looks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::queue::Queue;
+use tenure_core::queue::{Event, QueueOptions, ScheduleSpec, Submission};
+use tenure_core::{JobId, JobType, QueueName, ScheduleName};
+
+use super::invariants::reads_are_committed;
+use super::invariants::schedules_keep_their_slots::SCHEDULES;
+use super::network::Route;
+use super::plan::pick;
+use super::world::World;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Does one thing after the other until the faults are over, and leaves everything open.
+pub(crate) async fn operate(world: Arc<World>) {
+    let mut route = Route::default();
+    for (name, cron, _, missed) in SCHEDULES {
+        let spec = ScheduleSpec {
+            cron: cron.to_owned(),
+            timezone: "UTC".to_owned(),
+            job: Submission::new(JobType::new("a").expect("a valid type")),
+            missed,
+        };
+        let name = ScheduleName::new(name).expect("a valid name");
+        insist(&world, &mut route, move |queue| {
+            let (name, spec) = (name.clone(), spec.clone());
+            async move { queue.set_schedule(name, spec).await }
+        })
+        .await;
+    }
+    while !world.is_calm() {
+        world.pause_about(Duration::from_secs(15)).await;
+        meddle(&world, &mut route).await;
+    }
+    for name in ["mail", "limited"] {
+        let name = queue_name(name);
+        insist(&world, &mut route, move |queue| {
+            let name = name.clone();
+            async move { queue.resume(name).await }
+        })
+        .await;
+    }
+}
+
+async fn meddle(world: &Arc<World>, route: &mut Route) {
+    let (drawn, job, most) = {
+        let number = usize::try_from(world.random().bits() >> 1).unwrap_or(0);
+        let job = world.history().nth(number);
+        let mut random = world.random();
+        let most = *pick(&mut random, &[Some(1), Some(2), None]);
+        (random.below(6), job, most)
+    };
+    let answer = match (drawn, job) {
+        (0, _) => {
+            ask(world, route, |queue| async move {
+                queue.pause(queue_name("mail")).await
+            })
+            .await
+        }
+        (1 | 2, _) => {
+            ask(world, route, |queue| async move {
+                queue.resume(queue_name("mail")).await
+            })
+            .await
+        }
+        (3, _) => {
+            let options = QueueOptions {
+                concurrency: most,
+                rate: None,
+            };
+            ask(world, route, move |queue| async move {
+                queue.set_queue(queue_name("limited"), options).await
+            })
+            .await
+        }
+        (4, Some(job)) => {
+            ask(world, route, move |queue| {
+                let jobs = vec![job.clone()];
+                async move { queue.cancel(jobs).await.map(first) }
+            })
+            .await
+        }
+        (_, Some(job)) if is_alone(world, &job) => {
+            ask(world, route, move |queue| {
+                let jobs = vec![job.clone()];
+                async move { queue.retry(jobs).await.map(first) }
+            })
+            .await
+        }
+        _ => return,
+    };
+    world.say("people", &format!("{answer:?}"));
+}
+
+/// Whether it is in no group, whose order a retry by hand would break, and has no unique key.
+fn is_alone(world: &World, id: &JobId) -> bool {
+    let ledger = world.ledger();
+    let job = ledger.jobs.jobs.get(id);
+    job.is_some_and(|job| job.group.is_none() && job.unique_key.is_none())
+}
+
+fn first(events: Vec<Event>) -> Event {
+    events.into_iter().next().expect("every item is answered")
+}
+
+async fn ask<T: Send + 'static, W>(
+    world: &Arc<World>,
+    route: &mut Route,
+    ask: impl Fn(Queue) -> W + Send + Sync + 'static,
+) -> Option<T>
+where
+    W: Future<Output = Result<T, tenure::queue::Error>> + Send + 'static,
+{
+    route.call(world, PATIENCE, ask).await.ok()
+}
+
+/// Asks until it is done.
+async fn insist<T: Send + 'static, W>(
+    world: &Arc<World>,
+    route: &mut Route,
+    ask: impl Fn(Queue) -> W + Send + Sync + Clone + 'static,
+) where
+    W: Future<Output = Result<T, tenure::queue::Error>> + Send + 'static,
+{
+    while route.call(world, PATIENCE, ask.clone()).await.is_err() {}
+}
+
+fn queue_name(name: &str) -> QueueName {
+    QueueName::new(name).expect("a valid name")
+}
+
+/// Looks at jobs, for ever.
+pub(crate) async fn look(world: Arc<World>) {
+    let mut route = Route::default();
+    loop {
+        world.pause_about(Duration::from_secs(3)).await;
+        let number = usize::try_from(world.random().bits() >> 1).unwrap_or(0);
+        let Some(id) = world.history().nth(number) else {
+            continue;
+        };
+        // A broker whose clock stood still shows what was so before.
+        let is_present = !world.plan.freezes;
+        let was_acknowledged = is_present && world.history().is_acknowledged(&id);
+        let asked = id.clone();
+        let read = ask(&world, &mut route, move |queue| {
+            let id = asked.clone();
+            async move { queue.job(&id) }
+        });
+        if let Some(read) = read.await {
+            let ledger = world.ledger();
+            let verdict = reads_are_committed::check(&ledger, &id, read.as_ref(), was_acknowledged);
+            drop(ledger);
+            world.judge(verdict);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What a seed makes of a run: how many hosts, how slow the store is, what goes wrong and how often.
+//!
+//! Every seed draws its own: some faults often, some never. Runs in which everything fails at once explore
+//! less than runs in which a few things do.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tenure::cluster;
+use tenure::queue;
+use tenure_core::session::Config;
+use tenure_store::wrap::faulty::Faults;
+
+use super::faults::Fault;
+use crate::random::Random;
+
+/// What a run is like.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) hosts: usize,
+    pub(crate) submitters: usize,
+    pub(crate) workers: usize,
+    pub(crate) session: Config,
+    pub(crate) cluster: cluster::Config,
+    pub(crate) log: queue::Config,
+    /// How long the store takes, each way.
+    pub(crate) latency: Duration,
+    /// Whether the store tells of changes.
+    pub(crate) hints: bool,
+    pub(crate) store: Faults,
+    /// How often something is done to a host, on average.
+    pub(crate) trouble_every: Duration,
+    /// How often a client submits, on average.
+    pub(crate) submit_every: Duration,
+    /// Whether clocks stand still at times: then nobody's trust is worth anything, and only fencing protects.
+    pub(crate) freezes: bool,
+    /// Of a thousand calls.
+    pub(crate) calls_bad: u64,
+    /// Of a thousand jobs.
+    pub(crate) workers_bad: u64,
+    off: BTreeSet<Fault>,
+}
+
+impl Plan {
+    /// Draws a plan, without some faults.
+    pub(crate) fn draw(random: &mut Random, off: &BTreeSet<Fault>) -> Self {
+        let ttl = Duration::from_secs(*pick(random, &[2, 5, 10, 10]));
+        let mut session = Config::for_ttl(ttl);
+        session.strict_age = random.chance(300);
+        session.stop_within = Duration::from_secs(*pick(random, &[2, 30]));
+        let mut plan = Self {
+            hosts: usize::try_from(2 + random.below(2)).unwrap_or(2),
+            submitters: 2,
+            workers: 4,
+            cluster: cluster::Config::for_session(&session),
+            session,
+            log: log(random),
+            latency: Duration::from_millis(*pick(random, &[1, 3, 10, 40])),
+            hints: random.chance(600),
+            store: Faults::default(),
+            trouble_every: Duration::from_secs(*pick(random, &[4, 8, 15, 30])),
+            submit_every: Duration::from_millis(*pick(random, &[2_000, 4_000, 8_000])),
+            freezes: random.chance(350) && !off.contains(&Fault::Frozen),
+            calls_bad: *pick(random, &[0, 20, 60]),
+            workers_bad: *pick(random, &[0, 50, 150]),
+            off: off.clone(),
+        };
+        plan.store = plan.draw_store(random);
+        plan
+    }
+
+    /// Whether a fault may happen.
+    pub(crate) fn allows(&self, fault: Fault) -> bool {
+        !self.off.contains(&fault)
+    }
+
+    fn draw_store(&self, random: &mut Random) -> Faults {
+        let mut often = |fault: Fault, per_mille: &[u32]| {
+            let per_mille = *pick(random, per_mille);
+            match self.allows(fault) {
+                true => f64::from(per_mille) / 1000.0,
+                false => 0.0,
+            }
+        };
+        let rates = [0, 2, 10, 40];
+        let delayed = often(Fault::StoreSlow, &[10, 40, 100]);
+        let refused = often(Fault::StoreRefused, &rates);
+        let answer_lost = often(Fault::StoreAnswerLost, &rates);
+        let request_lost = often(Fault::StoreRequestLost, &rates);
+        let late = often(Fault::StoreRequestLate, &rates);
+        let duplicated = often(Fault::StoreRequestDoubled, &rates);
+        let retried = often(Fault::StoreRequestRetried, &rates);
+        let young = often(Fault::StoreAgeWrong, &[0, 100, 500]);
+        let hint_lost = often(Fault::HintLost, &[0, 50, 500]);
+        let hint_doubled = often(Fault::HintDoubled, &[0, 100]);
+        let hint_late = often(Fault::HintLate, &[0, 100]);
+        let delay_max = self.session.request_timeout.mul_f64(1.5);
+        let late_max = self.session.ttl * u32::try_from(1 + random.below(6)).unwrap_or(1);
+        Faults {
+            delayed,
+            delay: Duration::from_millis(20)..=delay_max,
+            refused,
+            answer_lost,
+            request_lost,
+            late,
+            late_by: Duration::ZERO..=late_max,
+            duplicated,
+            retried,
+            young,
+            hint_lost,
+            hint_doubled,
+            hint_late,
+        }
+    }
+}
+
+/// Small everything, so that a run sees many snapshots, parts and clean-ups.
+fn log(random: &mut Random) -> queue::Config {
+    queue::Config {
+        commit_interval: Duration::from_millis(*pick(random, &[0, 0, 50])),
+        request_timeout: Duration::from_secs(*pick(random, &[2, 5])),
+        patience: Duration::from_secs(*pick(random, &[1, 5])),
+        part_bytes_max: *pick(random, &[2_000, 20_000]),
+        snapshot_bytes_min: *pick(random, &[2_000, 10_000, 50_000]),
+        object_cost_bytes: *pick(random, &[0, 200, 2_000]),
+        read_ahead: *pick(random, &[1, 4, 32]),
+        ..queue::Config::default()
+    }
+}
+
+/// One of several.
+pub(crate) fn pick<'a, T>(random: &mut Random, from: &'a [T]) -> &'a T {
+    random.pick(from).expect("the list is not empty")
+}

@@ -1,0 +1,149 @@
+//! The store that all hosts share: objects in memory, behind a network that takes its time. What is written
+//! is told to the ledger at the very moment when it is.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tenure_store::engine::memory::Memory;
+use tenure_store::{
+    Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version, Watch,
+};
+
+use super::world::World;
+
+/// A store whose every write is seen.
+pub(crate) struct Recorded {
+    memory: Memory,
+    world: Weak<World>,
+    hints: bool,
+}
+
+impl std::fmt::Debug for Recorded {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Recorded")
+    }
+}
+
+impl Recorded {
+    pub(crate) fn new(world: Weak<World>, hints: bool) -> Self {
+        Self {
+            memory: Memory::new(),
+            world,
+            hints,
+        }
+    }
+
+    /// The objects themselves, at once and without a fault.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    fn world(&self) -> Arc<World> {
+        self.world
+            .upgrade()
+            .expect("the world outlives its runtime")
+    }
+
+    /// One way through the network.
+    async fn travel(&self) {
+        let time = {
+            let world = self.world();
+            let latency = world.plan.latency;
+            world.random().between(latency / 2, latency * 3 / 2)
+        };
+        tokio::time::sleep(time.max(Duration::from_millis(1))).await;
+    }
+
+    async fn arrive(&self) {
+        self.world().requests.fetch_add(1, Ordering::Relaxed);
+        self.travel().await;
+    }
+
+    fn wrote(&self, key: &Key, value: &Bytes) {
+        let world = self.world();
+        let line = || format!("written: {key} {}", Summary(value));
+        if key.as_str().contains("/queue/") {
+            world.say("store", &line());
+            let verdict = world.ledger().written(key, value);
+            world.judge(verdict);
+        } else if !key.as_str().contains("/nodes/") {
+            world.say("store", &line());
+            super::invariants::check_trust(&world);
+        }
+    }
+}
+
+/// The first words of a value.
+struct Summary<'a>(&'a Bytes);
+
+impl std::fmt::Display for Summary<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = String::from_utf8_lossy(self.0);
+        let mut lines = text.lines();
+        let first: String = lines.next().unwrap_or_default().chars().take(160).collect();
+        formatter.write_str(&first)?;
+        for line in lines.take(3) {
+            let line: String = line.chars().take(160).collect();
+            write!(formatter, "\n{:>24}{line}", "")?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Store for Recorded {
+    fn describe(&self) -> Description {
+        let mut description = self.memory.describe();
+        description.capabilities.hints = self.hints;
+        description
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
+        self.arrive().await;
+        let object = self.memory.get(key).await;
+        self.travel().await;
+        object
+    }
+
+    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
+        self.arrive().await;
+        let change = self.memory.get_if_changed(key, version).await;
+        self.travel().await;
+        change
+    }
+
+    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
+        self.arrive().await;
+        let written = self.memory.put(key, value.clone(), expect).await;
+        if written.is_ok() {
+            self.wrote(key, &value);
+        }
+        self.travel().await;
+        written
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), Error> {
+        self.arrive().await;
+        self.world().say("store", &format!("deleted: {key}"));
+        let deleted = self.memory.delete(key).await;
+        self.travel().await;
+        deleted
+    }
+
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        self.arrive().await;
+        let page = self.memory.list(prefix, after).await;
+        self.travel().await;
+        page
+    }
+
+    fn watch(&self, prefix: &Prefix) -> Option<Watch> {
+        match self.hints {
+            true => self.memory.watch(prefix),
+            false => None,
+        }
+    }
+}

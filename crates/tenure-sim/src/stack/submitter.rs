@@ -1,0 +1,131 @@
+//! A client that submits jobs, and sends each again until it knows that it is there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::queue::{Backoff, Event, Key, Payload, Refusal, Submission};
+use tenure_core::{JobId, JobType, QueueName};
+
+use super::invariants::acknowledged_is_kept;
+use super::network::{Failed, Route};
+use super::plan::pick;
+use super::world::World;
+use crate::invariants::Violation;
+
+/// How long a client waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a submit is sent before its client gives up.
+const TRIES_MAX: u64 = 40;
+
+/// Submits until the faults are over.
+pub(crate) async fn run(world: Arc<World>, number: usize) {
+    let mut route = Route::default();
+    let mut count = 0;
+    while !world.is_calm() {
+        world.pause_about(world.plan.submit_every).await;
+        let size = 1 + world.random().below(3);
+        let jobs: Vec<Submission> = (0..size)
+            .map(|_| {
+                count += 1;
+                draw(&world, number, count)
+            })
+            .collect();
+        submit(&world, &mut route, number, &jobs).await;
+    }
+}
+
+/// Sends jobs until they are acknowledged, or for a long while. Whether they were.
+pub(crate) async fn submit(
+    world: &Arc<World>,
+    route: &mut Route,
+    number: usize,
+    jobs: &[Submission],
+) -> bool {
+    let who = format!("s{number}");
+    let ids: Vec<JobId> = jobs.iter().filter_map(|job| job.id.clone()).collect();
+    ids.iter().for_each(|id| world.history().sending(id));
+    for _ in 0..TRIES_MAX {
+        let sent = jobs.to_vec();
+        let answer = route.call(world, PATIENCE, move |queue| {
+            let sent = sent.clone();
+            async move { queue.submit(sent).await }
+        });
+        match answer.await {
+            Ok(events) => {
+                world.say(&who, &format!("submitted {ids:?}: {events:?}"));
+                world.judge(acknowledge(world, &ids, &events));
+                return true;
+            }
+            Err(failed) => {
+                if !matches!(failed, Failed::NotSent) {
+                    world.say(&who, &format!("submitting {ids:?} failed: {failed:?}"));
+                }
+                if !failed.is_not_applied() {
+                    ids.iter().for_each(|id| world.history().lost(id));
+                }
+            }
+        }
+    }
+    false
+}
+
+fn acknowledge(world: &World, ids: &[JobId], events: &[Event]) -> Result<(), Violation> {
+    let broken = |message| {
+        Err(Violation::new(
+            "every job is answered as it should be",
+            message,
+        ))
+    };
+    if events.len() != ids.len() {
+        return broken(format!("{events:?} for {ids:?}"));
+    }
+    for (id, event) in ids.iter().zip(events) {
+        match event {
+            Event::Submitted { id: of, .. } if of == id => {}
+            Event::Duplicate { id: of, existing } if of == id && existing == id => {}
+            // Another holds its unique key; a late copy of the call may still find it free.
+            Event::Duplicate { id: of, .. } if of == id => {
+                world.history().lost(id);
+                continue;
+            }
+            Event::Refused {
+                refusal: Refusal::Full,
+                ..
+            } => continue,
+            event => return broken(format!("{event:?} for {id}")),
+        }
+        acknowledged_is_kept::acknowledged(&world.ledger(), id)?;
+        world.history().acknowledged(id);
+    }
+    Ok(())
+}
+
+fn draw(world: &World, number: usize, count: u64) -> Submission {
+    let mut random = world.random();
+    let random = &mut *random;
+    let job_type = JobType::new(pick(random, &["a", "b"])).expect("a valid type");
+    let mut job = Submission::new(job_type);
+    job.id = JobId::new(format!("j{number}-{count:05}")).ok();
+    job.queue =
+        QueueName::new(pick(random, &["default", "mail", "limited"])).expect("a valid name");
+    job.payload = Payload::new(format!("{{\"n\":{count}}}")).expect("valid JSON");
+    job.priority = *pick(random, &[0, 0, 0, 5, -5]);
+    if random.chance(300) {
+        job.group = Key::new(format!("g{}", random.below(3))).ok();
+    }
+    if random.chance(200) {
+        job.unique_key = Key::new(format!("u{}", random.below(4))).ok();
+    }
+    if random.chance(200) {
+        job.delay_ms = Some(random.below(60_000));
+    }
+    job.max_attempts = Some(*pick(random, &[1, 3, 20]));
+    job.backoff = Some(Backoff {
+        first_ms: 500,
+        factor: 2,
+        max_ms: 8_000,
+        jitter_percent: 20,
+    });
+    job
+}

@@ -1,0 +1,226 @@
+//! A worker: claims jobs, works for a while, and ends them in one way or another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::queue::{Claim, Heartbeat};
+use tenure_core::queue::{Claim as Held, Claimed, Completion, Event, Failure, Key, Payload};
+use tokio::time::Instant;
+
+use super::faults::Fault;
+use super::invariants::leases_are_kept;
+use super::network::Route;
+use super::plan::pick;
+use super::world::World;
+use crate::invariants::Violation;
+
+/// How long a call takes at most, beside what it waits for jobs.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often the end of a job is told before the worker gives up.
+const TRIES_MAX: usize = 10;
+
+/// What a worker discounts for clocks at different rates.
+const DISCOUNT: f64 = 0.98;
+
+/// How a job ends.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Complete,
+    Fail,
+    Release,
+}
+
+/// Works for ever.
+pub(crate) async fn run(world: Arc<World>, number: usize) {
+    let mut worker = Worker {
+        name: format!("w{number}"),
+        route: Route::default(),
+        world,
+    };
+    loop {
+        for job in worker.claim().await {
+            worker.work(job).await;
+        }
+    }
+}
+
+struct Worker {
+    name: String,
+    route: Route,
+    world: Arc<World>,
+}
+
+impl Worker {
+    async fn claim(&mut self) -> Vec<Claimed> {
+        let (lease, max, wait) = {
+            let mut random = self.world.random();
+            let lease = Duration::from_secs(*pick(&mut random, &[5, 10, 20]));
+            let wait = Duration::from_secs(*pick(&mut random, &[0, 5, 15]));
+            (lease, *pick(&mut random, &[1, 1, 3]), wait)
+        };
+        let mut claim = Claim::new(Key::new(&self.name).expect("a valid key"));
+        (claim.lease, claim.max) = (lease, max);
+        let until = Instant::now() + lease.mul_f64(DISCOUNT);
+        let answer = self.route.call(&self.world, wait + PATIENCE, move |queue| {
+            let claim = claim.clone();
+            async move { queue.claim(claim, wait).await }
+        });
+        let Ok(jobs) = answer.await else {
+            return Vec::new();
+        };
+        for job in &jobs {
+            self.say(&format!("holds {} by {}", job.id, job.token));
+            let verdict = self.world.claims().claimed(&self.name, job, until);
+            self.world.judge(verdict);
+        }
+        if jobs.is_empty() {
+            self.world.pause_about(Duration::from_millis(500)).await;
+        }
+        jobs
+    }
+
+    async fn work(&mut self, job: Claimed) {
+        let bad = self.world.plan.workers_bad;
+        if self.world.strikes(Fault::WorkerVanished, bad) {
+            self.say(&format!("forgets {}", job.id));
+            return;
+        }
+        let lease = Duration::from_millis(u64::from(job.lease_ms));
+        let stalls = self.world.strikes(Fault::WorkerStalled, bad);
+        // What has piled up is to be gone soon after the faults.
+        let time_max = match self.world.is_calm() {
+            true => Duration::from_millis(50),
+            false => lease / 5,
+        };
+        let time = match stalls {
+            true => lease * 2,
+            false => self.world.random().up_to(time_max),
+        };
+        let beats = !stalls && self.world.random().chance(500);
+        let ends_at = Instant::now() + time;
+        while beats && Instant::now() < ends_at {
+            tokio::time::sleep(time / 3).await;
+            if !self.beat(&job).await {
+                break;
+            }
+        }
+        tokio::time::sleep_until(ends_at).await;
+        let end = match self.world.is_calm() {
+            true => End::Complete,
+            false => *pick(
+                &mut self.world.random(),
+                &[
+                    End::Complete,
+                    End::Complete,
+                    End::Complete,
+                    End::Fail,
+                    End::Release,
+                ],
+            ),
+        };
+        self.end(&job, end).await;
+    }
+
+    /// Renews a claim once. Whether to go on.
+    async fn beat(&mut self, job: &Claimed) -> bool {
+        let held = held(job);
+        let sent = Instant::now();
+        let progress = Payload::new("50").ok();
+        let answer = self.route.call(&self.world, PATIENCE, move |queue| {
+            let claims = vec![(held.clone(), progress.clone())];
+            async move { queue.heartbeat(claims).await }
+        });
+        match answer.await.as_deref() {
+            Ok([Ok(Heartbeat::Renewed(left))]) => {
+                let until = sent + left.mul_f64(DISCOUNT);
+                self.world.claims().renewed(&job.id, job.token, until);
+                true
+            }
+            Ok([Err(_) | Ok(Heartbeat::Cancelled)]) => false,
+            _ => true,
+        }
+    }
+
+    async fn end(&mut self, job: &Claimed, end: End) {
+        let until = self.world.claims().ending(&job.id, job.token);
+        for _ in 0..TRIES_MAX {
+            let held = held(job);
+            let answer = self.route.call(&self.world, PATIENCE, move |queue| {
+                let held = held.clone();
+                async move {
+                    match end {
+                        End::Complete => queue.complete(vec![completion(held)]).await,
+                        End::Fail => queue.fail(vec![failure(held)]).await,
+                        End::Release => queue.release(vec![held]).await,
+                    }
+                }
+            });
+            match answer.await {
+                Ok(events) => {
+                    self.say(&format!("{end:?} {} by {}: {events:?}", job.id, job.token));
+                    let verdict = self.ended(job, end, &events, until);
+                    return self.world.judge(verdict);
+                }
+                Err(failed) => {
+                    self.say(&format!("{end:?} {} failed: {failed:?}", job.id));
+                    if !failed.is_not_applied() && !matches!(end, End::Complete) {
+                        // Only a completion is recognised when it is found later.
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn ended(
+        &self,
+        job: &Claimed,
+        end: End,
+        events: &[Event],
+        until: Option<Instant>,
+    ) -> Result<(), Violation> {
+        let claim = (&job.id, job.token);
+        let [event] = events else {
+            let message = format!("{events:?} for {end:?} of {}", job.id);
+            return Err(Violation::new("every claim is answered", message));
+        };
+        let ledger = self.world.ledger();
+        if matches!(event, Event::Completed { .. }) {
+            let mut claims = self.world.claims();
+            let is_first = claims.completed.insert((job.id.clone(), job.token));
+            leases_are_kept::completed(&ledger, claim, is_first)?;
+        }
+        let until = until.filter(|_| !self.world.plan.freezes);
+        leases_are_kept::check(&ledger, claim, event, until)
+    }
+
+    fn say(&self, what: &str) {
+        self.world.say(&self.name, what);
+    }
+}
+
+fn held(job: &Claimed) -> Held {
+    Held {
+        id: job.id.clone(),
+        token: job.token,
+    }
+}
+
+fn completion(held: Held) -> Completion {
+    Completion {
+        id: held.id,
+        token: held.token,
+        result: None,
+    }
+}
+
+fn failure(held: Held) -> Failure {
+    Failure {
+        id: held.id,
+        token: held.token,
+        error: Some("no".into()),
+        retry_in_ms: None,
+        permanent: false,
+    }
+}

@@ -1,0 +1,77 @@
+//! The whole stack: a few fixed seeds, a few that nobody has seen before, and what was once found.
+//!
+//! A seed means one run of this very simulation: whatever is added to it, or to the product, changes them all.
+//! What a seed once found is kept as a test of its own, here or where the bug was.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use tenure_sim::stack::{Counts, Fault, Options, Summary, run, shrink};
+
+/// Short, since these are a part of every test run; `make sim` has more.
+fn options(chaos_seconds: u64) -> Options {
+    Options {
+        chaos: Duration::from_secs(chaos_seconds),
+        ..Options::default()
+    }
+}
+
+fn must_pass(seed: u64, options: &Options) -> Summary {
+    run(seed, options).unwrap_or_else(|failure| {
+        let smallest = shrink(failure, options);
+        panic!(
+            "{}\nseed {seed}: {}\nrun it again: {}",
+            smallest.failure.trace,
+            smallest.failure.violation,
+            smallest.command()
+        )
+    })
+}
+
+#[test]
+fn some_seeds_hold_and_every_fault_happens() {
+    let mut faults = Counts::default();
+    let (mut snapshots, mut takeovers) = (0, 0);
+    for seed in 0..8 {
+        let summary = must_pass(seed, &options(180));
+        faults.add(&summary.faults);
+        snapshots += summary.snapshots;
+        takeovers += summary.takeovers;
+    }
+    let unseen: Vec<_> = Fault::ALL
+        .into_iter()
+        .filter(|&fault| faults.of(fault) == 0)
+        .collect();
+    assert!(unseen.is_empty(), "never happened: {unseen:?}");
+    assert!(snapshots > 0 && takeovers > 8, "{snapshots} {takeovers}");
+}
+
+#[test]
+#[allow(
+    clippy::print_stdout,
+    reason = "a fresh seed is known by nothing but its number"
+)]
+fn fresh_seeds_hold() {
+    // The standard library seeds its hashers from the operating system.
+    let first = RandomState::new().hash_one("seed") >> 1;
+    for seed in first..first + 8 {
+        println!("fresh seed {seed}");
+        must_pass(seed, &options(180));
+    }
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    let options = Options {
+        always_trace: true,
+        trace_lines: usize::MAX,
+        ..options(120)
+    };
+    for seed in [3, 7, 11, 19] {
+        let (first, second) = (must_pass(seed, &options), must_pass(seed, &options));
+        let mut lines = first.trace.lines().zip(second.trace.lines());
+        let different = lines.find(|(first, second)| first != second);
+        assert_eq!(different, None, "seed {seed}");
+        assert_eq!(first, second, "seed {seed}");
+    }
+}
