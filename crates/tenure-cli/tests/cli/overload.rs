@@ -15,7 +15,7 @@ use tenure_testkit::tcp_proxy::{Line, TcpProxy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::{JoinSet, block_in_place};
-use tokio::time::{interval, timeout};
+use tokio::time::{interval, sleep, timeout};
 
 use crate::log::take_over_in;
 use crate::serve::Serving;
@@ -91,15 +91,17 @@ async fn ten_times_too_much_is_turned_away_and_nothing_is_lost() {
         "from {before_kib} KiB to {peak_kib} KiB"
     );
 
-    // It serves as before, on a store as slow as before: each call, and whoever waited through all of it.
+    // It serves as before, on a store as slow as before: new calls, and whoever waited through all of it.
     let mut accepted = accepted;
-    for number in 0..5 {
-        let id = format!("after-{number}");
-        assert_eq!(submit(&address, &id, "t", 10).await.0, 201);
-        accepted.insert(id);
+    for (id, job_type) in [("after", "t"), ("awaited", "rare")] {
+        let submitted = async {
+            while submit(&address, id, job_type, 10).await.0 != 201 {
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(PATIENCE, submitted).await.expect("it recovers");
+        accepted.insert(id.to_owned());
     }
-    assert_eq!(submit(&address, "awaited", "rare", 10).await.0, 201);
-    accepted.insert("awaited".to_owned());
     let got = idle.join_next().await.unwrap().unwrap();
     assert!(got.contains(r#""id":"awaited""#), "{got}");
     drop((idle, slow));
@@ -177,7 +179,7 @@ async fn until(address: &str, path: &str, is_right: impl Fn(&str) -> bool) {
     let ask = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     let asked = async {
         while !is_right(&answer(open(address, &ask).await).await.1) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            sleep(Duration::from_millis(50)).await;
         }
     };
     timeout(PATIENCE, asked).await.expect("it comes about");
@@ -193,9 +195,12 @@ fn idle_workers(address: &str) -> JoinSet<String> {
         workers.spawn(async move {
             loop {
                 let (status, answer) = answer(open(&address, &claim).await).await;
-                assert_eq!(status, 200, "{answer}");
-                if !answer.ends_with(r#"{"jobs":[]}"#) {
-                    return answer;
+                match status {
+                    200 if answer.ends_with(r#"{"jobs":[]}"#) => {}
+                    200 => return answer,
+                    // It waited for so long that it asked again in the middle of it all.
+                    429 => sleep(Duration::from_secs(1)).await,
+                    _ => panic!("{answer}"),
                 }
             }
         });
