@@ -53,7 +53,12 @@ impl Server {
     /// answered, by this server or by the leader that it forwards to.
     pub async fn start(config: Config) -> Result<Handle, Error> {
         config.check()?;
-        let tls = config.tls.as_ref().map(crate::Tls::server).transpose()?;
+        let (tls, renewal) = match &config.tls {
+            Some(files) => files
+                .server()
+                .map(|(tls, renewal)| (Some(tls), Some(renewal)))?,
+            None => (None, None),
+        };
         let forwarder = Forwarder::new(config.tls.as_ref())?;
         let (listener, address) = bind(config.listen)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
@@ -71,6 +76,9 @@ impl Server {
             stop: app.stop.clone(),
             connections: connections.clone(),
         };
+        if let Some(renewal) = renewal {
+            tokio::spawn(renewal.run(app.stop.clone()));
+        }
         let accepting = tokio::spawn(listening.run(listener));
         tokio::spawn({
             let app = app.clone();

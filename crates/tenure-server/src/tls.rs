@@ -1,16 +1,29 @@
 //! HTTPS: certificate and key from files, by rustls with ring.
+//!
+//! The files are read again every few seconds, so that a certificate can be renewed while the server runs. It is their
+//! content that counts: times of files are too coarse, and those that Kubernetes mounts are swapped behind links.
+//! What cannot be used changes nothing: the certificate in use stays, and the log says why.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
-use rustls::crypto::{CryptoProvider, ring};
+use ring::digest::{Context, SHA256};
+use rustls::crypto::{CryptoProvider, ring as by_ring};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 
-/// Where the certificate and its key are. Read when the server starts.
+/// How often the files are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Where the certificate and its key are. Both are read again while the server runs; the authority is not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tls {
     /// The certificate, and those between it and the authority, in PEM.
@@ -21,24 +34,152 @@ pub struct Tls {
     pub authority: Option<PathBuf>,
 }
 
+/// The certificate that clients are shown. Those that are connected keep the one that they were shown.
+#[derive(Debug)]
+pub(crate) struct Shown(RwLock<Arc<CertifiedKey>>);
+
+impl Shown {
+    fn set(&self, certificate: CertifiedKey) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(certificate);
+    }
+}
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        Some(shown.clone())
+    }
+}
+
+/// Keeps what is shown as the files have it.
+#[derive(Debug)]
+pub(crate) struct Renewal {
+    files: Tls,
+    shown: Arc<Shown>,
+    /// Of the files' content that is shown.
+    digest: [u8; 32],
+    trouble: Option<Trouble>,
+}
+
+/// Why the files cannot be used, and in how many looks on end.
+#[derive(Debug)]
+struct Trouble {
+    what: String,
+    looks: u32,
+}
+
 impl Tls {
-    pub(crate) fn server(&self) -> Result<Arc<ServerConfig>, Error> {
-        let certificates = certificates(&self.certificate)?;
-        let key = PrivateKeyDer::from_pem_file(&self.key)
-            .map_err(|error| unusable(&self.key, &error, "the key has to be a file in PEM form"))?;
+    /// Reads the files, for the server and to be kept up to date.
+    pub(crate) fn server(&self) -> Result<(Arc<ServerConfig>, Renewal), Error> {
+        let content = Content::read(self)?;
+        let shown = Arc::new(Shown(RwLock::new(Arc::new(content.certified(self)?))));
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
-            .and_then(|builder| {
-                builder
-                    .with_no_client_auth()
-                    .with_single_cert(certificates, key)
-            })
-            .map_err(|error| {
-                let hint = "the key has to be that of the first certificate in the file";
-                unusable(&self.certificate, &error, hint)
-            })?;
+            .expect("ring has the default versions")
+            .with_no_client_auth()
+            .with_cert_resolver(shown.clone());
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+        let renewal = Renewal {
+            files: self.clone(),
+            shown,
+            digest: content.digest(),
+            trouble: None,
+        };
+        Ok((Arc::new(config), renewal))
+    }
+}
+
+impl Renewal {
+    /// Looks at the files until it is told to stop.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        while let Some(()) = stop.run_until_cancelled(sleep(LOOK_INTERVAL)).await {
+            let looked = tokio::task::spawn_blocking(move || {
+                self.look();
+                self
+            });
+            self = match looked.await {
+                Ok(renewal) => renewal,
+                // The runtime ends.
+                Err(_) => return,
+            };
+        }
+    }
+
+    fn look(&mut self) {
+        match self.renew() {
+            Ok(is_new) => {
+                self.trouble = None;
+                if is_new {
+                    let file = self.files.certificate.display();
+                    tracing::info!(%file, "the certificate was renewed: new connections are shown the new one");
+                }
+            }
+            Err(error) => self.fail(error.to_string()),
+        }
+    }
+
+    /// Shows what is in the files, if that is something new.
+    fn renew(&mut self) -> Result<bool, Error> {
+        let content = Content::read(&self.files)?;
+        let digest = content.digest();
+        if digest == self.digest {
+            return Ok(false);
+        }
+        self.shown.set(content.certified(&self.files)?);
+        self.digest = digest;
+        Ok(true)
+    }
+
+    /// Tells of trouble once, and only when it stays: two files cannot be replaced at one moment.
+    fn fail(&mut self, what: String) {
+        let before = self.trouble.take().filter(|trouble| trouble.what == what);
+        let looks = before.map_or(1, |trouble| trouble.looks.saturating_add(1));
+        if looks == 2 {
+            tracing::error!(
+                error = what,
+                "the certificate was not renewed: the one before stays in use"
+            );
+        }
+        self.trouble = Some(Trouble { what, looks });
+    }
+}
+
+/// What is in the files.
+struct Content {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl Content {
+    fn read(files: &Tls) -> Result<Self, Error> {
+        let read = |path: &Path| {
+            let hint = "the server has to be allowed to read it";
+            std::fs::read(path).map_err(|error| unusable(path, &error, hint))
+        };
+        Ok(Self {
+            certificate: read(&files.certificate)?,
+            key: read(&files.key)?,
+        })
+    }
+
+    fn certified(&self, files: &Tls) -> Result<CertifiedKey, Error> {
+        let certificates = certificates(&files.certificate, &self.certificate)?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| {
+            unusable(&files.key, &error, "the key has to be a file in PEM form")
+        })?;
+        CertifiedKey::from_der(certificates, key, &provider()).map_err(|error| {
+            let hint = "the key has to be that of the first certificate in the file";
+            unusable(&files.certificate, &error, hint)
+        })
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        let mut context = Context::new(&SHA256);
+        context.update(&(self.certificate.len() as u64).to_le_bytes());
+        context.update(&self.certificate);
+        context.update(&self.key);
+        let digest = context.finish();
+        digest.as_ref().try_into().expect("it has 32 bytes")
     }
 }
 
@@ -47,10 +188,12 @@ pub(crate) fn client(tls: Option<&Tls>) -> Result<ClientConfig, Error> {
     let mut roots = RootCertStore::empty();
     match tls.and_then(|tls| tls.authority.as_deref()) {
         Some(path) => {
-            for certificate in certificates(path)? {
+            let hint = "it has to be an authority's";
+            let content = std::fs::read(path).map_err(|error| unusable(path, &error, hint))?;
+            for certificate in certificates(path, &content)? {
                 roots
                     .add(certificate)
-                    .map_err(|error| unusable(path, &error, "it has to be an authority's"))?;
+                    .map_err(|error| unusable(path, &error, hint))?;
             }
         }
         None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
@@ -63,10 +206,10 @@ pub(crate) fn client(tls: Option<&Tls>) -> Result<ClientConfig, Error> {
     Ok(config)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+fn certificates(path: &Path, content: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
     let hint = "it has to be a file of certificates in PEM form";
-    let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(content)
+        .collect::<Result<_, _>>()
         .map_err(|error| unusable(path, &error, hint))?;
     if certificates.is_empty() {
         return Err(unusable(path, &"there is no certificate in it", hint));
@@ -75,12 +218,84 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
 }
 
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
+    Arc::new(by_ring::default_provider())
 }
 
 fn unusable(path: &Path, error: &impl std::fmt::Display, hint: &str) -> Error {
     Error::Tls {
         what: format!("cannot use {}: {error}", path.display()),
         hint: hint.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A new certificate with its key, in PEM.
+    fn made() -> (String, String) {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        (made.cert.pem(), made.signing_key.serialize_pem())
+    }
+
+    fn write(folder: &TempDir, (certificate, key): &(String, String)) -> Tls {
+        let files = Tls {
+            certificate: folder.path().join("certificate.pem"),
+            key: folder.path().join("key.pem"),
+            authority: None,
+        };
+        std::fs::write(&files.certificate, certificate).unwrap();
+        std::fs::write(&files.key, key).unwrap();
+        files
+    }
+
+    #[track_caller]
+    fn shows(renewal: &mut Renewal, (certificate, _): &(String, String)) {
+        renewal.look();
+        let expected = CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap();
+        let shown = renewal.shown.0.read().unwrap();
+        assert_eq!(shown.cert, [expected]);
+    }
+
+    #[test]
+    fn what_is_in_the_files_is_shown_if_it_can_be_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let (first, second) = (made(), made());
+        let files = write(&folder, &first);
+        let (_, mut renewal) = files.server().unwrap();
+        shows(&mut renewal, &first);
+        // Half of a renewal, then all of it.
+        std::fs::write(&files.certificate, &second.0).unwrap();
+        shows(&mut renewal, &first);
+        std::fs::write(&files.key, &second.1).unwrap();
+        shows(&mut renewal, &second);
+        for wrong in ["", "no certificate", &second.1] {
+            std::fs::write(&files.certificate, wrong).unwrap();
+            shows(&mut renewal, &second);
+        }
+        std::fs::remove_file(&files.key).unwrap();
+        shows(&mut renewal, &second);
+        write(&folder, &first);
+        shows(&mut renewal, &first);
+    }
+
+    #[test]
+    fn trouble_counts_when_it_stays_and_is_forgotten_when_it_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let pair = made();
+        let files = write(&folder, &pair);
+        let (_, mut renewal) = files.server().unwrap();
+        std::fs::write(&files.key, "no key").unwrap();
+        for looks in 1..=3 {
+            renewal.look();
+            let trouble = renewal.trouble.as_ref().unwrap();
+            assert_eq!(trouble.looks, looks);
+            assert!(trouble.what.contains("key.pem"), "{trouble:?}");
+        }
+        write(&folder, &pair);
+        renewal.look();
+        assert!(renewal.trouble.is_none());
     }
 }

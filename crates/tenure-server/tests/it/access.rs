@@ -1,10 +1,12 @@
 //! Who may do what, and by which connection.
 
+use std::path::Path;
+
 use reqwest::{Certificate, Client, Method, StatusCode};
 use serde_json::json;
 use tenure_server::{Tls, Tokens};
 
-use crate::support::{Broker, PATIENCE, answered, client, problem};
+use crate::support::{Broker, PATIENCE, answered, client, problem, until};
 
 const TOKENS: &str = "read rrrrrrrrrrrrrrrr\nworker wwwwwwwwwwwwwwww\nadmin aaaaaaaaaaaaaaaa\n";
 
@@ -118,43 +120,55 @@ async fn without_tokens_pages_of_elsewhere_are_kept_out() {
     );
 }
 
+/// A new certificate for this host, written to files that a server can use. Returned in PEM.
+fn certificate_in(folder: &Path) -> (Tls, String) {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let files = Tls {
+        certificate: folder.join("cert.pem"),
+        key: folder.join("key.pem"),
+        authority: None,
+    };
+    std::fs::write(&files.certificate, made.cert.pem()).unwrap();
+    std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+    (files, made.cert.pem())
+}
+
+/// A client that trusts this certificate and no other.
+fn trusting(certificate: &str) -> Client {
+    let trusted = Certificate::from_pem(certificate.as_bytes()).unwrap();
+    let client = Client::builder().no_proxy().timeout(PATIENCE);
+    client.tls_certs_only([trusted]).build().unwrap()
+}
+
 #[tokio::test]
 async fn https_is_served_with_the_certificate_of_a_file_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
-    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let (certificate, key) = (
-        folder.path().join("cert.pem"),
-        folder.path().join("key.pem"),
-    );
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let mut broker = Broker::start_with(|config| {
-        config.tls = Some(Tls {
-            certificate,
-            key,
-            authority: None,
-        });
-    })
-    .await;
+    let (files, certificate) = certificate_in(folder.path());
+    let mut broker = Broker::start_with(|config| config.tls = Some(files)).await;
     assert!(broker.url.starts_with("https://"), "{}", broker.url);
-    assert!(
-        broker
-            .request(Method::GET, "/healthz")
-            .send()
-            .await
-            .is_err(),
-        "not trusted"
-    );
-    let trusted = Certificate::from_pem(made.cert.pem().as_bytes()).unwrap();
-    let trusting = Client::builder().no_proxy().timeout(PATIENCE);
-    broker.http = trusting.tls_certs_only([trusted]).build().unwrap();
+    let untrusted = broker.request(Method::GET, "/healthz").send().await;
+    assert!(untrusted.is_err(), "not trusted");
+    broker.http = trusting(&certificate);
     broker.submit("t").await;
     let plain = broker.url.replace("https://", "http://");
-    assert!(
-        client()
-            .get(format!("{plain}/healthz"))
-            .send()
-            .await
-            .is_err()
-    );
+    let plain = client().get(format!("{plain}/healthz")).send().await;
+    assert!(plain.is_err());
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_is_shown_without_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, first) = certificate_in(folder.path());
+    let mut broker = Broker::start_with(|config| config.tls = Some(files)).await;
+    broker.http = trusting(&first);
+    let id = broker.submit("t").await;
+    let (_, second) = certificate_in(folder.path());
+    let renewed = trusting(&second);
+    let url = format!("{}/healthz", broker.url);
+    until(async || renewed.get(&url).send().await.ok()).await;
+    // Who is connected already stays so.
+    assert_eq!(broker.get(&format!("/v1/jobs/{id}")).await.0, 200);
+    broker.http = trusting(&first);
+    let old = broker.request(Method::GET, "/healthz").send().await;
+    assert!(old.is_err(), "the old one is shown no more");
 }
