@@ -53,6 +53,10 @@ pub enum Error {
         /// How the last try ended.
         source: Trouble,
     },
+    /// The certificates of all servers were refused. **Nothing was sent**: trust the authority that signed them, or
+    /// correct them. Trying again changes nothing.
+    #[error("no server can be trusted")]
+    Untrusted(#[source] Trouble),
     /// The server failed, or what answers is no Tenure server. What became of the request is not known.
     #[error("{url} gave an answer that makes no sense: {detail}")]
     Broken {
@@ -76,10 +80,15 @@ pub struct Trouble {
 }
 
 impl Error {
-    /// What to do about it, if the server said so.
+    /// What to do about it, if the server said so or it is known here.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
-        self.problem()?.hint.as_deref()
+        match self {
+            Error::Untrusted(_) => Some(
+                "if its authority is your own, name the file with its certificate in SSL_CERT_FILE",
+            ),
+            _ => self.problem()?.hint.as_deref(),
+        }
     }
 
     /// What the server answered.

@@ -8,8 +8,9 @@
 //! try would not change; **not done** (no connection, no leader, overloaded); **not known** (the connection
 //! broke after the request was sent, or the server says so itself). From the first try of the last kind on
 //! the call is *unsure*: a later refusal may be the echo of our own success, and whoever made the call
-//! settles that.
+//! settles that. When every node's certificate is refused, one after the other, the call ends: no time heals that.
 
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -73,6 +74,8 @@ struct Again {
     trouble: Trouble,
     after: Option<Duration>,
     is_unsure: bool,
+    /// The server's certificate was refused.
+    is_untrusted: bool,
 }
 
 enum Tried {
@@ -184,6 +187,7 @@ impl Transport {
         let give_up = started + call.deadline.unwrap_or(self.deadline) + call.wait;
         let mut waits = Waits::new();
         let mut is_unsure = false;
+        let mut untrusted = 0;
         for tries in 1_usize.. {
             let place = self.preferred.load(Ordering::Relaxed) % self.nodes.len();
             let left = give_up.saturating_duration_since(Instant::now());
@@ -210,6 +214,13 @@ impl Transport {
                 error = again.trouble.detail,
                 "asking again"
             );
+            untrusted = if again.is_untrusted { untrusted + 1 } else { 0 };
+            if untrusted == self.nodes.len() && !is_unsure {
+                return Answered {
+                    result: Err(Error::Untrusted(again.trouble)),
+                    is_unsure,
+                };
+            }
             // Whoever sees it first moves all callers on; the others find that done.
             let next = (place + 1) % self.nodes.len();
             let order = Ordering::Relaxed;
@@ -269,7 +280,13 @@ impl Transport {
     /// No answer: was the request sent?
     fn broken_off(&self, place: usize, error: &reqwest::Error) -> Tried {
         let was_sent = !error.is_connect();
-        self.again(place, chain(error), None, None, was_sent)
+        match self.again(place, chain(error), None, None, was_sent) {
+            Tried::Again(again) => Tried::Again(Again {
+                is_untrusted: is_of_certificate(error),
+                ..again
+            }),
+            tried => tried,
+        }
     }
 
     fn refused(
@@ -329,6 +346,7 @@ impl Transport {
             },
             after,
             is_unsure,
+            is_untrusted: false,
         })
     }
 
@@ -376,6 +394,22 @@ pub(crate) fn chain(error: &reqwest::Error) -> String {
         true => format!("cannot connect: {cause}"),
         false => format!("the connection broke: {cause}"),
     }
+}
+
+/// Whether a certificate was refused: no time heals that.
+fn is_of_certificate(error: &reqwest::Error) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
+            return true;
+        }
+        // An input/output error does not name what it wraps as its source.
+        cause = match error.downcast_ref().and_then(io::Error::get_ref) {
+            Some(wrapped) => Some(wrapped),
+            None => error.source(),
+        };
+    }
+    false
 }
 
 #[cfg(test)]

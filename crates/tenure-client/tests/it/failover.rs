@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tenure_client::{CancellationToken, Client, Failure, Job, Listing, NewJob, State, Worker};
+use tenure_client::{
+    CancellationToken, Client, Error, Failure, Job, Listing, NewJob, State, Worker,
+};
 use tenure_server::{Handle, Server};
 use tokio::time::{Instant, sleep};
 
-use crate::support::{PATIENCE, client, config, store_in};
+use crate::support::{Broker, PATIENCE, client, config, store_in};
 
 struct Pair {
     first: Handle,
@@ -144,4 +146,40 @@ async fn a_node_that_is_not_there_is_passed_over() {
         started.elapsed() < PATIENCE,
         "the node that answered is asked first"
     );
+}
+
+/// A server whose certificate nobody signed but itself.
+async fn untrusted(folder: &std::path::Path) -> Handle {
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let tls = tenure_server::Tls {
+        certificate: folder.join("certificate.pem"),
+        key: folder.join("key.pem"),
+        authority: None,
+    };
+    std::fs::write(&tls.certificate, made.cert.pem()).unwrap();
+    std::fs::write(&tls.key, made.signing_key.serialize_pem()).unwrap();
+    let mut config = config("memory:");
+    config.tls = Some(tls);
+    Server::start(config).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_is_not_trusted_is_told_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = untrusted(folder.path()).await;
+    let long = PATIENCE * 2;
+    let client = Client::builder([server.url()]).deadline(long).build();
+    let error = client
+        .unwrap()
+        .submit(NewJob::new("t", &1))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Untrusted(_)), "{error:?}");
+    assert!(!error.is_temporary() && error.hint().is_some());
+
+    // One that is trusted answers all the same.
+    let trusted = Broker::start().await;
+    let urls = [server.url(), trusted.handle.url()];
+    let client = Client::builder(urls).deadline(long).build().unwrap();
+    client.submit(NewJob::new("t", &1)).await.unwrap();
 }
