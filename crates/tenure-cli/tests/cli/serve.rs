@@ -31,7 +31,11 @@ impl Serving {
         arguments: &[&str],
         variables: &[(&str, &str)],
     ) -> Self {
-        let mut all = vec!["serve", "--listen", "127.0.0.1:0", "--ttl", "2s"];
+        let mut all = vec!["serve", "--listen", "127.0.0.1:0"];
+        if !arguments.contains(&"--ttl") {
+            // Long: a machine that stands still for a while is no reason to lose leadership.
+            all.extend(["--ttl", "60s"]);
+        }
         all.extend(arguments);
         let mut command = tenure(&all);
         command.current_dir(folder);
@@ -140,9 +144,9 @@ fn ready(serving: &Serving, role: &str) {
 #[test]
 fn a_standby_takes_over_from_a_leader_that_was_killed() {
     let folder = tempfile::tempdir().unwrap();
-    let leader = Serving::start(folder.path(), &["--node", "one"]);
+    let leader = Serving::start(folder.path(), &["--node", "one", "--ttl", "5s"]);
     ready(&leader, "leader");
-    let standby = Serving::start(folder.path(), &["--node", "two"]);
+    let standby = Serving::start(folder.path(), &["--node", "two", "--ttl", "5s"]);
     ready(&standby, "standby");
     let job = r#"{"id":"a","type":"t"}"#;
     assert_eq!(standby.ask("POST", "/v1/jobs", job).0, 201, "forwarded");

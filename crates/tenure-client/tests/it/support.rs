@@ -21,6 +21,8 @@ pub(crate) struct Broker {
 pub(crate) fn config(store: &str) -> Config {
     let mut config = Config::new(store);
     config.listen = "127.0.0.1:0".parse().unwrap();
+    // Long: a machine that stands still for a while is no reason to lose leadership.
+    config.ttl = Duration::from_secs(60);
     config
 }
 

@@ -300,16 +300,24 @@ async fn what_cannot_finish_in_time_is_handed_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_was_cancelled_is_not_handed_back() {
     let broker = Broker::start().await;
-    let (sender, _reasons) = mpsc::unbounded_channel();
+    let (started, mut starts) = mpsc::unbounded_channel();
+    let handler = move |job: Job<u32>| {
+        let started = started.clone();
+        async move {
+            let _ = started.send(());
+            Err::<(), _>(Failure::from(format!("{:?}", job.cancelled().await)))
+        }
+    };
     let builder = Worker::builder(broker.client.clone())
-        .handle("wait", waiting(sender))
+        .handle("wait", handler)
         .concurrency(1)
         .drain(PATIENCE * 10)
         // No heartbeat tells of the cancellation before the worker stops.
         .lease(PATIENCE * 10);
     let working = Working::start(builder);
     let id = submit(&broker, NewJob::new("wait", &0)).await;
-    broker.reaches(&id, State::Running).await;
+    // The broker says that it runs before the worker has heard of it.
+    starts.recv().await.unwrap();
     working.stop.cancel();
     assert!(broker.client.cancel(&id).await.unwrap().cancel_requested);
     working.worker.hand_back();

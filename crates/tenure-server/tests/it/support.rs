@@ -20,11 +20,12 @@ pub(crate) struct Broker {
     pub(crate) url: String,
 }
 
-/// The configuration of a server on a free port.
+/// The configuration of a server on a free port. Its ttl is long: a machine that stands still for a while is no
+/// reason to lose leadership, nor, with it, a request to hand it over.
 pub(crate) fn config(store: &str) -> Config {
     let mut config = Config::new(store);
     config.listen = "127.0.0.1:0".parse().unwrap();
-    config.ttl = Duration::from_secs(5);
+    config.ttl = Duration::from_secs(60);
     config
 }
 

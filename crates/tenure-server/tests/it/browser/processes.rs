@@ -81,6 +81,8 @@ async fn a_process_that_serves() {
     };
     let mut config = config(&store_in(Path::new(&folder)));
     config.node = Some(node);
+    // It is going to be killed, and another is to take over.
+    config.ttl = Duration::from_secs(5);
     let server = Server::start(config).await.unwrap();
     println!("{SAYS}{}", server.url());
     std::future::pending::<()>().await;
