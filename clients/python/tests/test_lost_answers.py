@@ -27,7 +27,7 @@ from tenure import (
     WrongState,
 )
 
-from .support import Claims, free_port
+from .support import PATIENCE_SECONDS, Claims, free_port
 
 #: What the double does with a request: an answer, or None to break off after reading all of it.
 Act = Callable[[str, bytes], Optional[bytes]]
@@ -123,7 +123,7 @@ def certified() -> ssl.SSLContext:
 
 class Certificates(Claims):
     def one_that_does_not_verify_is_told_at_once(self) -> None:
-        with Double(CREATED, tls=certified()) as node, Client(node.url, timeout=3600.0) as client:
+        with Double(CREATED, tls=certified()) as node, Client(node.url, timeout=PATIENCE_SECONDS) as client:
             with self.assertRaises(NotTrusted) as caught:
                 client.submit("mail")
         self.assertIn(f"the certificate of {node.url} does not verify", str(caught.exception))
@@ -132,7 +132,7 @@ class Certificates(Claims):
 
     def one_that_does_not_verify_does_not_keep_others_from_answering(self) -> None:
         with Double(CREATED, tls=certified()) as untrusted, Double(CREATED) as node:
-            with Client([untrusted.url, node.url], timeout=3600.0) as client:
+            with Client([untrusted.url, node.url], timeout=PATIENCE_SECONDS) as client:
                 self.assertEqual(client.submit("mail").status, "created")
 
     def one_that_is_trusted_is_enough(self) -> None:
