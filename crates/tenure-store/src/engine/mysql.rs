@@ -50,13 +50,17 @@ const SESSION: &str = "SET NAMES utf8mb4, sql_mode = 'STRICT_ALL_TABLES,NO_ENGIN
 const LOOK: &str = "SELECT CAST(@@max_allowed_packet AS CHAR), CAST(@@global.read_only AS CHAR), \
      CAST(@@innodb_flush_log_at_trx_commit AS CHAR), \
      (SELECT CAST(COUNT(*) AS CHAR) FROM information_schema.tables \
-      WHERE table_schema = DATABASE() AND table_name = 'tenure_objects')";
+      WHERE table_schema = DATABASE() AND table_name = 'tenure_objects'), \
+     (SELECT CAST(COUNT(*) AS CHAR) FROM information_schema.tables \
+      WHERE table_schema = DATABASE() AND table_name = 'tenure_daemons')";
 
 /// `ascii_bin` is byte order. The key has 700 bytes, which every `InnoDB` row format can index.
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS tenure_objects (\
      `key` VARCHAR(700) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY, \
      version BIGINT NOT NULL, modified_at DATETIME(6) NOT NULL, value LONGBLOB NOT NULL\
      ) ENGINE = InnoDB";
+
+const VIEWS: &str = include_str!("views/mysql.sql");
 
 /// Both readings are of the server's clock, in a zone that has no summer.
 const GET: &str = "SELECT version, TIMESTAMPDIFF(MICROSECOND, modified_at, UTC_TIMESTAMP(6)), value \
@@ -101,7 +105,8 @@ impl Dial for Session {
 type Query = sqlx::query::Query<'static, sqlx::MySql, sqlx::mysql::MySqlArguments>;
 
 impl MySql {
-    /// Connects, and makes the table if there is none. `?ssl-mode=`, `?ssl-ca=` and so on are as in
+    /// Connects, and makes the table if there is none; and the views `tenure_leaders`, `tenure_nodes` and
+    /// `tenure_daemons`, if it may. `?ssl-mode=`, `?ssl-ca=` and so on are as in
     /// MySQL's own programs.
     pub async fn open(url: &Url) -> Result<Self, Error> {
         let options = parse(url)?;
@@ -274,8 +279,20 @@ async fn prepare_table(
     }
     // One that is no number is larger than any.
     let packet_bytes_max = text(0)?.parse().unwrap_or(u64::MAX);
+    let has_views = text(4)? != "0";
     connection.finish(0);
+    if !has_views && let Err(error) = prepare_views(pool).await {
+        sql::without_views(&error);
+    }
     Ok(Ok(packet_bytes_max))
+}
+
+/// They are for people: everything else works without them.
+async fn prepare_views(pool: &Pool<Session>) -> Result<(), sqlx::Error> {
+    let mut connection = pool.acquire().await?;
+    answered(sqlx::raw_sql(VIEWS).execute(&mut *connection)).await?;
+    connection.finish(0);
+    Ok(())
 }
 
 fn parse(url: &Url) -> Result<MySqlConnectOptions, Error> {

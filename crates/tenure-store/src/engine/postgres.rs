@@ -95,7 +95,8 @@ impl Dial for PgConnectOptions {
 }
 
 impl Postgres {
-    /// Connects, and makes the table if there is none.
+    /// Connects, and makes the table if there is none; and the views `tenure_leaders`, `tenure_nodes` and
+    /// `tenure_daemons`, if it may.
     ///
     /// What the URL leaves out is taken from the `PG*` variables and the password file, as by all
     /// PostgreSQL programs. `?sslmode=`, `?sslrootcert=` and so on are as in libpq; `?hints=off` neither
@@ -108,6 +109,9 @@ impl Postgres {
         let database = prepare_table(&pool, &doing).await?;
         if options.get_database().is_none() {
             location.push_str(&database.name);
+        }
+        if !database.has_views {
+            prepare_views(&pool, &doing, &database).await;
         }
         let hints = hints_wanted && !is_pooled(&pool, &doing).await?;
         Ok(Self {
@@ -251,6 +255,7 @@ struct Database {
     name: String,
     schema: String,
     synchronous_commit: String,
+    has_views: bool,
 }
 
 /// Finds the table, or makes it. Of many who make it at once, PostgreSQL refuses some although they
@@ -285,9 +290,10 @@ async fn look(pool: &Pool<PgConnectOptions>, doing: &str) -> Result<Option<Datab
             row.try_get::<bool, _>(2)?,
             row.try_get::<String, _>(3)?,
             row.try_get::<String, _>(4)?,
+            row.try_get::<bool, _>(5)?,
         ))
     };
-    let (name, schema, standby, synchronous_commit, fsync) =
+    let (name, schema, standby, synchronous_commit, fsync, has_views) =
         decoded().map_err(|error| read_error(doing, error))?;
     if standby {
         return Err(Error::refused(
@@ -306,7 +312,18 @@ async fn look(pool: &Pool<PgConnectOptions>, doing: &str) -> Result<Option<Datab
         name,
         schema,
         synchronous_commit,
+        has_views,
     }))
+}
+
+/// Makes the views, unless others did so meanwhile. They are for people: everything else works without them.
+async fn prepare_views(pool: &Pool<PgConnectOptions>, doing: &str, database: &Database) {
+    let made = read(pool, doing, statement::views(&database.schema)).await;
+    if let Err(error) = made
+        && !matches!(look(pool, doing).await, Ok(Some(now)) if now.has_views)
+    {
+        sql::without_views(&error);
+    }
 }
 
 /// Whether something between here and the server lends out its connections per transaction.

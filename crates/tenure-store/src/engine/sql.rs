@@ -188,6 +188,12 @@ impl<D: Dial> Drop for Held<'_, D> {
     }
 }
 
+/// The views could not be made. They are for people who look at the database, and nothing else needs them.
+pub(super) fn without_views(error: &dyn std::error::Error) {
+    let cause = error.source().map(ToString::to_string);
+    tracing::info!(%error, cause, "going on without the views tenure_leaders, tenure_nodes and tenure_daemons");
+}
+
 /// Bounds a statement. Running out of time is the loss of the answer.
 pub(super) async fn answered<T>(
     statement: impl Future<Output = Result<T, sqlx::Error>>,

@@ -48,6 +48,8 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS tenure_objects (\
      key TEXT COLLATE BINARY NOT NULL PRIMARY KEY, version INTEGER NOT NULL, \
      modified_at INTEGER NOT NULL, value BLOB NOT NULL) STRICT";
 
+const VIEWS: &str = include_str!("views/sqlite.sql");
+
 /// The time is read when the statement runs, which is after it has waited for other writers.
 macro_rules! now {
     () => {
@@ -108,7 +110,7 @@ impl Dial for SqliteConnectOptions {
 type Query = sqlx::query::Query<'static, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
 
 impl Sqlite {
-    /// Opens the database at `path`, and makes it, with its table, if there is none. Its folder must
+    /// Opens the database at `path`, and makes it, with its table and views, if there is none. Its folder must
     /// exist.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         // Absolute, so that SQLite does not take `:memory:` or `file:…` for more than a file's name.
@@ -136,7 +138,10 @@ impl Sqlite {
     async fn prepare_table(&self) -> Result<(), sqlx::Error> {
         let mut connection = self.writer.acquire().await?;
         answered(sqlx::raw_sql(CREATE).execute(&mut *connection)).await?;
-        connection.finish(0);
+        match answered(sqlx::raw_sql(VIEWS).execute(&mut *connection)).await {
+            Ok(_) => connection.finish(0),
+            Err(error) => sql::without_views(&error),
+        }
         Ok(())
     }
 

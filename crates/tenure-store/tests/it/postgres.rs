@@ -74,6 +74,34 @@ async fn many_nodes_open_an_empty_database_at_once() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_that_may_not_make_views_goes_on_without() {
+    let Some(url) = support::url(SERVER) else {
+        return;
+    };
+    let (fresh, name) = fresh_database(&url).await;
+    drop(tenure_store::open(&fresh).await.unwrap());
+    let role = format!("{name}_role");
+    for statement in [
+        // Fails unless all of them were made.
+        "DROP VIEW tenure_daemons, tenure_leaders, tenure_nodes",
+        "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+        &format!("CREATE ROLE {role} LOGIN"),
+        &format!("GRANT SELECT, INSERT, UPDATE, DELETE ON tenure_objects TO {role}"),
+    ] {
+        execute(&fresh, statement).await;
+    }
+    let limited = with(&fresh, |url| url.set_username(&role).unwrap());
+    let store = tenure_store::open(&limited).await.unwrap();
+    let key = Key::new("a/b").unwrap();
+    store.put(&key, "1".into(), &Expect::Absent).await.unwrap();
+    drop(store);
+    // Fails if there is one.
+    execute(&fresh, "CREATE VIEW tenure_nodes AS SELECT 1").await;
+    execute(&url, &format!("DROP DATABASE {name} WITH (FORCE)")).await;
+    execute(&url, &format!("DROP ROLE {role}")).await;
+}
+
 /// Also while the pooler is busy with others: a store that believes in hints there would wait for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_pooler_is_recognised() {

@@ -20,4 +20,6 @@ mod queue_log;
 mod support;
 #[cfg(feature = "file")]
 mod tampering;
+#[cfg(all(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod views;
 mod work;

@@ -14,9 +14,11 @@ use crate::{Key, Prefix};
 /// a statement must not wait on, and be applied, long after its writer has given up.
 const CHANGE_MILLISECONDS_MAX: u128 = STATEMENT_WITHIN.as_millis() * 4 / 5;
 
-/// What the database says about itself and about the table; the schema is `NULL` if there is no table.
+/// What the database says about itself, about the table and about the last of the views; the schema is `NULL` if there
+/// is no table.
 pub(super) const LOOK: &str = "SELECT current_database()::text, quote_ident(n.nspname), \
-     pg_is_in_recovery(), current_setting('synchronous_commit'), current_setting('fsync') \
+     pg_is_in_recovery(), current_setting('synchronous_commit'), current_setting('fsync'), \
+     to_regclass(quote_ident(n.nspname) || '.tenure_daemons') IS NOT NULL \
      FROM (SELECT to_regclass('tenure_objects') AS id) AS t \
      LEFT JOIN pg_class AS c ON c.oid = t.id LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace";
 
@@ -24,6 +26,12 @@ pub(super) const LOOK: &str = "SELECT current_database()::text, quote_ident(n.ns
 pub(super) const CREATE: &str = "CREATE TABLE IF NOT EXISTS tenure_objects (\
      key text COLLATE \"C\" PRIMARY KEY, version bigint NOT NULL, \
      modified_at timestamptz NOT NULL, value bytea NOT NULL)";
+
+/// Makes the views for people in a schema that the server has quoted, all of them or none.
+pub(super) fn views(quoted_schema: &str) -> String {
+    let views = include_str!("../views/postgres.sql");
+    format!("SET LOCAL search_path TO {quoted_schema};\n{views}")
+}
 
 /// The process that serves this statement, the time on the server's clock, and when that process began,
 /// in microseconds.
