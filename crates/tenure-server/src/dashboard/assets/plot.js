@@ -90,7 +90,10 @@ export function plot({ title, series, kind = "line", scale = "count", format = s
     if (kind === "area") {
       series.forEach((each, index) => shapes.push(h("path", { class: `area ${each.colour}`, d: band(stacked[index], stacked[index - 1], across, up) })));
     } else {
-      for (const each of series) shapes.push(h("path", { class: `stroke ${each.colour}`, d: line(data.columns[each.key] ?? [], across, up) }));
+      for (const each of series) {
+        const values = data.columns[each.key] ?? [];
+        shapes.push(h("path", { class: `stroke ${each.colour}`, d: line(values, across, up) }), h("path", { class: `dots ${each.colour}`, d: dots(values, across, up) }));
+      }
     }
     fill(layers, shapes);
     label();
@@ -132,11 +135,16 @@ function line(values, across, up) {
       drawing = false;
       return;
     }
-    const alone = !drawing && (values[index + 1] === null || values[index + 1] === undefined);
-    path += `${drawing ? "L" : "M"}${across(index)} ${up(value)}${alone ? "h1" : ""}`;
+    path += `${drawing ? "L" : "M"}${across(index)} ${up(value)}`;
     drawing = true;
   });
   return path;
+}
+
+/** The values that have no neighbour to draw a line to: with few jobs, most of them. */
+function dots(values, across, up) {
+  const there = (index) => values[index] !== null && values[index] !== undefined;
+  return values.map((value, index) => (there(index) && !there(index - 1) && !there(index + 1) ? `M${across(index)} ${up(value)}h.01` : "")).join("");
 }
 
 function stack(data, series) {
@@ -192,7 +200,7 @@ function grid(top, up, width, format) {
 }
 
 function times(data, across, width) {
-  const parts = width > 420 ? 4 : 2;
+  const parts = Math.max(1, Math.min(width > 420 ? 4 : 2, data.length - 1));
   return Array.from({ length: parts + 1 }, (_, part) => {
     const index = Math.round(((data.length - 1) * part) / parts);
     const at = data.until_at - (data.length - 1 - index) * data.step_ms;
