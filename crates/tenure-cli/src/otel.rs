@@ -69,7 +69,7 @@ where
         .with_threads(false)
         .with_tracked_inactivity(false)
         .with_filter(
-            Targets::new().with_targets(TARGETS.map(|target| (target, LevelFilter::INFO))),
+            Targets::new().with_targets(TARGETS.map(|target| (target, LevelFilter::DEBUG))),
         );
     Ok(Some((layer, Export(provider))))
 }

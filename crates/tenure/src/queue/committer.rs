@@ -118,9 +118,8 @@ impl<M: Machine> Commits<M> {
             let started = Instant::now();
             self.last = Some(started);
             let flight = Flight::begin(&self.shared.counters);
-            let span = tracing::info_span!(parent: None, "commit", records = records.len());
-            let result = span.in_scope(|| self.appender.commit(&records));
-            drop(span);
+            let result = tracing::debug_span!(parent: None, "commit", records = records.len())
+                .in_scope(|| self.appender.commit(&records));
             drop(flight);
             let took = started.elapsed();
             let Some(batch) = self.shared.backlog().land() else {

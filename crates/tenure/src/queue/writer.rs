@@ -146,7 +146,7 @@ impl<M: Machine> Writer<M> {
             let Some(batch) = self.shared.backlog().take() else {
                 return Ok(());
             };
-            let span = tracing::info_span!(parent: None, "commit", records = batch.records.len());
+            let span = tracing::debug_span!(parent: None, "commit", records = batch.records.len());
             self.commit(batch).instrument(span).await?;
         }
     }
