@@ -7,6 +7,8 @@ use anyhow::{Context, Result, bail};
 use tenure_testkit::tcp_proxy::TcpProxy;
 use url::Url;
 
+use crate::server::Server;
+
 /// Where the brokers keep their data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
@@ -43,6 +45,17 @@ impl Engine {
             Engine::Postgres => Some("TENURE_TEST_POSTGRES"),
             Engine::Mysql => Some("TENURE_TEST_MYSQL"),
             Engine::S3 => Some("TENURE_TEST_S3_CEPH"),
+        }
+    }
+
+    /// The server that keeps the data, if it is one.
+    #[must_use]
+    pub fn server(self) -> Option<Server> {
+        match self {
+            Engine::File => None,
+            Engine::Postgres => Some(Server("postgres")),
+            Engine::Mysql => Some(Server("mariadb")),
+            Engine::S3 => Some(Server("ceph")),
         }
     }
 

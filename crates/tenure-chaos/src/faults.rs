@@ -16,6 +16,7 @@ use crate::electorate::Runner;
 use crate::engine::Engine;
 use crate::history::{History, What};
 use crate::random::Random;
+use crate::server::Server;
 
 /// How long a broker may take to leave: longer than it gives requests in flight, on a busy machine.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(60);
@@ -53,6 +54,8 @@ pub enum Kind {
     LoseAnswers,
     /// The storage's gateway answers 503.
     Storm,
+    /// The storage's own server crashes, and is started again.
+    Restart,
     /// No space is left.
     DiskFull,
     /// The folder cannot be written.
@@ -88,6 +91,9 @@ impl Kind {
         if engine == Engine::S3 {
             kinds.push(Storm);
         }
+        if engine.server().is_some_and(Server::can_restart) {
+            kinds.push(Restart);
+        }
         if engine == Engine::File && disk.is_breakable() {
             kinds.extend([DiskFull, ReadOnly]);
         }
@@ -111,6 +117,7 @@ impl Kind {
             Kind::Slow => "storage slow",
             Kind::LoseAnswers => "storage's answers lost",
             Kind::Storm => "503 storm",
+            Kind::Restart => "storage's server crashed",
             Kind::DiskFull => "disk full",
             Kind::ReadOnly => "folder read-only",
             Kind::KillRunner => "kill -9 of tenure run",
@@ -128,6 +135,8 @@ pub struct Targets {
     pub runners: Vec<Runner>,
     /// The disk of the file engine.
     pub disk: Disk,
+    /// The server of the others.
+    pub server: Option<Server>,
     /// To ask who leads.
     pub client: Client,
     /// How long a leader is trusted.
@@ -198,6 +207,10 @@ impl Targets {
             }
             Kind::LoseAnswers => self.line(&[leader], Line::LoseAnswers, brief).await,
             Kind::Storm => self.line(&[any], Line::AnswerInstead(STORM), wait).await,
+            Kind::Restart => match self.server {
+                Some(server) => server.restart().await?,
+                None => "nothing".to_owned(),
+            },
             Kind::DiskFull => self.fill(wait).await?,
             Kind::ReadOnly => self.read_only(wait).await?,
             Kind::KillRunner | Kind::PauseRunner => self.disturb_runner(kind, wait, random).await?,

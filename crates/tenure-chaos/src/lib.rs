@@ -17,5 +17,6 @@ pub mod history;
 pub mod random;
 pub mod report;
 pub mod run;
+pub mod server;
 pub mod submitter;
 pub mod worker;

@@ -143,6 +143,7 @@ impl Cluster {
             brokers,
             runners,
             disk,
+            server: engine.server(),
             client: client(&urls, Duration::from_secs(2))?,
             ttl: TTL,
             history: history.clone(),
@@ -231,11 +232,20 @@ impl Cluster {
     async fn break_things(&mut self, engine: Engine, duration: Duration, seed: u64) -> Result<()> {
         let mut random = Random::of(seed, "faults");
         let kinds = Kind::all(engine, &self.targets.disk);
+        // What never happened is to be seen in the report.
+        let none = kinds.iter().map(|&kind| (kind, 0));
+        self.targets.counts.extend(none);
+        let mut left = Vec::new();
         let until = self.history.now() + duration;
         while self.history.now() < until {
             let pause = random.between(Duration::from_millis(500), Duration::from_secs(4));
             sleep(pause).await;
-            let kind = random.pick(&kinds);
+            // All of them, in any order, and then again: chance alone would leave some out.
+            if left.is_empty() {
+                left = kinds.clone();
+            }
+            let place = usize::try_from(random.below(left.len() as u64))?;
+            let kind = left.swap_remove(place);
             self.targets.inject_in_company(kind, &mut random).await?;
         }
         Ok(())

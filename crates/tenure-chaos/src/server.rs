@@ -1,0 +1,48 @@
+//! The servers that `scripts/with-servers` has started, and can restart.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+/// The variable with the socket that takes orders.
+const CONTROL: &str = "TENURE_TEST_CONTROL";
+
+/// How long a restart may take. Whoever takes the order gives up earlier, and says why.
+const RESTART_PATIENCE: Duration = Duration::from_secs(300);
+
+/// One of them, by its name there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Server(pub &'static str);
+
+impl Server {
+    /// Whether there is somebody to ask.
+    #[must_use]
+    pub fn can_restart(self) -> bool {
+        std::env::var_os(CONTROL).is_some()
+    }
+
+    /// Crashes the server and starts it again; says which. What it acknowledged, it still has.
+    pub async fn restart(self) -> Result<String> {
+        let name = self.0;
+        let path = std::env::var_os(CONTROL).with_context(|| format!("{CONTROL} is not set"))?;
+        let ordered = async {
+            let mut socket = UnixStream::connect(path).await?;
+            socket
+                .write_all(format!("restart {name}\n").as_bytes())
+                .await?;
+            let mut answer = String::new();
+            socket.read_to_string(&mut answer).await?;
+            Ok::<_, std::io::Error>(answer)
+        };
+        let answer = timeout(RESTART_PATIENCE, ordered)
+            .await
+            .with_context(|| format!("{name} was not restarted within {RESTART_PATIENCE:?}"))??;
+        match answer.trim() {
+            "ok" => Ok(name.to_owned()),
+            problem => bail!("{name} was not restarted: {problem}"),
+        }
+    }
+}
