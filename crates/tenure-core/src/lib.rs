@@ -16,6 +16,8 @@
 pub mod api;
 pub mod cluster;
 pub mod election;
+#[cfg(test)]
+mod fuzz;
 mod io;
 #[cfg(feature = "__mutations")]
 pub mod mutation;

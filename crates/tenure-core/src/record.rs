@@ -39,12 +39,46 @@ pub(crate) fn encode<T: Serialize>(record: &T) -> Vec<u8> {
 }
 
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RecordError> {
-    let malformed = |error: serde_json::Error| RecordError::Malformed(error.to_string());
+    let malformed = |error: serde_json::Error| RecordError::Malformed(shown(&error));
     let Header { format } = serde_json::from_slice(bytes).map_err(malformed)?;
     if format != FORMAT {
         return Err(RecordError::Format(format));
     }
     serde_json::from_slice(bytes).map_err(malformed)
+}
+
+/// The most characters of an error that are shown.
+const SHOWN_MAX: usize = 300;
+
+/// What the error says, on one line and not too long: it repeats pieces of what could not be read, and is
+/// going to be logged.
+pub(crate) fn shown(error: &serde_json::Error) -> String {
+    let mut text: Vec<char> = error.to_string().chars().collect();
+    if text.len() > SHOWN_MAX {
+        // Where it is comes last.
+        let place = text.split_off(text.len() - SHOWN_MAX / 3);
+        text.truncate(SHOWN_MAX / 3 * 2);
+        text.extend([' ', '…', ' '].into_iter().chain(place));
+    }
+    let printable = |character: char| {
+        if character.is_control() {
+            ' '
+        } else {
+            character
+        }
+    };
+    text.into_iter().map(printable).collect()
+}
+
+/// A number that only grows, as it is stored. No real one comes near the end of its range, and what is
+/// read from there could not grow any more.
+pub(crate) fn growing<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let number = <u64 as serde::Deserialize>::deserialize(deserializer)?;
+    if number > u64::MAX / 2 {
+        let problem = format!("{number} is larger than any real one");
+        return Err(serde::de::Error::custom(problem));
+    }
+    Ok(number)
 }
 
 /// Durations as whole milliseconds.
@@ -64,5 +98,27 @@ pub(crate) mod milliseconds {
         deserializer: D,
     ) -> Result<Duration, D::Error> {
         u64::deserialize(deserializer).map(Duration::from_millis)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::election::{Fence, Lease, Term};
+
+    #[test]
+    fn what_cannot_be_read_is_shown_on_one_short_line() {
+        let hostile = format!(r#"{{"format":1,"lineage":"{}\n"}}"#, "x".repeat(10_000));
+        let error = Fence::decode(hostile.as_bytes()).unwrap_err().to_string();
+        assert!(error.len() < 1_000, "{error}");
+        let hostile = "{\"format\":1,\"term\":1,\"state\":{\"\\u001b[2J\\n\":1}}";
+        let error = Lease::decode(hostile.as_bytes()).unwrap_err();
+        assert!(!error.to_string().contains(char::is_control), "{error}");
+    }
+
+    #[test]
+    fn a_term_that_could_not_grow_is_damage() {
+        let read = |term: u64| serde_json::from_str::<Term>(&term.to_string());
+        assert_eq!(read(u64::MAX / 2).unwrap(), Term(u64::MAX / 2));
+        assert!(read(u64::MAX).unwrap_err().to_string().contains("larger"));
     }
 }

@@ -149,7 +149,9 @@ pub(crate) fn adopt_reports<'a>(
     for record in live {
         let part = Part::of(&record.about);
         for (id, runs) in &part.runs {
-            let Some(definition) = part.offers.get(id) else {
+            let offered = part.offers.get(id);
+            // A place is made for every shard up to the one that is reported.
+            let Some(definition) = offered.filter(|definition| definition.check().is_ok()) else {
                 continue;
             };
             for run in runs {
@@ -207,4 +209,19 @@ fn place<'a>(assignments: &'a mut Assignments, shard: &Shard) -> &'a mut Option<
         daemon.shards.resize(index + 1, None);
     }
     &mut daemon.shards[index]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_of_an_impossible_shard_makes_no_room_for_it() {
+        let nothing = r#"{"format":1,"term":3,"writer":{"incarnation":"a","counter":9},"generation":2,"drain_timeout_ms":30000,"force_after_ms":30000,"nodes":[],"daemons":{}}"#;
+        let nothing = Assignments::decode(nothing.as_bytes()).unwrap();
+        let reports = r#"{"format":1,"node":"web-1","incarnation":"b","counter":7,"ttl_ms":10000,"state":"alive","joined_at":5,"cluster":{"offers":{"indexer":{"count":{"shards":4294967295}}},"runs":{"indexer":[[4294967294,1,"running"]]}}}"#;
+        let record = Record::decode(reports.as_bytes()).unwrap();
+        let adopted = adopt_reports(nothing, [&record].into_iter(), Wall(1));
+        assert!(adopted.daemons.is_empty(), "{adopted:?}");
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::report::Definition;
+use super::report::{Definition, SHARDS_MAX};
 use crate::election::{Term, Writer};
 use crate::record::{self, RecordError, milliseconds};
 use crate::session::Holder;
@@ -21,7 +21,7 @@ use crate::{DaemonId, Incarnation, NodeId, Wall};
     Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct Generation(pub u64);
+pub struct Generation(#[serde(deserialize_with = "record::growing")] pub u64);
 
 /// One shard, or one replica, of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -296,8 +296,16 @@ impl TryFrom<Stored> for Assignments {
                     since,
                 }));
             }
+            let definition = daemon.definition;
+            // Every shard costs memory wherever it is looked at.
+            definition
+                .check()
+                .map_err(|error| damaged(format!("{id}: {error}")))?;
+            if shards.len() > SHARDS_MAX as usize {
+                return Err(damaged(format!("{id} has {} shards", shards.len())));
+            }
             let daemon = Daemon {
-                definition: daemon.definition,
+                definition,
                 shards,
                 failures: daemon.failures,
             };
@@ -410,6 +418,11 @@ mod tests {
                 "[2,0,",
                 "[3,0,",
                 "indexer has generation 3, the highest is 2",
+            ),
+            (
+                "\"shards\":2",
+                "\"shards\":4294967295",
+                "indexer: a daemon has 1 to 20000 shards",
             ),
         ] {
             let damaged = text.replace(from, to);

@@ -16,7 +16,7 @@ const HISTORY_MAX: usize = 20;
     Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct Term(pub u64);
+pub struct Term(#[serde(deserialize_with = "record::growing")] pub u64);
 
 /// The lease, at `<namespace>/elections/<name>`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -40,14 +40,18 @@ impl Groups {
         }
     }
 
-    /// Adds a job to its group.
-    pub(crate) fn join(&mut self, queue: Handle, key: &Key, sequence: u64, job: Handle) -> Handle {
-        let hash = self.hash(key);
-        let found = self.by_key.find(hash, |group| {
+    /// The group of this key, if it has members.
+    pub(crate) fn find(&self, queue: Handle, key: &Key) -> Option<Handle> {
+        self.by_key.find(self.hash(key), |group| {
             let group = &self.groups[group];
             group.queue == queue && group.key == *key
-        });
-        let group = found.unwrap_or_else(|| {
+        })
+    }
+
+    /// Adds a job to its group.
+    pub(crate) fn join(&mut self, queue: Handle, key: &Key, sequence: u64, job: Handle) -> Handle {
+        let group = self.find(queue, key).unwrap_or_else(|| {
+            let hash = self.hash(key);
             let group = self.groups.insert(Group {
                 queue,
                 key: key.clone(),
@@ -89,7 +93,6 @@ impl Groups {
         hash.finish()
     }
 
-    #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Handle, &Group)> {
         self.groups.iter()
     }

@@ -9,6 +9,7 @@
 //! Cron and time zones are looked at only to make a plan. What is applied are times: a newer time zone
 //! database changes future plans, never a replay.
 
+use std::collections::VecDeque;
 use std::sync::LazyLock;
 
 use jiff::Timestamp;
@@ -181,14 +182,17 @@ impl Clockwork {
             u64::MAX,
         ] {
             let start = now.saturating_sub(window).max(due);
-            let mut slots = Vec::new();
+            let mut slots = VecDeque::new();
             let mut at = start.saturating_sub(1);
             while let Some(slot) = self.next(at).filter(|&slot| slot <= now) {
-                slots.push(slot);
+                if slots.len() == count {
+                    slots.pop_front();
+                }
+                slots.push_back(slot);
                 at = slot;
             }
-            if start == due || slots.len() >= count {
-                return slots.split_off(slots.len().saturating_sub(count));
+            if start == due || slots.len() == count {
+                return slots.into();
             }
         }
         Vec::new()

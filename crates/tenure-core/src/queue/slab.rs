@@ -54,7 +54,6 @@ impl<T> Slab<T> {
         value.expect("a handle does not outlive its entry")
     }
 
-    #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
         self.blocks
             .iter()

@@ -19,21 +19,22 @@
 //! [`Restore`] takes the same bytes, however they were cut, and rebuilds every index. It refuses what
 //! does not fit together, naming the line; whether bytes were damaged is for the log's checksums to say.
 
+mod restore;
+
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 
-use super::job::{State, Token};
+use super::job::Token;
 use super::limits::{Bucket, QueueOptions, Settings};
 use super::machine::Queue;
-use super::record::{Extra, Job, Running};
 use super::schedule::Schedule;
-use super::shelves::Class;
 use super::slab::Handle;
-use super::trace::Trace;
 use super::view::JobView;
 use crate::QueueName;
+
+pub use restore::{Restore, SnapshotError};
 
 const FORMAT: u32 = 1;
 
@@ -250,218 +251,4 @@ impl Queue {
 fn write_line(line: &Line, out: &mut Vec<u8>) {
     serde_json::to_writer(&mut *out, line).expect("plain data, written to memory");
     out.push(b'\n');
-}
-
-/// A snapshot that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} of the snapshot {problem}")]
-pub struct SnapshotError {
-    /// Counted from 1.
-    pub line: u64,
-    /// What is wrong with it.
-    pub problem: String,
-}
-
-/// Rebuilds a queue from its snapshot, piece by piece.
-#[derive(Debug)]
-pub struct Restore {
-    queue: Queue,
-    /// The start of a line whose end is still to come.
-    rest: Vec<u8>,
-    lines: u64,
-    header: Option<Header>,
-    jobs: u64,
-    ended: bool,
-}
-
-impl Restore {
-    /// Starts. The seed is that of [`Queue::new`].
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self {
-            queue: Queue::new(seed),
-            rest: Vec::new(),
-            lines: 0,
-            header: None,
-            jobs: 0,
-            ended: false,
-        }
-    }
-
-    /// Takes the next bytes.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), SnapshotError> {
-        let mut bytes = bytes;
-        while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
-            let (line, following) = (&bytes[..end], &bytes[end + 1..]);
-            bytes = following;
-            self.lines += 1;
-            let outcome = if self.rest.is_empty() {
-                self.line(line)
-            } else {
-                let mut whole = std::mem::take(&mut self.rest);
-                whole.extend_from_slice(line);
-                self.line(&whole)
-            };
-            outcome.map_err(|problem| SnapshotError {
-                line: self.lines,
-                problem,
-            })?;
-        }
-        self.rest.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    /// Jobs read so far, and jobs in all once the first line was read.
-    #[must_use]
-    pub fn progress(&self) -> (u64, Option<u64>) {
-        (self.jobs, self.header.as_ref().map(|header| header.jobs))
-    }
-
-    /// The queue, if the snapshot was whole.
-    pub fn finish(self) -> Result<Queue, SnapshotError> {
-        if self.ended && self.rest.is_empty() {
-            return Ok(self.queue);
-        }
-        let line = self.lines + 1;
-        Err(SnapshotError {
-            line,
-            problem: "is missing: it ends too early".to_owned(),
-        })
-    }
-
-    fn line(&mut self, line: &[u8]) -> Result<(), String> {
-        let line: Line =
-            serde_json::from_slice(line).map_err(|error| format!("cannot be read: {error}"))?;
-        if self.ended {
-            return Err("comes after the end".to_owned());
-        }
-        if self.header.is_none() != matches!(line, Line::Header(_)) {
-            return Err("is not where the header belongs".to_owned());
-        }
-        match line {
-            Line::Header(header) => return self.header(header),
-            Line::Settings(settings) => self.queue.settings = settings,
-            Line::Queue(line) => self.queue.change_queue(&line.name, |queue| {
-                queue.paused = line.paused;
-                queue.options = line.options;
-                queue.bucket = line.bucket;
-            }),
-            Line::Schedule(schedule) => {
-                self.queue
-                    .schedules
-                    .insert(schedule.name.clone(), *schedule);
-            }
-            Line::Job(view, hidden) => return self.job(*view, &hidden),
-            Line::End(End { jobs }) => {
-                if jobs != self.jobs
-                    || self
-                        .header
-                        .as_ref()
-                        .is_some_and(|header| header.jobs != jobs)
-                {
-                    return Err(format!("ends {jobs} jobs after {} were read", self.jobs));
-                }
-                self.ended = true;
-            }
-        }
-        Ok(())
-    }
-
-    fn header(&mut self, header: Header) -> Result<(), String> {
-        if header.format != FORMAT {
-            return Err(format!(
-                "is of format {}; this program reads {FORMAT}",
-                header.format
-            ));
-        }
-        self.queue.now = header.now;
-        self.queue.sequence = header.sequence;
-        self.queue.claims = header.claims;
-        self.queue.finishes = header.finishes;
-        self.queue.revision = header.revision;
-        self.header = Some(header);
-        Ok(())
-    }
-
-    fn job(&mut self, view: JobView, hidden: &Hidden) -> Result<(), String> {
-        let queue = &mut self.queue;
-        if queue.find(&view.id).is_some() {
-            return Err(format!("has the job {} again", view.id));
-        }
-        if view.sequence == 0 || view.sequence > queue.sequence {
-            return Err(format!(
-                "has the impossible sequence number {}",
-                view.sequence
-            ));
-        }
-        if view.state.is_finished() != hidden.finish.is_some() {
-            return Err(format!(
-                "is {} and in finishing order {:?}",
-                view.state, hidden.finish
-            ));
-        }
-        if !view.state.is_finished()
-            && queue
-                .holder_of_key(&view.queue, view.unique_key.as_ref())
-                .is_some()
-        {
-            return Err("has a unique key that another job holds".to_owned());
-        }
-        let job = rebuilt(view, hidden, queue)?;
-        queue.insert(job);
-        self.jobs += 1;
-        Ok(())
-    }
-}
-
-fn rebuilt(view: JobView, hidden: &Hidden, queue: &mut Queue) -> Result<Job, String> {
-    let running = match (view.state, hidden.token, view.worker, view.lease_ms) {
-        (State::Running, Some(token), Some(worker), Some(lease_ms)) => {
-            let cancel_requested = view.cancel_requested;
-            Some(Box::new(Running {
-                token,
-                worker,
-                lease_ms,
-                cancel_requested,
-            }))
-        }
-        (State::Running, ..) => return Err("runs without a claim".to_owned()),
-        (_, None, ..) => None,
-        (state, ..) => return Err(format!("is {state} with a claim")),
-    };
-    let extra = Extra {
-        unique_key: view.unique_key,
-        group_key: view.group,
-        group: None,
-        backoff: view.backoff,
-        error: view.error,
-        result: view.result,
-        trace: Trace::of(view.traceparent, view.tracestate),
-    };
-    Ok(Job {
-        id: view.id,
-        payload: view.payload,
-        sequence: view.sequence,
-        content: hidden.content,
-        created_at: view.created_at,
-        run_at: view.run_at,
-        changed_at: view.changed_at,
-        finish: hidden.finish.unwrap_or(0),
-        queue: queue.queues.take(&view.queue),
-        job_type: queue.types.take(&view.job_type),
-        attempt: view.attempt,
-        max_attempts: view.max_attempts,
-        running,
-        extra: extra.boxed(),
-        priority: view.priority,
-        class: match view.state {
-            State::Scheduled => Class::Scheduled,
-            State::Ready if view.blocked => Class::Blocked,
-            State::Ready => Class::Ready,
-            State::Running => Class::Running,
-            State::Completed => Class::Completed,
-            State::Cancelled => Class::Cancelled,
-            State::Dead => Class::Dead,
-        },
-    })
 }

@@ -1,5 +1,6 @@
 //! The machine against a model, against itself replayed, and against its own snapshots.
 
+mod fuzz;
 mod generator;
 mod invariants;
 mod model;

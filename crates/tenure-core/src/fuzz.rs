@@ -1,0 +1,6 @@
+//! Everything of the core that reads what others wrote, given damaged input: see `tenure_fuzz`.
+
+mod bodies;
+mod machines;
+mod records;
+mod texts;
