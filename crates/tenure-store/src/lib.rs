@@ -60,6 +60,8 @@ use bytes::Bytes;
 pub mod conformance;
 pub mod engine;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod key;
 mod open;
 mod outage;

@@ -295,7 +295,7 @@ async fn prepare_views(pool: &Pool<Session>) -> Result<(), sqlx::Error> {
     Ok(())
 }
 
-fn parse(url: &Url) -> Result<MySqlConnectOptions, Error> {
+pub(crate) fn parse(url: &Url) -> Result<MySqlConnectOptions, Error> {
     sql::check_parameters(url, PARAMETERS)?;
     let options = MySqlConnectOptions::from_url(url).map_err(|_error| {
         // The error may quote a part of the URL.

@@ -54,6 +54,12 @@ mod list;
 mod outcome;
 mod service;
 
+/// Whether a URL can be read, for the tests of all that is parsed.
+#[cfg(test)]
+pub(crate) fn parse_url(url: &Url) -> Result<(), Error> {
+    Settings::parse(url).map(drop)
+}
+
 /// The services' ETags have at most 40 characters or so.
 const ETAG_BYTES_MAX: usize = 256;
 

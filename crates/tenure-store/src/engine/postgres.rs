@@ -375,7 +375,7 @@ impl Backend {
 }
 
 /// The options, and whether hints are wanted.
-fn parse(url: &Url) -> Result<(PgConnectOptions, bool), Error> {
+pub(crate) fn parse(url: &Url) -> Result<(PgConnectOptions, bool), Error> {
     sql::check_parameters(url, PARAMETERS)?;
     let mut rest = url.clone();
     let mut hints_wanted = true;

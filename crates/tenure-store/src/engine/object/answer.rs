@@ -207,3 +207,23 @@ mod tests {
         assert_eq!(listing(body.clone().into()).unwrap(), body);
     }
 }
+
+#[cfg(test)]
+mod fuzz {
+    use super::*;
+
+    #[test]
+    fn whatever_a_server_answers_is_read_or_refused() {
+        let corpus = [
+            "<?xml version=\"1.0\"?><Error><Code>SlowDown</Code><Message>m</Message></Error>",
+            "<ListBucketResult><Name>b</Name><Contents><Key>a/b</Key></Contents></ListBucketResult>",
+            "--batch_1\r\nContent-Type: application/http\r\n\r\nHTTP/1.1 202 Accepted\r\nx: y\r\n\r\n--batch_1--",
+        ];
+        tenure_fuzz::Fuzz::new("answers of object stores", corpus).run(|input| {
+            let word = code(&HeaderMap::new(), input);
+            assert!(word.is_none_or(|word| is_word(&word)));
+            let _ = inner(input);
+            let _ = listing(Bytes::copy_from_slice(input));
+        });
+    }
+}

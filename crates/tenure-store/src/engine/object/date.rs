@@ -28,7 +28,8 @@ fn seconds(date: &str) -> Option<u64> {
     let day: u64 = next()?.parse().ok()?;
     let month = next().filter(|name| name.len() == 3)?;
     let month = MONTHS.find(month).filter(|at| at % 3 == 0)? as u64 / 3 + 1;
-    let year: u64 = next()?.parse().ok().filter(|year| *year >= 1970)?;
+    let year: u64 = next()?.parse().ok()?;
+    (1970..=9999).contains(&year).then_some(())?;
     let mut time = next()?.splitn(3, ':').map(str::parse::<u64>);
     let mut next_time = || time.next()?.ok();
     let (hour, minute, second) = (next_time()?, next_time()?, next_time()?);
@@ -78,6 +79,7 @@ mod tests {
             "Sun, 06 anF 1994 08:49:37 GMT",
             "Sun, 06 Nov 1994 24:49:37 GMT",
             "Sun, 06 Nov 1066 08:49:37 GMT",
+            "Sun, 06 Nov 18446744073709551615 08:49:37 GMT",
             "Sun, 06 Nov 1994 08:49 GMT",
             "Sunday, 06-Nov-94 08:49:37 GMT",
         ] {
@@ -105,5 +107,21 @@ mod tests {
         );
         assert_eq!(age_of(noon, "yesterday"), None);
         assert_eq!(age(&HeaderMap::new()), None);
+    }
+}
+
+#[cfg(test)]
+mod fuzz {
+    use super::*;
+
+    #[test]
+    fn any_header_is_a_date_or_none() {
+        let corpus = [
+            "Sun, 06 Nov 1994 08:49:37 GMT",
+            "Thu, 29 Feb 2024 23:59:60 GMT",
+        ];
+        tenure_fuzz::Fuzz::new("dates", corpus).run(|input| {
+            let _ = seconds(&String::from_utf8_lossy(input));
+        });
     }
 }
