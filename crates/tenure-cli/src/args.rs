@@ -10,6 +10,8 @@ use crate::{EXIT_BROKEN, output};
 mod broker;
 mod cluster;
 mod elections;
+#[cfg(test)]
+mod fuzz;
 mod job;
 mod load;
 mod log;

@@ -127,17 +127,23 @@ fn set<T>(place: &mut T, value: Option<T>) {
 fn read_settings(path: &Path) -> anyhow::Result<Settings> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    // The parser shows the line it cannot read, which may hold a password: its message alone does not.
-    toml::from_str(&text).map_err(|error: toml::de::Error| {
-        let line = error.span().map_or(1, |span| {
-            text[..span.start.min(text.len())].matches('\n').count() + 1
-        });
-        let problem = error.message().to_owned();
+    parse_settings(&text).map_err(|(line, problem)| {
         Hinted::new(
             format!("line {line} of {}: {problem}", path.display()),
             "it has the names of the flags, with _ for -; see tenure serve --help",
         )
         .into()
+    })
+}
+
+/// The settings, or the line that is wrong and why. The parser shows that line, which may hold a password: its
+/// message alone does not.
+pub(crate) fn parse_settings(text: &str) -> Result<Settings, (usize, String)> {
+    toml::from_str(text).map_err(|error: toml::de::Error| {
+        let start = error.span().map_or(0, |span| span.start.min(text.len()));
+        let before = &text.as_bytes()[..start];
+        let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
+        (line, error.message().to_owned())
     })
 }
 
