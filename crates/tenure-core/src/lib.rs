@@ -19,10 +19,8 @@ pub mod election;
 #[cfg(test)]
 mod fuzz;
 mod io;
-#[cfg(feature = "__mutations")]
+#[doc(hidden)]
 pub mod mutation;
-#[cfg(not(feature = "__mutations"))]
-mod mutation;
 mod name;
 pub mod node;
 pub mod queue;

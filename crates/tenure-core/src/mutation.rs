@@ -1,19 +1,12 @@
 //! Rules of the protocols that a test can break on purpose, to see that the checks notice.
 //!
 //! A rule whose removal nothing notices is not tested. So each has a switch here, which is compiled in with
-//! the feature `__mutations` only: without it `is` is a constant `false`. A mutation is in force on one
+//! the feature `__mutations` only: without it [`is`] is a constant `false`. Those of the queue's log are in
+//! the crate above, which asks here as well. A mutation is in force on one
 //! thread, while [`with`] runs.
 
 /// A rule to break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(
-    not(feature = "__mutations"),
-    allow(
-        dead_code,
-        unreachable_pub,
-        reason = "one text for both forms of this module"
-    )
-)]
 pub enum Mutation {
     /// Trust counts from the answer of a heartbeat, not from its start.
     TrustFromAnswer,
@@ -63,12 +56,38 @@ pub enum Mutation {
     TrustUnseenAssignment,
     /// The shards of a session are free when it is merely not heard of.
     SilenceIsDeath,
+    /// A unique key keeps nobody out.
+    UniqueKeyIgnored,
+    /// A unique key stays with a job that has finished.
+    UniqueKeyKept,
+    /// A job of a group may be claimed whoever comes before it.
+    GroupNotHeld,
+    /// A claim is ended by any token of its job.
+    StaleTokenAccepted,
+    /// A lease never runs out.
+    LeaseNeverExpires,
+    /// A lease runs out after half of its time.
+    LeaseExpiresEarly,
+    /// What ran before a new leader has no lease.
+    LeasesNotResumed,
+    /// A schedule fires the latest slot only, whatever its policy.
+    MissedSlotsForgotten,
+    /// A lost answer to a commit counts as "done".
+    UnknownCommitDone,
+    /// A lost answer to a commit counts as "not applied".
+    UnknownCommitFailed,
+    /// A place of the log that another has taken counts as one's own.
+    TakenPlaceIgnored,
+    /// Clean-up goes one place beyond the newest snapshot.
+    CleanUpTooFar,
+    /// A snapshot says that it contains one more commit than it does.
+    SnapshotOneAhead,
 }
 
 impl Mutation {
     /// All of them.
     #[cfg(feature = "__mutations")]
-    pub const ALL: [Mutation; 24] = [
+    pub const ALL: [Mutation; 37] = [
         Mutation::TrustFromAnswer,
         Mutation::TrustFromLookAnswer,
         Mutation::NoMargin,
@@ -93,11 +112,27 @@ impl Mutation {
         Mutation::DecideBeforeInstalled,
         Mutation::TrustUnseenAssignment,
         Mutation::SilenceIsDeath,
+        Mutation::UniqueKeyIgnored,
+        Mutation::UniqueKeyKept,
+        Mutation::GroupNotHeld,
+        Mutation::StaleTokenAccepted,
+        Mutation::LeaseNeverExpires,
+        Mutation::LeaseExpiresEarly,
+        Mutation::LeasesNotResumed,
+        Mutation::MissedSlotsForgotten,
+        Mutation::UnknownCommitDone,
+        Mutation::UnknownCommitFailed,
+        Mutation::TakenPlaceIgnored,
+        Mutation::CleanUpTooFar,
+        Mutation::SnapshotOneAhead,
     ];
 }
 
+/// Whether a rule is broken now.
 #[cfg(not(feature = "__mutations"))]
-pub(crate) const fn is(_: Mutation) -> bool {
+#[inline]
+#[must_use]
+pub const fn is(_: Mutation) -> bool {
     false
 }
 
@@ -112,7 +147,9 @@ mod switch {
         static STEADY: Cell<bool> = const { Cell::new(false) };
     }
 
-    pub(crate) fn is(mutation: Mutation) -> bool {
+    /// Whether a rule is broken now.
+    #[must_use]
+    pub fn is(mutation: Mutation) -> bool {
         BROKEN.get() == Some(mutation)
     }
 
@@ -152,6 +189,6 @@ mod switch {
 }
 
 #[cfg(feature = "__mutations")]
-pub(crate) use switch::{is, is_steady};
+pub(crate) use switch::is_steady;
 #[cfg(feature = "__mutations")]
-pub use switch::{steadily, with};
+pub use switch::{is, steadily, with};

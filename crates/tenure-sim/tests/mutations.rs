@@ -13,9 +13,10 @@ mod cluster;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use tenure_core::mutation::{Mutation, with};
-use tenure_sim::{Options, run};
+use tenure_sim::{Options, run, stack};
 
 /// How many seeds a broken rule may survive.
 const SEEDS: u64 = 300;
@@ -110,9 +111,67 @@ cluster_rules! {
     a_silent_node_keeps_its_shards: SilenceIsDeath => "both trust";
 }
 
+/// How many seeds of the whole stack a broken rule may survive, and how long chaos lasts in each.
+const STACK_SEEDS: u64 = 30;
+const STACK_CHAOS: Duration = Duration::from_secs(150);
+
+/// What notices that a rule of the queue or its log is broken.
+fn noticed_in_stack(mutation: Mutation) -> &'static str {
+    let options = stack::Options {
+        chaos: STACK_CHAOS,
+        ..stack::Options::default()
+    };
+    (0..STACK_SEEDS)
+        .find_map(|seed| {
+            let verdict = with(Some(mutation), || stack::run(seed, &options));
+            verdict.err().map(|failure| failure.violation.property)
+        })
+        .unwrap_or_else(|| panic!("nothing notices {mutation:?} in {STACK_SEEDS} seeds"))
+}
+
+macro_rules! stack_rules {
+    ($($name:ident: $mutation:ident => $($property:literal)|+;)*) => {$(
+        #[test]
+        fn $name() {
+            let property = noticed_in_stack(Mutation::$mutation);
+            let expected = [$($property),+];
+            assert!(expected.contains(&property), "{property}");
+        }
+    )*
+        const STACK_RULES: &[Mutation] = &[$(Mutation::$mutation),*];
+    };
+}
+
+stack_rules! {
+    a_unique_key_keeps_others_out: UniqueKeyIgnored => "a unique key is held by one unfinished job";
+    a_unique_key_is_free_when_its_job_ends: UniqueKeyKept
+        => "a unique key is held by one unfinished job";
+    a_group_runs_in_order: GroupNotHeld => "a group runs one at a time, in order";
+    a_claim_is_ended_by_its_token: StaleTokenAccepted
+        => "a claim is ended once, by whoever holds it";
+    a_lease_runs_out: LeaseNeverExpires => "what should happen does";
+    a_lease_lasts_its_time: LeaseExpiresEarly
+        => "a claim stands as long as its lease" | "a job is with one worker at a time";
+    what_runs_has_a_lease_after_a_takeover: LeasesNotResumed
+        => "what should happen does" | "a claim stands as long as its lease";
+    missed_slots_are_caught_up_with: MissedSlotsForgotten => "schedules keep their slots";
+    a_lost_commit_is_not_taken_for_done: UnknownCommitDone
+        => "what is applied is committed" | "what is acknowledged is committed"
+        | "a place of the log is taken once" | "nothing is damaged";
+    a_lost_commit_is_not_taken_for_failed: UnknownCommitFailed
+        => "acknowledged jobs are kept, refused ones are not" | "what is applied is committed"
+        | "records are numbered without a gap" | "a place of the log is taken once";
+    a_taken_place_ends_a_leader: TakenPlaceIgnored
+        => "what is applied is committed" | "what is acknowledged is committed";
+    clean_up_leaves_what_is_needed: CleanUpTooFar
+        => "nothing is damaged" | "a place of the log is taken once";
+    a_snapshot_says_what_it_contains: SnapshotOneAhead
+        => "nothing is damaged" | "what is recovered is committed";
+}
+
 #[test]
 fn every_rule_has_its_test() {
-    let mut tested: Vec<Mutation> = [ELECTION_RULES, CLUSTER_RULES].concat();
+    let mut tested: Vec<Mutation> = [ELECTION_RULES, CLUSTER_RULES, STACK_RULES].concat();
     tested.sort();
     let mut all = Mutation::ALL.to_vec();
     all.sort();

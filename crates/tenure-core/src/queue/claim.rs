@@ -11,6 +11,7 @@ use super::machine::Queue;
 use super::record::Running;
 use super::shelves::{Class, Shelf, Turn};
 use super::slab::Handle;
+use crate::mutation::{self, Mutation};
 use crate::{JobId, JobType, QueueName};
 
 /// One row of ready jobs that a claim may draw from: a queue, or one type of it.
@@ -151,7 +152,11 @@ impl Queue {
         let handle = self.find(id).ok_or(Lost::NotFound)?;
         let job = &self.jobs[handle];
         match &job.running {
-            Some(running) if running.token == token => Ok(handle),
+            Some(running)
+                if running.token == token || mutation::is(Mutation::StaleTokenAccepted) =>
+            {
+                Ok(handle)
+            }
             Some(_) => Err(Lost::Superseded {
                 attempt: job.attempt,
             }),

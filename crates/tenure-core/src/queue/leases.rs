@@ -20,6 +20,7 @@ use super::event::{Event, Lost};
 use super::job::{Payload, Token};
 use super::machine::Queue;
 use super::shelves::{Class, Shelf};
+use crate::mutation::{self, Mutation};
 use crate::{JobId, Moment};
 
 /// The leases of all running jobs.
@@ -164,7 +165,13 @@ impl Leases {
 
     fn grant(&mut self, id: JobId, token: Token, lease_ms: u32, now: Moment) {
         let length = Duration::from_millis(lease_ms.into());
-        let deadline = now + length;
+        let mut deadline = now + length;
+        if mutation::is(Mutation::LeaseNeverExpires) {
+            deadline = Moment::NEVER;
+        }
+        if mutation::is(Mutation::LeaseExpiresEarly) {
+            deadline = now + length / 2;
+        }
         let lease = Lease {
             id,
             token,

@@ -17,6 +17,7 @@ use super::slab::{Handle, Slab};
 use super::snapshot::Pending;
 use super::table::Table;
 use super::trace::Trace;
+use crate::mutation::{self, Mutation};
 use crate::{JobId, JobType, QueueName, ScheduleName};
 
 /// All jobs, queues and schedules of a namespace.
@@ -232,8 +233,8 @@ impl Queue {
         let run_at = submission.run_at.or(delayed).unwrap_or(now);
         let class = match &submission.group {
             _ if run_at > now => Class::Scheduled,
-            Some(_) => Class::Blocked,
-            None => Class::Ready,
+            Some(_) if !mutation::is(Mutation::GroupNotHeld) => Class::Blocked,
+            _ => Class::Ready,
         };
         let extra = Extra {
             unique_key: submission.unique_key,
@@ -309,7 +310,8 @@ impl Queue {
         job.running = None;
         let sequence = job.sequence;
         self.move_to(handle, class);
-        if self.jobs[handle].unique_key().is_some() {
+        let keeps_key = mutation::is(Mutation::UniqueKeyKept);
+        if self.jobs[handle].unique_key().is_some() && !keeps_key {
             let hash = self.hash_of_unique(handle);
             self.unique.remove(hash, handle);
         }
@@ -328,7 +330,8 @@ impl Queue {
             self.unique.insert(hash, handle);
         }
         let job = &self.jobs[handle];
-        if let Some(key) = job.group_key() {
+        let group_key = job.group_key();
+        if let Some(key) = group_key.filter(|_| !mutation::is(Mutation::GroupNotHeld)) {
             let group = self.groups.join(job.queue, key, job.sequence, handle);
             self.jobs[handle].extra_mut().group = Some(group);
         }
@@ -435,7 +438,7 @@ impl Queue {
 
     /// The unfinished job of a queue with this unique key.
     pub(crate) fn holder_of_key(&self, queue: &QueueName, key: Option<&Key>) -> Option<Handle> {
-        let key = key?;
+        let key = key.filter(|_| !mutation::is(Mutation::UniqueKeyIgnored))?;
         let queue = self.queues.find(queue)?;
         self.unique.find(self.hash_of_key(key), |handle| {
             let job = &self.jobs[handle];

@@ -21,6 +21,7 @@ use super::command::Action;
 use super::cron::Cron;
 use super::job::Submission;
 use super::validate::Invalid;
+use crate::mutation::{self, Mutation};
 use crate::{JobId, ScheduleName};
 
 /// What a schedule does.
@@ -112,6 +113,7 @@ impl Schedule {
         // A zone that a newer database no longer has leaves the schedule where it is, and visible.
         let clockwork = Clockwork::new(&self.spec).ok()?;
         let slots = match self.spec.missed {
+            _ if mutation::is(Mutation::MissedSlotsForgotten) => clockwork.latest(due, now, 1),
             Missed::All(count) => clockwork.latest(due, now, count.clamp(1, CATCH_UP_MAX) as usize),
             Missed::Once => clockwork.latest(due, now, 1),
             Missed::Skip => {

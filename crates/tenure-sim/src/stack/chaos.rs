@@ -65,11 +65,7 @@ async fn strike(world: &Arc<World>, trouble: Fault) {
             let all: Vec<usize> = (0..world.hosts.len()).collect();
             cut_off(world, &all, Fault::Outage);
         }
-        Fault::Shutdown => {
-            if shut_down(world, number).is_some() {
-                note(world, number, Fault::Shutdown);
-            }
-        }
+        Fault::Shutdown => stop(world, number),
         Fault::WallForward | Fault::WallBack => set_wall(world, number, trouble),
         Fault::Resigned => {
             if let Some(running) = world.hosts[number].running()
@@ -98,6 +94,12 @@ fn victim(world: &World) -> usize {
 fn note(world: &World, number: usize, fault: Fault) {
     world.count(fault);
     world.say(&world.hosts[number].name, &format!("suffers {fault:?}"));
+}
+
+fn stop(world: &Arc<World>, number: usize) {
+    if shut_down(world, number).is_some() {
+        note(world, number, Fault::Shutdown);
+    }
 }
 
 fn crash(world: &Arc<World>, number: usize) {

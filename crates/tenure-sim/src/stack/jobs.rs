@@ -129,7 +129,7 @@ impl Jobs {
             }
             Event::Forgotten { id } => drop(self.jobs.remove(id)),
             Event::Paused { queue } => {
-                self.queues.entry(queue.clone()).or_default().is_paused = true
+                self.queues.entry(queue.clone()).or_default().is_paused = true;
             }
             Event::Resumed { queue } => {
                 self.queues.entry(queue.clone()).or_default().is_paused = false;

@@ -29,7 +29,7 @@ pub fn shrink(failure: Box<Failure>, options: &Options) -> Smallest {
     };
     while smallest.options.chaos > Duration::from_secs(10) {
         let mut options = smallest.options.clone();
-        options.chaos = options.chaos / 2;
+        options.chaos /= 2;
         if !smallest.try_with(options) {
             break;
         }

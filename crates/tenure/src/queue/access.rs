@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_core::Namespace;
+use tenure_core::mutation::{self, Mutation};
 use tenure_store::{Entry, Expect, Key, Object, Page, Prefix, Store, Version};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -123,6 +124,10 @@ impl Access {
                         pause.after(error).await?;
                     }
                     continue;
+                }
+                Err(_) if mutation::is(Mutation::UnknownCommitDone) => return Ok(Created::Done),
+                Err(error) if mutation::is(Mutation::UnknownCommitFailed) => {
+                    return Err(Error::Store(Arc::new(error)));
                 }
                 Err(_) => is_uncertain = true,
             }

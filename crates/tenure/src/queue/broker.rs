@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure_core::Moment;
+use tenure_core::mutation::{self, Mutation};
 use tenure_core::queue::{Action, Claim, ClaimRequest, Command, Event, Leases, Queue, Restore};
 use tokio::sync::{Notify, broadcast, mpsc};
 
@@ -113,7 +114,9 @@ impl Broker {
 
     /// The log has been replayed: every running job gets a fresh lease.
     pub(crate) fn begin(&mut self) {
-        self.leases = Leases::resume(&self.queue, self.clock.moment());
+        if !mutation::is(Mutation::LeasesNotResumed) {
+            self.leases = Leases::resume(&self.queue, self.clock.moment());
+        }
     }
 
     pub(crate) fn follow(&self) -> Option<broadcast::Receiver<Followed>> {

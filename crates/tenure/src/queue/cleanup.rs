@@ -20,6 +20,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use futures_util::{StreamExt, stream};
+use tenure_core::mutation::{self, Mutation};
 use tenure_store::Key;
 
 use super::access::Access;
@@ -59,7 +60,10 @@ pub(crate) async fn sweep(
         .filter(|&seq| seq <= newest.seq)
         .collect();
     published.dedup();
-    let horizon = policy::horizon(&published);
+    let horizon = match mutation::is(Mutation::CleanUpTooFar) {
+        true => newest.seq + 1,
+        false => policy::horizon(&published),
+    };
     if !remains.claim.is_current(access).await? {
         return Err(Error::Fenced);
     }

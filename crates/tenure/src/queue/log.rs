@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure_core::Namespace;
+use tenure_core::mutation::{self, Mutation};
 use tenure_store::Store;
 
 use super::access::{Access, Created};
@@ -247,7 +248,8 @@ impl Log {
         let frame = frame::encode(Kind::Commit, place, None, records);
         let bytes = frame.len() as u64;
         let key = self.access.keys.log_object(place.seq);
-        if let Created::Taken(_) = self.access.create(&key, &frame).await? {
+        let created = self.access.create(&key, &frame).await?;
+        if matches!(created, Created::Taken(_)) && !mutation::is(Mutation::TakenPlaceIgnored) {
             return Err(Error::Fenced);
         }
         self.next.seq += 1;
@@ -298,8 +300,9 @@ impl Log {
 
     /// What a snapshot of the present state is to say.
     pub(crate) fn base(&self) -> Base {
+        let ahead = u64::from(mutation::is(Mutation::SnapshotOneAhead));
         let place = Place {
-            seq: self.next.seq - 1,
+            seq: self.next.seq - 1 + ahead,
             position: self.position(),
             ..self.next
         };
