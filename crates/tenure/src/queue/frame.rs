@@ -46,6 +46,9 @@ const SECTOR_BYTES: usize = 512;
 /// The bytes of `,"check":"01234567"}`.
 const CHECK_BYTES: usize = 20;
 
+/// No log comes so far.
+pub(crate) const NUMBER_MAX: u64 = u64::MAX / 2;
+
 /// What every header begins with.
 const BEGINNING: &[u8] = br#"{"format":"#;
 
@@ -240,11 +243,10 @@ fn newlines(bytes: &[u8]) -> usize {
 /// Reads a frame that is all there is.
 pub(crate) fn decode(bytes: &Bytes) -> Result<Frame, String> {
     let (header, start) = Header::read(bytes)?;
-    let end = start + header.bytes;
-    if end != bytes.len() {
+    let (there, said) = (bytes.len() - start, header.bytes);
+    if there != said {
         return Err(format!(
-            "it has {} bytes, its header says {end}",
-            bytes.len()
+            "its records have {there} bytes, its header says {said}"
         ));
     }
     Frame::check(header, bytes.slice(start..))
@@ -261,10 +263,10 @@ pub(crate) fn find(file: &Bytes, at: usize) -> Found {
         Err(_) if is_torn_header(file, at) => return Found::Torn,
         Err(what) => return Found::Damaged(what),
     };
-    let end = at + start + header.bytes;
-    if end > file.len() {
+    if header.bytes > rest.len() - start {
         return Found::Torn;
     }
+    let end = at + start + header.bytes;
     match Frame::check(header, file.slice(at + start..end)) {
         Ok(frame) => Found::Frame { frame, end },
         Err(_) if is_torn(file, at, end) => Found::Torn,
@@ -347,7 +349,18 @@ impl Header {
                 "it has format {format}, this version reads format {FORMAT}"
             ));
         }
-        Ok((serde_json::from_slice(&json).map_err(read)?, end + 1))
+        let header: Self = serde_json::from_slice(&json).map_err(read)?;
+        header.check_numbers()?;
+        Ok((header, end + 1))
+    }
+
+    /// Places, positions and take-overs are counted on from; a body is in memory as a whole.
+    fn check_numbers(&self) -> Result<(), String> {
+        let numbers = [self.seq, self.position.0, self.takeover, self.number];
+        if numbers.iter().any(|&number| number > NUMBER_MAX) || self.bytes as u64 > NUMBER_MAX {
+            return Err("its header has a number that is larger than any real one".to_owned());
+        }
+        Ok(())
     }
 }
 
@@ -413,6 +426,9 @@ impl TryFrom<String> for Checksum {
 }
 
 #[cfg(test)]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -430,7 +446,7 @@ mod tests {
         }
     }
 
-    fn frame(seq: u64, lines: &[&str]) -> Bytes {
+    pub(super) fn frame(seq: u64, lines: &[&str]) -> Bytes {
         encode(Kind::Commit, place(seq), None, lines)
     }
 

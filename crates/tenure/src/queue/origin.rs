@@ -14,7 +14,7 @@ use tenure_core::{Incarnation, Lineage};
 use tenure_store::Expect;
 
 use super::access::{Access, Pause};
-use super::frame::FORMAT;
+use super::frame::{FORMAT, NUMBER_MAX};
 use super::{Error, Owner};
 
 /// How often someone else may get in between.
@@ -73,6 +73,12 @@ impl Origin {
             return Err(Error::corrupt(
                 &key,
                 format!("it has format {format}, this version reads format {FORMAT}"),
+            ));
+        }
+        if origin.takeover > NUMBER_MAX {
+            return Err(Error::corrupt(
+                &key,
+                "its number is larger than any real one",
             ));
         }
         if origin.form == Form::Segments && access.store.local_folder().is_none() {

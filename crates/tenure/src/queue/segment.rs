@@ -115,10 +115,13 @@ pub(crate) fn chain(folder: &Path, from: u64) -> Result<Vec<Link>, Halt> {
             let what = format!("it is the first segment, and place {from} of the log is before it");
             return Err(Error::corrupt(&oldest.display(), what).into());
         };
-        let name = segment.parse().map_err(|()| {
-            let what = "the segment before it has no name".to_owned();
-            Error::corrupt(&oldest.display(), what)
-        })?;
+        // Older than this one, so that there is an end of them.
+        let after = links[links.len() - 1].name;
+        let named = segment.parse().ok().filter(|&name: &Name| name < after);
+        let Some(name) = named else {
+            let what = format!("{segment:?} is no segment before it");
+            return Err(Error::corrupt(&oldest.display(), what).into());
+        };
         let Some(frame) = first_frame(folder, name)? else {
             let path = folder.join(&segment);
             let what = "its first frame is cut short, and others follow".to_owned();

@@ -135,9 +135,16 @@ pub(crate) async fn newest_seq(access: &Access) -> Result<u64, Error> {
         .map_or(0, |newest| newest.seq))
 }
 
-/// The place that a snapshot is of.
+/// The place that a snapshot is of. Only as it is written, so that nothing else is taken for one.
 pub(crate) fn seq_of(name: &str) -> Option<u64> {
-    name.split_once('-')?.0.parse().ok()
+    let (place, unique) = name.split_once('-')?;
+    let seq = place.parse().ok()?;
+    let unique = u64::from_str_radix(unique, 16).ok()?;
+    (name_of(seq, unique) == name).then_some(seq)
+}
+
+fn name_of(seq: u64, unique: u64) -> String {
+    format!("{seq:020}-{unique:016x}")
 }
 
 /// Writes what comes through the channel, part by part, and then the manifest. Returns the size.
@@ -150,7 +157,7 @@ pub(crate) async fn write(
     mut pieces: mpsc::Receiver<Piece>,
 ) -> Result<(Published, u64), Error> {
     let unique = crate::task::unique().as_u64_pair().0;
-    let name = format!("{:020}-{unique:016x}", place.seq);
+    let name = name_of(place.seq, unique);
     let (mut part, mut bytes, mut total) = (Vec::new(), 0, 0);
     while let Piece::Lines(lines) = pieces.recv().await.ok_or(Error::Stopped)? {
         if bytes + lines.len() > access.config.part_bytes_max && !part.is_empty() {

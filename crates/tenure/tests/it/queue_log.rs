@@ -4,6 +4,7 @@ mod chaos;
 mod committer;
 mod damage;
 mod disk;
+mod fuzz;
 mod inspect;
 mod objects;
 mod property;

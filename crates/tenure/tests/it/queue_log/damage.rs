@@ -48,7 +48,7 @@ async fn no_bit_of_a_segment_changes_unnoticed() {
 }
 
 /// A log, and the snapshots of three.
-async fn world_with_snapshots() -> World {
+pub(super) async fn world_with_snapshots() -> World {
     let world = World::memory();
     let (log, machine) = world.lead(1, tiny()).await.unwrap();
     let (handle, writer) = Writer::new(log, machine, CancellationToken::new());

@@ -291,6 +291,8 @@ async fn names_are_taken_as_they_are_written_and_others_refused() {
         "log/7",
         "log/../origin",
         "snapshot/1-a/b",
+        "snapshot/1-a",
+        "snapshot/00000000000000000007-..",
         "segments/x",
         "etc/passwd",
     ] {
