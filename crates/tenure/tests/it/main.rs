@@ -17,6 +17,7 @@ mod panics;
 mod processes;
 mod queue;
 mod queue_log;
+mod scenes;
 mod support;
 #[cfg(feature = "file")]
 mod tampering;
