@@ -61,7 +61,10 @@ fn a_store_url_is_read_or_refused_without_its_password() {
             #[cfg(feature = "mysql")]
             crate::engine::mysql::parse(&url).err(),
         ];
-        let password = url.password().filter(|password| password.len() > 6);
+        // Somewhere else, it is no password, and may be repeated.
+        let is_secret =
+            |password: &&str| password.len() > 6 && text.matches(*password).count() == 1;
+        let password = url.password().filter(is_secret);
         for error in errors.into_iter().flatten() {
             let error = error.to_string();
             let tells = password.is_some_and(|password| error.contains(password));

@@ -11,6 +11,8 @@ use crate::commands::guard::message::{Order, Report};
 use crate::commands::serve::parse_settings;
 use crate::times::{duration, parse_duration};
 
+const PASSWORD: &str = "u:hunter2@";
+
 #[test]
 fn a_command_line_is_taken_or_refused_without_its_passwords() {
     let corpus = [
@@ -30,10 +32,13 @@ fn a_command_line_is_taken_or_refused_without_its_passwords() {
     fuzz.run(|input| {
         let text = String::from_utf8_lossy(input);
         let words = text.split(' ').filter(|word| !word.contains('\0'));
-        if let Err(error) = Cli::try_parse_from(words) {
-            let shown = without_urls(&error.render().to_string());
-            assert!(!shown.contains("u:hunter2@"), "{shown}");
-        }
+        let Err(error) = Cli::try_parse_from(words) else {
+            return;
+        };
+        // Outside of a URL it is no password.
+        let is_secret = text.matches(PASSWORD).count() == text.matches("://u:hunter2@").count();
+        let shown = without_urls(&error.render().to_string());
+        assert!(!is_secret || !shown.contains(PASSWORD), "{shown}");
     });
 }
 
