@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use crate::client::Client;
 use crate::error::Error;
 use crate::retry::Waits;
-use crate::transport::{Call, chain};
+use crate::transport::{Call, chain, read};
 
 /// How long a stream may say nothing. The server sends a sign of life more often than this.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -99,7 +99,9 @@ impl Events {
             }
             Ok(Ok(response)) if response.status().is_client_error() => {
                 let status = response.status();
-                let body = response.bytes().await.unwrap_or_default();
+                // In time and of bounded length, like every other answer.
+                let body = timeout(transport.attempt_timeout, read(response)).await;
+                let body = body.ok().and_then(Result::ok).unwrap_or_default();
                 let problem = serde_json::from_slice::<Problem>(&body);
                 match problem {
                     Ok(problem) if status != reqwest::StatusCode::TOO_MANY_REQUESTS => {
@@ -199,5 +201,33 @@ mod tests {
         let mut parser = Parser::default();
         assert!(parser.push(b"data: "));
         assert!(!parser.push(&vec![b'x'; EVENT_BYTES_MAX + 1]));
+    }
+}
+
+#[cfg(test)]
+mod fuzz {
+    use tenure_fuzz::Fuzz;
+
+    use super::*;
+
+    #[test]
+    fn a_stream_that_says_anything_is_read_to_its_end() {
+        let corpus = [
+            ": hello\n\nevent: reset\r\ndata: {\"event\":\"reset\",\"at\":1,\"position\":2}\r\n\r\n",
+            "event: ready\ndata: {\"event\":\"ready\",\"at\":3,\ndata: \"position\":4,\"id\":\"a\"}\n\n",
+        ];
+        Fuzz::new("event streams", corpus).run(|input| {
+            let read = |size: usize| {
+                let mut parser = Parser::default();
+                let whole = input.chunks(size).all(|bytes| parser.push(bytes));
+                let events: Vec<Event> = std::iter::from_fn(|| parser.next()).collect();
+                whole.then_some(events)
+            };
+            assert_eq!(
+                read(1),
+                read(1 + input.len()),
+                "it depends on how it was cut"
+            );
+        });
     }
 }

@@ -369,7 +369,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-async fn read(mut response: Response) -> Result<Bytes, String> {
+pub(crate) async fn read(mut response: Response) -> Result<Bytes, String> {
     let mut body = BytesMut::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| chain(&error))? {
         body.extend_from_slice(&chunk);

@@ -1,6 +1,10 @@
 //! What happens, as it happens.
 
-use tenure_client::{Claim, NewJob, QueueName};
+use std::time::Duration;
+
+use tenure_client::{Claim, Client, Error, NewJob, QueueName};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use crate::support::{Broker, PATIENCE};
@@ -25,4 +29,25 @@ async fn a_follower_hears_of_everything_in_its_queue() {
         seen.push(event.event);
     }
     assert_eq!(seen, ["submitted", "claimed", "completed"]);
+}
+
+#[tokio::test]
+async fn a_refusal_without_an_end_holds_up_no_follower() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let mut kept = Vec::new();
+        loop {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let asked = connection.read(&mut [0; 4096]).await.unwrap();
+            assert!(asked > 0);
+            let head = "HTTP/1.1 400 Bad Request\r\ncontent-length: 9\r\n\r\n{";
+            connection.write_all(head.as_bytes()).await.unwrap();
+            kept.push(connection);
+        }
+    });
+    let builder = Client::builder([url]).attempt_timeout(Duration::from_millis(500));
+    let mut events = builder.build().unwrap().events(None);
+    let refused = timeout(PATIENCE, events.next()).await.expect("it ends");
+    assert!(matches!(refused, Err(Error::Broken { .. })), "{refused:?}");
 }
