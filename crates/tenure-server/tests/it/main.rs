@@ -11,6 +11,7 @@ mod document;
 mod elections;
 mod events;
 mod forwarding;
+mod fuzz;
 mod jobs;
 mod mistakes;
 mod operations;
