@@ -1,7 +1,7 @@
 # `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help test check fix sim model overlap chaos chaos-failover soak bench-store bench-election bench-queue bench-server
+.PHONY: help test check fix sim model fuzz overlap chaos chaos-failover soak bench-store bench-election bench-queue bench-server
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -41,6 +41,14 @@ JOBS ?= 20000
 chaos-failover: ## kill the leader five times while JOBS=N jobs run, on file, PostgreSQL and S3
 	cargo build --locked -p tenure-cli -p tenure-chaos
 	scripts/with-servers --only postgres,ceph -- $(CHAOS) --engines file,postgres,s3 --failover $(JOBS)
+
+fuzz: ## damage everything that is read, and see that nothing panics or grows; MINUTES=N in sum
+	TENURE_FUZZ_MILLISECONDS=$$(( $(MINUTES) * 60000 / $(FUZZ_TARGETS) )) \
+		cargo test --locked -p tenure-core -p tenure-store -p tenure -p tenure-server -p tenure-client -p tenure-cli \
+		--lib --bins --test it fuzz -- --nocapture --test-threads=1
+
+# About how many there are, for MINUTES to be about right.
+FUZZ_TARGETS = 32
 
 CHAOS = $${CARGO_TARGET_DIR:-target}/debug/tenure-chaos
 
