@@ -17,9 +17,11 @@ use super::world::World;
 use crate::invariants::Violation;
 
 /// How long it may take until one broker serves, in ttls: an eviction, a whole ttl of waiting after damage, and
-/// what a process stands back after it could not serve.
+/// what a process stands back after it could not serve. Then it reads the log, one object after the other if it
+/// is told to.
 const LEADER_TTLS: u32 = 8;
 const STAND_BACK_MAX: Duration = Duration::from_secs(60);
+const RECOVERY_MAX: Duration = Duration::from_secs(120);
 
 /// How long it may take until every job has finished: back-off and leases, at half speed while wall clocks
 /// catch up.
@@ -28,12 +30,12 @@ const WORK_MAX: Duration = Duration::from_secs(15 * 60);
 /// Ends all faults, and waits for what must come.
 pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
     calm_down(world);
-    let leader_max = world.plan.session.ttl * LEADER_TTLS + STAND_BACK_MAX;
+    let leader_max = world.plan.session.ttl * LEADER_TTLS + STAND_BACK_MAX + RECOVERY_MAX;
     eventually(world, leader_max, "a broker serves", |world| {
         world.hosts.iter().any(|host| host.is_serving())
     })
     .await?;
-    submit_one(world).await?;
+    submit_one(world, leader_max).await?;
     eventually(world, WORK_MAX, "every job finishes", |world| {
         let ledger = world.ledger();
         let scheduled = |id: &JobId| id.as_str().starts_with("schedule:");
@@ -72,16 +74,19 @@ fn calm_down(world: &Arc<World>) {
     }
 }
 
-async fn submit_one(world: &Arc<World>) -> Result<(), Violation> {
+/// Whoever serves may be about to give that up, so it is sent until it is taken.
+async fn submit_one(world: &Arc<World>, within: Duration) -> Result<(), Violation> {
     let mut job = Submission::new(JobType::new("a").expect("a valid type"));
     job.id = JobId::new("last").ok();
-    match submitter::submit(world, &mut Route::default(), 9, &[job]).await {
-        true => Ok(()),
-        false => Err(Violation::new(
-            "what should happen does",
-            "a job is not accepted",
-        )),
+    let (mut route, until) = (Route::default(), world.elapsed() + within);
+    let jobs = [job];
+    while !submitter::submit(world, &mut route, 9, &jobs).await {
+        if world.elapsed() > until {
+            let message = format!("{within:?} after the faults, a job is not accepted");
+            return Err(Violation::new("what should happen does", message));
+        }
     }
+    Ok(())
 }
 
 /// Whether whoever serves shows exactly what the log says.
