@@ -103,6 +103,14 @@ fn serve(stream: &TcpStream, received: &Received) {
     }
 }
 
+/// What sends spans there, soon.
+fn export_to(url: &str) -> [(&str, &str); 2] {
+    [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", url),
+        ("OTEL_BSP_SCHEDULE_DELAY", "20"),
+    ]
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -114,10 +122,7 @@ fn kind(span: &Span) -> SpanKind {
 #[test]
 fn a_collector_sees_one_trace_from_the_submit_to_the_program() {
     let collector = Collector::start();
-    let export = [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
-        ("OTEL_BSP_SCHEDULE_DELAY", "50"),
-    ];
+    let export = export_to(&collector.url);
     let folder = tempfile::tempdir().unwrap();
     let serving = Serving::start_with(folder.path(), &["--store", "memory:"], &export);
     let server = format!("http://{}", serving.address);
@@ -164,10 +169,7 @@ fn a_collector_sees_one_trace_from_the_submit_to_the_program() {
 #[test]
 fn a_request_is_a_child_of_its_caller() {
     let collector = Collector::start();
-    let export = [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
-        ("OTEL_BSP_SCHEDULE_DELAY", "50"),
-    ];
+    let export = export_to(&collector.url);
     let folder = tempfile::tempdir().unwrap();
     let serving = Serving::start_with(folder.path(), &["--store", "memory:"], &export);
     let mut stream = TcpStream::connect(&serving.address).unwrap();
@@ -190,10 +192,7 @@ fn a_collector_that_is_gone_harms_nothing_and_is_told_of_once() {
     let gone = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", gone.local_addr().unwrap());
     drop(gone);
-    let export = [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()),
-        ("OTEL_BSP_SCHEDULE_DELAY", "20"),
-    ];
+    let export = export_to(&url);
     let folder = tempfile::tempdir().unwrap();
     let serving = Serving::start_with(folder.path(), &["--store", "memory:"], &export);
     for _ in 0..20 {
