@@ -47,7 +47,7 @@ fn a_store_url_is_read_or_refused_without_its_password() {
         "mariadb://user:hunter2@[::1]/database",
     ];
     // Reading certificates and the environment has its price.
-    let fuzz = Fuzz::new("store URLs", corpus).within(1 << 20, 64);
+    let fuzz = Fuzz::new("store URLs", corpus).within(16 << 20, 64);
     fuzz.run(|input| {
         let text = String::from_utf8_lossy(input);
         let Ok(url) = url::Url::parse(&text) else {
