@@ -56,6 +56,24 @@ pub enum Mutation {
     TrustUnseenAssignment,
     /// The shards of a session are free when it is merely not heard of.
     SilenceIsDeath,
+    /// A shard is never taken from a node that does not answer.
+    NeverForce,
+    /// A shard is taken from a node that does not answer after half of its time.
+    ForceEarly,
+    /// A revoke is confirmed by a node that says nothing of the shard.
+    SilenceConfirms,
+    /// Lost assignments are made anew, and what they do not name is given out at once.
+    NoWaitAfterLoss,
+    /// A shard is trusted while it is seen to be assigned, whatever becomes of the session.
+    TrustWithoutSession,
+    /// Trust in an assignment counts from the answer of a look, not from its start.
+    TrustAssignmentFromAnswer,
+    /// A node trusts what it saw for the whole drain timeout.
+    WholeDrainTrust,
+    /// A generation that has ended is started again.
+    StartAgain,
+    /// A generation is started while an older one has not ended on the same node.
+    StartBesideOlder,
     /// A unique key keeps nobody out.
     UniqueKeyIgnored,
     /// A unique key stays with a job that has finished.
@@ -87,7 +105,7 @@ pub enum Mutation {
 impl Mutation {
     /// All of them.
     #[cfg(feature = "__mutations")]
-    pub const ALL: [Mutation; 37] = [
+    pub const ALL: [Mutation; 46] = [
         Mutation::TrustFromAnswer,
         Mutation::TrustFromLookAnswer,
         Mutation::NoMargin,
@@ -112,6 +130,15 @@ impl Mutation {
         Mutation::DecideBeforeInstalled,
         Mutation::TrustUnseenAssignment,
         Mutation::SilenceIsDeath,
+        Mutation::NeverForce,
+        Mutation::ForceEarly,
+        Mutation::SilenceConfirms,
+        Mutation::NoWaitAfterLoss,
+        Mutation::TrustWithoutSession,
+        Mutation::TrustAssignmentFromAnswer,
+        Mutation::WholeDrainTrust,
+        Mutation::StartAgain,
+        Mutation::StartBesideOlder,
         Mutation::UniqueKeyIgnored,
         Mutation::UniqueKeyKept,
         Mutation::GroupNotHeld,

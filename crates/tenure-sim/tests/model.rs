@@ -1,7 +1,7 @@
 //! The exhaustive check within small bounds, and rules broken on purpose that it has to find.
 
 use tenure_core::mutation::{Mutation, with};
-use tenure_sim::model::{Bounds, Kind, explore, scenarios};
+use tenure_sim::model::{Bounds, Kind, cluster, explore, scenarios};
 
 #[test]
 fn nothing_within_small_bounds_breaks_anything() {
@@ -53,3 +53,58 @@ fn broken_rules_are_found_with_the_steps_that_show_it() {
         assert!(!found.path.is_empty() || mutation == Mutation::LeadBeforeFence);
     }
 }
+
+#[test]
+fn nothing_within_small_bounds_breaks_an_assignment() {
+    let mut faults = std::collections::BTreeSet::new();
+    for bounds in cluster::scenarios::small() {
+        let explored = cluster::explore(&bounds).unwrap_or_else(|found| {
+            panic!("{}\n{}", found.path.join("\n"), found.violation);
+        });
+        assert!(explored.is_complete, "{}", bounds.name);
+        assert!(explored.states > 1000, "{explored:?}");
+        faults.extend(explored.faults.into_keys());
+    }
+    assert_eq!(faults.len(), cluster::KINDS.len(), "{faults:?}");
+}
+
+/// By the look that shows it soonest. Those that take more faults to show are a part of `make model`.
+#[test]
+fn broken_rules_of_assignments_are_found_with_the_steps_that_show_it() {
+    let looks = cluster::scenarios::small();
+    for (mutation, name, property) in [
+        (Mutation::NoDrain, "shards from nothing", ONE_HOLDER),
+        (
+            Mutation::DecideBeforeInstalled,
+            "shards from nothing",
+            INSTALLED,
+        ),
+        (Mutation::ForceEarly, "shards from nothing", ONE_HOLDER),
+        (Mutation::SilenceConfirms, "shards from nothing", ONE_HOLDER),
+        (
+            Mutation::StartAgain,
+            "shards from nothing",
+            "generations only grow",
+        ),
+        (
+            Mutation::TrustUnseenAssignment,
+            "shards in a drain",
+            ONE_HOLDER,
+        ),
+        (Mutation::NeverForce, "shards in a drain", EVERY_SHARD),
+    ] {
+        let look = looks.iter().find(|look| look.name == name);
+        let bounds = cluster::Bounds {
+            states_max: 100_000,
+            ..look.expect("it is one of them").clone()
+        };
+        let found = with(Some(mutation), || cluster::explore(&bounds)).err();
+        let found = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));
+        assert_eq!(found.violation.property, property, "{mutation:?}");
+        assert!(!found.path.is_empty());
+    }
+}
+
+const ONE_HOLDER: &str = "a shard is trusted by one process";
+const INSTALLED: &str = "a leader decides after its term is installed";
+const EVERY_SHARD: &str = "every shard runs when all is well";

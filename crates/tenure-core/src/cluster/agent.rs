@@ -13,7 +13,7 @@ use crate::{DaemonId, Incarnation, Moment, Read, Version};
 
 /// The machine. It outlives sessions: what an old one started must have ended before a new one starts
 /// the same. One look is in flight at most; the driver answers each with one input.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Agent {
     heartbeat: Duration,
     retry: Duration,
@@ -41,14 +41,14 @@ pub struct Agent {
 }
 
 /// A look that is in flight: when it was started, and by which session.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 struct Look {
     started: Moment,
     by: Incarnation,
 }
 
 /// What was seen of the assignments.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 struct View {
     version: Option<Version>,
     drain_timeout: Duration,
@@ -58,7 +58,7 @@ struct View {
     mine: BTreeMap<Shard, (Generation, bool)>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 struct Local {
     generation: Generation,
     phase: Phase,
@@ -66,7 +66,7 @@ struct Local {
     until: Moment,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Phase {
     Starting,
     Running,
@@ -75,7 +75,7 @@ enum Phase {
 }
 
 /// What happens to an agent.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub enum Input {
     /// Time has passed.
     Wake,
@@ -147,7 +147,7 @@ pub enum Output {
 }
 
 /// What the session record says about daemons; see [`Report::apply`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Report {
     /// What became of what was assigned.
     pub runs: BTreeMap<DaemonId, Vec<Run>>,
@@ -193,7 +193,15 @@ impl Agent {
     pub fn trusted_until(&self, shard: &Shard, generation: Generation) -> Option<Moment> {
         let local = self.local.get(shard)?;
         let is_trusted = local.generation == generation && local.phase != Phase::Aborting;
-        is_trusted.then(|| local.until.min(self.session_trusted_until))
+        is_trusted.then(|| self.trust_of(local))
+    }
+
+    /// Until when a shard is nobody else's: while it was seen to be assigned here, and by a live session.
+    fn trust_of(&self, local: &Local) -> Moment {
+        if mutation::is(Mutation::TrustWithoutSession) {
+            return local.until;
+        }
+        local.until.min(self.session_trusted_until)
     }
 
     /// When the machine wants [`Input::Wake`] next.
@@ -307,6 +315,8 @@ impl Agent {
         view.until = look.started + look_trust(view.drain_timeout);
         if mutation::is(Mutation::TrustUnseenAssignment) {
             view.until = Moment::NEVER;
+        } else if mutation::is(Mutation::TrustAssignmentFromAnswer) {
+            view.until = now + look_trust(view.drain_timeout);
         }
         for (shard, local) in &mut self.local {
             if view.mine.get(shard) == Some(&(local.generation, false)) {
@@ -398,10 +408,8 @@ impl Agent {
 
     fn abort_at(&self, local: &Local) -> Moment {
         match local.phase {
-            Phase::Starting | Phase::Running => local.until.min(self.session_trusted_until),
-            Phase::Draining { abort_at } => {
-                abort_at.min(local.until).min(self.session_trusted_until)
-            }
+            Phase::Starting | Phase::Running => self.trust_of(local),
+            Phase::Draining { abort_at } => abort_at.min(self.trust_of(local)),
             Phase::Aborting => Moment::NEVER,
         }
     }
@@ -416,7 +424,8 @@ impl Agent {
             let has_ended = self
                 .ended
                 .get(shard)
-                .is_some_and(|&(ended, _)| ended >= generation);
+                .is_some_and(|&(ended, _)| ended >= generation)
+                && !mutation::is(Mutation::StartAgain);
             let local = self.local.get(shard);
             if has_ended || local.is_some_and(|local| local.generation == generation) {
                 continue;
@@ -428,7 +437,7 @@ impl Agent {
                 refused.push((shard.clone(), generation, state));
             } else if !is_trusted {
                 self.waits_for_trust = true;
-            } else if local.is_none() {
+            } else if local.is_none() || mutation::is(Mutation::StartBesideOlder) {
                 let phase = Phase::Starting;
                 let started = Local {
                     generation,

@@ -22,7 +22,7 @@ use crate::{Expect, Incarnation, Moment, NodeId, Now, Read, Version, Written};
 
 /// The machine. One request for each of its two objects is in flight at most; the driver answers each
 /// with one input.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Assigner {
     config: Config,
     /// How often to look, and how soon to try again.
@@ -63,7 +63,7 @@ pub struct Assigner {
     unsettled: Option<(Moment, Moment)>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Phase {
     /// Somebody else decides.
     Following,
@@ -81,7 +81,7 @@ enum Phase {
     Superseded,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 enum Stored {
     Nothing,
     Missing,
@@ -91,7 +91,7 @@ enum Stored {
     },
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 enum Flight {
     Read,
     Write {

@@ -7,7 +7,7 @@ use crate::session::{self, ConfigError};
 
 /// How the leader hands work out. Nodes go by what the leader wrote down, so leaders of different
 /// configurations can follow each other.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Config {
     /// How long a node has to take notice of an assignment, and then again to get it running, before it
     /// is revoked. Longer than the slowest daemon takes to start. Default 30 s.

@@ -285,6 +285,10 @@ impl<'a> Judge<'a> {
         if let Some(state) = report.filter(|state| state.has_ended()) {
             return self.has_ended(shard, holder, node, revoking, is_surplus, state);
         }
+        if revoking && report.is_none() && mutation::is(Mutation::SilenceConfirms) {
+            self.free(shard, holder, Reason::Stopped);
+            return vacant(is_surplus, None, None);
+        }
         if revoking {
             return self.is_leaving(shard, holder, node, is_surplus);
         }
@@ -335,7 +339,7 @@ impl<'a> Judge<'a> {
     /// The shard was revoked and its node has not answered yet.
     fn is_leaving(&mut self, shard: Shard, holder: &Holder, node: usize, is_surplus: bool) -> Seat {
         let since = self.outlook.memory.since(&shard.daemon, shard.index);
-        let forced_at = since + self.outlook.force_after;
+        let forced_at = since + forced_after(self.outlook.force_after);
         if self.outlook.now >= forced_at {
             self.failing.insert((shard.daemon.clone(), node));
             self.free(shard, holder, Reason::Unanswered);
@@ -635,6 +639,17 @@ impl<'a> Judge<'a> {
             from,
             reason,
         });
+    }
+}
+
+/// How long a node that does not answer keeps a shard after its revoke.
+fn forced_after(force_after: Duration) -> Duration {
+    if mutation::is(Mutation::ForceEarly) {
+        force_after / 2
+    } else if mutation::is(Mutation::NeverForce) {
+        Duration::MAX
+    } else {
+        force_after
     }
 }
 

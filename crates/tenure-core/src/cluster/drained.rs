@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::record::Drains;
 use crate::{Moment, NodeId, Read, Version};
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct Drained {
     /// `None` before the first answer.
     nodes: Option<BTreeSet<NodeId>>,

@@ -16,21 +16,21 @@ use crate::{DaemonId, Incarnation, Moment};
 /// What each shard's node reports of the generation that is assigned to it, by daemon and shard.
 pub(crate) type Reported<'a> = BTreeMap<&'a DaemonId, Vec<Option<&'a RunState>>>;
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct Memory {
     timers: BTreeMap<DaemonId, Vec<Timer>>,
     failures: BTreeMap<(DaemonId, Incarnation), Failures>,
 }
 
 /// Since when a shard is as it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Timer {
     generation: Generation,
     stage: Stage,
     since: Moment,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Stage {
     Vacant,
     Assigned,
@@ -41,13 +41,13 @@ enum Stage {
 }
 
 /// Where and how often a daemon has failed on one node.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 struct Failures {
     any: Failure,
     shards: BTreeMap<u32, Failure>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Hash)]
 struct Failure {
     count: u32,
     delay: Duration,

@@ -9,14 +9,14 @@ use crate::session::{Record, State};
 use crate::{DaemonId, Incarnation, Moment, NodeId};
 
 /// Every session that matters.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct Nodes {
     live: BTreeMap<Incarnation, Record>,
     ended: BTreeMap<Incarnation, Ended>,
 }
 
 /// A session that has ended: what it held is free.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct Ended {
     pub(crate) how: End,
     /// Its node is restarting: until then its shards are kept for it.

@@ -9,7 +9,7 @@ use crate::session::observer::End;
 use crate::{DaemonId, NodeId};
 
 /// One decision. Displays as one line with its reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// This definition rules from now on.
     Define {
@@ -69,7 +69,7 @@ pub enum Decision {
 }
 
 /// Why something is decided.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// No other node that may run it has less to do.
     LeastLoaded {

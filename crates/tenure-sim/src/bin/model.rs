@@ -6,12 +6,13 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use tenure_core::mutation::{Mutation, with};
-use tenure_sim::model::{Bounds, Counterexample, Explored, explore, scenarios};
+use tenure_sim::model::{Bounds, Counterexample, Explored, cluster, explore, scenarios};
 use tenure_sim::{Options, run};
 
 /// How many seeds of the simulation, and how many states of the model, a broken rule may survive.
 const SEEDS: u64 = 300;
-const STATES_MAX: u64 = 30_000;
+const STATES_MAX: u64 = 300_000;
+const CLUSTER_STATES_MAX: u64 = 600_000;
 
 fn main() -> ExitCode {
     // A machine that panics is a finding, not an accident.
@@ -56,57 +57,92 @@ fn in_parallel<T: Sync, R: Send>(work: &[T], each: impl Fn(&T) -> R + Sync) -> V
     results.into_iter().map(|(_, result)| result).collect()
 }
 
+/// One exhaustive look, as a line of the table.
+struct Look {
+    name: &'static str,
+    processes: usize,
+    faults: u8,
+    window: Duration,
+    horizon: Duration,
+    explore: Box<dyn Fn() -> Outcome + Sync>,
+}
+
+/// States, steps, calm runs, time, and whether it is complete.
+type Outcome = Result<(u64, u64, u64, Duration, bool), Box<Counterexample>>;
+
+fn outcome<K>(result: Result<Explored<K>, Box<Counterexample>>) -> Outcome {
+    let explored = result?;
+    Ok((
+        explored.states,
+        explored.steps,
+        explored.calm_runs,
+        explored.took,
+        explored.is_complete,
+    ))
+}
+
+fn looks() -> Vec<Look> {
+    let elections = scenarios::all().into_iter().map(|bounds| Look {
+        name: bounds.name,
+        processes: bounds.processes,
+        faults: bounds.faults,
+        window: bounds.window,
+        horizon: bounds.horizon,
+        explore: Box::new(move || outcome(explore(&bounds))),
+    });
+    let assignments = cluster::scenarios::all().into_iter().map(|bounds| Look {
+        name: bounds.name,
+        processes: bounds.nodes,
+        faults: bounds.faults,
+        window: bounds.window,
+        horizon: bounds.horizon,
+        explore: Box::new(move || outcome(cluster::explore(&bounds))),
+    });
+    elections.chain(assignments).collect()
+}
+
 fn bounds_table() -> io::Result<bool> {
     let mut out = io::stdout();
-    let mut all = scenarios::all();
+    let mut all = looks();
     if let Some(name) = std::env::args().nth(2) {
-        all.retain(|bounds| bounds.name == name);
+        all.retain(|look| look.name == name);
     }
     let started = Instant::now();
     writeln!(
         out,
-        "{:<24} {:>9} {:>6} {:>7} {:>7} {:>9} {:>9} {:>9} {:>7}  verdict",
+        "{:<32} {:>9} {:>6} {:>7} {:>7} {:>9} {:>9} {:>9} {:>7}  verdict",
         "look", "processes", "faults", "window", "horizon", "states", "steps", "calm runs", "time"
     )?;
-    let holds = in_parallel(&all, |bounds| {
-        let result = explore(bounds);
+    let holds = in_parallel(&all, |look| {
+        let result = (look.explore)();
         let holds = result.is_ok();
-        line(&mut io::stdout().lock(), bounds, result).is_ok() && holds
+        line(&mut io::stdout().lock(), look, result).is_ok() && holds
     });
     let holds = holds.into_iter().all(|holds| holds);
     writeln!(out, "{:.0} s in all", started.elapsed().as_secs_f64())?;
     Ok(holds)
 }
 
-fn line(
-    out: &mut impl Write,
-    bounds: &Bounds,
-    result: Result<Explored, Box<Counterexample>>,
-) -> io::Result<()> {
+fn line(out: &mut impl Write, look: &Look, outcome: Outcome) -> io::Result<()> {
     let seconds = |duration: Duration| format!("{:.1}s", duration.as_secs_f64());
     write!(
         out,
-        "{:<24} {:>9} {:>6} {:>7} {:>7} ",
-        bounds.name,
-        bounds.processes,
-        bounds.faults,
-        seconds(bounds.window),
-        seconds(bounds.horizon)
+        "{:<32} {:>9} {:>6} {:>7} {:>7} ",
+        look.name,
+        look.processes,
+        look.faults,
+        seconds(look.window),
+        seconds(look.horizon)
     )?;
-    match result {
-        Ok(explored) => writeln!(
-            out,
-            "{:>9} {:>9} {:>9} {:>7}  {}",
-            explored.states,
-            explored.steps,
-            explored.calm_runs,
-            seconds(explored.took),
-            if explored.is_complete {
-                "holds"
-            } else {
-                "holds so far"
-            }
-        ),
+    match outcome {
+        Ok((states, steps, calm_runs, took, is_complete)) => {
+            let took = seconds(took);
+            let verdict = if is_complete { "holds" } else { "holds so far" };
+            writeln!(
+                out,
+                "{states:>9} {steps:>9} {calm_runs:>9} {took:>7}  {verdict}"
+            )
+        }
         Err(found) => {
             writeln!(out, "{}", found.violation)?;
             found
@@ -120,13 +156,14 @@ fn line(
 fn mutation_table() -> io::Result<bool> {
     let mut out = io::stdout().lock();
     writeln!(out, "\n{:<24} {:<52} model", "rule broken", "simulation")?;
-    let rules: Vec<Mutation> = Mutation::ALL
-        .into_iter()
-        // The cluster has a simulation of its own: see tests/mutations.rs.
-        .filter(|mutation| *mutation < Mutation::NoDrain)
-        .collect();
-    let found = in_parallel(&rules, |&mutation| {
-        (in_simulation(mutation), in_model(mutation))
+    let mut rules = Mutation::ALL.to_vec();
+    if let Some(name) = std::env::args().nth(2) {
+        rules.retain(|mutation| format!("{mutation:?}") == name);
+    }
+    let found = in_parallel(&rules, |&mutation| match mutation < Mutation::NoDrain {
+        true => (in_simulation(mutation), in_model(mutation)),
+        // The cluster's own simulation is a part of the tests: see tests/mutations.rs.
+        false => (None, in_cluster_model(mutation)),
     });
     let mut all = true;
     for (mutation, (simulation, model)) in rules.iter().zip(found) {
@@ -162,5 +199,18 @@ fn in_model(mutation: Mutation) -> Option<String> {
             found.violation.property,
             found.path.len()
         ))
+    })
+}
+
+fn in_cluster_model(mutation: Mutation) -> Option<String> {
+    let looks = [cluster::scenarios::all(), cluster::scenarios::hunts()].concat();
+    looks.into_iter().find_map(|bounds| {
+        let bounds = cluster::Bounds {
+            states_max: CLUSTER_STATES_MAX,
+            ..bounds
+        };
+        let found = with(Some(mutation), || cluster::explore(&bounds)).err()?;
+        let (property, steps) = (found.violation.property, found.path.len());
+        Some(format!("{property} ({steps} steps, {})", bounds.name))
     })
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::action::Action;
+use super::search::World;
 use super::state::State;
 use crate::invariants::Violation;
 

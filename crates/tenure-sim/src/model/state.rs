@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
-use tenure_core::election::{Request as Asked, RequestKind, Term, Writer};
+use tenure_core::election::Term;
 use tenure_core::node::{Answer, Event, Input, Node, Output, Request, Ticket};
 use tenure_core::session::record::About;
 use tenure_core::session::{Config, Holder};
@@ -12,6 +12,8 @@ use tenure_core::{ElectionName, Expect, Incarnation, Lineage, Moment, NodeId, Re
 
 use super::Bounds;
 use super::action::{Action, Kind};
+use super::calm;
+use super::search::World;
 use crate::clock::Clock;
 use crate::invariants::{
     Violation, ended_for_a_reason, never_made_again, no_hot_loop, paired_events,
@@ -21,13 +23,12 @@ use crate::oracle::Oracle;
 use crate::process::{Meter, Process};
 use crate::store::{Key, Store};
 
+mod faults;
+
 const TTL: Duration = Duration::from_secs(10);
 
 /// More steps than this at one moment are a machine that asks and asks.
 const RUSH_MAX: u32 = 500;
-
-/// Whoever asks from outside.
-const PEOPLE: Incarnation = Incarnation(u128::MAX);
 
 /// How many nanoseconds of a real millisecond a fast and a slow clock show: as far apart as is allowed.
 const FAST: u64 = 1_004_000;
@@ -123,8 +124,52 @@ fn silence(request: &Request, refused: bool) -> Answer {
     }
 }
 
+impl World for State {
+    type Bounds = Bounds;
+    type Action = Action;
+    type Kind = Kind;
+
+    fn first(bounds: &Bounds) -> Result<Self, Violation> {
+        Self::new(bounds)
+    }
+
+    fn now(&self) -> Duration {
+        self.now
+    }
+
+    fn actions(&self, bounds: &Bounds) -> Vec<Action> {
+        self.possible(bounds)
+    }
+
+    fn kind(action: &Action) -> Option<Kind> {
+        action.kind()
+    }
+
+    fn take(&mut self, action: &Action) -> Result<(), Violation> {
+        self.happen(action)
+    }
+
+    /// Whether nothing can go wrong any more, and nothing that went wrong goes on.
+    fn is_calm(&self) -> bool {
+        let can_fail = self.faults > 0 && self.now <= self.window;
+        let is_loose = !self.late.is_empty()
+            || self.flights.iter().any(|flight| flight.is_slow)
+            || self.ends.iter().any(|end| end.hangs)
+            || self.processes.values().any(|it| it.paused.is_some());
+        !can_fail && !is_loose
+    }
+
+    fn converges_after_faults() -> bool {
+        true
+    }
+
+    fn converges(self) -> Result<(), Violation> {
+        calm::converges(self)
+    }
+}
+
 impl State {
-    pub(super) fn new(bounds: &Bounds) -> Result<Self, Violation> {
+    fn new(bounds: &Bounds) -> Result<Self, Violation> {
         let slots = (0..bounds.processes).map(|slot| {
             let number = if bounds.twins { 0 } else { slot };
             let rate = match (bounds.skewed, slot) {
@@ -162,10 +207,6 @@ impl State {
         Ok(state)
     }
 
-    pub(super) fn now(&self) -> Duration {
-        self.now
-    }
-
     pub(super) fn ttl_max(&self) -> Duration {
         let slots = self.slots.iter().map(|slot| slot.ttl);
         let processes = self.processes.values().map(|process| process.config.ttl);
@@ -190,7 +231,7 @@ impl State {
 
     // ---- what can happen ----------------------------------------------------------------------------
 
-    pub(super) fn actions(&self, bounds: &Bounds) -> Vec<Action> {
+    fn possible(&self, bounds: &Bounds) -> Vec<Action> {
         let mut actions = Vec::new();
         if self.now > bounds.horizon {
             return actions;
@@ -227,78 +268,6 @@ impl State {
         !prompt && self.ends.iter().all(|end| end.hangs)
     }
 
-    fn faults(&self, bounds: &Bounds, actions: &mut Vec<Action>) {
-        let mut add = |kind: Kind, number: u64| {
-            if bounds.kinds.contains(&kind) {
-                actions.push(Action::Fault(kind, number));
-            }
-        };
-        for (at, flight) in self.flights.iter().enumerate() {
-            if flight.is_slow {
-                continue;
-            }
-            let at = at as u64;
-            add(Kind::Refused, at);
-            add(Kind::Slow, at);
-            if is_write(&flight.request) {
-                add(Kind::AnswerLost, at);
-                add(Kind::Late, at);
-                add(Kind::Duplicated, at);
-            }
-        }
-        for (at, end) in self.ends.iter().enumerate() {
-            if !end.hangs {
-                add(Kind::WorkHangs, at as u64);
-            }
-        }
-        for (&id, process) in &self.processes {
-            add(Kind::Crash, id);
-            add(Kind::CrashForGood, id);
-            add(Kind::RestartWithLongerTtl, id);
-            add(Kind::SessionDeleted, id);
-            if process.paused.is_none() {
-                add(Kind::Pause, id);
-                add(Kind::Leave, id);
-            }
-        }
-        if let [leader, ..] = self.leaders()[..] {
-            add(Kind::Resign, leader);
-            add(Kind::RequestResign, leader);
-            let others = self.processes.keys().filter(|id| **id != leader);
-            others.for_each(|&other| add(Kind::Transfer, other));
-        }
-        let (lease, fence) = (self.store.lease(&election()), self.store.fence(&election()));
-        let highest = self.oracle.highest.get(&election()).copied();
-        let is_whole = fence
-            .as_ref()
-            .is_some_and(|fence| Some(fence.term) >= highest);
-        if let (Some(lease), Some(fence), true) = (&lease, &fence, is_whole) {
-            add(Kind::LeaseDeleted, 0);
-            if self.copy.is_some() {
-                add(Kind::LeaseRestored, 0);
-            }
-            // Without the fence the lease has to tell all; see `election`.
-            let installed = (fence.term, fence.holder.incarnation);
-            let holder = lease.holder().map(|holder| holder.incarnation);
-            let mut history = lease.history.iter();
-            let is_told = (lease.term == installed.0 && holder == Some(installed.1))
-                || history.any(|past| (past.term, past.incarnation) == installed);
-            if is_told {
-                add(Kind::FenceDeleted, 0);
-            }
-        }
-    }
-
-    /// Whether nothing can go wrong any more, and nothing that went wrong goes on.
-    pub(super) fn is_calm(&self) -> bool {
-        let can_fail = self.faults > 0 && self.now <= self.window;
-        let is_loose = !self.late.is_empty()
-            || self.flights.iter().any(|flight| flight.is_slow)
-            || self.ends.iter().any(|end| end.hangs)
-            || self.processes.values().any(|it| it.paused.is_some());
-        !can_fail && !is_loose
-    }
-
     /// Whether one process leads, and has asked the store for all that its trust rests on after that moment.
     pub(super) fn is_led_since(&self, moment: Duration) -> bool {
         let [leader] = self.leaders()[..] else {
@@ -329,10 +298,11 @@ impl State {
         if !self.late.is_empty() {
             return Some(Action::Land(0));
         }
-        if !self.ends.is_empty() {
-            return Some(Action::EndWork(0));
+        if !self.flights.is_empty() {
+            return Some(Action::Answer(0));
         }
-        (!self.flights.is_empty()).then_some(Action::Answer(0))
+        // Work ends as late as it can: whatever does not wait for it shows.
+        (!self.ends.is_empty()).then_some(Action::EndWork(0))
     }
 
     /// No more faults.
@@ -342,7 +312,7 @@ impl State {
 
     // ---- what happens -------------------------------------------------------------------------------
 
-    pub(super) fn take(&mut self, action: &Action) -> Result<(), Violation> {
+    fn happen(&mut self, action: &Action) -> Result<(), Violation> {
         self.rush += 1;
         if self.rush > RUSH_MAX {
             let message = format!("{RUSH_MAX} steps and no end at {:?}", self.now);
@@ -422,87 +392,6 @@ impl State {
             self.processes.values(),
             &self.oracle,
         )
-    }
-
-    fn fault(&mut self, kind: Kind, number: u64) -> Result<(), Violation> {
-        let at = usize::try_from(number).unwrap_or(usize::MAX);
-        match kind {
-            Kind::Refused => self.silence(at, true)?,
-            Kind::AnswerLost => {
-                let flight = self.flights[at].clone();
-                self.execute(flight.process, flight.started, &flight.request)?;
-                self.silence(at, false)?;
-            }
-            Kind::Late => {
-                self.set_loose(at);
-                self.silence(at, false)?;
-            }
-            Kind::Slow => self.flights[at].is_slow = true,
-            Kind::Duplicated => {
-                self.set_loose(at);
-                return self.take(&Action::Answer(at));
-            }
-            Kind::WorkHangs => self.ends[at].hangs = true,
-            Kind::Crash => {
-                let slot = self.crash(number);
-                self.start(slot)?;
-            }
-            Kind::CrashForGood => drop(self.crash(number)),
-            Kind::RestartWithLongerTtl => {
-                let slot = self.crash(number);
-                self.slots[slot].ttl *= 2;
-                self.start(slot)?;
-            }
-            Kind::Pause => {
-                if let Some(process) = self.processes.get_mut(&number) {
-                    process.paused = Some(Vec::new());
-                }
-            }
-            Kind::Leave => {
-                if let Some(process) = self.processes.get_mut(&number) {
-                    process.replaced = true;
-                }
-                self.deliver(number, Input::Leave)?;
-            }
-            Kind::Resign => self.deliver(number, Input::Resign(election()))?,
-            Kind::Transfer => {
-                let to = self.holder(number);
-                let leader = self.leaders()[0];
-                self.deliver(leader, Input::Transfer(election(), to))?;
-            }
-            Kind::RequestResign => self.ask_to_resign(),
-            Kind::LeaseDeleted => drop(self.store.delete(self.now, &Key::Lease(election()))),
-            Kind::LeaseRestored => self.restore(),
-            Kind::FenceDeleted => drop(self.store.delete(self.now, &Key::Fence(election()))),
-            Kind::SessionDeleted => {
-                let incarnation = self.processes[&number].incarnation;
-                self.oracle.hurt.insert(incarnation);
-                self.store.delete(self.now, &Key::Session(incarnation));
-            }
-        }
-        Ok(())
-    }
-
-    fn ask_to_resign(&mut self) {
-        let by = NodeId::new("people").expect("this name is valid");
-        let writer = Writer {
-            incarnation: PEOPLE,
-            counter: u64::from(self.faults),
-        };
-        let kind = RequestKind::Resign;
-        let lease = self.store.lease(&election());
-        let asked = lease.and_then(|lease| lease.with_request(Asked { kind, by }, writer));
-        if let Some(asked) = asked {
-            let key = Key::Lease(election());
-            self.store.overwrite(self.now, key, asked.encode());
-        }
-    }
-
-    fn restore(&mut self) {
-        if let Some(copy) = self.copy.clone() {
-            self.oracle.restored.insert(election());
-            self.store.overwrite(self.now, Key::Lease(election()), copy);
-        }
     }
 
     /// A process gives up waiting for an answer.

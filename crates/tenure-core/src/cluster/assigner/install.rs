@@ -131,7 +131,7 @@ impl Assigner {
         outputs: &mut Vec<Output>,
     ) {
         if let Phase::Taking { term, lost } = self.phase {
-            let wait = if lost {
+            let wait = if lost && !mutation::is(Mutation::NoWaitAfterLoss) {
                 // Nodes may have seen something else meanwhile: everything starts to count now.
                 self.memory.forget_timers();
                 assignments.force_after

@@ -1,0 +1,17 @@
+//! No shard is lost for ever: when nothing is wrong any more, each that some node can run is running.
+
+use tenure_core::cluster::Shard;
+
+use super::Violation;
+
+/// Judges what is left undone when there was time enough for everything.
+pub fn check(idle: &[Shard], message: impl FnOnce() -> String) -> Result<(), Violation> {
+    match idle {
+        [] => Ok(()),
+        idle => {
+            let idle: Vec<String> = idle.iter().map(ToString::to_string).collect();
+            let message = format!("{} do not run: {}", idle.join(" "), message());
+            Err(Violation::new("every shard runs when all is well", message))
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! The whole world at one moment, and what can happen in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_core::cluster::{Config, Definition, Generation, Shard};
+use tenure_core::election::Term;
+use tenure_core::{DaemonId, Incarnation, NodeId, Written, session};
+
+use super::Bounds;
+use super::action::{Action, Kind};
+use super::process::{Input, Process, Run};
+use super::store::{Ask, Store, Told};
+use crate::clock::Clock;
+use crate::invariants::{Violation, one_shard_holder};
+use crate::model::search::World;
+
+const TTL: Duration = Duration::from_secs(10);
+
+/// More steps than this at one moment are a machine that asks and asks.
+const RUSH_MAX: u32 = 1000;
+
+/// How many nanoseconds of a real millisecond a fast and a slow clock show: as far apart as is allowed.
+const FAST: u64 = 1_004_000;
+const SLOW: u64 = 996_000;
+
+#[derive(Debug, Clone, Hash)]
+pub(super) struct State {
+    pub(super) now: Duration,
+    pub(super) store: Store,
+    pub(super) slots: Vec<Slot>,
+    pub(super) processes: BTreeMap<u64, Arc<Process>>,
+    pub(super) started: u64,
+    pub(super) incarnations: u128,
+    pub(super) terms: u64,
+    /// What happens by itself, in order.
+    pub(super) queue: Vec<Item>,
+    /// Requests that take longer, and their answers once they were carried out.
+    pub(super) slow: Vec<(Flight, Option<Told>)>,
+    /// Writes that nobody waits for any more, and that may still arrive.
+    pub(super) late: Vec<Ask>,
+    /// Work that does not start or end yet.
+    pub(super) hung: Vec<Work>,
+    pub(super) highest: BTreeMap<Shard, Generation>,
+    pub(super) installed: BTreeSet<(Term, Incarnation)>,
+    pub(super) faults: u8,
+    pub(super) window: Duration,
+    pub(super) horizon: Duration,
+    pub(super) shards: u32,
+    pub(super) hints: bool,
+    /// How many steps there were at this very moment.
+    rush: u32,
+}
+
+#[derive(Debug, Clone, Hash)]
+pub(super) struct Slot {
+    pub(super) node: NodeId,
+    pub(super) clock: Clock,
+}
+
+/// Something that happens by itself.
+#[derive(Debug, Clone, Hash)]
+pub(super) enum Item {
+    Request(Flight),
+    Work(Work),
+}
+
+/// A request on its way.
+#[derive(Debug, Clone, Hash)]
+pub(super) struct Flight {
+    pub(super) process: u64,
+    pub(super) by: Incarnation,
+    pub(super) ask: Ask,
+    /// When its answer counts as lost; looks may come as late as they like.
+    pub(super) deadline: Option<Duration>,
+}
+
+/// Work that is to start, or to end.
+#[derive(Debug, Clone, Hash)]
+pub(super) struct Work {
+    pub(super) process: u64,
+    pub(super) shard: Shard,
+    pub(super) generation: Generation,
+    pub(super) starts: bool,
+}
+
+pub(super) fn daemon() -> DaemonId {
+    DaemonId::new("d").expect("this name is valid")
+}
+
+pub(super) fn session_config() -> session::Config {
+    session::Config {
+        strict_age: true,
+        ..session::Config::for_ttl(TTL)
+    }
+}
+
+/// Times that fit the session's, and as short as that allows.
+pub(super) fn config() -> Config {
+    Config {
+        acknowledge_timeout: Duration::from_secs(6),
+        drain_timeout: Duration::from_secs(15),
+        cycle: Duration::from_millis(100),
+        settle: Duration::from_secs(1),
+        failure_delay_max: Duration::from_secs(8),
+        ..Config::default()
+    }
+}
+
+impl World for State {
+    type Bounds = Bounds;
+    type Action = Action;
+    type Kind = Kind;
+
+    fn first(bounds: &Bounds) -> Result<Self, Violation> {
+        let slots = (0..bounds.nodes).map(|slot| {
+            let rate = match (bounds.skewed, slot) {
+                (true, 0) => SLOW,
+                (true, 1) => FAST,
+                _ => 1_000_000,
+            };
+            Slot {
+                node: NodeId::new(format!("n{slot}")).expect("these names are valid"),
+                clock: Clock::with_rate(rate),
+            }
+        });
+        let mut state = Self {
+            now: Duration::ZERO,
+            store: Store::default(),
+            slots: slots.collect(),
+            processes: BTreeMap::new(),
+            started: 0,
+            incarnations: 0,
+            terms: 0,
+            queue: Vec::new(),
+            slow: Vec::new(),
+            late: Vec::new(),
+            hung: Vec::new(),
+            highest: BTreeMap::new(),
+            installed: BTreeSet::new(),
+            faults: 0,
+            window: Duration::ZERO,
+            horizon: Duration::ZERO,
+            shards: bounds.shards,
+            hints: bounds.hints,
+            rush: 0,
+        };
+        for slot in 0..bounds.nodes {
+            state.start(slot)?;
+        }
+        state.settle()?;
+        if bounds.settled {
+            state.settle_down()?;
+        }
+        if bounds.drained {
+            state.drain(0, true)?;
+        }
+        state.faults = bounds.faults;
+        state.window = state.now + bounds.window;
+        state.horizon = state.now + bounds.horizon;
+        Ok(state)
+    }
+
+    fn now(&self) -> Duration {
+        self.now
+    }
+
+    fn actions(&self, bounds: &Bounds) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if self.now > self.horizon {
+            return actions;
+        }
+        match (self.queue.len(), bounds.any_order) {
+            (0, _) => actions.push(Action::Tick),
+            (length, true) => actions.extend((0..length).map(Action::Next)),
+            (_, false) => actions.push(Action::Next(0)),
+        }
+        for (at, (_, told)) in self.slow.iter().enumerate() {
+            actions.push(match told {
+                Some(_) => Action::Deliver(at),
+                None => Action::Apply(at),
+            });
+        }
+        actions.extend((0..self.late.len()).map(Action::Land));
+        actions.extend((0..self.hung.len()).map(Action::GoOn));
+        for (&process, it) in &self.processes {
+            if it.paused.is_some() {
+                actions.extend([true, false].map(|time_first| Action::Resume {
+                    process,
+                    time_first,
+                }));
+            } else if it.is_deposed {
+                actions.push(Action::Depose(process));
+            }
+        }
+        if self.can_fail() {
+            self.faults(bounds, &mut actions);
+        }
+        actions
+    }
+
+    fn kind(action: &Action) -> Option<Kind> {
+        match action {
+            Action::Fault(kind, _) => Some(*kind),
+            _ => None,
+        }
+    }
+
+    fn take(&mut self, action: &Action) -> Result<(), Violation> {
+        self.rush += 1;
+        if self.rush > RUSH_MAX {
+            let message = format!("{RUSH_MAX} steps and no end at {:?}", self.now);
+            return Err(Violation::new("no hot loop", message));
+        }
+        match *action {
+            Action::Next(at) => match self.queue.remove(at) {
+                Item::Request(flight) => {
+                    let told = self.execute(&flight.ask)?;
+                    self.deliver(flight.process, Input::Told(flight.by, Box::new(told)))?;
+                }
+                Item::Work(work) => self.go_on(work)?,
+            },
+            Action::Apply(at) => {
+                let ask = self.slow[at].0.ask.clone();
+                self.slow[at].1 = Some(self.execute(&ask)?);
+            }
+            Action::Deliver(at) => {
+                let (flight, told) = self.slow.remove(at);
+                if let Some(told) = told {
+                    self.deliver(flight.process, Input::Told(flight.by, Box::new(told)))?;
+                }
+            }
+            Action::Land(at) => {
+                let ask = self.late.remove(at);
+                self.execute(&ask)?;
+            }
+            Action::GoOn(at) => {
+                let work = self.hung.remove(at);
+                self.go_on(work)?;
+            }
+            Action::Depose(process) => self.deliver(process, Input::Deposed)?,
+            Action::Resume {
+                process,
+                time_first,
+            } => self.resume(process, time_first)?,
+            Action::Tick => self.tick()?,
+            Action::Fault(kind, number) => {
+                self.faults = self.faults.saturating_sub(1);
+                self.fault(kind, number)?;
+            }
+        }
+        self.settle()?;
+        let can_delete = self.can_fail();
+        let store = &self.store;
+        self.late.retain(|ask| can_delete || store.can_apply(ask));
+        self.check()
+    }
+
+    fn is_calm(&self) -> bool {
+        let is_loose = !self.slow.is_empty()
+            || !self.late.is_empty()
+            || !self.hung.is_empty()
+            || self
+                .processes
+                .values()
+                .any(|it| it.paused.is_some() || it.is_deposed);
+        !self.can_fail() && !is_loose
+    }
+
+    fn converges_after_faults() -> bool {
+        false
+    }
+
+    fn converges(self) -> Result<(), Violation> {
+        super::calm::converges(self)
+    }
+}
+
+impl State {
+    pub(super) fn can_fail(&self) -> bool {
+        self.faults > 0 && self.now <= self.window
+    }
+
+    pub(super) fn check(&self) -> Result<(), Violation> {
+        let now = self.now;
+        let trusted = self.processes.iter().flat_map(|(&id, process)| {
+            let runs = process.runs.keys();
+            let trusted =
+                runs.filter(move |(shard, generation)| process.trusts(now, shard, *generation));
+            trusted.map(move |(shard, generation)| (shard, *generation, id))
+        });
+        one_shard_holder::check(trusted)
+    }
+
+    /// Carries a request out, and tells of it whoever may want to know.
+    pub(super) fn execute(&mut self, ask: &Ask) -> Result<Told, Violation> {
+        let told = self.store.execute(ask);
+        match (&told, ask) {
+            (Told::AssignmentsWritten(Written::Done(_)), Ask::WriteAssignments(assignments, _)) => {
+                let writer = assignments.writer.incarnation;
+                self.installed.insert((assignments.term, writer));
+                self.hint(&Input::AssignmentsHint)?;
+            }
+            (
+                Told::SessionWritten(Written::Done(_)) | Told::Evicted(_, Written::Done(_)),
+                Ask::WriteSession(record, _) | Ask::Evict(record, _),
+            ) => self.hint(&Input::SessionHint(record.incarnation))?,
+            _ => {}
+        }
+        Ok(told)
+    }
+
+    pub(super) fn hint(&mut self, hint: &Input) -> Result<(), Violation> {
+        if self.hints {
+            let processes: Vec<u64> = self.processes.keys().copied().collect();
+            for process in processes {
+                self.deliver(process, hint.clone())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self, work: Work) -> Result<(), Violation> {
+        let (shard, generation) = (work.shard, work.generation);
+        let input = match work.starts {
+            true => Input::Started(shard, generation),
+            false => Input::Ended(shard, generation, None),
+        };
+        self.deliver(work.process, input)
+    }
+
+    // ---- time ---------------------------------------------------------------------------------------
+
+    fn tick(&mut self) -> Result<(), Violation> {
+        let running = self.processes.values().filter(|it| it.paused.is_none());
+        let wakes = running.filter_map(|process| process.wake_at());
+        let deadlines = self.slow.iter().filter_map(|(flight, _)| flight.deadline);
+        let next = wakes.chain(deadlines).min();
+        // Whoever is paused wakes at the same moments as the others, or alone.
+        let alone = self.now + Duration::from_secs(1);
+        self.now = next.unwrap_or(alone).max(self.now);
+        self.rush = 0;
+        while let Some(at) = self.slow.iter().position(|(flight, _)| {
+            let deadline = flight.deadline;
+            deadline.is_some_and(|deadline| deadline <= self.now)
+        }) {
+            let (flight, told) = self.slow.remove(at);
+            self.give_up(flight, told.is_none())?;
+        }
+        Ok(())
+    }
+
+    /// Nobody waits for the answer any more; if it was not carried out, the request may still be.
+    pub(super) fn give_up(&mut self, flight: Flight, is_loose: bool) -> Result<(), Violation> {
+        let told = flight.ask.silence(Written::Unknown);
+        if is_loose && flight.ask.is_write() {
+            self.late.push(flight.ask);
+        }
+        self.deliver(flight.process, Input::Told(flight.by, Box::new(told)))
+    }
+
+    /// Wakes everyone who wants to, and has somebody lead.
+    pub(super) fn settle(&mut self) -> Result<(), Violation> {
+        loop {
+            let due = self.processes.iter().find(|(_, process)| {
+                let at = process.wake_at();
+                process.paused.is_none() && at.is_some_and(|at| at <= self.now)
+            });
+            match due {
+                Some((&id, _)) => {
+                    self.rush += 1;
+                    if self.rush > RUSH_MAX {
+                        let message = format!("process {id} is woken for ever at {:?}", self.now);
+                        return Err(Violation::new("no hot loop", message));
+                    }
+                    self.deliver(id, Input::Wake)?;
+                }
+                None if self.is_led() => return Ok(()),
+                None => {
+                    let now = self.now;
+                    let fits = |it: &Process| {
+                        it.is_trusted(now) && it.paused.is_none() && it.going.is_none()
+                    };
+                    let next = self.processes.iter().find(|(_, process)| fits(process));
+                    let Some((&next, _)) = next else {
+                        return Ok(());
+                    };
+                    self.elect(next)?;
+                }
+            }
+        }
+    }
+
+    fn is_led(&self) -> bool {
+        let mut processes = self.processes.values();
+        processes.any(|process| process.is_leader(self.now))
+    }
+
+    /// Makes this process the leader; whoever led hears of it some time later.
+    pub(super) fn elect(&mut self, id: u64) -> Result<(), Violation> {
+        for (_, process) in self.processes.iter_mut().filter(|(other, _)| **other != id) {
+            if process.leads.is_some() && !process.is_deposed {
+                Arc::make_mut(process).is_deposed = true;
+            }
+        }
+        self.terms += 1;
+        self.deliver(id, Input::Elected(Term(self.terms)))
+    }
+
+    // ---- what is on its way -------------------------------------------------------------------------
+
+    pub(super) fn send(&mut self, process: u64, ask: Ask) {
+        let Some(it) = self.processes.get(&process) else {
+            return;
+        };
+        let within = session_config().request_timeout;
+        let deadline = it.clock.real(it.clock.moment(self.now) + within);
+        let deadline = deadline.filter(|_| !matches!(ask, Ask::Look(_)));
+        let by = it.me.incarnation;
+        self.queue.push(Item::Request(Flight {
+            process,
+            by,
+            ask,
+            deadline,
+        }));
+    }
+
+    /// What a process that is gone had under way: its writes may still arrive.
+    pub(super) fn forget(&mut self, process: u64) {
+        let mut flights = Vec::new();
+        self.queue.retain(|item| match item {
+            Item::Request(flight) if flight.process == process => {
+                flights.push(flight.clone());
+                false
+            }
+            Item::Work(work) => work.process != process,
+            Item::Request(_) => true,
+        });
+        self.slow.retain(|(flight, told)| {
+            if flight.process == process && told.is_none() {
+                flights.push(flight.clone());
+            }
+            flight.process != process
+        });
+        self.hung.retain(|work| work.process != process);
+        let writes = flights.into_iter().filter(|flight| flight.ask.is_write());
+        self.late.extend(writes.map(|flight| flight.ask));
+    }
+
+    // ---- what there is to see -----------------------------------------------------------------------
+
+    /// The shards that some node could run and that none does.
+    pub(super) fn idle_shards(&self) -> Vec<Shard> {
+        let drains = self.store.drains.as_ref();
+        let is_drained =
+            |node: &NodeId| drains.is_some_and(|(drains, _)| drains.nodes.contains_key(node));
+        let shards = (0..self.shards).map(|index| Shard {
+            daemon: daemon(),
+            index,
+        });
+        let idle = shards.filter(|shard| {
+            let mut processes = self.processes.values();
+            let can =
+                |it: &Process| it.takes() && !is_drained(it.node()) && !it.is_stuck_with(shard);
+            let runs = |it: &Process| {
+                it.runs.iter().any(|((other, generation), run)| {
+                    other == shard
+                        && *run == Run::Running
+                        && it.trusts(self.now, other, *generation)
+                })
+            };
+            let is_wanted = processes.clone().any(|it| can(it));
+            is_wanted && !processes.any(|it| runs(it))
+        });
+        idle.collect()
+    }
+
+    pub(super) fn definition(&self) -> Definition {
+        Definition::shards(self.shards)
+    }
+
+    /// For whoever has to find out what is wrong.
+    pub(super) fn describe(&self) -> String {
+        let mut text = format!("at {:?}", self.now);
+        for (id, process) in &self.processes {
+            text += &format!(
+                "; process {id} on {}: leads {:?}, runs {:?}",
+                process.node(),
+                process.leads,
+                process.runs
+            );
+            for decision in process.assigner.plan(process.clock.moment(self.now)) {
+                text += &format!(", {decision}");
+            }
+        }
+        text
+    }
+}
