@@ -67,7 +67,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            chaos: Duration::from_secs(40 * 60),
+            chaos: Duration::from_secs(43 * 60),
             off: BTreeSet::new(),
             trace_lines: 150,
             always_trace: false,

@@ -166,7 +166,8 @@ stack_rules! {
         | "a place of the log is taken once" | "nothing is damaged";
     a_lost_commit_is_not_taken_for_failed: UnknownCommitFailed
         => "acknowledged jobs are kept, refused ones are not" | "what is applied is committed"
-        | "records are numbered without a gap" | "a place of the log is taken once";
+        | "records are numbered without a gap" | "a place of the log is taken once"
+        | "a claim stands as long as its lease";
     a_taken_place_ends_a_leader: TakenPlaceIgnored
         => "what is applied is committed" | "what is acknowledged is committed";
     clean_up_leaves_what_is_needed: CleanUpTooFar
