@@ -265,7 +265,7 @@ fn damage_is_named_and_a_torn_end_is_harmless() {
 
     let second = scene.path("store").join("default/queue").join(SECOND);
     let bytes = std::fs::read(&second).unwrap();
-    let torn = [&bytes[..], b"{\"format\":1,\"kind"].concat();
+    let torn = [frames(&bytes), b"{\"format\":1,\"kind"].concat();
     std::fs::write(&second, torn).unwrap();
     let location = second.display();
     let harmless = format!(
@@ -276,7 +276,7 @@ fn damage_is_named_and_a_torn_end_is_harmless() {
 
     let first = scene.path("store").join("default/queue").join(FIRST);
     let mut bytes = std::fs::read(&first).unwrap();
-    let last = bytes.len() - 5;
+    let last = frames(&bytes).len() - 5;
     bytes[last] ^= 1;
     std::fs::write(&first, bytes).unwrap();
     let (code, stdout, _) = run(&mut scene.tenure(&["log", "verify"]));
@@ -295,6 +295,12 @@ fn damage_is_named_and_a_torn_end_is_harmless() {
         1,
         "{document}"
     );
+}
+
+/// What a leader wrote to a file, without the zeros that it left behind.
+fn frames(file: &[u8]) -> &[u8] {
+    let end = file.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    &file[..end]
 }
 
 fn documents_of(scene: &Scene, arguments: &[&str]) -> Value {
