@@ -12,8 +12,8 @@
 //! - **clients and workers** call brokers over a network that delays, loses and doubles calls.
 //!
 //! A run has two halves. First chaos: every write is seen as it reaches the store and given to a
-//! [ledger](ledger), which knows what is committed whoever wrote it; brokers, clients and workers are held to it
-//! by the [invariants], one file each. Then calm: everything must come to rest, serve and hold what was
+//! ledger, which knows what is committed whoever wrote it; brokers, clients and workers are held to it
+//! by the invariants, one file each. Then calm: everything must come to rest, serve and hold what was
 //! promised.
 //!
 //! What a client was not told counts as maybe: it is there or not, or comes later.

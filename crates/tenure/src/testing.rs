@@ -27,7 +27,7 @@
 //! ```
 //!
 //! `docs/testing.md` finds a bug with it, step by step; `examples/naive_leader.rs` is the whole program. Below it are
-//! [`ManualClock`], for a node on any store, and [`Faulty`](tenure_store::wrap::Faulty), for any store.
+//! [`ManualClock`], for a node on any store, and [`Faulty`], for any store.
 //!
 //! [`RunningClock`] runs with tokio's time, which a test may pause: then hours pass as soon as everyone waits, and
 //! the whole of a cluster fits into one thread.
