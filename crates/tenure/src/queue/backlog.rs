@@ -58,13 +58,14 @@ impl<M: Machine> Backlog<M> {
         }
     }
 
-    /// Takes a record, or says why not and leaves it to whoever sent it.
-    pub(crate) fn push(&mut self, item: Item<M>) -> Result<(), Refused<M::Answer>> {
+    /// Takes a record, or says why not and leaves it to whoever sent it. Returns whether it is the first that
+    /// waits: whoever commits has to be woken for that one only, since it looks here again before it sleeps.
+    pub(crate) fn push(&mut self, item: Item<M>) -> Result<bool, Refused<M::Answer>> {
         match self.admit(&item.record) {
             Ok(()) => {
                 self.bytes += size_of(&item.record);
                 self.waiting.push_back(item);
-                Ok(())
+                Ok(self.waiting.len() == 1)
             }
             Err(error) => Err(Refused {
                 error,

@@ -108,7 +108,8 @@ impl<M: Machine> Handle<M> {
     pub(crate) fn post(&self, item: Item<M>) {
         let pushed = self.shared.backlog().push(item);
         match pushed {
-            Ok(()) => self.shared.wake(),
+            Ok(true) => self.shared.wake(),
+            Ok(false) => {}
             Err(Refused { error, sender }) => {
                 if matches!(error, Error::Overloaded { .. }) {
                     add(&self.shared.counters.turned_away, 1);
