@@ -32,6 +32,7 @@
 //!
 //! That a standby sees what the leader has committed this instant: it keeps no copy of the queue.
 
+mod alarm;
 mod app;
 mod auth;
 mod budget;

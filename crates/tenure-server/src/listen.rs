@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::alarm::Alarm;
 use crate::config::Limits;
 use crate::stall::Stalling;
 
@@ -92,7 +93,7 @@ impl Listening {
     async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: S) {
         let service = TowerToHyperService::new(self.router.clone());
         let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
+            .timer(Alarm::default())
             .header_read_timeout(self.limits.head_timeout)
             .max_buf_size(BUFFER_BYTES_MAX)
             .max_headers(HEADERS_MAX)
