@@ -20,6 +20,11 @@ mod times;
 
 use args::{Command, LogFormat, StoreCommand};
 
+/// The tests of this binary count allocations with one of their own.
+#[cfg(not(test))]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The answer is no.
 const EXIT_NO: u8 = 1;
 

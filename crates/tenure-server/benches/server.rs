@@ -26,6 +26,7 @@ use axum::http::{HeaderName, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, post};
 use serde::Serialize;
+use tenure::queue::Latency;
 use tenure_core::JobId;
 use tenure_core::api::{
     ClaimAnswer, CompleteRequest, SubmitAnswer, SubmitRequest, SubmitStatus, Submitted,
@@ -34,6 +35,10 @@ use tenure_core::queue::Completion;
 use tenure_server::{Config, Handle, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+
+/// That of the `tenure` command.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const CONNECTIONS: usize = 64;
 const JOB: &str = r#"{"type":"mail","payload":{"to":"someone@example.com","subject":"hello"}}"#;
@@ -127,8 +132,9 @@ async fn submits(server: &Handle, rounds: u64, seconds: u64) {
         let ours = measure("tenure, durable", server.address(), seconds).await;
         let after = server.queue().metrics();
         let records = (after.records - before.records) / (after.commits - before.commits).max(1);
+        let commit = mean(&after.commit_latency, &before.commit_latency);
         println!(
-            "round {round}: {:.0} % and {:.0} %, {records} jobs per commit",
+            "round {round}: {:.0} % and {:.0} %, {records} jobs per commit of {commit:.0?}",
             100.0 * ours / constant,
             100.0 * ours / reading
         );
@@ -147,6 +153,12 @@ async fn submits(server: &Handle, rounds: u64, seconds: u64) {
             median >= SHARE_GOAL,
         );
     }
+}
+
+/// How long each took that was not counted before.
+fn mean(after: &Latency, before: &Latency) -> Duration {
+    let nanoseconds = after.total_nanoseconds - before.total_nanoseconds;
+    Duration::from_nanos(nanoseconds / (after.count - before.count).max(1))
 }
 
 async fn serve(submit: MethodRouter) -> SocketAddr {
