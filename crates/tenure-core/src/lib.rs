@@ -27,6 +27,7 @@ pub mod queue;
 mod random;
 mod record;
 pub mod session;
+mod text;
 mod time;
 
 pub use io::{Expect, Read, Version, Written};

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use crate::text::as_text;
 
 /// The most bytes in a name. A key holds a namespace, a node and an incarnation, with room to spare.
 const NAME_BYTES_MAX: usize = 200;
@@ -50,9 +50,10 @@ fn check(kind: &'static str, text: &str) -> Result<(), NameError> {
 macro_rules! names {
     ($($(#[$doc:meta])* $name:ident = $kind:literal;)*) => {$(
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(std::sync::Arc<str>);
+
+        as_text!($name);
 
         impl $name {
             /// Checks a name.
@@ -68,23 +69,10 @@ macro_rules! names {
             }
         }
 
-        impl TryFrom<String> for $name {
-            type Error = NameError;
-            fn try_from(text: String) -> Result<Self, NameError> {
-                Self::new(text)
-            }
-        }
-
         impl FromStr for $name {
             type Err = NameError;
             fn from_str(text: &str) -> Result<Self, NameError> {
                 Self::new(text)
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(name: $name) -> String {
-                name.0.as_ref().to_owned()
             }
         }
 
@@ -124,27 +112,15 @@ names! {
 macro_rules! unique_ids {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(pub u128);
 
-        impl TryFrom<String> for $name {
-            type Error = std::num::ParseIntError;
-            fn try_from(text: String) -> Result<Self, Self::Error> {
-                text.parse()
-            }
-        }
+        as_text!($name);
 
         impl FromStr for $name {
             type Err = std::num::ParseIntError;
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 u128::from_str_radix(text, 16).map(Self)
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(id: $name) -> String {
-                id.to_string()
             }
         }
 

@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use super::hash::Hash;
 use super::retry::Backoff;
 use super::trace::{Traceparent, Tracestate};
+use crate::text::as_text;
 use crate::{JobId, JobType, QueueName};
 
 /// How often a job is tried when its submission does not say.
@@ -272,8 +273,7 @@ impl fmt::Debug for Payload {
 
 /// A user's own word: a unique key, a group, a worker. Any text of 1 to 200 bytes without control
 /// characters; it reaches no path and no query.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(Arc<str>);
 
 /// A text that cannot be a key.
@@ -303,16 +303,10 @@ impl Key {
     }
 }
 
-impl TryFrom<String> for Key {
-    type Error = KeyError;
-    fn try_from(text: String) -> Result<Self, KeyError> {
+impl FromStr for Key {
+    type Err = KeyError;
+    fn from_str(text: &str) -> Result<Self, KeyError> {
         Self::new(text)
-    }
-}
-
-impl From<Key> for String {
-    fn from(key: Key) -> String {
-        key.0.as_ref().to_owned()
     }
 }
 
@@ -332,8 +326,7 @@ impl fmt::Debug for Key {
 ///
 /// The number counts every claim ever made here, so no two attempts share one. The nonce keeps a token
 /// that was guessed, or that is left over from a queue whose storage was wiped, from fitting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token {
     /// Counts the claims.
     pub number: u64,
@@ -363,18 +356,7 @@ impl FromStr for Token {
     }
 }
 
-impl TryFrom<String> for Token {
-    type Error = TokenError;
-    fn try_from(text: String) -> Result<Self, TokenError> {
-        text.parse()
-    }
-}
-
-impl From<Token> for String {
-    fn from(token: Token) -> String {
-        token.to_string()
-    }
-}
+as_text!(Key, Token);
 
 #[cfg(test)]
 mod tests {

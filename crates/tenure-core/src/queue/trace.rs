@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use crate::text::as_text;
 
 /// How long a [`Tracestate`] may be. The standard asks for at least this much to be carried.
 pub const TRACESTATE_BYTES_MAX: usize = 512;
@@ -15,8 +15,7 @@ pub const TRACESTATE_BYTES_MAX: usize = 512;
 const MEMBERS_MAX: usize = 32;
 
 /// The span that a job was submitted in: `00-<trace id>-<span id>-<flags>`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Traceparent {
     trace_id: [u8; 16],
     span_id: [u8; 8],
@@ -107,19 +106,6 @@ fn bytes<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     Some(read)
 }
 
-impl TryFrom<String> for Traceparent {
-    type Error = TraceparentError;
-    fn try_from(text: String) -> Result<Self, TraceparentError> {
-        text.parse()
-    }
-}
-
-impl From<Traceparent> for String {
-    fn from(parent: Traceparent) -> String {
-        parent.to_string()
-    }
-}
-
 impl fmt::Display for Traceparent {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let trace = u128::from_be_bytes(self.trace_id);
@@ -135,8 +121,7 @@ impl fmt::Debug for Traceparent {
 }
 
 /// What tracing systems have to say to each other beside it: `name=value,name=value`.
-#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Tracestate(Box<str>);
 
 /// A text that is no [`Tracestate`].
@@ -203,18 +188,7 @@ impl FromStr for Tracestate {
     }
 }
 
-impl TryFrom<String> for Tracestate {
-    type Error = TracestateError;
-    fn try_from(text: String) -> Result<Self, TracestateError> {
-        text.parse()
-    }
-}
-
-impl From<Tracestate> for String {
-    fn from(state: Tracestate) -> String {
-        state.0.into()
-    }
-}
+as_text!(Traceparent, Tracestate);
 
 impl fmt::Display for Tracestate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -287,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_state_keeps_whole_members_from_the_front() {
-        let state = |text: &str| Tracestate::shortened(text).map(String::from);
+        let state = |text: &str| Tracestate::shortened(text).map(|state| state.to_string());
         assert_eq!(state("a=1, b@c=2,,").as_deref(), Some("a=1,b@c=2"));
         assert_eq!(state(""), None);
         assert_eq!(state("a=1,nothing"), None);
