@@ -66,6 +66,22 @@ pub enum Action {
     Tick,
 }
 
+impl Action {
+    /// How many items it has: at least so many events answer it, but for a claim.
+    pub(crate) const fn items(&self) -> usize {
+        match self {
+            Action::Submit(items) => items.len(),
+            Action::Complete(items) => items.len(),
+            Action::Fail(items) => items.len(),
+            Action::Expire(items) | Action::Release(items) => items.len(),
+            Action::Cancel(items) | Action::Retry(items) | Action::Forget(items) => items.len(),
+            Action::Fire(items) => items.len(),
+            Action::Tick => 0,
+            _ => 1,
+        }
+    }
+}
+
 /// What a worker would take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

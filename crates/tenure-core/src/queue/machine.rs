@@ -97,7 +97,7 @@ impl Queue {
             Action::Cancel(items) => PORTION + 2 * items.len(),
             _ => PORTION,
         };
-        let mut events = Vec::new();
+        let mut events = Vec::with_capacity(command.action.items());
         self.promote(portion, &mut events);
         self.act(command.action, &mut events);
         self.forget_expired(portion);

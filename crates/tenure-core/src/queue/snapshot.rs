@@ -38,6 +38,9 @@ pub use restore::{Restore, SnapshotError};
 
 const FORMAT: u32 = 1;
 
+/// Most jobs fit.
+const LINE_BYTES: usize = 512;
+
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
@@ -79,6 +82,12 @@ struct Hidden {
     finish: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     token: Option<Token>,
+}
+
+/// Writes what [`Line::Job`] reads, without a box for each of millions.
+#[derive(Debug, Serialize)]
+struct JobLine {
+    job: (JobView, Hidden),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -201,7 +210,7 @@ impl Queue {
         );
         if std::ops::RangeBounds::contains(&to_come, &sequence) {
             pending.images.entry(sequence).or_insert_with(|| {
-                let mut line = Vec::new();
+                let mut line = Vec::with_capacity(LINE_BYTES);
                 self.write_job(handle, &mut line);
                 line
             });
@@ -244,11 +253,12 @@ impl Queue {
             finish: (job.finish > 0).then_some(job.finish),
             token: job.running.as_ref().map(|running| running.token),
         };
-        write_line(&Line::Job(Box::new(self.view(handle)), hidden), out);
+        let job = (self.view(handle), hidden);
+        write_line(&JobLine { job }, out);
     }
 }
 
-fn write_line(line: &Line, out: &mut Vec<u8>) {
+fn write_line(line: &impl Serialize, out: &mut Vec<u8>) {
     serde_json::to_writer(&mut *out, line).expect("plain data, written to memory");
     out.push(b'\n');
 }
