@@ -57,6 +57,7 @@ mod follow;
 mod frame;
 mod handle;
 pub mod inspect;
+mod lines;
 mod log;
 mod maintenance;
 mod metrics;

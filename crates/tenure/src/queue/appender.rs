@@ -23,8 +23,9 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 
 use super::frame::{self, Kind, Place, Previous};
+use super::lines::Lines;
 use super::segment::{Link, Name, failed, unknown};
-use super::{Committed, Error, Position, Record};
+use super::{Committed, Error, Position};
 
 /// How far ahead a file is filled.
 const FILL_BYTES: u64 = 256 * 1024;
@@ -121,7 +122,7 @@ impl Appender {
     /// Commits records together: one write, one sync, one look at the fence.
     ///
     /// An error that [is not applied](Error::is_not_applied) leaves everything as it was; any other is the last.
-    pub(crate) fn commit(&mut self, records: &[Record]) -> Result<Appended, Error> {
+    pub(crate) fn commit(&mut self, records: Lines) -> Result<Appended, Error> {
         if !self.is_settled {
             return Err(Error::Stopped);
         }
@@ -131,12 +132,13 @@ impl Appender {
         let place = self.next;
         // Whatever becomes of it, no other bytes carry this number.
         self.next.number += 1;
-        let frame = frame::encode(Kind::Commit, place, None, records);
+        let count = records.count() as u64;
+        let (frame, _) = records.seal(Kind::Commit, place, None);
         let result = self.append(&frame);
         self.is_settled = result.as_ref().err().is_none_or(Error::is_not_applied);
         result?;
         self.next.seq += 1;
-        self.next.position = Position(place.position.0 + records.len() as u64);
+        self.next.position = Position(place.position.0 + count);
         let committed = Committed {
             seq: place.seq,
             first: place.position,
@@ -144,7 +146,7 @@ impl Appender {
         };
         Ok(Appended {
             committed,
-            records: records.len() as u64,
+            records: count,
             made: self.made(),
         })
     }

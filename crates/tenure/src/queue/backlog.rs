@@ -1,20 +1,27 @@
 //! What waits to be committed: bounded, in order, and never forgotten.
+//!
+//! It waits as it will be committed: a record goes into the last batch if it fits, or begins the next.
 
 use std::collections::VecDeque;
 
 use tokio::sync::oneshot;
 
-use super::{Answered, Config, Error, Machine, Record};
+use super::lines::Lines;
+use super::{Answered, Config, Error, Machine};
 
 pub(crate) type Sender<A> = oneshot::Sender<Result<Answered<A>, Error>>;
 
 pub(crate) struct Backlog<M: Machine> {
-    waiting: VecDeque<Item<M>>,
+    waiting: VecDeque<(Lines, Batch<M>)>,
+    /// How many records wait, and how large they are.
+    records: usize,
     bytes: usize,
     /// What a thread commits just now.
     in_flight: Option<Batch<M>>,
     /// Why nothing more is taken.
     closed: Option<Error>,
+    /// The records and bytes of the last batch: room that the next one is given.
+    last: (usize, usize),
     records_max: usize,
     bytes_max: usize,
     batch_records_max: usize,
@@ -22,17 +29,17 @@ pub(crate) struct Backlog<M: Machine> {
 }
 
 /// One record on its way.
-pub(crate) struct Item<M: Machine> {
-    pub(crate) record: Record,
+pub(crate) struct Item<'a, M: Machine> {
+    /// As it will be written. It has passed [`check_line`](super::frame::check_line).
+    pub(crate) line: &'a [u8],
     /// What it was written from.
     pub(crate) command: M::Command,
     /// Who waits for the answer.
     pub(crate) sender: Sender<M::Answer>,
 }
 
-/// What is committed together.
+/// What is to be done when records have been committed together.
 pub(crate) struct Batch<M: Machine> {
-    pub(crate) records: Vec<Record>,
     commands: Vec<M::Command>,
     senders: Vec<Sender<M::Answer>>,
 }
@@ -48,9 +55,11 @@ impl<M: Machine> Backlog<M> {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
             waiting: VecDeque::new(),
+            records: 0,
             bytes: 0,
             in_flight: None,
             closed: None,
+            last: (0, 0),
             records_max: config.backlog_records_max,
             bytes_max: config.backlog_bytes_max,
             batch_records_max: config.batch_records_max,
@@ -60,38 +69,57 @@ impl<M: Machine> Backlog<M> {
 
     /// Takes a record, or says why not and leaves it to whoever sent it. Returns whether it is the first that
     /// waits: whoever commits has to be woken for that one only, since it looks here again before it sleeps.
-    pub(crate) fn push(&mut self, item: Item<M>) -> Result<bool, Refused<M::Answer>> {
-        match self.admit(&item.record) {
-            Ok(()) => {
-                self.bytes += size_of(&item.record);
-                self.waiting.push_back(item);
-                Ok(self.waiting.len() == 1)
-            }
-            Err(error) => Err(Refused {
+    pub(crate) fn push(&mut self, item: Item<'_, M>) -> Result<bool, Refused<M::Answer>> {
+        // With its newline.
+        let bytes = item.line.len() + 1;
+        if let Err(error) = self.admit(bytes) {
+            return Err(Refused {
                 error,
                 sender: item.sender,
-            }),
+            });
         }
+        let (lines, batch) = self.batch_for(bytes);
+        lines.push(item.line);
+        batch.commands.push(item.command);
+        batch.senders.push(item.sender);
+        self.records += 1;
+        self.bytes += bytes;
+        Ok(self.records == 1)
     }
 
-    fn admit(&self, record: &Record) -> Result<(), Error> {
+    fn admit(&self, bytes: usize) -> Result<(), Error> {
         if let Some(error) = &self.closed {
             return Err(error.clone());
         }
-        let bytes = size_of(record);
         if bytes > self.batch_bytes_max {
             return Err(Error::TooLarge {
                 bytes,
                 bytes_max: self.batch_bytes_max,
             });
         }
-        if self.waiting.len() >= self.records_max || self.bytes + bytes > self.bytes_max {
+        if self.records >= self.records_max || self.bytes + bytes > self.bytes_max {
             return Err(Error::Overloaded {
-                records: self.waiting.len(),
+                records: self.records,
                 bytes: self.bytes,
             });
         }
         Ok(())
+    }
+
+    /// The batch that so many more bytes go into.
+    fn batch_for(&mut self, bytes: usize) -> &mut (Lines, Batch<M>) {
+        let fits = self.waiting.back().is_some_and(|(lines, _)| {
+            lines.count() < self.batch_records_max && lines.bytes() + bytes <= self.batch_bytes_max
+        });
+        if !fits {
+            let (records, bytes) = self.last;
+            let batch = Batch {
+                commands: Vec::with_capacity(records),
+                senders: Vec::with_capacity(records),
+            };
+            self.waiting.push_back((Lines::with_capacity(bytes), batch));
+        }
+        self.waiting.back_mut().expect("one was just made sure of")
     }
 
     /// Whether there is something to take, or there never will be.
@@ -100,38 +128,24 @@ impl<M: Machine> Backlog<M> {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.waiting.len()
+        self.records
     }
 
-    /// The next batch, as much as fits; `None` if nothing waits.
-    pub(crate) fn take(&mut self) -> Option<Batch<M>> {
-        let mut batch = Batch {
-            records: Vec::new(),
-            commands: Vec::new(),
-            senders: Vec::new(),
-        };
-        let mut bytes = 0;
-        while let Some(Item { record, .. }) = self.waiting.front() {
-            bytes += size_of(record);
-            if bytes > self.batch_bytes_max || batch.records.len() >= self.batch_records_max {
-                break;
-            }
-            self.bytes -= size_of(record);
-            let item = self.waiting.pop_front()?;
-            batch.records.push(item.record);
-            batch.commands.push(item.command);
-            batch.senders.push(item.sender);
-        }
-        (!batch.records.is_empty()).then_some(batch)
+    /// The next records, as many as fit, and what is to be done when they are committed; `None` if nothing waits.
+    pub(crate) fn take(&mut self) -> Option<(Lines, Batch<M>)> {
+        let (lines, batch) = self.waiting.pop_front()?;
+        self.last = (lines.count(), lines.bytes());
+        self.records -= lines.count();
+        self.bytes -= lines.bytes();
+        Some((lines, batch))
     }
 
-    /// Begins to commit the next batch elsewhere: returns its records, and keeps everything else.
-    pub(crate) fn launch(&mut self) -> Option<Vec<Record>> {
+    /// Begins to commit the next records elsewhere: returns them, and keeps everything else.
+    pub(crate) fn launch(&mut self) -> Option<Lines> {
         debug_assert!(self.in_flight.is_none(), "one write is in flight");
-        let mut batch = self.take()?;
-        let records = std::mem::take(&mut batch.records);
+        let (lines, batch) = self.take()?;
         self.in_flight = Some(batch);
-        Some(records)
+        Some(lines)
     }
 
     /// What was begun, for whoever answers it; `None` if that was done.
@@ -147,7 +161,7 @@ impl<M: Machine> Backlog<M> {
     /// Takes nothing more, and gives back what waits.
     pub(crate) fn end(&mut self, error: Error) -> Vec<Batch<M>> {
         self.close(error);
-        std::iter::from_fn(|| self.take()).collect()
+        std::iter::from_fn(|| self.take().map(|(_, batch)| batch)).collect()
     }
 }
 
@@ -175,9 +189,4 @@ impl<M: Machine> Batch<M> {
             let _ = sender.send(Err(error.clone()));
         }
     }
-}
-
-/// With its newline.
-fn size_of(record: &Record) -> usize {
-    record.as_bytes().len() + 1
 }

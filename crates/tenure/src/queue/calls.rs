@@ -126,8 +126,9 @@ impl Queue {
     /// [`Event::Refused`]. They are one record of the log: all of them are durable, or none is.
     pub async fn submit(&self, jobs: Vec<Submission>) -> Result<Vec<Event>, Error> {
         let service = self.shared.service()?;
-        service.limits.submissions(&jobs, service.time.at())?;
-        self.ask(Action::Submit(jobs)).await
+        let at = service.time.at();
+        service.limits.submissions(&jobs, at)?;
+        self.answers(service.commit_at(at, Action::Submit(jobs)).await)
     }
 
     /// Claims jobs, the first whose turn it is, and waits up to `wait` for one if there is none. Answered
@@ -287,7 +288,11 @@ impl Queue {
 
     async fn ask(&self, action: Action) -> Result<Vec<Event>, Error> {
         let service = self.shared.service()?;
-        let mut events = self.shared.answer(service.commit(action).await)?;
+        self.answers(service.commit(action).await)
+    }
+
+    fn answers(&self, events: Result<Vec<Event>, Error>) -> Result<Vec<Event>, Error> {
+        let mut events = self.shared.answer(events)?;
         events.retain(Event::is_answer);
         Ok(events)
     }

@@ -31,7 +31,8 @@ use tokio_util::sync::CancellationToken;
 use super::appender::{Appended, Appender};
 use super::backlog::Batch;
 use super::handle::{Flight, Shared};
-use super::{Error, Machine, Record};
+use super::lines::Lines;
+use super::{Error, Machine};
 
 /// How many batches may be committed and not applied. A few, so that the disk need not wait while the writer waits
 /// for its turn.
@@ -118,8 +119,8 @@ impl<M: Machine> Commits<M> {
             let started = Instant::now();
             self.last = Some(started);
             let flight = Flight::begin(&self.shared.counters);
-            let result = tracing::debug_span!(parent: None, "commit", records = records.len())
-                .in_scope(|| self.appender.commit(&records));
+            let result = tracing::debug_span!(parent: None, "commit", records = records.count())
+                .in_scope(|| self.appender.commit(records));
             drop(flight);
             let took = started.elapsed();
             let Some(batch) = self.shared.backlog().land() else {
@@ -140,7 +141,7 @@ impl<M: Machine> Commits<M> {
     }
 
     /// Waits for the next batch; `None` when there never will be one.
-    fn take(&self) -> Option<Vec<Record>> {
+    fn take(&self) -> Option<Lines> {
         loop {
             if self.stop.is_cancelled() {
                 return None;

@@ -27,11 +27,12 @@
 //!
 //! Records hold neither zeros nor newlines. All else is damage. Nothing but zeros is the end of the file.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tenure_core::Incarnation;
 use tenure_core::election::Term;
 
+use super::lines::Lines;
 use super::{Error, Position};
 
 /// The format that this version writes, and the only one that it reads.
@@ -142,62 +143,7 @@ pub(crate) fn encode<L: AsRef<[u8]>>(
     previous: Option<Previous>,
     lines: &[L],
 ) -> Bytes {
-    let bytes = lines.iter().map(|line| line.as_ref().len() + 1).sum();
-    let mut frame = with_gap(bytes);
-    for line in lines {
-        debug_assert!(check_line(line.as_ref()).is_ok());
-        frame.put_slice(line.as_ref());
-        frame.put_u8(b'\n');
-    }
-    seal(frame, kind, place, previous, lines.len()).0
-}
-
-/// Writes a frame of whole lines; also returns its header. Every piece has passed [`check_lines`].
-pub(crate) fn encode_pieces(kind: Kind, place: Place, pieces: &[Bytes]) -> (Bytes, Header) {
-    let mut frame = with_gap(pieces.iter().map(Bytes::len).sum());
-    for piece in pieces {
-        debug_assert!(check_lines(piece).is_ok());
-        frame.put_slice(piece);
-    }
-    let count = newlines(&frame[HEADER_BYTES_MAX..]);
-    seal(frame, kind, place, None, count)
-}
-
-/// The body comes first, for its checksum, behind a gap for the header.
-fn with_gap(bytes: usize) -> BytesMut {
-    let mut frame = BytesMut::with_capacity(HEADER_BYTES_MAX + bytes);
-    frame.put_bytes(b' ', HEADER_BYTES_MAX);
-    frame
-}
-
-/// Puts the header right before the body.
-fn seal(
-    mut frame: BytesMut,
-    kind: Kind,
-    place: Place,
-    previous: Option<Previous>,
-    count: usize,
-) -> (Bytes, Header) {
-    let header = Header {
-        format: FORMAT,
-        kind,
-        seq: place.seq,
-        position: place.position,
-        takeover: place.takeover,
-        term: place.term,
-        incarnation: place.incarnation,
-        number: place.number,
-        previous,
-        count,
-        bytes: frame.len() - HEADER_BYTES_MAX,
-        body: Checksum::of(&frame[HEADER_BYTES_MAX..]),
-    };
-    let line = header.to_line();
-    let start = HEADER_BYTES_MAX
-        .checked_sub(line.len())
-        .expect("names in a header are short");
-    frame[start..HEADER_BYTES_MAX].copy_from_slice(&line);
-    (frame.freeze().slice(start..), header)
+    Lines::of(lines).seal(kind, place, previous).0
 }
 
 /// Whether a record can be written: a line of its own, and not one that looks like a crash.
@@ -232,7 +178,7 @@ fn breaks_lines(line: &[u8]) -> bool {
 }
 
 /// In portions that a byte can count, so that many are compared at once.
-fn newlines(bytes: &[u8]) -> usize {
+pub(crate) fn newlines(bytes: &[u8]) -> usize {
     let of_portion = |portion: &[u8]| -> usize {
         let count: u8 = portion.iter().map(|&byte| u8::from(byte == b'\n')).sum();
         count.into()
@@ -317,7 +263,7 @@ fn holds_header(rest: &[u8]) -> bool {
 }
 
 impl Header {
-    fn to_line(&self) -> Vec<u8> {
+    pub(crate) fn to_line(&self) -> Vec<u8> {
         let mut line =
             serde_json::to_vec(self).expect("a header has string keys and no failing serializers");
         // The brace comes back behind the checksum.
@@ -407,7 +353,7 @@ impl Frame {
 }
 
 impl Checksum {
-    fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         Self(crc_fast::crc32_iscsi(bytes))
     }
 }

@@ -85,8 +85,8 @@ impl<M: Machine<Command = Record>> Handle<M> {
         let record = Record::new(line)?;
         let (sender, receiver) = oneshot::channel();
         self.post(Item {
-            command: record.clone(),
-            record,
+            line: record.clone().as_bytes(),
+            command: record,
             sender,
         });
         // A writer that was dropped, or panicked, while this was under way says nothing.
@@ -105,7 +105,7 @@ impl<M: Machine> Handle<M> {
     }
 
     /// Commits a record without waiting for it: whoever has the other end of its sender gets the answer.
-    pub(crate) fn post(&self, item: Item<M>) {
+    pub(crate) fn post(&self, item: Item<'_, M>) {
         let pushed = self.shared.backlog().push(item);
         match pushed {
             Ok(true) => self.shared.wake(),

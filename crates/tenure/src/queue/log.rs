@@ -10,7 +10,8 @@ use tenure_store::Store;
 use super::access::{Access, Created};
 use super::appender::{Appended, Appender, Fence};
 use super::cleanup::Remains;
-use super::frame::{self, Kind, Place, check_line};
+use super::frame::{Kind, Place, check_line};
+use super::lines::Lines;
 use super::origin::{Claim, Form, Origin};
 use super::policy::Growth;
 use super::recovery::{Progress, Replay, Tail, segment_folder};
@@ -177,7 +178,12 @@ impl Log {
     ///
     /// An error that [is not applied](Error::is_not_applied) leaves the log as it was; any other ends it.
     pub async fn commit(&mut self, records: &[Record]) -> Result<Committed, Error> {
-        self.check_batch(records)?;
+        self.write(Lines::of(records)).await
+    }
+
+    /// The same for lines, each of them a record.
+    pub(crate) async fn write(&mut self, records: Lines) -> Result<Committed, Error> {
+        self.check_batch(&records)?;
         match std::mem::replace(&mut self.writes, Writes::Nowhere) {
             Writes::Nowhere => Err(Error::Stopped),
             Writes::ToObjects => {
@@ -188,9 +194,8 @@ impl Log {
                 result
             }
             Writes::ToFiles(mut appender) => {
-                let records = records.to_vec();
                 let (appender, result) = blocking(move || {
-                    let result = appender.commit(&records);
+                    let result = appender.commit(records);
                     Ok::<_, Error>((appender, result))
                 })
                 .await?;
@@ -226,26 +231,24 @@ impl Log {
         committed
     }
 
-    fn check_batch(&self, records: &[Record]) -> Result<(), Error> {
-        let bytes: usize = records.iter().map(|record| record.0.len() + 1).sum();
+    fn check_batch(&self, records: &Lines) -> Result<(), Error> {
+        let (count, bytes) = (records.count(), records.bytes());
         let max = self.access.config.batch_bytes_max;
-        if records.is_empty() || bytes > max {
+        if count == 0 || bytes > max {
             return Err(Error::invalid(
-                format!(
-                    "{} records of {bytes} bytes cannot be committed together",
-                    records.len()
-                ),
+                format!("{count} records of {bytes} bytes cannot be committed together"),
                 format!("commit at least one, and at most {max} bytes"),
             ));
         }
         Ok(())
     }
 
-    async fn create(&mut self, records: &[Record]) -> Result<Committed, Error> {
+    async fn create(&mut self, records: Lines) -> Result<Committed, Error> {
         let place = self.next;
         // Whatever becomes of it, no other bytes carry this number.
         self.next.number += 1;
-        let frame = frame::encode(Kind::Commit, place, None, records);
+        let count = records.count() as u64;
+        let (frame, _) = records.seal(Kind::Commit, place, None);
         let bytes = frame.len() as u64;
         let key = self.access.keys.log_object(place.seq);
         let created = self.access.create(&key, &frame).await?;
@@ -253,7 +256,7 @@ impl Log {
             return Err(Error::Fenced);
         }
         self.next.seq += 1;
-        self.next.position = Position(place.position.0 + records.len() as u64);
+        self.next.position = Position(place.position.0 + count);
         self.tail.growth += Growth { bytes, objects: 1 };
         Ok(Committed {
             seq: place.seq,

@@ -11,8 +11,9 @@ use tokio::time::{Instant, timeout_at};
 use super::backlog::{Item, Sender};
 use super::broker::{Answer, Bells, Broker};
 use super::claims::{Ticket, Woken};
+use super::frame::check_line;
 use super::time::Time;
-use super::{Answered, Error, Handle, Record};
+use super::{Answered, Error, Handle};
 use crate::Leadership;
 
 #[derive(Debug)]
@@ -38,8 +39,13 @@ type Receiver = oneshot::Receiver<Result<Answered<Answer>, Error>>;
 impl Service {
     /// Commits what is asked, and returns what came of it.
     pub(crate) async fn commit(&self, action: Action) -> Result<Vec<Event>, Error> {
+        self.commit_at(self.time.at(), action).await
+    }
+
+    /// The same for whoever knows the time.
+    pub(crate) async fn commit_at(&self, at: u64, action: Action) -> Result<Vec<Event>, Error> {
         let (sender, receiver) = oneshot::channel();
-        self.post(action, sender);
+        self.post(at, action, sender);
         // A writer that was dropped, or panicked, while this was under way says nothing.
         let answered = receiver
             .await
@@ -48,15 +54,14 @@ impl Service {
     }
 
     /// The same without waiting for it.
-    fn post(&self, action: Action, sender: Sender<Answer>) {
-        let at = self.time.at();
+    fn post(&self, at: u64, action: Action, sender: Sender<Answer>) {
         let command = Command { at, action };
         let mut line = Vec::with_capacity(LINE_BYTES);
         serde_json::to_writer(&mut line, &command)
             .expect("commands have no failing serializers, and memory takes them");
-        match Record::new(line) {
-            Ok(record) => self.handle.post(Item {
-                record,
+        match check_line(&line) {
+            Ok(()) => self.handle.post(Item {
+                line: &line,
                 command,
                 sender,
             }),
@@ -178,9 +183,9 @@ impl Service {
             Ok((woken, None, Begun::Waits(waits)))
         });
         let (woken, sender, begun) = begun??;
-        self.send(woken);
+        self.send(at, woken);
         if let Some(sender) = sender {
-            self.post(Action::Claim(request.clone()), sender);
+            self.post(at, Action::Claim(request.clone()), sender);
         }
         Ok(begun)
     }
@@ -192,13 +197,13 @@ impl Service {
             let woken = broker.waiting.wake(&broker.queue, at);
             (woken, broker.waiting.next_opening())
         })?;
-        self.send(woken);
+        self.send(at, woken);
         Ok(opens)
     }
 
-    fn send(&self, woken: Vec<Woken>) {
+    fn send(&self, at: u64, woken: Vec<Woken>) {
         for Woken { request, sender } in woken {
-            self.post(Action::Claim(request), sender);
+            self.post(at, Action::Claim(request), sender);
         }
     }
 }

@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use super::access::{Access, Created};
 use super::error::Halt;
 use super::frame::{self, Checksum, Frame, Header, Kind, Place};
+use super::lines::Lines;
 use super::{Error, Machine};
 
 /// How many parts are read at once.
@@ -158,17 +159,17 @@ pub(crate) async fn write(
 ) -> Result<(Published, u64), Error> {
     let unique = crate::task::unique().as_u64_pair().0;
     let name = name_of(place.seq, unique);
-    let (mut part, mut bytes, mut total) = (Vec::new(), 0, 0);
+    let (mut part, mut total) = (Lines::with_capacity(0), 0);
     while let Piece::Lines(lines) = pieces.recv().await.ok_or(Error::Stopped)? {
-        if bytes + lines.len() > access.config.part_bytes_max && !part.is_empty() {
-            total += write_part(access, &name, place, &mut contents, &part).await?;
-            (part, bytes) = (Vec::new(), 0);
+        if part.bytes() + lines.len() > access.config.part_bytes_max && part.count() > 0 {
+            let next = Lines::with_capacity(part.bytes());
+            let full = std::mem::replace(&mut part, next);
+            total += write_part(access, &name, place, &mut contents, full).await?;
         }
-        bytes += lines.len();
-        part.push(lines);
+        part.extend(&lines);
     }
-    if !part.is_empty() {
-        total += write_part(access, &name, place, &mut contents, &part).await?;
+    if part.count() > 0 {
+        total += write_part(access, &name, place, &mut contents, part).await?;
     }
     let line = serde_json::to_vec(&contents).expect("a manifest has no failing serializers");
     let manifest = frame::encode(Kind::Manifest, place, None, &[line]);
@@ -182,10 +183,10 @@ async fn write_part(
     name: &str,
     place: Place,
     contents: &mut Contents,
-    pieces: &[Bytes],
+    lines: Lines,
 ) -> Result<u64, Error> {
     let number = contents.parts.len() as u64;
-    let (part, header) = frame::encode_pieces(Kind::Part, Place { number, ..place }, pieces);
+    let (part, header) = lines.seal(Kind::Part, Place { number, ..place }, None);
     create(access, &access.keys.part(name, number), &part).await?;
     contents.parts.push(Part::of(&header));
     Ok(part.len() as u64)

@@ -25,6 +25,7 @@ use super::appender::Appender;
 use super::backlog::Batch;
 use super::committer::{Committer, Done};
 use super::handle::{Counters, Flight, Shared, add};
+use super::lines::Lines;
 use super::metrics::SnapshotMetrics;
 use super::snapshots::{Outcome, Snapshots};
 use super::{Answered, Committed, Error, Handle, Log, Machine, Position, policy};
@@ -143,11 +144,11 @@ impl<M: Machine> Writer<M> {
                 }
             }
             self.pace().await;
-            let Some(batch) = self.shared.backlog().take() else {
+            let Some((records, batch)) = self.shared.backlog().take() else {
                 return Ok(());
             };
-            let span = tracing::debug_span!(parent: None, "commit", records = batch.records.len());
-            self.commit(batch).instrument(span).await?;
+            let span = tracing::debug_span!(parent: None, "commit", records = records.count());
+            self.commit(records, batch).instrument(span).await?;
         }
     }
 
@@ -167,8 +168,8 @@ impl<M: Machine> Writer<M> {
         }
     }
 
-    /// Commits a batch, applies it, and answers it. An error means that the log has ended.
-    async fn commit(&mut self, mut batch: Batch<M>) -> Result<(), Error> {
+    /// Commits records, applies what they say, and answers. An error means that the log has ended.
+    async fn commit(&mut self, records: Lines, mut batch: Batch<M>) -> Result<(), Error> {
         if self.stop.is_cancelled() {
             batch.refuse(&Error::Stopped);
             return Ok(());
@@ -186,7 +187,7 @@ impl<M: Machine> Writer<M> {
             } = self;
             let _flight = Flight::begin(&shared.counters);
             let patience = log.config().stop_patience;
-            let commit = log.commit(&batch.records);
+            let commit = log.write(records);
             let given_up = given_up(stop, patience);
             tokio::pin!(commit, given_up);
             loop {
