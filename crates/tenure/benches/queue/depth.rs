@@ -8,7 +8,7 @@ use tenure::store::engine::file::File;
 
 use crate::report::{Goal, Report};
 use crate::rig::{
-    Jobs, PAYLOAD_BYTES, Rig, folder, in_runtime, processor_seconds, resident_bytes,
+    CALLERS, Jobs, PAYLOAD_BYTES, Rig, folder, in_runtime, processor_seconds, resident_bytes,
     without_snapshots,
 };
 
@@ -33,7 +33,7 @@ pub(crate) fn measure(report: &Report) {
             let rig = Rig::open(store, without_snapshots()).await;
             let mut jobs = Jobs::new(PAYLOAD_BYTES);
             rig.fill(&mut jobs, depth).await;
-            rig.cycles(&mut jobs, CYCLES).await;
+            rig.cycles(jobs.split(CYCLES, CALLERS)).await;
             rigs.push((rig, jobs));
         }
         // In turns, so that noise hits both alike.
@@ -72,7 +72,7 @@ pub(crate) fn measure(report: &Report) {
 async fn commits(rig: &Rig, jobs: &mut Jobs) -> Cost {
     let before = rig.queue.statistics().unwrap();
     let started = processor_seconds();
-    rig.cycles(jobs, CYCLES).await;
+    rig.cycles(jobs.split(CYCLES, CALLERS)).await;
     let seconds = processor_seconds() - started;
     let after = rig.queue.statistics().unwrap();
     let commits = (after.commits - before.commits) as f64;

@@ -6,13 +6,13 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tenure::core::queue::Submission;
-use tenure::queue::Queue;
 use tenure::store::engine::file::File;
+use tokio::sync::oneshot;
 
 use crate::report::{Goal, Report};
 use crate::rig::{
@@ -45,12 +45,17 @@ async fn against_bare_appends(report: &Report, callers: usize) {
     let rig = Rig::open(store, without_snapshots()).await;
     let mut jobs = Jobs::new(PAYLOAD_BYTES);
     let (mut rates, mut batches, mut costs) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut bare, mut over_zeros) = (Vec::new(), Vec::new());
+    let (mut bare, mut over_zeros, mut alone) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let each = JOBS_OF_CALLER.min(JOBS_OF_ALL / callers);
-        let mine: Vec<_> = (0..callers).map(|_| jobs.take(each)).collect();
+        let mine = jobs.split(each * callers, callers);
         let before = rig.queue.statistics().unwrap();
-        let (seconds, used) = saturate(&rig.queue, mine).await;
+        let queue = rig.queue.clone();
+        let submit = move |job| {
+            let queue = queue.clone();
+            async move { queue.submit(vec![job]).await.map(drop).unwrap() }
+        };
+        let (seconds, used) = saturate(submit, mine).await;
         let after = rig.queue.statistics().unwrap();
         let commits = (after.commits - before.commits) as f64;
         let records = (after.records - before.records) as f64;
@@ -58,6 +63,7 @@ async fn against_bare_appends(report: &Report, callers: usize) {
         rates.push(commits / seconds);
         batches.push(records / commits);
         costs.push(used * 1e6 / records);
+        alone.push(callers_alone(jobs.split(each * callers, callers)).await);
         // On a thread of its own kind: ours are, too.
         for (name, zeros, rates) in [
             ("bare", 0, &mut bare),
@@ -97,21 +103,27 @@ async fn against_bare_appends(report: &Report, callers: usize) {
     let jobs = rates.iter().zip(&batches).map(|(rate, batch)| rate * batch);
     report.row("  jobs submitted", median(jobs.collect()), "/s", Goal::None);
     report.row("  processor time of a job", median(costs), "µs", Goal::None);
+    report.row("  of that, the callers'", median(alone), "µs", Goal::None);
     rig.close().await;
 }
 
 /// Callers that submit one job after the other, for a while: how long it took, and how much of the processors.
-async fn saturate(queue: &Queue, jobs: Vec<Vec<Submission>>) -> (f64, f64) {
+async fn saturate<S, F>(submit: S, jobs: Vec<Vec<Submission>>) -> (f64, f64)
+where
+    S: Fn(Submission) -> F + Clone + Send + 'static,
+    F: Future<Output = ()> + Send,
+{
     let over = Arc::new(AtomicBool::new(false));
     let (started, used) = (Instant::now(), processor_seconds());
     let mut tasks = Vec::new();
     for mine in jobs {
-        let (queue, over) = (queue.clone(), over.clone());
+        let (submit, over) = (submit.clone(), over.clone());
         tasks.push(tokio::spawn(async move {
             let mut mine = mine.into_iter();
-            while !over.load(Ordering::Relaxed) {
-                let job = mine.next().expect("there are jobs enough");
-                queue.submit(vec![job]).await.unwrap();
+            while !over.load(Ordering::Relaxed)
+                && let Some(job) = mine.next()
+            {
+                submit(job).await;
             }
             mine
         }));
@@ -126,6 +138,38 @@ async fn saturate(queue: &Queue, jobs: Vec<Vec<Submission>>) -> (f64, f64) {
     // To let go of jobs that were not needed takes longer than the rest, where there are many callers.
     drop(left);
     took
+}
+
+/// What a job costs callers whom a thread answers at once, all who have come, and does nothing else: microseconds of
+/// the processors. No queue can cost less.
+async fn callers_alone(jobs: Vec<Vec<Submission>>) -> f64 {
+    let waiting = Arc::new(Mutex::new(Vec::<oneshot::Sender<()>>::new()));
+    let answered = Arc::new(AtomicU64::new(0));
+    let thread = {
+        let (waiting, answered) = (Arc::downgrade(&waiting), answered.clone());
+        std::thread::spawn(move || {
+            while let Some(waiting) = waiting.upgrade() {
+                let all = std::mem::take(&mut *waiting.lock().unwrap());
+                answered.fetch_add(all.len() as u64, Ordering::Relaxed);
+                all.into_iter().for_each(|one| one.send(()).unwrap());
+                drop(waiting);
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+        })
+    };
+    let unparked = thread.thread().clone();
+    let submit = move |job: Submission| {
+        let (sender, receiver) = oneshot::channel();
+        waiting.lock().unwrap().push(sender);
+        unparked.unpark();
+        async move {
+            receiver.await.unwrap();
+            drop(vec![job]);
+        }
+    };
+    let (_, used) = saturate(submit, jobs).await;
+    thread.join().unwrap();
+    used * 1e6 / answered.load(Ordering::Relaxed) as f64
 }
 
 /// Appends and syncs for a while, to a new file that has so many zeros.

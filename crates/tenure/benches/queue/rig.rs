@@ -48,10 +48,10 @@ impl Rig {
     }
 
     /// Independent callers, each with its own jobs: submit one, claim one, complete it.
-    pub(crate) async fn cycles(&self, jobs: &mut Jobs, count: usize) {
+    pub(crate) async fn cycles(&self, jobs: Vec<Vec<Submission>>) {
         let mut callers = Vec::new();
-        for number in 0..CALLERS {
-            let (queue, mine) = (self.queue.clone(), jobs.take(count / CALLERS));
+        for (number, mine) in jobs.into_iter().enumerate() {
+            let queue = self.queue.clone();
             let claim = Claim::new(Key::new(format!("worker-{number}")).unwrap());
             callers.push(tokio::spawn(async move {
                 for job in mine {
@@ -96,6 +96,11 @@ impl Jobs {
 
     pub(crate) fn take(&mut self, count: usize) -> Vec<Submission> {
         (0..count).map(|_| self.one()).collect()
+    }
+
+    /// As many in all, for so many callers.
+    pub(crate) fn split(&mut self, count: usize, callers: usize) -> Vec<Vec<Submission>> {
+        (0..callers).map(|_| self.take(count / callers)).collect()
     }
 
     pub(crate) fn one(&mut self) -> Submission {

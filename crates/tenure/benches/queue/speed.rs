@@ -30,9 +30,11 @@ fn at_depth(report: &Report, depth: usize, config: Config) {
         let rig = Rig::open(Arc::new(Memory::new()), config).await;
         let mut jobs = Jobs::new(PAYLOAD_BYTES);
         rig.fill(&mut jobs, depth).await;
-        rig.cycles(&mut jobs, WARM_UP).await;
+        rig.cycles(jobs.split(WARM_UP, CALLERS)).await;
+        // Made before: they are the callers', not the engine's.
+        let jobs = jobs.split(CYCLES, CALLERS);
         let started = processor_seconds();
-        rig.cycles(&mut jobs, CYCLES).await;
+        rig.cycles(jobs).await;
         let seconds = processor_seconds() - started;
         let what = format!("cycles per processor second, {CALLERS} callers, depth {depth}");
         let rate = CYCLES as f64 / seconds;
