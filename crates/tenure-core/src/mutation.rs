@@ -100,12 +100,28 @@ pub enum Mutation {
     CleanUpTooFar,
     /// A snapshot says that it contains one more commit than it does.
     SnapshotOneAhead,
+    /// A commit to a file is done before it is synced.
+    CommitBeforeSync,
+    /// A commit to a file is done without a look at the fence.
+    FenceUnchecked,
+    /// A new leader reads the log before it raises the fence.
+    ReadBeforeFence,
+    /// A new leader builds on what it has read in a file without syncing it.
+    BuildOnUnsynced,
+    /// A new file of the log counts before its name is durable.
+    FolderUnsynced,
+    /// A queue's rate is not counted.
+    RateIgnored,
+    /// A queue's concurrency is not counted.
+    ConcurrencyIgnored,
+    /// A finished job is forgotten after half of its time.
+    ForgottenEarly,
 }
 
 impl Mutation {
     /// All of them.
     #[cfg(feature = "__mutations")]
-    pub const ALL: [Mutation; 46] = [
+    pub const ALL: [Mutation; 54] = [
         Mutation::TrustFromAnswer,
         Mutation::TrustFromLookAnswer,
         Mutation::NoMargin,
@@ -152,6 +168,14 @@ impl Mutation {
         Mutation::TakenPlaceIgnored,
         Mutation::CleanUpTooFar,
         Mutation::SnapshotOneAhead,
+        Mutation::CommitBeforeSync,
+        Mutation::FenceUnchecked,
+        Mutation::ReadBeforeFence,
+        Mutation::BuildOnUnsynced,
+        Mutation::FolderUnsynced,
+        Mutation::RateIgnored,
+        Mutation::ConcurrencyIgnored,
+        Mutation::ForgottenEarly,
     ];
 }
 

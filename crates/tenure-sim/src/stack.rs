@@ -9,9 +9,11 @@
 //!   that is crashed between any two steps, paused, and started again;
 //! - the **store** is memory behind a slow network, and for each host a
 //!   [`Faulty`](tenure_store::wrap::Faulty) before it;
+//! - the **disk**, for the half of all seeds that keep the log in files, is slow, full and broken at times, and
+//!   forgets what was not synced when the power fails;
 //! - **clients and workers** call brokers over a network that delays, loses and doubles calls.
 //!
-//! A run has two halves. First chaos: every write is seen as it reaches the store and given to a
+//! A run has two halves. First chaos: every write is seen as it reaches the store, or is durable on the disk, and given to a
 //! ledger, which knows what is committed whoever wrote it; brokers, clients and workers are held to it
 //! by the invariants, one file each. Then calm: everything must come to rest, serve and hold what was
 //! promised.
@@ -21,6 +23,7 @@
 mod calm;
 mod chaos;
 mod claims;
+mod disk;
 mod faults;
 mod history;
 mod host;
@@ -58,6 +61,8 @@ pub struct Options {
     pub chaos: Duration,
     /// Faults that do not happen.
     pub off: BTreeSet<Fault>,
+    /// Whether the log is kept in files, not in objects; if nothing is said, in half of the seeds.
+    pub files: Option<bool>,
     /// How many lines of a failing trace are shown.
     pub trace_lines: usize,
     /// Whether those of a run that breaks nothing are shown too.
@@ -69,6 +74,7 @@ impl Default for Options {
         Self {
             chaos: Duration::from_secs(43 * 60),
             off: BTreeSet::new(),
+            files: None,
             trace_lines: 150,
             always_trace: false,
         }
@@ -116,7 +122,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Box<Failure>> {
     let world = {
         let _entered = runtime.enter();
         let mut random = Random::from_seed(seed);
-        let plan = Plan::draw(&mut random, &options.off);
+        let plan = Plan::draw(&mut random, &options.off, options.files);
         World::new(random, plan)
     };
     world.trace().keep(options.trace_lines);

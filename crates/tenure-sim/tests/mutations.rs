@@ -121,10 +121,11 @@ cluster_rules! {
 const STACK_SEEDS: u64 = 30;
 const STACK_CHAOS: Duration = Duration::from_secs(150);
 
-/// What notices that a rule of the queue or its log is broken.
-fn noticed_in_stack(mutation: Mutation) -> &'static str {
+/// What notices that a rule of the queue or its log is broken, in one form of the log or in both.
+fn noticed_in_stack(mutation: Mutation, files: Option<bool>) -> &'static str {
     let options = stack::Options {
         chaos: STACK_CHAOS,
+        files,
         ..stack::Options::default()
     };
     (0..STACK_SEEDS)
@@ -136,19 +137,20 @@ fn noticed_in_stack(mutation: Mutation) -> &'static str {
 }
 
 macro_rules! stack_rules {
-    ($($name:ident: $mutation:ident => $($property:literal)|+;)*) => {$(
+    ($list:ident, $files:expr; $($name:ident: $mutation:ident => $($property:literal)|+;)*) => {$(
         #[test]
         fn $name() {
-            let property = noticed_in_stack(Mutation::$mutation);
+            let property = noticed_in_stack(Mutation::$mutation, $files);
             let expected = [$($property),+];
             assert!(expected.contains(&property), "{property}");
         }
     )*
-        const STACK_RULES: &[Mutation] = &[$(Mutation::$mutation),*];
+        const $list: &[Mutation] = &[$(Mutation::$mutation),*];
     };
 }
 
 stack_rules! {
+    QUEUE_RULES, None;
     a_unique_key_keeps_others_out: UniqueKeyIgnored => "a unique key is held by one unfinished job";
     a_unique_key_is_free_when_its_job_ends: UniqueKeyKept
         => "a unique key is held by one unfinished job";
@@ -161,6 +163,15 @@ stack_rules! {
     what_runs_has_a_lease_after_a_takeover: LeasesNotResumed
         => "what should happen does" | "a claim stands as long as its lease";
     missed_slots_are_caught_up_with: MissedSlotsForgotten => "schedules keep their slots";
+    a_queue_runs_no_more_than_it_may: ConcurrencyIgnored => "a queue's limits are kept";
+    a_queue_gives_no_more_than_its_rate: RateIgnored => "a queue's limits are kept";
+    a_finished_job_is_kept_for_its_time: ForgottenEarly => "a job is forgotten in its time";
+    a_snapshot_says_what_it_contains: SnapshotOneAhead
+        => "nothing is damaged" | "what is recovered is committed";
+}
+
+stack_rules! {
+    OBJECT_RULES, Some(false);
     a_lost_commit_is_not_taken_for_done: UnknownCommitDone
         => "what is applied is committed" | "what is acknowledged is committed"
         | "a place of the log is taken once" | "nothing is damaged";
@@ -172,8 +183,20 @@ stack_rules! {
         => "what is applied is committed" | "what is acknowledged is committed";
     clean_up_leaves_what_is_needed: CleanUpTooFar
         => "nothing is damaged" | "a place of the log is taken once";
-    a_snapshot_says_what_it_contains: SnapshotOneAhead
-        => "nothing is damaged" | "what is recovered is committed";
+}
+
+stack_rules! {
+    FILE_RULES, Some(true);
+    a_commit_is_synced_first: CommitBeforeSync
+        => "what is applied is committed" | "what is acknowledged is committed";
+    a_commit_looks_at_the_fence: FenceUnchecked
+        => "what is applied is committed" | "what is acknowledged is committed";
+    a_new_leader_raises_the_fence_before_it_reads: ReadBeforeFence
+        => "what is committed stays in the log";
+    what_a_new_leader_builds_on_is_durable: BuildOnUnsynced
+        => "what is committed stays in the log" | "nothing is damaged";
+    a_new_file_has_a_durable_name: FolderUnsynced
+        => "what is applied is committed" | "what is acknowledged is committed";
 }
 
 /// What the simulation of the cluster has no faults for, or notices by chance, and its model finds: see
@@ -186,8 +209,15 @@ const MODEL_RULES: &[Mutation] = &[
 
 #[test]
 fn every_rule_has_its_test() {
-    let mut tested: Vec<Mutation> =
-        [ELECTION_RULES, CLUSTER_RULES, STACK_RULES, MODEL_RULES].concat();
+    let mut tested: Vec<Mutation> = [
+        ELECTION_RULES,
+        CLUSTER_RULES,
+        QUEUE_RULES,
+        OBJECT_RULES,
+        FILE_RULES,
+        MODEL_RULES,
+    ]
+    .concat();
     tested.sort();
     let mut all = Mutation::ALL.to_vec();
     all.sort();

@@ -27,6 +27,7 @@
 mod clock;
 pub mod cluster;
 pub mod daemon;
+mod disk;
 mod driver;
 mod duplicates;
 mod election;

@@ -4,6 +4,11 @@
 //! Without the feature `__simulation` there is nothing here but what tokio and the operating system give.
 
 use std::future::Future;
+use std::panic::resume_unwind;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -17,10 +22,66 @@ where
     tokio::spawn(scoped(future))
 }
 
+/// Runs what blocks its thread where others do not wait for it. It goes on when this is dropped.
+pub(crate) async fn blocking<F>(work: F) -> F::Output
+where
+    F: Future + Send + 'static,
+    F::Output: Send + 'static,
+{
+    let done = match is_simulated() {
+        true => spawn(work).await,
+        false => tokio::task::spawn_blocking(|| block_on(work)).await,
+    };
+    done.unwrap_or_else(|error| resume_unwind(error.into_panic()))
+}
+
+/// Starts a thread that runs something, and tells how to wait for its end; in a simulation, a task.
+pub(crate) fn spawn_thread<F>(
+    name: &str,
+    work: F,
+) -> std::io::Result<Option<thread::JoinHandle<()>>>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    if is_simulated() {
+        spawn(work);
+        return Ok(None);
+    }
+    let thread = thread::Builder::new().name(name.to_owned());
+    thread.spawn(|| block_on(work)).map(Some)
+}
+
+/// Runs something to its end on this thread, which does nothing else meanwhile.
+pub(crate) fn block_on<F: Future>(work: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut work = pin!(work);
+    loop {
+        match work.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
 /// What a task of this process is to run, for those who start it in another way.
 #[cfg(not(feature = "__simulation"))]
 pub(crate) fn scoped<F: Future>(future: F) -> F {
     future
+}
+
+/// Whether a thread must not block, because time does not pass meanwhile.
+#[cfg(not(feature = "__simulation"))]
+pub(crate) const fn is_simulated() -> bool {
+    false
 }
 
 /// Like no other, ever.
@@ -31,6 +92,11 @@ pub(crate) fn unique() -> Uuid {
 
 #[cfg(feature = "__simulation")]
 pub(crate) use crate::simulation::scoped;
+
+#[cfg(feature = "__simulation")]
+pub(crate) fn is_simulated() -> bool {
+    crate::simulation::disk().is_some()
+}
 
 #[cfg(feature = "__simulation")]
 pub(crate) fn unique() -> Uuid {

@@ -173,6 +173,7 @@ impl Queue {
         let full = queue
             .options
             .concurrency
+            .filter(|_| !mutation::is(Mutation::ConcurrencyIgnored))
             .is_some_and(|most| running >= u64::from(most));
         if queue.paused || full {
             return None;
@@ -181,6 +182,7 @@ impl Queue {
             queue
                 .options
                 .rate
+                .filter(|_| !mutation::is(Mutation::RateIgnored))
                 .map_or(0, |rate| queue.bucket.open_at(rate)),
         )
     }

@@ -6,6 +6,7 @@ use super::machine::{Queue, finished_place};
 use super::named_queue::NamedQueue;
 use super::schedule::{Firing, Schedule, ScheduleSpec};
 use super::shelves::Class;
+use crate::mutation::{self, Mutation};
 use crate::{QueueName, ScheduleName};
 
 impl Queue {
@@ -188,7 +189,8 @@ impl Queue {
                 };
                 let age = self.now.saturating_sub(self.jobs[oldest].changed_at);
                 let many = self.finished[place].len() as u64;
-                let too_old = keep.age_ms.is_some_and(|most| age >= most);
+                let early = u64::from(mutation::is(Mutation::ForgottenEarly));
+                let too_old = keep.age_ms.is_some_and(|most| age >= most >> early);
                 let too_many = keep.count.is_some_and(|most| many > most);
                 if !too_old && !too_many {
                     break;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tenure_sim::Failure;
 use tenure_sim::stack::{Counts, Fault, Options, Smallest, Summary, run, shrink};
 
-const USAGE: &str = "usage: stack [--seeds COUNT] [--from SEED | --seed SEED] [--minutes OF_CHAOS | --seconds OF_CHAOS] [--without FAULT,…] [--threads COUNT] [--lines COUNT | --trace] [--verbose]";
+const USAGE: &str = "usage: stack [--seeds COUNT] [--from SEED | --seed SEED] [--minutes OF_CHAOS | --seconds OF_CHAOS] [--files | --objects] [--without FAULT,…] [--threads COUNT] [--lines COUNT | --trace] [--verbose]";
 
 struct Arguments {
     from: u64,
@@ -56,6 +56,8 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--seed" => (arguments.from, arguments.seeds) = (number()?, 1),
             "--minutes" => arguments.options.chaos = Duration::from_secs(60 * number()?),
             "--seconds" => arguments.options.chaos = Duration::from_secs(number()?),
+            "--files" => arguments.options.files = Some(true),
+            "--objects" => arguments.options.files = Some(false),
             "--without" => {
                 let names = words.next().ok_or("--without needs names of faults")?;
                 for name in names.split(',') {

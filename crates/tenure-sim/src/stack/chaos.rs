@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_core::NodeId;
 use tenure_core::session::{Record, State};
 use tenure_store::wrap::faulty::Outage;
 use tenure_store::{Prefix, Store, list_all};
@@ -13,16 +14,19 @@ use super::invariants::check_trust;
 use super::world::World;
 
 /// What can be done, and how likely it is beside the others.
-const TROUBLES: [(Fault, u64); 11] = [
+const TROUBLES: [(Fault, u64); 14] = [
     (Fault::Crash, 6),
     (Fault::Pause, 6),
     (Fault::Frozen, 8),
     (Fault::CutOff, 4),
     (Fault::Outage, 2),
+    (Fault::PowerLoss, 2),
     (Fault::Shutdown, 3),
     (Fault::WallForward, 2),
     (Fault::WallBack, 2),
     (Fault::Resigned, 2),
+    (Fault::ResignRequested, 2),
+    (Fault::Transferred, 3),
     (Fault::LeaseDeleted, 1),
     (Fault::DeadSessionDeleted, 1),
 ];
@@ -65,6 +69,7 @@ async fn strike(world: &Arc<World>, trouble: Fault) {
             let all: Vec<usize> = (0..world.hosts.len()).collect();
             cut_off(world, &all, Fault::Outage);
         }
+        Fault::PowerLoss => lose_power(world).await,
         Fault::Shutdown => stop(world, number),
         Fault::WallForward | Fault::WallBack => set_wall(world, number, trouble),
         Fault::Resigned => {
@@ -75,10 +80,34 @@ async fn strike(world: &Arc<World>, trouble: Fault) {
                 note(world, number, Fault::Resigned);
             }
         }
+        Fault::ResignRequested | Fault::Transferred => hand_over(world, number, trouble),
         Fault::LeaseDeleted => delete(world, trouble, "elections/default").await,
         Fault::DeadSessionDeleted => delete_dead_session(world).await,
         _ => {}
     }
+}
+
+/// Someone asks a process to see to it that another one leads.
+fn hand_over(world: &Arc<World>, number: usize, trouble: Fault) {
+    let Some(running) = world.hosts[number].running() else {
+        return;
+    };
+    let to = {
+        let to = world.random().below(world.hosts.len() as u64);
+        let host = &world.hosts[usize::try_from(to).unwrap_or(0)];
+        NodeId::new(&host.name).expect("a valid name")
+    };
+    let (world, election) = (world.clone(), running.queue.election().clone());
+    running.process.spawn(async move {
+        let asked = match trouble {
+            Fault::Transferred => election.transfer_to(&to).await,
+            _ => election.request_resign().await,
+        };
+        match asked {
+            Ok(()) => note(&world, number, trouble),
+            Err(error) => world.say("chaos", &format!("{trouble:?} was refused: {error}")),
+        }
+    });
 }
 
 /// Whoever serves is the most interesting.
@@ -115,6 +144,22 @@ fn crash(world: &Arc<World>, number: usize) {
     host.crash();
     let within = world.plan.session.ttl * 3;
     restart(world, number, within);
+}
+
+/// Every process ends where it stands, and what the disk had not yet written is gone.
+async fn lose_power(world: &Arc<World>) {
+    world.count(Fault::PowerLoss);
+    world.say("chaos", "the power fails");
+    for host in &world.hosts {
+        host.crash();
+    }
+    if world.plan.files {
+        world.disk.lose_power();
+        world.store.lose_power().await;
+    }
+    for number in 0..world.hosts.len() {
+        restart(world, number, world.plan.session.ttl);
+    }
 }
 
 /// Lets a process do nothing for a while. If its host is frozen, its clock stands still too.

@@ -22,9 +22,17 @@ pub enum Fault {
     HintLate,
     StoreOutage,
     StoreHangs,
+    // Steps on the disk, where the log is kept in files.
+    DiskSlow,
+    DiskFull,
+    DiskSyncFailed,
+    DiskReadFailed,
+    DiskWriteSeen,
+    DiskForgets,
     // Hosts and processes.
     CutOff,
     Outage,
+    PowerLoss,
     Crash,
     CrashWhileServing,
     Pause,
@@ -45,13 +53,15 @@ pub enum Fault {
     WorkerStalled,
     // What people do.
     Resigned,
+    ResignRequested,
+    Transferred,
     LeaseDeleted,
     DeadSessionDeleted,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 34] = [
+    pub const ALL: [Fault; 43] = [
         Fault::StoreSlow,
         Fault::StoreRefused,
         Fault::StoreAnswerLost,
@@ -65,8 +75,15 @@ impl Fault {
         Fault::HintLate,
         Fault::StoreOutage,
         Fault::StoreHangs,
+        Fault::DiskSlow,
+        Fault::DiskFull,
+        Fault::DiskSyncFailed,
+        Fault::DiskReadFailed,
+        Fault::DiskWriteSeen,
+        Fault::DiskForgets,
         Fault::CutOff,
         Fault::Outage,
+        Fault::PowerLoss,
         Fault::Crash,
         Fault::CrashWhileServing,
         Fault::Pause,
@@ -84,6 +101,8 @@ impl Fault {
         Fault::WorkerVanished,
         Fault::WorkerStalled,
         Fault::Resigned,
+        Fault::ResignRequested,
+        Fault::Transferred,
         Fault::LeaseDeleted,
         Fault::DeadSessionDeleted,
     ];

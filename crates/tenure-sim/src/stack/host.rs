@@ -10,11 +10,12 @@ use tenure::simulation::Process;
 use tenure::testing::RunningClock;
 use tenure::{Node, NodeOptions, cluster};
 use tenure_core::election::Term;
+use tenure_store::Store;
 use tenure_store::wrap::faulty::{Faults, Faulty};
 
 use super::invariants::{check_trust, nothing_is_damaged, recovered_is_committed};
 use super::plan::Plan;
-use super::store::Recorded;
+use super::store::{Local, Recorded};
 use super::world::{WALL_MS, World};
 use crate::random::Random;
 
@@ -119,7 +120,8 @@ impl Host {
 /// Starts a process on a host that has none.
 pub(crate) fn start(world: &Arc<World>, number: usize) {
     let host = &world.hosts[number];
-    let process = Process::new(world.random().bits());
+    let disk = world.plan.files.then(|| world.disk.clone() as _);
+    let process = Process::new(world.random().bits(), disk);
     {
         let mut state = host.state();
         if state.process.is_some() {
@@ -149,7 +151,11 @@ async fn open(world: &Arc<World>, number: usize) -> (Node, Queue) {
     options.session = plan.session.clone();
     options.nudge = None;
     options.clock = host.clock.clock();
-    let node = Node::start_with(host.store.clone(), options)
+    let store: Arc<dyn Store> = match plan.files {
+        true => Arc::new(Local(host.store.clone())),
+        false => host.store.clone(),
+    };
+    let node = Node::start_with(store, options)
         .await
         .expect("the options are right");
     let options = cluster::Options {

@@ -4,6 +4,7 @@ pub(crate) mod acknowledged_is_kept;
 pub(crate) mod applied_is_committed;
 pub(crate) mod claimed_in_turn;
 pub(crate) mod completed_once;
+pub(crate) mod forgotten_in_time;
 pub(crate) mod held_once;
 pub(crate) mod leases_are_kept;
 pub(crate) mod limits_are_kept;

@@ -1,12 +1,14 @@
 //! What became of each job, by the commands and events of the log alone: simple enough to be obviously right,
 //! and no part of the production code.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use tenure_core::queue::{Action, Command, Event, Key, Submission, Token};
+use tenure_core::queue::{Action, Command, Event, Key, Queue, Rate, Settings, Submission, Token};
 use tenure_core::{JobId, QueueName};
 
-use super::invariants::{claimed_in_turn, completed_once, held_once, limits_are_kept, unique_keys};
+use super::invariants::{
+    claimed_in_turn, completed_once, forgotten_in_time, held_once, limits_are_kept, unique_keys,
+};
 use crate::invariants::Violation;
 
 /// All jobs that there ever were.
@@ -14,6 +16,9 @@ use crate::invariants::Violation;
 pub(crate) struct Jobs {
     pub(crate) jobs: BTreeMap<JobId, Job>,
     pub(crate) queues: BTreeMap<QueueName, Limit>,
+    pub(crate) settings: Settings,
+    /// Those that vanished because nothing kept them any more.
+    pub(crate) forgotten: BTreeMap<JobId, Job>,
 }
 
 /// One job.
@@ -33,19 +38,38 @@ pub(crate) struct Job {
 pub(crate) enum Phase {
     Waiting,
     Running(Token),
-    Finished,
+    /// In which way, and when.
+    Finished(Ending, u64),
+}
+
+/// How a job ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Completed,
+    Cancelled,
+    Died,
 }
 
 /// What a queue allows.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Limit {
     pub(crate) is_paused: bool,
     pub(crate) concurrency: Option<u32>,
+    pub(crate) rate: Option<Rate>,
+    /// When its latest jobs were claimed, since the rate is what it is.
+    pub(crate) claims: VecDeque<u64>,
 }
+
+/// How many claims of a queue are remembered.
+const CLAIMS_MAX: usize = 200;
 
 impl Job {
     pub(crate) fn is_finished(&self) -> bool {
-        self.phase == Phase::Finished
+        matches!(self.phase, Phase::Finished(..))
+    }
+
+    pub(crate) fn is(&self, ending: Ending) -> bool {
+        matches!(self.phase, Phase::Finished(as_, _) if as_ == ending)
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -54,36 +78,75 @@ impl Job {
 }
 
 impl Jobs {
-    /// A command was committed, and this came of it.
-    pub(crate) fn apply(&mut self, command: &Command, events: &[Event]) -> Result<(), Violation> {
+    /// A command was committed, and this came of it in the queue.
+    pub(crate) fn apply(
+        &mut self,
+        command: &Command,
+        events: &[Event],
+        queue: &Queue,
+    ) -> Result<(), Violation> {
         let mut submissions = match &command.action {
             Action::Submit(jobs) => jobs.iter(),
             _ => [].iter(),
         };
-        if let Action::SetQueue(queue, options) = &command.action {
-            let limit = self.queues.entry(queue.clone()).or_default();
-            limit.concurrency = options.concurrency;
+        match &command.action {
+            Action::SetQueue(queue, options) => {
+                let limit = self.queues.entry(queue.clone()).or_default();
+                limit.concurrency = options.concurrency;
+                if limit.rate != options.rate {
+                    limit.rate = options.rate;
+                    limit.claims.clear();
+                }
+            }
+            Action::Configure(settings) => self.settings = *settings,
+            _ => {}
         }
         for event in events {
             let submission = match event.is_answer() {
                 true => submissions.next(),
                 false => None,
             };
-            self.check(event, submission)?;
-            self.update(event, submission);
+            self.check(event, submission, queue.now())?;
+            self.update(event, submission, queue.now());
+        }
+        for id in forgotten_in_time::check(self, queue)? {
+            if let Some(job) = self.jobs.remove(&id) {
+                self.forgotten.insert(id, job);
+            }
         }
         Ok(())
     }
 
-    fn check(&self, event: &Event, submission: Option<&Submission>) -> Result<(), Violation> {
+    /// How many have ended in a way.
+    pub(crate) fn ended(&self, ending: Ending) -> usize {
+        self.jobs.values().filter(|job| job.is(ending)).count()
+    }
+
+    /// Whether there ever was such a job.
+    pub(crate) fn knows(&self, id: &JobId) -> bool {
+        self.jobs.contains_key(id) || self.forgotten.contains_key(id)
+    }
+
+    /// Which claim has completed a job, of those that had its id.
+    pub(crate) fn completed_by(&self, id: &JobId, token: Token) -> bool {
+        let mut jobs = self.jobs.get(id).into_iter().chain(self.forgotten.get(id));
+        jobs.any(|job| job.completed_by == Some(token))
+    }
+
+    fn check(
+        &self,
+        event: &Event,
+        submission: Option<&Submission>,
+        now: u64,
+    ) -> Result<(), Violation> {
         held_once::check(self, event)?;
         unique_keys::check(self, event, submission)?;
         completed_once::check(self, event)?;
         claimed_in_turn::check(self, event)?;
-        limits_are_kept::check(self, event)
+        limits_are_kept::check(self, event, now)
     }
 
-    fn update(&mut self, event: &Event, submission: Option<&Submission>) {
+    fn update(&mut self, event: &Event, submission: Option<&Submission>, now: u64) {
         match event {
             Event::Submitted {
                 id,
@@ -114,9 +177,16 @@ impl Jobs {
                 };
                 self.jobs.insert(id.clone(), job);
             }
-            Event::Claimed(claimed) => self.enter(&claimed.id, Phase::Running(claimed.token)),
+            Event::Claimed(claimed) => {
+                self.enter(&claimed.id, Phase::Running(claimed.token));
+                let limit = self.queues.entry(claimed.queue.clone()).or_default();
+                limit.claims.push_back(now);
+                if limit.claims.len() > CLAIMS_MAX {
+                    limit.claims.pop_front();
+                }
+            }
             Event::Completed { id, token, .. } => {
-                self.enter(id, Phase::Finished);
+                self.enter(id, Phase::Finished(Ending::Completed, now));
                 if let Some(job) = self.jobs.get_mut(id) {
                     job.completed_by = Some(*token);
                 }
@@ -124,8 +194,9 @@ impl Jobs {
             Event::Failed { id, .. } | Event::Released { id, .. } | Event::Retried { id, .. } => {
                 self.enter(id, Phase::Waiting);
             }
-            Event::Died { id, .. } | Event::Cancelled { id, .. } => {
-                self.enter(id, Phase::Finished);
+            Event::Died { id, .. } => self.enter(id, Phase::Finished(Ending::Died, now)),
+            Event::Cancelled { id, .. } => {
+                self.enter(id, Phase::Finished(Ending::Cancelled, now));
             }
             Event::Forgotten { id } => drop(self.jobs.remove(id)),
             Event::Paused { queue } => {

@@ -1,6 +1,8 @@
 //! The log as the store has it, whoever wrote it and whatever became of the writer: the truth that everyone
 //! else is held to. What brokers delete or replay makes no difference here.
 
+mod files;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
@@ -27,6 +29,8 @@ pub(crate) struct Ledger {
     pub(crate) jobs: Jobs,
     pub(crate) snapshots: u64,
     pub(crate) takeovers: u64,
+    /// Where the log is kept in files.
+    files: files::Files,
     places: places_are_taken_once::Places,
     writers: one_writer_per_term::Writers,
     schedules: schedules_keep_their_slots::Schedules,
@@ -67,6 +71,7 @@ impl Default for Ledger {
             jobs: Jobs::default(),
             snapshots: 0,
             takeovers: 0,
+            files: Default::default(),
             places: Default::default(),
             writers: Default::default(),
             schedules: Default::default(),
@@ -89,6 +94,11 @@ impl Ledger {
             return Ok(());
         }
         let place = key.name().parse().expect("places are numbers");
+        self.placed(place, value)
+    }
+
+    /// A frame is in the log.
+    fn placed(&mut self, place: u64, value: &Bytes) -> Result<(), Violation> {
         if !self.places.take(place, value)? {
             return Ok(());
         }
@@ -102,6 +112,7 @@ impl Ledger {
                     .insert(header.incarnation, (state, self.events.len()));
                 Ok(())
             }
+            Kind::Segment => Ok(()),
             _ => self.commit(&header, &lines),
         }
     }
@@ -110,7 +121,7 @@ impl Ledger {
         applied_is_committed::follows(header, self.events.len())?;
         for command in lines {
             let events = self.queue.apply(command.clone());
-            self.jobs.apply(command, &events)?;
+            self.jobs.apply(command, &events, &self.queue)?;
             self.schedules.apply(command, &events)?;
             // Who only waits for the rest of its group is not told of, though its time has come.
             let touched: BTreeSet<JobId> = events.iter().filter_map(id_of).cloned().collect();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::queue::Queue;
-use tenure_core::queue::{Event, QueueOptions, ScheduleSpec, Submission};
+use tenure_core::queue::{Event, QueueOptions, Rate, ScheduleSpec, Submission};
 use tenure_core::{JobId, JobType, QueueName, ScheduleName};
 
 use super::invariants::reads_are_committed;
@@ -12,6 +12,7 @@ use super::invariants::schedules_keep_their_slots::SCHEDULES;
 use super::network::Route;
 use super::plan::pick;
 use super::world::World;
+use crate::random::Random;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -32,6 +33,12 @@ pub(crate) async fn operate(world: Arc<World>) {
         })
         .await;
     }
+    if let Some(settings) = world.plan.settings {
+        insist(&world, &mut route, move |queue| async move {
+            queue.configure(settings).await
+        })
+        .await;
+    }
     while !world.is_calm() {
         world.pause_about(Duration::from_secs(15)).await;
         meddle(&world, &mut route).await;
@@ -44,15 +51,33 @@ pub(crate) async fn operate(world: Arc<World>) {
         })
         .await;
     }
+    // What has piled up is to be gone soon.
+    insist(&world, &mut route, |queue| async move {
+        let options = QueueOptions::default();
+        queue.set_queue(queue_name("limited"), options).await
+    })
+    .await;
+}
+
+fn draw_rate(random: &mut Random) -> Option<Rate> {
+    let rate = Rate {
+        jobs: *pick(random, &[1, 3, 7]),
+        period_ms: *pick(random, &[1_000, 5_000]),
+        burst: *pick(random, &[None, Some(1), Some(5)]),
+    };
+    random.chance(600).then_some(rate)
 }
 
 async fn meddle(world: &Arc<World>, route: &mut Route) {
-    let (drawn, job, most) = {
+    let (drawn, job, options) = {
         let number = usize::try_from(world.random().bits() >> 1).unwrap_or(0);
         let job = world.history().nth(number);
         let mut random = world.random();
-        let most = *pick(&mut random, &[Some(1), Some(2), None]);
-        (random.below(6), job, most)
+        let options = QueueOptions {
+            concurrency: *pick(&mut random, &[Some(1), Some(2), None]),
+            rate: draw_rate(&mut random),
+        };
+        (random.below(6), job, options)
     };
     let answer = match (drawn, job) {
         (0, _) => {
@@ -68,10 +93,6 @@ async fn meddle(world: &Arc<World>, route: &mut Route) {
             .await
         }
         (3, _) => {
-            let options = QueueOptions {
-                concurrency: most,
-                rate: None,
-            };
             ask(world, route, move |queue| async move {
                 queue.set_queue(queue_name("limited"), options).await
             })

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tenure::cluster;
 use tenure::queue;
+use tenure_core::queue::{Keep, Settings};
 use tenure_core::session::Config;
 use tenure_store::wrap::faulty::Faults;
 
@@ -28,10 +29,15 @@ pub(crate) struct Plan {
     /// Whether the store tells of changes.
     pub(crate) hints: bool,
     pub(crate) store: Faults,
+    /// Whether the log is kept in files, not in objects.
+    pub(crate) files: bool,
+    pub(crate) disk: Disk,
     /// How often something is done to a host, on average.
     pub(crate) trouble_every: Duration,
     /// How often a client submits, on average.
     pub(crate) submit_every: Duration,
+    /// How long finished jobs are kept, if it is not what it is by default.
+    pub(crate) settings: Option<Settings>,
     /// Whether clocks stand still at times: then nobody's trust is worth anything, and only fencing protects.
     pub(crate) freezes: bool,
     /// Of a thousand calls.
@@ -41,9 +47,22 @@ pub(crate) struct Plan {
     off: BTreeSet<Fault>,
 }
 
+/// What the disk is like.
+#[derive(Debug, Clone)]
+pub(crate) struct Disk {
+    /// How long a step takes, and a sync, on average.
+    pub(crate) step: Duration,
+    pub(crate) sync: Duration,
+    /// Of a thousand steps: how many take very long, find the disk full, fail, or show a write half done.
+    pub(crate) slow: u64,
+    pub(crate) full: u64,
+    pub(crate) broken: u64,
+    pub(crate) seen: u64,
+}
+
 impl Plan {
-    /// Draws a plan, without some faults.
-    pub(crate) fn draw(random: &mut Random, off: &BTreeSet<Fault>) -> Self {
+    /// Draws a plan, without some faults. Half of all keep the log in files, unless it is said which.
+    pub(crate) fn draw(random: &mut Random, off: &BTreeSet<Fault>, files: Option<bool>) -> Self {
         let ttl = Duration::from_secs(*pick(random, &[2, 5, 10, 10]));
         let mut session = Config::for_ttl(ttl);
         session.strict_age = random.chance(300);
@@ -58,14 +77,18 @@ impl Plan {
             latency: Duration::from_millis(*pick(random, &[1, 3, 10, 40])),
             hints: random.chance(600),
             store: Faults::default(),
+            files: random.chance(500),
+            disk: disk(random),
             trouble_every: Duration::from_secs(*pick(random, &[4, 8, 15, 30])),
             submit_every: Duration::from_millis(*pick(random, &[2_000, 4_000, 8_000])),
+            settings: settings(random),
             freezes: random.chance(350) && !off.contains(&Fault::Frozen),
             calls_bad: *pick(random, &[0, 20, 60]),
             workers_bad: *pick(random, &[0, 50, 150]),
             off: off.clone(),
         };
         plan.store = plan.draw_store(random);
+        plan.files = files.unwrap_or(plan.files);
         plan
     }
 
@@ -114,6 +137,32 @@ impl Plan {
     }
 }
 
+/// Long enough for a client to hear of its job, most of the time.
+fn settings(random: &mut Random) -> Option<Settings> {
+    let mut keep = || Keep {
+        age_ms: *pick(random, &[Some(60_000), Some(600_000), None]),
+        count: *pick(random, &[Some(20), Some(200), None]),
+    };
+    let settings = Settings {
+        completed: keep(),
+        cancelled: keep(),
+        dead: keep(),
+        ..Settings::default()
+    };
+    random.chance(500).then_some(settings)
+}
+
+fn disk(random: &mut Random) -> Disk {
+    Disk {
+        step: Duration::from_micros(*pick(random, &[100, 400, 2_000])),
+        sync: Duration::from_millis(*pick(random, &[1, 5, 30])),
+        slow: *pick(random, &[0, 2, 10]),
+        full: *pick(random, &[0, 2, 20]),
+        broken: *pick(random, &[0, 1, 5]),
+        seen: *pick(random, &[0, 100, 500]),
+    }
+}
+
 /// Small everything, so that a run sees many snapshots, parts and clean-ups.
 fn log(random: &mut Random) -> queue::Config {
     queue::Config {
@@ -124,6 +173,7 @@ fn log(random: &mut Random) -> queue::Config {
         snapshot_bytes_min: *pick(random, &[2_000, 10_000, 50_000]),
         object_cost_bytes: *pick(random, &[0, 200, 2_000]),
         read_ahead: *pick(random, &[1, 4, 32]),
+        segment_bytes_max: *pick(random, &[3_000, 30_000, 300_000]),
         ..queue::Config::default()
     }
 }

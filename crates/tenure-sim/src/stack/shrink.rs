@@ -72,8 +72,13 @@ impl Smallest {
             true => String::new(),
             false => format!(" --without {}", off.join(",")),
         };
+        let form = match self.options.files {
+            None => "",
+            Some(true) => " --files",
+            Some(false) => " --objects",
+        };
         format!(
-            "cargo run -p tenure-sim --bin stack -- --seed {} --seconds {}{without}",
+            "cargo run -p tenure-sim --bin stack -- --seed {} --seconds {}{form}{without}",
             self.failure.seed,
             self.options.chaos.as_secs()
         )

@@ -1,17 +1,21 @@
 //! The store that all hosts share: objects in memory, behind a network that takes its time. What is written
 //! is told to the ledger at the very moment when it is.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use tenure_store::engine::memory::Memory;
+use tenure_store::wrap::faulty::Faulty;
 use tenure_store::{
     Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version, Watch,
 };
 
+use super::disk::ROOT;
+use super::plan::Plan;
 use super::world::World;
 
 /// A store whose every write is seen.
@@ -19,6 +23,17 @@ pub(crate) struct Recorded {
     memory: Memory,
     world: Weak<World>,
     hints: bool,
+    /// Whether it stands for a file store: then what is written is seen before it is durable.
+    files: bool,
+    rising: Mutex<Vec<Rising>>,
+}
+
+/// A write that is seen and not durable: a file store has renamed the file, and not yet synced the folder.
+#[derive(Debug, PartialEq, Eq)]
+struct Rising {
+    key: Key,
+    version: Version,
+    before: Option<Bytes>,
 }
 
 impl std::fmt::Debug for Recorded {
@@ -28,12 +43,45 @@ impl std::fmt::Debug for Recorded {
 }
 
 impl Recorded {
-    pub(crate) fn new(world: Weak<World>, hints: bool) -> Self {
+    pub(crate) fn new(world: Weak<World>, plan: &Plan) -> Self {
         Self {
             memory: Memory::new(),
             world,
-            hints,
+            hints: plan.hints,
+            files: plan.files,
+            rising: Mutex::default(),
         }
+    }
+
+    /// Of what is not durable yet, some is as it was before.
+    pub(crate) async fn lose_power(&self) {
+        let rising = std::mem::take(&mut *self.rising());
+        for Rising {
+            key,
+            version,
+            before,
+        } in rising
+        {
+            let object = self.memory.get(&key).await.expect("memory does not fail");
+            // What was written over it is durable, or another one of these.
+            let is_present = object.is_some_and(|object| object.version == version);
+            if !is_present || self.world().random().chance(500) {
+                continue;
+            }
+            self.world().say("store", &format!("forgets {key}"));
+            if let Some(before) = before {
+                let expect = Expect::Version(version);
+                let put = self.memory.put(&key, before, &expect);
+                put.await.expect("nobody else writes now");
+            } else {
+                let deleted = self.memory.delete(&key).await;
+                deleted.expect("memory does not fail");
+            }
+        }
+    }
+
+    fn rising(&self) -> MutexGuard<'_, Vec<Rising>> {
+        self.rising.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The objects themselves, at once and without a fault.
@@ -117,11 +165,26 @@ impl Store for Recorded {
 
     async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
         self.arrive().await;
+        let before = match self.files {
+            true => self.memory.get(key).await?,
+            false => None,
+        };
         let written = self.memory.put(key, value.clone(), expect).await;
-        if written.is_ok() {
+        if let Ok(version) = &written {
             self.wrote(key, &value);
+            if self.files {
+                self.rising().push(Rising {
+                    key: key.clone(),
+                    version: version.clone(),
+                    before: before.map(|object| object.value),
+                });
+            }
         }
         self.travel().await;
+        if let Ok(version) = &written {
+            self.rising()
+                .retain(|rising| rising.key != *key || rising.version != *version);
+        }
         written
     }
 
@@ -145,5 +208,44 @@ impl Store for Recorded {
             true => self.memory.watch(prefix),
             false => None,
         }
+    }
+}
+
+/// A host's way to a store that is a folder, for the production code to keep the log in files.
+#[derive(Debug)]
+pub(crate) struct Local(pub(crate) Arc<Faulty>);
+
+#[async_trait]
+impl Store for Local {
+    fn describe(&self) -> Description {
+        self.0.describe()
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
+        self.0.get(key).await
+    }
+
+    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
+        self.0.get_if_changed(key, version).await
+    }
+
+    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
+        self.0.put(key, value, expect).await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), Error> {
+        self.0.delete(key).await
+    }
+
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        self.0.list(prefix, after).await
+    }
+
+    fn watch(&self, prefix: &Prefix) -> Option<Watch> {
+        self.0.watch(prefix)
+    }
+
+    fn local_folder(&self) -> Option<&Path> {
+        Some(Path::new(ROOT))
     }
 }

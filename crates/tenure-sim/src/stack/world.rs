@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::claims::Claims;
+use super::disk::Disk;
 use super::faults::{Counts, Fault};
 use super::history::History;
 use super::host::Host;
@@ -29,6 +30,8 @@ pub(crate) struct World {
     pub(crate) namespace: Namespace,
     pub(crate) hosts: Vec<Host>,
     pub(crate) store: Arc<Recorded>,
+    /// Where the log is, if it is kept in files.
+    pub(crate) disk: Arc<Disk>,
     /// Cancelled at the first violation.
     pub(crate) broken: CancellationToken,
     pub(crate) requests: AtomicU64,
@@ -47,7 +50,8 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(mut random: Random, plan: Plan) -> Arc<Self> {
         Arc::new_cyclic(|world| {
-            let store = Arc::new(Recorded::new(world.clone(), plan.hints));
+            let store = Arc::new(Recorded::new(world.clone(), &plan));
+            let disk = Arc::new(Disk::new(world.clone()));
             let claims = Mutex::new(Claims {
                 doubts: plan.freezes,
                 ..Claims::default()
@@ -60,6 +64,7 @@ impl World {
                 namespace: Namespace::new("stack").expect("a valid name"),
                 hosts,
                 store,
+                disk,
                 broken: CancellationToken::new(),
                 requests: AtomicU64::new(0),
                 started: Instant::now(),

@@ -15,17 +15,17 @@
 //! damaged one: see [`frame`](super::frame). A leader that ends in an orderly way, or goes on in a new file, cuts
 //! them off, so only the last file of a leader that is at work, or was killed, has any.
 
-use std::fs;
-use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use tenure_core::mutation::{self, Mutation};
 
 use super::frame::{self, Kind, Place, Previous};
 use super::lines::Lines;
 use super::segment::{Link, Name, failed, unknown};
 use super::{Committed, Error, Position};
+use crate::disk::{self, File};
 
 /// How far ahead a file is filled.
 const FILL_BYTES: u64 = 256 * 1024;
@@ -38,7 +38,7 @@ const FILL_FRAME_BYTES_MAX: usize = 32 * 1024;
 pub(crate) struct Appender {
     folder: PathBuf,
     fence: Fence,
-    file: fs::File,
+    file: File,
     name: Name,
     /// Where the next frame goes in the file.
     end: u64,
@@ -73,7 +73,7 @@ pub(crate) struct Appended {
 
 impl Appender {
     /// Writes the first segment of a leader, behind what it has read. The lines are for people.
-    pub(crate) fn begin(
+    pub(crate) async fn begin(
         folder: PathBuf,
         fence: Fence,
         place: Place,
@@ -85,15 +85,17 @@ impl Appender {
             takeover: place.takeover,
             number: 1,
         };
-        if let Some((last, _)) = last {
+        if let Some((last, _)) = last.filter(|_| !mutation::is(Mutation::BuildOnUnsynced)) {
             // Its writer may have been killed before it synced what we have read and build on.
-            fs::File::open(folder.join(last.to_string()))
-                .and_then(|file| file.sync_all())
+            disk::sync(&folder.join(last.to_string()))
+                .await
                 .map_err(|error| failed("syncing", &folder, error))?;
         }
-        make_folder(&folder).map_err(|error| failed("making", &folder, error))?;
+        make_folder(&folder)
+            .await
+            .map_err(|error| failed("making", &folder, error))?;
         let first = frame::encode(Kind::Term, place, last.map(Previous::from), &lines);
-        let file = create(&folder, name, &first)?;
+        let file = create(&folder, name, &first).await?;
         let end = first.len() as u64;
         let appender = Self {
             folder,
@@ -116,25 +118,25 @@ impl Appender {
             }],
             is_settled: true,
         };
-        appender.fence.check().map(|()| appender)
+        appender.fence.check().await.map(|()| appender)
     }
 
     /// Commits records together: one write, one sync, one look at the fence.
     ///
     /// An error that [is not applied](Error::is_not_applied) leaves everything as it was; any other is the last.
-    pub(crate) fn commit(&mut self, records: Lines) -> Result<Appended, Error> {
+    pub(crate) async fn commit(&mut self, records: Lines) -> Result<Appended, Error> {
         if !self.is_settled {
             return Err(Error::Stopped);
         }
         if self.end >= self.segment_bytes_max {
-            self.rotate()?;
+            self.rotate().await?;
         }
         let place = self.next;
         // Whatever becomes of it, no other bytes carry this number.
         self.next.number += 1;
         let count = records.count() as u64;
         let (frame, _) = records.seal(Kind::Commit, place, None);
-        let result = self.append(&frame);
+        let result = self.append(&frame).await;
         self.is_settled = result.as_ref().err().is_none_or(Error::is_not_applied);
         result?;
         self.next.seq += 1;
@@ -156,12 +158,13 @@ impl Appender {
         std::mem::take(&mut self.made)
     }
 
-    fn append(&mut self, frame: &[u8]) -> Result<(), Error> {
+    async fn append(&mut self, frame: &[u8]) -> Result<(), Error> {
         let end = self.end + frame.len() as u64;
-        if let Err(error) = self.file.write_all_at(frame, self.end) {
+        if let Err(error) = self.file.write_all_at(frame, self.end).await {
             // The frame is not whole, so nobody has read it, and nobody will.
             self.file
                 .set_len(self.end)
+                .await
                 .map_err(|_| Error::Unknown { source: None })?;
             self.filled = self.end;
             return Err(failed("appending to", &self.path(), error));
@@ -169,13 +172,18 @@ impl Appender {
         if end > self.filled {
             self.filled = end;
             if frame.len() <= FILL_FRAME_BYTES_MAX {
-                self.fill();
+                self.fill().await;
             }
         }
-        self.file
-            .sync_data()
-            .map_err(|error| unknown(&self.path(), error))?;
-        self.fence.check()?;
+        if !mutation::is(Mutation::CommitBeforeSync) {
+            self.file
+                .sync_data()
+                .await
+                .map_err(|error| unknown(&self.path(), error))?;
+        }
+        if !mutation::is(Mutation::FenceUnchecked) {
+            self.fence.check().await?;
+        }
         self.end = end;
         Ok(())
     }
@@ -185,7 +193,7 @@ impl Appender {
     }
 
     /// Fills the file with zeros up to the next border.
-    fn fill(&mut self) {
+    async fn fill(&mut self) {
         let border = (self.filled / FILL_BYTES + 1) * FILL_BYTES;
         let Some(bytes) = border
             .min(self.segment_bytes_max)
@@ -194,21 +202,21 @@ impl Appender {
         else {
             return;
         };
-        match self.file.write_all_at(&vec![0; bytes], self.filled) {
+        match self.file.write_all_at(&vec![0; bytes], self.filled).await {
             Ok(()) => self.filled += bytes as u64,
             // Where there is no room for zeros there may be some for the next frame.
-            Err(_) => drop(self.file.set_len(self.filled)),
+            Err(_) => drop(self.file.set_len(self.filled).await),
         }
     }
 
     /// Goes on in a new file.
-    fn rotate(&mut self) -> Result<(), Error> {
+    async fn rotate(&mut self) -> Result<(), Error> {
         let (place, mut name) = (self.next, self.name);
         name.number += 1;
         let previous = Previous::from((self.name, self.end));
         let first = frame::encode(Kind::Segment, place, Some(previous), &self.lines);
-        let file = create(&self.folder, name, &first)?;
-        self.trim();
+        let file = create(&self.folder, name, &first).await?;
+        self.trim().await;
         (self.file, self.name) = (file, name);
         self.end = first.len() as u64;
         self.filled = self.end;
@@ -225,51 +233,50 @@ impl Appender {
     /// Cuts off the zeros: nothing more is written to this file.
     ///
     /// Not when a commit was not settled. Its frame lies behind the end, and a successor may have read it.
-    pub(crate) fn trim(&mut self) {
+    pub(crate) async fn trim(&mut self) {
         if self.is_settled {
             // They are in nobody's way.
-            let _ = self.file.set_len(self.end);
+            let _ = self.file.set_len(self.end).await;
             self.filled = self.end;
         }
     }
 }
 
 impl Fence {
-    fn check(&self) -> Result<(), Error> {
-        // Behind the value the store keeps its stamp.
-        let mut present = vec![0; self.value.len()];
-        match fs::File::open(&self.path).and_then(|mut file| file.read_exact(&mut present)) {
-            Ok(()) if present == self.value => Ok(()),
-            Ok(()) => Err(Error::Fenced),
-            // A shorter one is another one.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Error::Fenced),
+    async fn check(&self) -> Result<(), Error> {
+        // Behind the value the store keeps its stamp. A shorter one is another one.
+        match disk::read_start(&self.path, self.value.len()).await {
+            Ok(present) if present == self.value => Ok(()),
+            Ok(_) => Err(Error::Fenced),
             Err(error) => Err(unknown(&self.path, error)),
         }
     }
 }
 
 /// Makes the file, durable under its name, with its first frame.
-fn create(folder: &Path, name: Name, first: &[u8]) -> Result<fs::File, Error> {
+async fn create(folder: &Path, name: Name, first: &[u8]) -> Result<File, Error> {
     let path = folder.join(name.to_string());
-    let write = || {
+    let write = async {
         // Only a failed attempt of this very leader can have left one.
-        let file = fs::File::create(&path)?;
-        file.write_all_at(first, 0)?;
-        file.sync_all()?;
-        fs::File::open(folder)?.sync_all()?;
+        let file = File::create(&path).await?;
+        file.write_all_at(first, 0).await?;
+        file.sync_all().await?;
+        if !mutation::is(Mutation::FolderUnsynced) {
+            disk::sync(folder).await?;
+        }
         Ok(file)
     };
-    write().map_err(|error| failed("making", &path, error))
+    write.await.map_err(|error| failed("making", &path, error))
 }
 
 /// The folder above is there, and durable, because the origin is in it.
-fn make_folder(folder: &Path) -> io::Result<()> {
-    match fs::create_dir(folder) {
+async fn make_folder(folder: &Path) -> io::Result<()> {
+    match disk::create_dir(folder).await {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
     let above = folder
         .parent()
         .expect("the folder of segments lies in the queue's");
-    fs::File::open(above)?.sync_all()
+    disk::sync(above).await
 }

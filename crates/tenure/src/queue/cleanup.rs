@@ -16,8 +16,7 @@
 //! The first object of every take-over. The argument is in [`objects`](super::objects).
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use futures_util::{StreamExt, stream};
 use tenure_core::mutation::{self, Mutation};
@@ -28,6 +27,8 @@ use super::origin::{Claim, Form};
 use super::segment::{self, Link, Name};
 use super::snapshot::{Listing, Published, seq_of};
 use super::{Error, policy};
+use crate::disk;
+use crate::task::blocking;
 
 /// How many objects are deleted at once.
 const DELETES_AHEAD: usize = 8;
@@ -70,7 +71,7 @@ pub(crate) async fn sweep(
     match (remains.claim.origin.form, &remains.folder) {
         (Form::Segments, Some(folder)) => {
             let (folder, chain) = (folder.clone(), remains.chain.clone());
-            segment::blocking(move || sweep_segments(&folder, &chain, horizon)).await?;
+            blocking(async move { sweep_segments(&folder, &chain, horizon).await }).await?;
         }
         _ => {
             let places = (remains.swept + 1..=horizon).filter(|seq| !remains.kept.contains(seq));
@@ -108,7 +109,7 @@ async fn delete(access: &Access, keys: Vec<Key>) -> Result<(), Error> {
 
 /// Removes the files of the chain that hold nothing behind `horizon`, and those of older leaders that are in
 /// no chain. What was made since the chain was copied, by whomever, is left alone.
-fn sweep_segments(folder: &std::path::Path, chain: &[Link], horizon: u64) -> Result<(), Error> {
+async fn sweep_segments(folder: &Path, chain: &[Link], horizon: u64) -> Result<(), Error> {
     let Some(current) = chain.last() else {
         return Ok(());
     };
@@ -118,10 +119,10 @@ fn sweep_segments(folder: &std::path::Path, chain: &[Link], horizon: u64) -> Res
         .filter(|(_, next)| next.is_none_or(|next| next.first > horizon + 1))
         .map(|(link, _)| link.name)
         .collect();
-    for name in segment::names(folder)? {
+    for name in segment::names(folder).await? {
         if name < current.name && !needed.contains(&name) {
             // What cannot be removed is in nobody's way, and is tried again next time.
-            if let Err(error) = fs::remove_file(folder.join(name.to_string())) {
+            if let Err(error) = disk::remove_file(&folder.join(name.to_string())).await {
                 tracing::warn!(%name, %error, "an old segment could not be removed");
             }
         }

@@ -23,16 +23,19 @@
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::appender::{Appended, Appender};
 use super::backlog::Batch;
 use super::handle::{Flight, Shared};
 use super::lines::Lines;
 use super::{Error, Machine};
+use crate::task::{is_simulated, spawn_thread};
 
 /// How many batches may be committed and not applied. A few, so that the disk need not wait while the writer waits
 /// for its turn.
@@ -79,17 +82,13 @@ impl<M: Machine> Committer<M> {
             interval,
             last: None,
         };
-        let thread = thread::Builder::new()
-            .name("tenure-commit".to_owned())
-            .spawn(move || commits.run())
-            .map_err(|error| tenure_store::Error::Unavailable {
+        let thread = spawn_thread("tenure-commit", commits.run()).map_err(|error| {
+            tenure_store::Error::Unavailable {
                 doing: "starting the thread that commits".to_owned(),
                 source: error.into(),
-            })?;
-        Ok(Self {
-            done,
-            thread: Some(thread),
-        })
+            }
+        })?;
+        Ok(Self { done, thread })
     }
 
     /// The next batch that is done; `None` when the thread has ended. May be dropped at any time.
@@ -112,15 +111,17 @@ impl<M: Machine> Committer<M> {
 }
 
 impl<M: Machine> Commits<M> {
-    fn run(mut self) {
-        // Whoever sends something from now on wakes this thread; what was sent before is in the backlog.
-        let _ = self.shared.thread.set(thread::current());
-        while let Some(records) = self.take() {
+    async fn run(mut self) {
+        if !is_simulated() {
+            // Whoever sends something from now on wakes this thread; what was sent before is in the backlog.
+            let _ = self.shared.thread.set(thread::current());
+        }
+        while let Some(records) = self.take().await {
             let started = Instant::now();
             self.last = Some(started);
             let flight = Flight::begin(&self.shared.counters);
-            let result = tracing::debug_span!(parent: None, "commit", records = records.count())
-                .in_scope(|| self.appender.commit(records));
+            let span = tracing::debug_span!(parent: None, "commit", records = records.count());
+            let result = self.appender.commit(records).instrument(span).await;
             drop(flight);
             let took = started.elapsed();
             let Some(batch) = self.shared.backlog().land() else {
@@ -133,15 +134,15 @@ impl<M: Machine> Commits<M> {
                 took,
             };
             // An error means that the writer is gone. What it would have answered is not known to its callers.
-            if self.done.blocking_send(done).is_err() || is_over {
+            if self.done.send(done).await.is_err() || is_over {
                 return;
             }
         }
-        self.appender.trim();
+        self.appender.trim().await;
     }
 
     /// Waits for the next batch; `None` when there never will be one.
-    fn take(&self) -> Option<Lines> {
+    async fn take(&self) -> Option<Lines> {
         loop {
             if self.stop.is_cancelled() {
                 return None;
@@ -149,18 +150,26 @@ impl<M: Machine> Commits<M> {
             let wait = self.last.map_or(Duration::ZERO, |last| {
                 self.interval.saturating_sub(last.elapsed())
             });
-            let mut backlog = self.shared.backlog();
-            match backlog.is_wanted() {
-                true if wait.is_zero() => return backlog.launch(),
-                true => {
-                    drop(backlog);
-                    thread::park_timeout(wait);
+            let is_wanted = {
+                let mut backlog = self.shared.backlog();
+                if backlog.is_wanted() && wait.is_zero() {
+                    return backlog.launch();
                 }
-                false => {
-                    drop(backlog);
-                    thread::park();
-                }
+                backlog.is_wanted()
+            };
+            self.rest(is_wanted.then_some(wait)).await;
+        }
+    }
+
+    /// Until someone wakes this thread, or for so long.
+    async fn rest(&self, most: Option<Duration>) {
+        match most {
+            most if is_simulated() => {
+                let most = most.unwrap_or(Duration::MAX);
+                let _ = tokio::time::timeout(most, self.shared.arrived.notified()).await;
             }
+            Some(most) => thread::park_timeout(most),
+            None => thread::park(),
         }
     }
 }

@@ -52,7 +52,7 @@ pub struct Statistics {
 
 pub(crate) struct Shared<M: Machine> {
     backlog: Mutex<Backlog<M>>,
-    arrived: Notify,
+    pub(crate) arrived: Notify,
     /// Woken instead, where a thread commits.
     pub(crate) thread: OnceLock<Thread>,
     pub(crate) machine: Mutex<M>,

@@ -7,7 +7,7 @@
 //! Memory is bounded by one file of the log, one part of a snapshot, or as many objects as are read at once.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::stream::BoxStream;
@@ -25,6 +25,8 @@ use super::recovery::{Replay, segment_folder};
 use super::segment;
 use super::snapshot::{self, Contents, Listing};
 use super::{Config, Error, Machine};
+use crate::disk;
+use crate::task::blocking;
 
 mod frame;
 mod name;
@@ -143,7 +145,7 @@ impl Stored {
         let Some(folder) = self.folder() else {
             return Ok(Vec::new());
         };
-        segment::blocking(move || layout(&folder)).await
+        blocking(async move { layout(&folder).await }).await
     }
 
     /// The frames at some places. What is not there any more is left out; what is damaged is an error, behind
@@ -193,7 +195,7 @@ impl Stored {
                 return Err(not_there(&named));
             };
             let path = folder.join(&name);
-            match segment::blocking(move || segment::Frames::open(path, end)).await {
+            match blocking(segment::Frames::open(path, end)).await {
                 Ok(frames) => Ok(FileFrames {
                     name: named,
                     frames: Some(frames),
@@ -203,7 +205,7 @@ impl Stored {
         };
         stream::once(read)
             .flat_map(|read| match read {
-                Ok(file) => stream::iter(file).boxed(),
+                Ok(file) => stream::unfold(file, FileFrames::next).boxed(),
                 Err(error) => stream::iter([Err(error)]).boxed(),
             })
             .boxed()
@@ -214,12 +216,12 @@ impl Stored {
         let (Some(folder), Name::Segment(name)) = (self.folder(), name.clone()) else {
             return Ok(0);
         };
-        let read = move || {
-            let file = std::fs::read(folder.join(name)).unwrap_or_default();
+        let read = blocking(async move {
+            let file = disk::read(&folder.join(name)).await.unwrap_or_default();
             let last = file.iter().rposition(|&byte| byte != 0);
-            Ok(last.map_or(0, |last| last as u64 + 1))
-        };
-        segment::blocking(read).await
+            last.map_or(0, |last| last as u64 + 1)
+        });
+        Ok(read.await)
     }
 
     fn folder(&self) -> Option<PathBuf> {
@@ -231,7 +233,8 @@ impl Stored {
     pub async fn log(&self, after: u64) -> Result<Frames, Error> {
         let frames = match self.folder() {
             Some(folder) => {
-                let listed = segment::blocking(move || segment::chain(&folder, after + 1)).await;
+                let chain = async move { segment::chain(&folder, after + 1).await };
+                let listed = blocking(chain).await;
                 let chain = listed.map_err(|halt| passed_by(halt, after))?;
                 let this = self.clone();
                 stream::iter(chain)
@@ -296,8 +299,8 @@ fn ends_at(last: u64, wanted: u64) -> Result<(), Error> {
 }
 
 /// Which files there are, and what of them is in the log. A first frame that is damaged is no part of it.
-fn layout(folder: &std::path::Path) -> Result<Vec<Segment>, Error> {
-    let names = segment::names(folder)?;
+async fn layout(folder: &Path) -> Result<Vec<Segment>, Error> {
+    let names = segment::names(folder).await?;
     let mut segments: Vec<Segment> = names
         .iter()
         .map(|name| Segment {
@@ -306,14 +309,21 @@ fn layout(folder: &std::path::Path) -> Result<Vec<Segment>, Error> {
             end: None,
         })
         .collect();
-    let first = |name| segment::first_frame(folder, name).ok().flatten();
-    let mut index = match names.iter().rposition(|&name| first(name).is_some()) {
-        Some(last) => last,
-        None => return Ok(segments),
-    };
+    let first = async |name| segment::first_frame(folder, name).await.ok().flatten();
+    let mut index = names.len();
+    loop {
+        match index.checked_sub(1) {
+            Some(before) => index = before,
+            None => return Ok(segments),
+        }
+        if first(names[index]).await.is_some() {
+            break;
+        }
+    }
     loop {
         segments[index].is_in_log = true;
-        let before = first(names[index]).and_then(|frame| frame.header.previous);
+        let before = first(names[index]).await;
+        let before = before.and_then(|frame| frame.header.previous);
         let Some(before) = before else { break };
         let Ok(name) = before.segment.parse::<segment::Name>() else {
             break;
@@ -459,23 +469,22 @@ struct FileFrames {
     frames: Option<segment::Frames>,
 }
 
-impl Iterator for FileFrames {
-    type Item = Result<Frame, Error>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+impl FileFrames {
+    async fn next(mut self) -> Option<(Result<Frame, Error>, Self)> {
         let frames = self.frames.as_mut()?;
-        match frames.next() {
+        let next = match frames.next().await {
             Ok(segment::Next::Frame(frame, offset)) => {
                 let bytes = frames.offset() - offset;
                 let location = frames.path().display().to_string();
-                Some(Ok(Frame::new(location, offset, bytes, frame)))
+                Ok(Frame::new(location, offset, bytes, frame))
             }
-            Ok(segment::Next::Torn | segment::Next::End) => None,
+            Ok(segment::Next::Torn | segment::Next::End) => return None,
             Err(halt) => {
                 self.frames = None;
-                Some(Err(gone(halt, &self.name)))
+                Err(gone(halt, &self.name))
             }
-        }
+        };
+        Some((next, self))
     }
 }
 

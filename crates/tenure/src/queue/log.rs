@@ -15,9 +15,9 @@ use super::lines::Lines;
 use super::origin::{Claim, Form, Origin};
 use super::policy::Growth;
 use super::recovery::{Progress, Replay, Tail, segment_folder};
-use super::segment::blocking;
 use super::snapshot::Contents;
 use super::{Config, Error, Machine, Owner, Position, objects};
+use crate::task::blocking;
 
 /// A record that can be committed: one line, without zero bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,10 +99,16 @@ impl Log {
     ) -> Result<Self, Error> {
         config.check()?;
         let access = Access::new(store, namespace, config);
+        let mut replay = Replay::new(machine, &mut progress);
+        let reads_first = mutation::is(Mutation::ReadBeforeFence);
+        if reads_first && let Some(origin) = Origin::read(&access).await? {
+            replay.run(&access, origin.form).await?;
+        }
         let claim = Claim::take(&access, &owner).await?;
         let origin = &claim.origin;
-        let mut replay = Replay::new(machine, &mut progress);
-        replay.run(&access, origin.form).await?;
+        if !reads_first {
+            replay.run(&access, origin.form).await?;
+        }
         if replay.tail.takeover >= origin.takeover {
             return Err(Error::Fenced);
         }
@@ -134,7 +140,7 @@ impl Log {
                 let last = last.map(|name| (name, replay.tail.end));
                 let (fence, place) = (self.fence(), self.next);
                 let bytes_max = self.access.config.segment_bytes_max;
-                let begin = move || Appender::begin(folder, fence, place, last, bytes_max, lines);
+                let begin = Appender::begin(folder, fence, place, last, bytes_max, lines);
                 let mut appender = blocking(begin).await?;
                 replay.tail.chain.extend(appender.made());
                 self.writes = Writes::ToFiles(Box::new(appender));
@@ -194,11 +200,11 @@ impl Log {
                 result
             }
             Writes::ToFiles(mut appender) => {
-                let (appender, result) = blocking(move || {
-                    let result = appender.commit(records);
-                    Ok::<_, Error>((appender, result))
+                let (appender, result) = blocking(async move {
+                    let result = appender.commit(records).await;
+                    (appender, result)
                 })
-                .await?;
+                .await;
                 // It says itself whether it goes on.
                 self.writes = Writes::ToFiles(appender);
                 result.map(|appended| self.appended(appended))

@@ -19,6 +19,7 @@ use super::policy::Growth;
 use super::segment::{self, Link};
 use super::snapshot::{self, Listing, Published};
 use super::{Error, Machine, Position, objects};
+use crate::task::blocking;
 
 /// How often a reader may be overtaken by clean-up. Each time a whole new snapshot was written.
 const RESTARTS_MAX: usize = 10;
@@ -171,7 +172,7 @@ impl<'a, M: Machine> Replay<'a, M> {
         let from = self.tail.seq + 1;
         let chain = {
             let folder = folder.clone();
-            segment::blocking(move || segment::chain(&folder, from)).await?
+            blocking(async move { segment::chain(&folder, from).await }).await?
         };
         if chain.is_empty() && self.tail.snapshot.is_some() {
             return Err(Halt::Missing(format!("{}/*", folder.display())));
@@ -180,7 +181,10 @@ impl<'a, M: Machine> Replay<'a, M> {
         let mut contents = stream::iter(chain.clone())
             .map(|link| {
                 let folder = folder.clone();
-                segment::blocking(move || segment::read(&folder, &link).map(|read| (link, read)))
+                blocking(async move {
+                    let read = segment::read(&folder, &link).await;
+                    read.map(|read| (link, read))
+                })
             })
             .buffered(2);
         while let Some(read) = contents.next().await {

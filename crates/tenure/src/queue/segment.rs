@@ -51,7 +51,6 @@
 //! never a gap that nobody notices.
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -63,6 +62,7 @@ use bytes::Bytes;
 use super::Error;
 use super::error::Halt;
 use super::frame::{self, Found, Frame, HEADER_BYTES_MAX, Kind, Previous};
+use crate::disk;
 
 /// How much of a file holds its first frame.
 const HEAD_BYTES: usize = 2 * HEADER_BYTES_MAX;
@@ -96,14 +96,14 @@ pub(crate) struct Contents {
 }
 
 /// The chain, the oldest first, back to the segment that holds the place `from`.
-pub(crate) fn chain(folder: &Path, from: u64) -> Result<Vec<Link>, Halt> {
-    let mut names = names(folder)?;
+pub(crate) async fn chain(folder: &Path, from: u64) -> Result<Vec<Link>, Halt> {
+    let mut names = names(folder).await?;
     let mut links = Vec::new();
     let mut before = loop {
         let Some(name) = names.pop() else {
             return Ok(links);
         };
-        match first_frame(folder, name)? {
+        match first_frame(folder, name).await? {
             Some(frame) => break link(&mut links, name, None, &frame),
             // Its leader has not come so far as to acknowledge anything.
             None => continue,
@@ -122,7 +122,7 @@ pub(crate) fn chain(folder: &Path, from: u64) -> Result<Vec<Link>, Halt> {
             let what = format!("{segment:?} is no segment before it");
             return Err(Error::corrupt(&oldest.display(), what).into());
         };
-        let Some(frame) = first_frame(folder, name)? else {
+        let Some(frame) = first_frame(folder, name).await? else {
             let path = folder.join(&segment);
             let what = "its first frame is cut short, and others follow".to_owned();
             return Err(Error::corrupt(&path.display(), what).into());
@@ -163,20 +163,21 @@ pub(crate) enum Next {
 }
 
 impl Frames {
-    pub(crate) fn open(path: PathBuf, end: Option<u64>) -> Result<Self, Halt> {
+    pub(crate) async fn open(path: PathBuf, end: Option<u64>) -> Result<Self, Halt> {
         let mut frames = Self {
             path,
             end,
             file: Bytes::new(),
             at: 0,
         };
-        frames.load()?;
+        frames.load().await?;
         Ok(frames)
     }
 
-    fn load(&mut self) -> Result<(), Halt> {
+    async fn load(&mut self) -> Result<(), Halt> {
         let path = &self.path;
-        let mut file = Bytes::from(fs::read(path).map_err(|error| broken(path, error))?);
+        let read = disk::read(path).await.map_err(|error| broken(path, error));
+        let mut file = Bytes::from(read?);
         if let Some(end) = self.end {
             let end = usize::try_from(end).unwrap_or(usize::MAX);
             if end > file.len() {
@@ -200,7 +201,7 @@ impl Frames {
     }
 
     /// The next frame. An error is the last.
-    pub(crate) fn next(&mut self) -> Result<Next, Halt> {
+    pub(crate) async fn next(&mut self) -> Result<Next, Halt> {
         let mut left = REREADS_MAX;
         loop {
             let at = self.at;
@@ -220,8 +221,8 @@ impl Frames {
             };
             if is_last && left > 0 {
                 left -= 1;
-                std::thread::sleep(REREAD_PAUSE);
-                self.load()?;
+                disk::pause(REREAD_PAUSE).await;
+                self.load().await?;
                 continue;
             }
             let location = format!("{} at offset {at}", self.path.display());
@@ -232,11 +233,11 @@ impl Frames {
 }
 
 /// Reads a segment up to its end, which must be that of a frame; the last one, to where it was torn.
-pub(crate) fn read(folder: &Path, link: &Link) -> Result<Contents, Halt> {
-    let mut read = Frames::open(folder.join(link.name.to_string()), link.end)?;
+pub(crate) async fn read(folder: &Path, link: &Link) -> Result<Contents, Halt> {
+    let mut read = Frames::open(folder.join(link.name.to_string()), link.end).await?;
     let mut frames = Vec::new();
     loop {
-        match read.next()? {
+        match read.next().await? {
             Next::Frame(frame, _) => frames.push(frame),
             Next::Torn => {
                 let (path, offset) = (read.path().display(), read.offset());
@@ -253,15 +254,11 @@ pub(crate) fn read(folder: &Path, link: &Link) -> Result<Contents, Halt> {
 }
 
 /// The first frame of a segment; `None` if it was not finished.
-pub(crate) fn first_frame(folder: &Path, name: Name) -> Result<Option<Frame>, Halt> {
-    use std::io::Read;
+pub(crate) async fn first_frame(folder: &Path, name: Name) -> Result<Option<Frame>, Halt> {
     let path = folder.join(name.to_string());
-    let mut head = Vec::with_capacity(HEAD_BYTES);
     // One byte more shows that the file goes on.
-    fs::File::open(&path)
-        .and_then(|file| file.take(HEAD_BYTES as u64 + 1).read_to_end(&mut head))
-        .map_err(|error| broken(&path, error))?;
-    let head = Bytes::from(head);
+    let head = disk::read_start(&path, HEAD_BYTES + 1).await;
+    let head = Bytes::from(head.map_err(|error| broken(&path, error))?);
     let damaged = |what: String| {
         let location = format!("{} at offset 0", path.display());
         Err(Error::corrupt(&location, what).into())
@@ -283,34 +280,15 @@ pub(crate) fn first_frame(folder: &Path, name: Name) -> Result<Option<Frame>, Ha
 }
 
 /// Every segment there is, in order.
-pub(crate) fn names(folder: &Path) -> Result<Vec<Name>, Error> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
+pub(crate) async fn names(folder: &Path) -> Result<Vec<Name>, Error> {
+    let names = match disk::names(folder).await {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(failed("listing", folder, error)),
+        names => names.map_err(|error| failed("listing", folder, error))?,
     };
-    let mut names = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(|error| failed("listing", folder, error))?;
-        // What has another name is not ours.
-        names.extend(
-            entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse::<Name>().ok()),
-        );
-    }
+    // What has another name is not ours.
+    let mut names: Vec<Name> = names.iter().filter_map(|name| name.parse().ok()).collect();
     names.sort_unstable();
     Ok(names)
-}
-
-pub(crate) async fn blocking<T: Send + 'static, E: Send + 'static>(
-    work: impl FnOnce() -> Result<T, E> + Send + 'static,
-) -> Result<T, E> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => result,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
 }
 
 fn broken(path: &Path, error: io::Error) -> Halt {
@@ -395,9 +373,15 @@ mod tests {
     use super::super::Position;
     use super::super::frame::{Place, encode};
     use super::*;
+    use crate::task::block_on;
+    use std::fs;
 
     #[test]
     fn what_was_being_written_is_read_again_and_damage_stays() {
+        block_on(read_again());
+    }
+
+    async fn read_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("segment");
         let place = Place {
@@ -413,13 +397,14 @@ mod tests {
         let mut late = whole.to_vec();
         late[..300].fill(0);
         fs::write(&path, &late).unwrap();
-        let mut frames = Frames::open(path.clone(), None).unwrap();
+        let mut frames = Frames::open(path.clone(), None).await.unwrap();
         fs::write(&path, &whole).unwrap();
-        assert!(matches!(frames.next(), Ok(Next::Frame(_, 0))));
-        assert!(matches!(frames.next(), Ok(Next::End)));
+        assert!(matches!(frames.next().await, Ok(Next::Frame(_, 0))));
+        assert!(matches!(frames.next().await, Ok(Next::End)));
 
         fs::write(&path, &late).unwrap();
-        let damaged = Frames::open(path, None).unwrap().next();
+        let mut frames = Frames::open(path, None).await.unwrap();
+        let damaged = frames.next().await;
         let Err(Halt::Failed(Error::Corrupt { location, .. })) = damaged else {
             panic!("{damaged:?}");
         };

@@ -43,6 +43,13 @@ pub struct Writer<M: Machine> {
     snapshot_floor: u64,
 }
 
+/// What happens next beside the thread that commits.
+enum Next<M: Machine> {
+    Done(Option<Done<M>>),
+    Snapshot(Option<Outcome>),
+    GivenUp,
+}
+
 impl<M: Machine> fmt::Debug for Writer<M> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut writer = formatter.debug_struct("Writer");
@@ -102,15 +109,30 @@ impl<M: Machine> Writer<M> {
             sleep(patience).await;
         };
         tokio::pin!(given_up);
+        let mut snapshot_first = false;
         loop {
-            // Not in a fixed order: a snapshot gets on, however fast batches come.
-            tokio::select! {
-                done = committer.next() => match done {
-                    Some(done) => self.done(done)?,
-                    None => return Ok(()),
+            // In turns: a snapshot gets on, however fast batches come.
+            snapshot_first = !snapshot_first;
+            let step = self.snapshots.step(&self.shared.machine);
+            let next = match snapshot_first {
+                true => tokio::select! {
+                    biased;
+                    outcome = step => Next::Snapshot(outcome),
+                    done = committer.next() => Next::Done(done),
+                    () = &mut given_up => Next::GivenUp,
                 },
-                () = &mut given_up => break,
-                outcome = self.snapshots.step(&self.shared.machine) => self.snapshot_ended(outcome),
+                false => tokio::select! {
+                    biased;
+                    done = committer.next() => Next::Done(done),
+                    () = &mut given_up => Next::GivenUp,
+                    outcome = step => Next::Snapshot(outcome),
+                },
+            };
+            match next {
+                Next::Done(Some(done)) => self.done(done)?,
+                Next::Done(None) => return Ok(()),
+                Next::Snapshot(outcome) => self.snapshot_ended(outcome),
+                Next::GivenUp => break,
             }
         }
         let in_flight = self.shared.backlog().land();

@@ -8,7 +8,7 @@ use crate::invariants::Violation;
 
 /// At the moment when a client is told.
 pub(crate) fn acknowledged(ledger: &Ledger, id: &JobId) -> Result<(), Violation> {
-    match ledger.jobs.jobs.contains_key(id) {
+    match ledger.jobs.knows(id) {
         true => Ok(()),
         false => Err(Violation::new(
             "what is acknowledged is committed",
@@ -22,7 +22,9 @@ pub(crate) fn check(ledger: &Ledger, history: &History) -> Result<(), Violation>
     for (id, told) in &history.submitted {
         let is_there = ledger.queue.job(id).is_some();
         let message = match (told, is_there) {
-            (Told::Acknowledged, false) => format!("{id} was acknowledged, and is gone"),
+            (Told::Acknowledged, false) if !ledger.jobs.forgotten.contains_key(id) => {
+                format!("{id} was acknowledged, and is gone")
+            }
             (Told::NotThere, true) => format!("{id} was said not to be done, and is there"),
             _ => continue,
         };

@@ -18,8 +18,7 @@ pub(crate) fn check(
         return Ok(());
     };
     // It may have been ended by an earlier try, whose answer was lost.
-    let job = ledger.jobs.jobs.get(id);
-    let is_own = job.is_some_and(|job| job.completed_by == Some(token));
+    let is_own = ledger.jobs.completed_by(id, token);
     match until {
         Some(until) if until > Instant::now() && !is_own => Err(Violation::new(
             "a claim stands as long as its lease",
@@ -35,15 +34,14 @@ pub(crate) fn completed(
     (id, token): (&JobId, Token),
     is_first: bool,
 ) -> Result<(), Violation> {
-    let job = ledger.jobs.jobs.get(id);
     let broken = |message| Err(Violation::new("a completion is accepted once", message));
     if !is_first {
         return broken(format!("{id} was completed by {token} a second time"));
     }
-    match job.and_then(|job| job.completed_by) {
-        Some(by) if by == token => Ok(()),
-        by => broken(format!(
-            "{id} was completed by {token}, says the broker; by {by:?}, says the log"
+    match ledger.jobs.completed_by(id, token) {
+        true => Ok(()),
+        false => broken(format!(
+            "{id} was completed by {token}, says the broker, and the log does not"
         )),
     }
 }

@@ -14,7 +14,9 @@ pub(crate) fn check(
 ) -> Result<(), Violation> {
     let broken = |message| Err(Violation::new("a read shows what is committed", message));
     match read {
-        None if was_acknowledged => broken(format!("{id} was acknowledged, and is not there")),
+        None if was_acknowledged && !ledger.jobs.forgotten.contains_key(id) => {
+            broken(format!("{id} was acknowledged, and is not there"))
+        }
         Some(view) if !ledger.looked(view) => broken(format!("{view:?} was never committed")),
         _ => Ok(()),
     }

@@ -1,0 +1,469 @@
+//! The disk that all hosts of a run share, where the log is kept in files: slow at times, full at times, and
+//! forgetful when the power fails.
+//!
+//! Each file is kept twice: as processes see it, and as it is on the disk. A process that crashes leaves what it has
+//! written. A loss of power leaves what was synced; of everything else any set of sectors, any of the file's last two
+//! lengths, and any set of the names that were added or removed. Where a file has grown and nothing was written,
+//! there are zeros.
+//!
+//! What is durable is told to the ledger at the very moment when it is.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde::Deserialize;
+use tenure::simulation;
+use tenure_store::{Key, Store};
+
+use super::faults::Fault;
+use super::world::World;
+use crate::random::Random;
+
+/// The least that is written at once.
+const SECTOR_BYTES: usize = 512;
+
+/// Where the store would be, if there was a file system.
+pub(crate) const ROOT: &str = "/simulated";
+
+/// All files.
+pub(crate) struct Disk {
+    world: Weak<World>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    files: BTreeMap<u64, File>,
+    /// The names of the one folder, as processes see them.
+    names: BTreeMap<String, u64>,
+    /// And as they are on the disk.
+    durable_names: BTreeMap<String, u64>,
+    count: u64,
+}
+
+#[derive(Default)]
+struct File {
+    written: Vec<u8>,
+    durable: Vec<u8>,
+    /// Where the two may differ.
+    changed: Range<usize>,
+}
+
+/// What of the origin matters here.
+#[derive(Deserialize)]
+struct Origin {
+    takeover: u64,
+}
+
+/// What the disk has for certain.
+pub(crate) struct Durable<'a>(&'a State);
+
+impl Durable<'_> {
+    /// The last file of a take-over, if there is one.
+    pub(crate) fn last_of(&self, takeover: u64) -> Vec<(&str, &[u8])> {
+        let files = self.0.durable_names.iter().rev();
+        files
+            .skip_while(|(name, _)| **name >= segment_prefix(takeover + 1))
+            .take_while(|(name, _)| **name >= segment_prefix(takeover))
+            .filter_map(|(name, file)| Some((&**name, &*self.0.files.get(file)?.durable)))
+            .collect()
+    }
+
+    pub(crate) fn file(&self, name: &str) -> Option<&[u8]> {
+        let file = self.0.durable_names.get(name)?;
+        Some(&self.0.files.get(file)?.durable)
+    }
+}
+
+fn segment_prefix(takeover: u64) -> String {
+    format!("{takeover:020}-")
+}
+
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Disk")
+    }
+}
+
+impl Disk {
+    pub(crate) fn new(world: Weak<World>) -> Self {
+        Self {
+            world,
+            state: Mutex::default(),
+        }
+    }
+
+    /// What is not durable is lost, or some of it.
+    pub(crate) fn lose_power(&self) {
+        let world = self.world();
+        let mut state = self.state();
+        let State {
+            files,
+            names,
+            durable_names,
+            ..
+        } = &mut *state;
+        let mut random = world.random();
+        let mut lost = 0;
+        for file in files.values_mut() {
+            lost += file.lose_power(&mut random);
+        }
+        let all: Vec<String> = names.keys().chain(durable_names.keys()).cloned().collect();
+        for name in all {
+            let (seen, durable) = (names.get(&name).copied(), durable_names.get(&name).copied());
+            if seen == durable || random.chance(500) {
+                continue;
+            }
+            lost += 1;
+            match durable {
+                Some(file) => drop(names.insert(name, file)),
+                None => drop(names.remove(&name)),
+            }
+        }
+        *durable_names = names.clone();
+        drop(random);
+        drop(state);
+        world.say("disk", &format!("loses {lost} sectors and names"));
+        for _ in 0..lost {
+            world.count(Fault::DiskForgets);
+        }
+    }
+
+    fn world(&self) -> Arc<World> {
+        self.world
+            .upgrade()
+            .expect("the world outlives its runtime")
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time that a step takes, half of it before anything happens and half of it after.
+    async fn take_time(&self, about: Duration) {
+        let time = {
+            let world = self.world();
+            let most = match world.strikes(Fault::DiskSlow, world.plan.disk.slow) {
+                true => world.plan.session.ttl,
+                false => about,
+            };
+            world.random().up_to(most * 2)
+        };
+        // A timer's tick is a millisecond: what is shorter takes a turn among the other tasks.
+        match time < Duration::from_millis(1) {
+            true => tokio::task::yield_now().await,
+            false => tokio::time::sleep(time).await,
+        }
+    }
+
+    async fn step(&self) {
+        self.take_time(self.world().plan.disk.step).await;
+    }
+
+    /// Whether a step fails.
+    fn fails(&self, fault: Fault, kind: io::ErrorKind) -> io::Result<()> {
+        let world = self.world();
+        let per_mille = match fault {
+            Fault::DiskFull => world.plan.disk.full,
+            _ => world.plan.disk.broken,
+        };
+        match world.strikes(fault, per_mille) {
+            true => Err(kind.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Something has become durable.
+    async fn settle(&self) {
+        let world = self.world();
+        let key = Key::new(format!("{}/queue/origin", world.namespace)).expect("a valid key");
+        let origin = world.store.memory().get(&key).await;
+        let Some(origin) = origin.expect("memory does not fail") else {
+            return;
+        };
+        let Origin { takeover } = serde_json::from_slice(&origin.value).expect("an origin");
+        let verdict = world.ledger().synced(&Durable(&self.state()), takeover);
+        world.judge(verdict);
+    }
+
+    async fn create_file(&self, path: &Path) -> io::Result<u64> {
+        self.step().await;
+        self.fails(Fault::DiskFull, io::ErrorKind::StorageFull)?;
+        let name = name_of(path);
+        self.world().say("disk", &format!("makes {name}"));
+        let number = {
+            let mut state = self.state();
+            match state.names.get(&name).copied() {
+                Some(number) => {
+                    state.file(number)?.resize(0);
+                    number
+                }
+                None => {
+                    state.count += 1;
+                    let number = state.count;
+                    state.names.insert(name, number);
+                    state.files.insert(number, File::default());
+                    number
+                }
+            }
+        };
+        self.step().await;
+        Ok(number)
+    }
+
+    async fn write_file(&self, number: u64, bytes: &[u8], at: usize) -> io::Result<()> {
+        self.step().await;
+        let full = self.fails(Fault::DiskFull, io::ErrorKind::StorageFull);
+        let length = match full {
+            Ok(()) => bytes.len(),
+            Err(_) => usize::try_from(self.world().random().below(bytes.len() as u64)).unwrap_or(0),
+        };
+        let bytes = &bytes[..length];
+        let half = self
+            .world()
+            .strikes(Fault::DiskWriteSeen, self.world().plan.disk.seen);
+        if half {
+            // A reader may see any part of what is being written.
+            self.write_some(number, bytes, at)?;
+            self.step().await;
+        }
+        self.state().file(number)?.write(bytes, at);
+        self.step().await;
+        full
+    }
+
+    fn write_some(&self, number: u64, bytes: &[u8], at: usize) -> io::Result<()> {
+        let world = self.world();
+        let mut random = world.random();
+        let mut state = self.state();
+        let file = state.file(number)?;
+        let mut from = 0;
+        while from < bytes.len() {
+            let border = ((at + from) / SECTOR_BYTES + 1) * SECTOR_BYTES;
+            let to = (border - at).min(bytes.len());
+            if random.chance(500) {
+                file.write(&bytes[from..to], at + from);
+            }
+            from = to;
+        }
+        Ok(())
+    }
+
+    async fn sync_file(&self, number: u64) -> io::Result<()> {
+        self.take_time(self.world().plan.disk.sync).await;
+        if let Err(error) = self.fails(Fault::DiskSyncFailed, io::ErrorKind::Other) {
+            let world = self.world();
+            let mut random = world.random();
+            self.state().file(number)?.sync_some(&mut random);
+            return Err(error);
+        }
+        self.state().file(number)?.sync();
+        self.settle().await;
+        self.step().await;
+        Ok(())
+    }
+
+    async fn sync_names(&self) -> io::Result<()> {
+        self.take_time(self.world().plan.disk.sync).await;
+        self.fails(Fault::DiskSyncFailed, io::ErrorKind::Other)?;
+        {
+            let mut state = self.state();
+            state.durable_names = state.names.clone();
+        }
+        self.settle().await;
+        self.step().await;
+        Ok(())
+    }
+
+    async fn read_file(&self, path: &Path, most: usize) -> io::Result<Vec<u8>> {
+        self.step().await;
+        self.fails(Fault::DiskReadFailed, io::ErrorKind::Other)?;
+        let read = match is_segment(path) {
+            true => {
+                let mut state = self.state();
+                let number = state.number(path)?;
+                let file = &state.file(number)?.written;
+                file[..file.len().min(most)].to_vec()
+            }
+            false => self.read_object(path, most).await?,
+        };
+        self.step().await;
+        Ok(read)
+    }
+
+    /// Every other file is an object of the store.
+    async fn read_object(&self, path: &Path, most: usize) -> io::Result<Vec<u8>> {
+        let key = path.strip_prefix(ROOT).ok().and_then(Path::to_str);
+        let key = Key::new(key.unwrap_or_default()).map_err(io::Error::other)?;
+        let object = self.world().store.memory().get(&key).await;
+        let object = object.map_err(io::Error::other)?;
+        let object = object.ok_or(io::ErrorKind::NotFound)?;
+        Ok(object.value[..object.value.len().min(most)].to_vec())
+    }
+}
+
+impl simulation::Disk for Disk {
+    fn create<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Result<u64>> {
+        self.create_file(path).boxed()
+    }
+
+    fn write<'a>(&'a self, file: u64, bytes: &'a [u8], at: u64) -> BoxFuture<'a, io::Result<()>> {
+        let at = usize::try_from(at).expect("files are small");
+        self.write_file(file, bytes, at).boxed()
+    }
+
+    fn set_length(&self, file: u64, bytes: u64) -> BoxFuture<'_, io::Result<()>> {
+        let bytes = usize::try_from(bytes).expect("files are small");
+        async move {
+            self.step().await;
+            self.state().file(file)?.resize(bytes);
+            self.step().await;
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn sync(&self, file: u64) -> BoxFuture<'_, io::Result<()>> {
+        self.sync_file(file).boxed()
+    }
+
+    fn sync_path<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Result<()>> {
+        async move {
+            match is_segment(path) {
+                true => {
+                    let number = self.state().number(path)?;
+                    self.sync_file(number).await
+                }
+                false => self.sync_names().await,
+            }
+        }
+        .boxed()
+    }
+
+    fn create_folder<'a>(&'a self, _: &'a Path) -> BoxFuture<'a, io::Result<()>> {
+        // It is there as soon as it is wanted.
+        self.step().map(Ok).boxed()
+    }
+
+    fn remove<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Result<()>> {
+        async move {
+            self.step().await;
+            let name = name_of(path);
+            self.world().say("disk", &format!("removes {name}"));
+            let removed = self.state().names.remove(&name);
+            self.step().await;
+            removed.map(drop).ok_or(io::ErrorKind::NotFound.into())
+        }
+        .boxed()
+    }
+
+    fn read<'a>(&'a self, path: &'a Path, most: usize) -> BoxFuture<'a, io::Result<Vec<u8>>> {
+        self.read_file(path, most).boxed()
+    }
+
+    fn names<'a>(&'a self, _: &'a Path) -> BoxFuture<'a, io::Result<Vec<String>>> {
+        async move {
+            self.step().await;
+            self.fails(Fault::DiskReadFailed, io::ErrorKind::Other)?;
+            let names = self.state().names.keys().cloned().collect();
+            self.step().await;
+            Ok(names)
+        }
+        .boxed()
+    }
+}
+
+impl State {
+    fn file(&mut self, number: u64) -> io::Result<&mut File> {
+        self.files
+            .get_mut(&number)
+            .ok_or(io::ErrorKind::NotFound.into())
+    }
+
+    fn number(&self, path: &Path) -> io::Result<u64> {
+        let number = self.names.get(&name_of(path)).copied();
+        number.ok_or(io::ErrorKind::NotFound.into())
+    }
+}
+
+impl File {
+    fn write(&mut self, bytes: &[u8], at: usize) {
+        if self.written.len() < at + bytes.len() {
+            self.written.resize(at + bytes.len(), 0);
+        }
+        self.written[at..at + bytes.len()].copy_from_slice(bytes);
+        self.change(at..at + bytes.len());
+    }
+
+    fn resize(&mut self, length: usize) {
+        let from = length.min(self.written.len());
+        self.written.resize(length, 0);
+        self.change(from..length.max(self.durable.len()));
+    }
+
+    fn change(&mut self, range: Range<usize>) {
+        self.changed = match self.changed.is_empty() {
+            true => range,
+            false => self.changed.start.min(range.start)..self.changed.end.max(range.end),
+        };
+    }
+
+    fn sync(&mut self) {
+        self.durable.resize(self.written.len(), 0);
+        let to = self.changed.end.min(self.written.len());
+        let range = self.changed.start.min(to)..to;
+        self.durable[range.clone()].copy_from_slice(&self.written[range]);
+        self.changed = 0..0;
+    }
+
+    /// Makes some of it durable: any set of sectors, and perhaps the length. Returns how many were left out.
+    fn sync_some(&mut self, random: &mut Random) -> u64 {
+        if self.changed.is_empty() {
+            return 0;
+        }
+        let mut left_out = 0;
+        if self.durable.len() != self.written.len() {
+            match random.chance(500) {
+                true => self.durable.resize(self.written.len(), 0),
+                false => left_out += 1,
+            }
+        }
+        let most = self.durable.len().min(self.written.len());
+        let first = self.changed.start / SECTOR_BYTES * SECTOR_BYTES;
+        for from in (first..self.changed.end.min(most)).step_by(SECTOR_BYTES) {
+            let sector = from..(from + SECTOR_BYTES).min(most);
+            if self.durable[sector.clone()] == self.written[sector.clone()] {
+                continue;
+            }
+            match random.chance(500) {
+                true => self.durable[sector.clone()].copy_from_slice(&self.written[sector]),
+                false => left_out += 1,
+            }
+        }
+        left_out
+    }
+
+    /// Returns how many sectors were lost.
+    fn lose_power(&mut self, random: &mut Random) -> u64 {
+        let lost = self.sync_some(random);
+        self.written.clone_from(&self.durable);
+        self.changed = 0..0;
+        lost
+    }
+}
+
+fn is_segment(path: &Path) -> bool {
+    path.parent()
+        .is_some_and(|folder| folder.ends_with("segments"))
+}
+
+fn name_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}

@@ -1,0 +1,135 @@
+//! The disk that the files of the log are on: one place, so that a simulation can make it slow, full, broken and
+//! forgetful, and stop a process between any two steps.
+//!
+//! Everything here blocks its thread. It is `async` for the simulation alone: on a real disk each future is ready
+//! when it is first asked. So it is run on a thread that may block, see [`blocking`](crate::task::blocking).
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+#[cfg(feature = "__simulation")]
+use crate::simulation::{self, disk as simulated};
+use crate::task::is_simulated;
+
+/// A file that is open for writing.
+#[derive(Debug)]
+pub(crate) enum File {
+    Real(fs::File),
+    #[cfg(feature = "__simulation")]
+    Simulated(simulation::File),
+}
+
+impl File {
+    /// Makes an empty file, or empties the one that is there.
+    pub(crate) async fn create(path: &Path) -> io::Result<Self> {
+        #[cfg(feature = "__simulation")]
+        if let Some(disk) = simulated() {
+            return simulation::File::create(disk, path)
+                .await
+                .map(Self::Simulated);
+        }
+        fs::File::create(path).map(Self::Real)
+    }
+
+    pub(crate) async fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        match self {
+            Self::Real(file) => file.write_all_at(bytes, offset),
+            #[cfg(feature = "__simulation")]
+            Self::Simulated(file) => file.write(bytes, offset).await,
+        }
+    }
+
+    pub(crate) async fn set_len(&self, bytes: u64) -> io::Result<()> {
+        match self {
+            Self::Real(file) => file.set_len(bytes),
+            #[cfg(feature = "__simulation")]
+            Self::Simulated(file) => file.set_length(bytes).await,
+        }
+    }
+
+    /// What was written is durable, and so is what it takes to read it.
+    pub(crate) async fn sync_data(&self) -> io::Result<()> {
+        match self {
+            Self::Real(file) => file.sync_data(),
+            #[cfg(feature = "__simulation")]
+            Self::Simulated(file) => file.sync().await,
+        }
+    }
+
+    pub(crate) async fn sync_all(&self) -> io::Result<()> {
+        match self {
+            Self::Real(file) => file.sync_all(),
+            #[cfg(feature = "__simulation")]
+            Self::Simulated(file) => file.sync().await,
+        }
+    }
+}
+
+/// Makes durable what anyone has written to a file, or which names are in a folder.
+pub(crate) async fn sync(path: &Path) -> io::Result<()> {
+    #[cfg(feature = "__simulation")]
+    if let Some(disk) = simulated() {
+        return disk.sync_path(path).await;
+    }
+    fs::File::open(path)?.sync_all()
+}
+
+pub(crate) async fn create_dir(path: &Path) -> io::Result<()> {
+    #[cfg(feature = "__simulation")]
+    if let Some(disk) = simulated() {
+        return disk.create_folder(path).await;
+    }
+    fs::create_dir(path)
+}
+
+pub(crate) async fn remove_file(path: &Path) -> io::Result<()> {
+    #[cfg(feature = "__simulation")]
+    if let Some(disk) = simulated() {
+        return disk.remove(path).await;
+    }
+    fs::remove_file(path)
+}
+
+pub(crate) async fn read(path: &Path) -> io::Result<Vec<u8>> {
+    #[cfg(feature = "__simulation")]
+    if let Some(disk) = simulated() {
+        return disk.read(path, usize::MAX).await;
+    }
+    fs::read(path)
+}
+
+/// What a file begins with, no more than so many bytes.
+pub(crate) async fn read_start(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
+    #[cfg(feature = "__simulation")]
+    if let Some(disk) = simulated() {
+        return disk.read(path, bytes_max).await;
+    }
+    let mut start = Vec::with_capacity(bytes_max);
+    fs::File::open(path)?
+        .take(bytes_max as u64)
+        .read_to_end(&mut start)?;
+    Ok(start)
+}
+
+/// The names in a folder that are text.
+pub(crate) async fn names(folder: &Path) -> io::Result<Vec<String>> {
+    #[cfg(feature = "__simulation")]
+    if let Some(disk) = simulated() {
+        return disk.names(folder).await;
+    }
+    fs::read_dir(folder)?
+        .map(|entry| Ok(entry?.file_name().into_string().ok()))
+        .filter_map(Result::transpose)
+        .collect()
+}
+
+/// Waits for a moment.
+pub(crate) async fn pause(time: Duration) {
+    match is_simulated() {
+        true => tokio::time::sleep(time).await,
+        false => std::thread::sleep(time),
+    }
+}
