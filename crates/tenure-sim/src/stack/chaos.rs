@@ -40,9 +40,20 @@ pub(crate) async fn rage(world: &Arc<World>, until: Duration) {
         world.pause_about(world.plan.trouble_every).await;
         let trouble = draw(world);
         if world.plan.allows(trouble) {
-            strike(world, trouble).await;
+            strike(world, trouble, victim(world)).await;
         }
         check_trust(world);
+    }
+}
+
+/// Something is done to whoever writes to the disk, between two of its steps.
+pub(crate) fn strike_writer(world: &Arc<World>) {
+    let troubles = [Fault::PowerLoss, Fault::Crash, Fault::Pause, Fault::Frozen];
+    let trouble = *super::plan::pick(&mut world.random(), &troubles);
+    let writer = world.hosts.iter().position(super::host::Host::is_serving);
+    if let Some(number) = writer.filter(|_| world.plan.allows(trouble)) {
+        let world = world.clone();
+        tokio::spawn(async move { strike(&world, trouble, number).await });
     }
 }
 
@@ -58,8 +69,7 @@ fn draw(world: &World) -> Fault {
     Fault::Crash
 }
 
-async fn strike(world: &Arc<World>, trouble: Fault) {
-    let number = victim(world);
+async fn strike(world: &Arc<World>, trouble: Fault, number: usize) {
     match trouble {
         Fault::Crash => crash(world, number),
         Fault::Pause => pause(world, number, false),
@@ -180,17 +190,32 @@ fn pause(world: &Arc<World>, number: usize, is_frozen: bool) {
     process.pause();
     let (world, ttl) = (world.clone(), world.plan.session.ttl);
     tokio::spawn(async move {
-        // Long enough, at times, for its successor to clean up behind two snapshots.
-        let ttls = match is_frozen {
-            true => *super::plan::pick(&mut world.random(), &[2, 2, 12]),
-            false => 1,
-        };
-        world.pause_about(ttl * ttls).await;
+        let until = world.random().chance(500);
+        if is_frozen && until && world.plan.allows(Fault::FrozenUntilTakeover) {
+            frozen_until_takeover(&world).await;
+        } else {
+            // Long enough, at times, for its successor to clean up behind two snapshots.
+            let ttls = match is_frozen {
+                true => *super::plan::pick(&mut world.random(), &[2, 2, 12]),
+                false => 1,
+            };
+            world.pause_about(ttl * ttls).await;
+        }
         world.hosts[number].clock.go_on();
         process.go_on();
         world.say(&world.hosts[number].name, "goes on");
         check_trust(&world);
     });
+}
+
+/// A host goes on at the very time when its successor begins.
+async fn frozen_until_takeover(world: &World) {
+    let most = world.plan.session.ttl * 12;
+    let takeover = tokio::time::timeout(most, world.takeover.notified()).await;
+    if takeover.is_ok() {
+        world.count(Fault::FrozenUntilTakeover);
+        world.pause_about(world.plan.latency).await;
+    }
 }
 
 fn cut_off(world: &Arc<World>, hosts: &[usize], fault: Fault) {

@@ -21,6 +21,7 @@ use serde::Deserialize;
 use tenure::simulation;
 use tenure_store::{Key, Store};
 
+use super::chaos::strike_writer;
 use super::faults::Fault;
 use super::world::World;
 use crate::random::Random;
@@ -145,10 +146,13 @@ impl Disk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The time that a step takes, half of it before anything happens and half of it after.
+    /// Takes some time, in which anything may happen.
     async fn take_time(&self, about: Duration) {
         let time = {
             let world = self.world();
+            if world.random().chance(world.plan.disk.struck) && !world.is_calm() {
+                strike_writer(&world);
+            }
             let most = match world.strikes(Fault::DiskSlow, world.plan.disk.slow) {
                 true => world.plan.session.ttl,
                 false => about,

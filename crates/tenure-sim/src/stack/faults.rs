@@ -38,6 +38,7 @@ pub enum Fault {
     Pause,
     PauseWhileServing,
     Frozen,
+    FrozenUntilTakeover,
     Shutdown,
     ClockRate,
     WallForward,
@@ -61,7 +62,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 43] = [
+    pub const ALL: [Fault; 44] = [
         Fault::StoreSlow,
         Fault::StoreRefused,
         Fault::StoreAnswerLost,
@@ -89,6 +90,7 @@ impl Fault {
         Fault::Pause,
         Fault::PauseWhileServing,
         Fault::Frozen,
+        Fault::FrozenUntilTakeover,
         Fault::Shutdown,
         Fault::ClockRate,
         Fault::WallForward,

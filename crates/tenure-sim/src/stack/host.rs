@@ -209,7 +209,7 @@ async fn watch(world: &Arc<World>, number: usize, process: &Arc<Process>, queue:
     loop {
         let state = states.borrow_and_update().clone();
         match &state {
-            Serving::Recovering(_) => {}
+            Serving::Recovering(_) => world.takeover.notify_waiters(),
             Serving::Standby { .. } => world.say(&name, "stands by"),
             Serving::Serving { term, .. } => {
                 world.say(&name, &format!("serves in term {term}"));

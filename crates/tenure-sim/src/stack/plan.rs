@@ -53,11 +53,13 @@ pub(crate) struct Disk {
     /// How long a step takes, and a sync, on average.
     pub(crate) step: Duration,
     pub(crate) sync: Duration,
-    /// Of a thousand steps: how many take very long, find the disk full, fail, or show a write half done.
+    /// Of a thousand steps: how many take very long, find the disk full, fail, show a write half done, or find
+    /// their process struck.
     pub(crate) slow: u64,
     pub(crate) full: u64,
     pub(crate) broken: u64,
     pub(crate) seen: u64,
+    pub(crate) struck: u64,
 }
 
 impl Plan {
@@ -160,6 +162,7 @@ fn disk(random: &mut Random) -> Disk {
         full: *pick(random, &[0, 2, 20]),
         broken: *pick(random, &[0, 1, 5]),
         seen: *pick(random, &[0, 100, 500]),
+        struck: *pick(random, &[0, 1, 3]),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tenure_core::Namespace;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +33,8 @@ pub(crate) struct World {
     pub(crate) store: Arc<Recorded>,
     /// Where the log is, if it is kept in files.
     pub(crate) disk: Arc<Disk>,
+    /// Someone begins to take the log over.
+    pub(crate) takeover: Notify,
     /// Cancelled at the first violation.
     pub(crate) broken: CancellationToken,
     pub(crate) requests: AtomicU64,
@@ -65,6 +68,7 @@ impl World {
                 hosts,
                 store,
                 disk,
+                takeover: Notify::new(),
                 broken: CancellationToken::new(),
                 requests: AtomicU64::new(0),
                 started: Instant::now(),
