@@ -96,6 +96,8 @@ pub enum Mutation {
     UnknownCommitFailed,
     /// A place of the log that another has taken counts as one's own.
     TakenPlaceIgnored,
+    /// A new leader serves without having taken a place of the log.
+    NoTermRecord,
     /// Clean-up goes one place beyond the newest snapshot.
     CleanUpTooFar,
     /// A snapshot says that it contains one more commit than it does.
@@ -121,7 +123,7 @@ pub enum Mutation {
 impl Mutation {
     /// All of them.
     #[cfg(feature = "__mutations")]
-    pub const ALL: [Mutation; 54] = [
+    pub const ALL: [Mutation; 55] = [
         Mutation::TrustFromAnswer,
         Mutation::TrustFromLookAnswer,
         Mutation::NoMargin,
@@ -166,6 +168,7 @@ impl Mutation {
         Mutation::UnknownCommitDone,
         Mutation::UnknownCommitFailed,
         Mutation::TakenPlaceIgnored,
+        Mutation::NoTermRecord,
         Mutation::CleanUpTooFar,
         Mutation::SnapshotOneAhead,
         Mutation::CommitBeforeSync,

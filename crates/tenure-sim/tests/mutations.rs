@@ -181,6 +181,7 @@ stack_rules! {
         | "a claim stands as long as its lease";
     a_taken_place_ends_a_leader: TakenPlaceIgnored
         => "what is applied is committed" | "what is acknowledged is committed";
+    a_new_leader_takes_a_place_first: NoTermRecord => "a term has one writer";
     clean_up_leaves_what_is_needed: CleanUpTooFar
         => "nothing is damaged" | "a place of the log is taken once";
 }

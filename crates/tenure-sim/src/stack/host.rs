@@ -214,6 +214,7 @@ async fn watch(world: &Arc<World>, number: usize, process: &Arc<Process>, queue:
             Serving::Serving { term, .. } => {
                 world.say(&name, &format!("serves in term {term}"));
                 check_trust(world);
+                world.ledger().serves(*term);
                 begin(world, number, queue);
                 follow(world, &name, process, queue);
             }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use tenure::queue::inspect::Kind;
 use tenure::queue::{Followed, Position};
+use tenure_core::election::Term;
 use tenure_core::queue::{
     Command, Event, Filter, JobView, Place, Queue, QueueView, Schedule, Settings,
 };
@@ -144,6 +145,11 @@ impl Ledger {
         if views.last() != Some(&view) {
             views.push(view);
         }
+    }
+
+    /// A broker serves: whoever led before it commits nothing any more.
+    pub(crate) fn serves(&mut self, term: Term) {
+        self.writers.serves(term);
     }
 
     /// A broker has applied a command.

@@ -146,6 +146,10 @@ impl Log {
                 self.writes = Writes::ToFiles(Box::new(appender));
                 place
             }
+            _ if mutation::is(Mutation::NoTermRecord) => Place {
+                seq: replay.tail.seq,
+                ..self.next
+            },
             _ => {
                 let place = objects::take_place(&self.access, replay, self.next, &lines).await?;
                 replay.tail.kept.push(place.seq);
