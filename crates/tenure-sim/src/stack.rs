@@ -25,6 +25,7 @@ mod chaos;
 mod claims;
 mod disk;
 mod faults;
+mod held;
 mod history;
 mod host;
 mod invariants;

@@ -141,7 +141,7 @@ fn stop(world: &Arc<World>, number: usize) {
     }
 }
 
-fn crash(world: &Arc<World>, number: usize) {
+pub(crate) fn crash(world: &Arc<World>, number: usize) {
     let host = &world.hosts[number];
     if host.process().is_none() {
         return;

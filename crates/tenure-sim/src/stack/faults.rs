@@ -16,6 +16,7 @@ pub enum Fault {
     StoreRequestLate,
     StoreRequestDoubled,
     StoreRequestRetried,
+    CommitHeld,
     StoreAgeWrong,
     HintLost,
     HintDoubled,
@@ -62,7 +63,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 44] = [
+    pub const ALL: [Fault; 45] = [
         Fault::StoreSlow,
         Fault::StoreRefused,
         Fault::StoreAnswerLost,
@@ -70,6 +71,7 @@ impl Fault {
         Fault::StoreRequestLate,
         Fault::StoreRequestDoubled,
         Fault::StoreRequestRetried,
+        Fault::CommitHeld,
         Fault::StoreAgeWrong,
         Fault::HintLost,
         Fault::HintDoubled,

@@ -215,6 +215,7 @@ async fn watch(world: &Arc<World>, number: usize, process: &Arc<Process>, queue:
                 world.say(&name, &format!("serves in term {term}"));
                 check_trust(world);
                 world.ledger().serves(*term);
+                world.served.notify_waiters();
                 begin(world, number, queue);
                 follow(world, &name, process, queue);
             }

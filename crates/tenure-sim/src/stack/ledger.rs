@@ -20,6 +20,7 @@ use super::invariants::{
     applied_is_committed, one_writer_per_term, places_are_taken_once, schedules_keep_their_slots,
 };
 use super::jobs::Jobs;
+use super::store::is_in_log;
 use crate::invariants::Violation;
 
 /// Everything that was ever committed.
@@ -87,11 +88,10 @@ impl Default for Ledger {
 impl Ledger {
     /// An object of the queue was written.
     pub(crate) fn written(&mut self, key: &Key, value: &Bytes) -> Result<(), Violation> {
-        let in_log = key.as_str().contains("/queue/log/");
         if key.name() == "manifest" {
             self.snapshots += 1;
         }
-        if !in_log {
+        if !is_in_log(key) {
             return Ok(());
         }
         let place = key.name().parse().expect("places are numbers");
@@ -193,10 +193,15 @@ fn plain(mut view: JobView) -> JobView {
     view
 }
 
+/// What the first line of a frame says.
+pub(crate) fn header(value: &Bytes) -> Header {
+    let first = value.split(|&byte| byte == b'\n').next();
+    serde_json::from_slice(first.unwrap_or_default()).expect("a frame has a header")
+}
+
 fn frame(value: &Bytes) -> (Header, Vec<Command>) {
-    let mut lines = value.split(|&byte| byte == b'\n');
-    let header = lines.next().unwrap_or_default();
-    let header: Header = serde_json::from_slice(header).expect("a frame has a header");
+    let header = header(value);
+    let lines = value.split(|&byte| byte == b'\n').skip(1);
     let commands = match header.kind {
         Kind::Commit => lines
             .filter(|line| !line.is_empty())

@@ -15,6 +15,7 @@ use tenure_store::{
 };
 
 use super::disk::ROOT;
+use super::held;
 use super::plan::Plan;
 use super::world::World;
 
@@ -110,6 +111,14 @@ impl Recorded {
         self.travel().await;
     }
 
+    /// A write to the log that was held up is there at last, or comes too late.
+    pub(crate) async fn land(&self, key: &Key, value: Bytes) {
+        let written = self.memory.put(key, value.clone(), &Expect::Absent).await;
+        if written.is_ok() {
+            self.wrote(key, &value);
+        }
+    }
+
     fn wrote(&self, key: &Key, value: &Bytes) {
         let world = self.world();
         let line = || format!("written: {key} {}", Summary(value));
@@ -122,6 +131,11 @@ impl Recorded {
             super::invariants::check_trust(&world);
         }
     }
+}
+
+/// Whether it is a place of the log.
+pub(crate) fn is_in_log(key: &Key) -> bool {
+    key.as_str().contains("/queue/log/")
 }
 
 /// The first words of a value.
@@ -164,6 +178,9 @@ impl Store for Recorded {
     }
 
     async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
+        if is_in_log(key) && held::hold(&self.world(), key, &value) {
+            return std::future::pending().await;
+        }
         self.arrive().await;
         let before = match self.files {
             true => self.memory.get(key).await?,

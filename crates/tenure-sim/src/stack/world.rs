@@ -38,6 +38,8 @@ pub(crate) struct World {
     /// Cancelled at the first violation.
     pub(crate) broken: CancellationToken,
     pub(crate) requests: AtomicU64,
+    /// Told whenever a broker begins to serve.
+    pub(crate) served: Notify,
     started: Instant,
     is_calm: AtomicBool,
     random: Mutex<Random>,
@@ -71,6 +73,7 @@ impl World {
                 takeover: Notify::new(),
                 broken: CancellationToken::new(),
                 requests: AtomicU64::new(0),
+                served: Notify::new(),
                 started: Instant::now(),
                 is_calm: AtomicBool::new(false),
                 random: Mutex::new(random),
