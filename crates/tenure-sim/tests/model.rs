@@ -68,10 +68,10 @@ fn nothing_within_small_bounds_breaks_an_assignment() {
     assert_eq!(faults.len(), cluster::KINDS.len(), "{faults:?}");
 }
 
-/// By the look that shows it soonest. Those that take more faults to show are a part of `make model`.
+/// By the look that shows it soonest. The others, which take more states to show, are a part of `make model`.
 #[test]
 fn broken_rules_of_assignments_are_found_with_the_steps_that_show_it() {
-    let looks = cluster::scenarios::small();
+    let looks = [cluster::scenarios::small(), cluster::scenarios::hunts()].concat();
     for (mutation, name, property) in [
         (Mutation::NoDrain, "shards from nothing", ONE_HOLDER),
         (
@@ -92,6 +92,11 @@ fn broken_rules_of_assignments_are_found_with_the_steps_that_show_it() {
             ONE_HOLDER,
         ),
         (Mutation::NeverForce, "shards in a drain", EVERY_SHARD),
+        (
+            Mutation::WholeDrainTrust,
+            "shards in a drain, slow looks",
+            ONE_HOLDER,
+        ),
     ] {
         let look = looks.iter().find(|look| look.name == name);
         let bounds = cluster::Bounds {

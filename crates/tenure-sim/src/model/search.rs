@@ -61,6 +61,8 @@ pub struct Counterexample {
     pub violation: Violation,
     /// How.
     pub path: Vec<String>,
+    /// How many states were looked at before.
+    pub states: u64,
 }
 
 /// The steps to a state, shared by all that come after it.
@@ -90,7 +92,7 @@ pub(super) fn search<W: World>(
     };
     let mut seen: HashSet<u128> = HashSet::new();
     let first = guarded(|| W::first(bounds))
-        .map_err(|violation| counterexample::<W::Action>(violation, None))?;
+        .map_err(|violation| counterexample::<W::Action>(violation, None, 0))?;
     let mut stack: Vec<(W, Steps<W>)> = vec![(first, None)];
     while let Some((state, trail)) = stack.pop() {
         if explored.states >= states_max {
@@ -115,7 +117,9 @@ pub(super) fn search<W: World>(
                 at,
                 action,
             }));
-            let next = next.map_err(|violation| counterexample(violation, trail.as_deref()))?;
+            let states = explored.states;
+            let broken = |violation| counterexample(violation, trail.as_deref(), states);
+            let next = next.map_err(broken)?;
             if !seen.insert(fingerprint(&next)) {
                 continue;
             }
@@ -123,8 +127,7 @@ pub(super) fn search<W: World>(
             let is_calm = next.is_calm();
             if is_calm || is_fault && W::converges_after_faults() {
                 explored.calm_runs += 1;
-                guarded(|| next.clone().converges())
-                    .map_err(|violation| counterexample(violation, trail.as_deref()))?;
+                guarded(|| next.clone().converges()).map_err(broken)?;
             }
             if !is_calm {
                 stack.push((next, trail));
@@ -147,7 +150,11 @@ fn guarded<T>(run: impl FnOnce() -> Result<T, Violation>) -> Result<T, Violation
     }
 }
 
-fn counterexample<A: Debug>(violation: Violation, trail: Option<&Trail<A>>) -> Box<Counterexample> {
+fn counterexample<A: Debug>(
+    violation: Violation,
+    trail: Option<&Trail<A>>,
+    states: u64,
+) -> Box<Counterexample> {
     let mut path = Vec::new();
     let mut step = trail;
     while let Some(Trail { before, at, action }) = step {
@@ -155,5 +162,9 @@ fn counterexample<A: Debug>(violation: Violation, trail: Option<&Trail<A>>) -> B
         step = before.as_deref();
     }
     path.reverse();
-    Box::new(Counterexample { violation, path })
+    Box::new(Counterexample {
+        violation,
+        path,
+        states,
+    })
 }

@@ -97,16 +97,26 @@ pub fn all() -> Vec<Bounds> {
     ]
 }
 
-/// Larger ones that are not looked at as a whole, for rules whose breach takes three faults to show.
+/// For rules whose breach takes faults of a few kinds only, but more of them or later than elsewhere.
 #[must_use]
 pub fn hunts() -> Vec<Bounds> {
-    vec![Bounds {
-        faults: 3,
-        settled: false,
-        hints: true,
-        kinds: vec![Kind::Slow, Kind::Drain, Kind::AssignmentsDeleted],
-        ..bounds("shards lost, three", 150, 6)
-    }]
+    vec![
+        Bounds {
+            faults: 2,
+            drained: true,
+            skewed: true,
+            hints: true,
+            kinds: vec![Kind::Slow, Kind::Elect],
+            ..bounds("shards in a drain, slow looks", 150, 17)
+        },
+        Bounds {
+            faults: 3,
+            settled: false,
+            hints: true,
+            kinds: vec![Kind::Slow, Kind::Drain, Kind::AssignmentsDeleted],
+            ..bounds("shards lost, three", 150, 6)
+        },
+    ]
 }
 
 /// Small ones, for the tests.
