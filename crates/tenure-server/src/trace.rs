@@ -115,8 +115,8 @@ mod tests {
         let mut job = Submission::new("a".parse().unwrap());
         Caller::of(&headers.collect()).trace(&mut job);
         [
-            job.traceparent.map(String::from),
-            job.tracestate.map(String::from),
+            job.traceparent.map(|parent| parent.to_string()),
+            job.tracestate.map(|state| state.to_string()),
         ]
     }
 

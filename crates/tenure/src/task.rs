@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use uuid::Uuid;
 
 /// Starts a task of this process.
@@ -32,7 +32,12 @@ where
         true => spawn(work).await,
         false => tokio::task::spawn_blocking(|| block_on(work)).await,
     };
-    done.unwrap_or_else(|error| resume_unwind(error.into_panic()))
+    match done.map_err(JoinError::try_into_panic) {
+        Ok(output) => output,
+        Err(Ok(panic)) => resume_unwind(panic),
+        // The runtime is being shut down, and whoever waits for this with it.
+        Err(Err(_)) => std::future::pending().await,
+    }
 }
 
 /// Starts a thread that runs something, and tells how to wait for its end; in a simulation, a task.

@@ -93,7 +93,7 @@ async fn a_handler_runs_in_the_trace_of_its_submit() {
     ] {
         broker.client.submit(job).await.unwrap();
         let (found, _) = timeout(PATIENCE, heard.recv()).await.unwrap().unwrap();
-        assert_eq!(found.map(String::from).as_deref(), carried);
+        assert_eq!(found.map(|found| found.to_string()).as_deref(), carried);
     }
     stop.cancel();
     working.await.unwrap().unwrap();
