@@ -90,6 +90,10 @@ impl Appender {
             disk::sync(&folder.join(last.to_string()))
                 .await
                 .map_err(|error| failed("syncing", &folder, error))?;
+            // The same goes for its name: ours, that leads to it, must not be durable without it.
+            disk::sync(&folder)
+                .await
+                .map_err(|error| failed("syncing", &folder, error))?;
         }
         make_folder(&folder)
             .await
