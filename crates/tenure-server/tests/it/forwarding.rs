@@ -3,6 +3,8 @@
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use crate::events::Stream;
@@ -170,4 +172,31 @@ async fn a_standby_whose_leader_cannot_be_reached_says_so() {
     ready(&standby, "standby").await;
     let answer = standby.post("/v1/jobs", json!({"type":"t"})).await;
     problem(&answer, StatusCode::SERVICE_UNAVAILABLE, "no_leader", None);
+}
+
+#[tokio::test]
+async fn a_change_whose_answer_is_lost_may_have_been_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut first = config(&store_in(folder.path()));
+    first.advertise = Some(format!("http://{}", mute.local_addr().unwrap()));
+    // Takes every call, and hangs up instead of answering.
+    tokio::spawn(async move {
+        while let Ok((mut call, _)) = mute.accept().await {
+            let _ = call.read(&mut [0; 1024]).await;
+        }
+    });
+    let leader = Broker::started(first).await;
+    leader.serving().await;
+    let standby = Broker::started(config(&store_in(folder.path()))).await;
+    ready(&standby, "standby").await;
+    let change = standby.post("/v1/jobs", json!({"type":"t"})).await;
+    problem(
+        &change,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "unknown_outcome",
+        None,
+    );
+    let look = standby.get("/v1/jobs/a").await;
+    problem(&look, StatusCode::SERVICE_UNAVAILABLE, "no_leader", None);
 }
