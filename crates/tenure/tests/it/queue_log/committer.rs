@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc;
@@ -13,6 +14,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::world::{Memo, World, frames_of, lines, record, records};
+
+/// How often, a millisecond apart, it is seen whether someone looks at the fence.
+const LOOKS_MAX: usize = 20_000;
 
 struct Running {
     world: World,
@@ -89,15 +93,29 @@ impl Gate {
         let made = Command::new("mkfifo").arg(&path).status().unwrap();
         assert!(made.success());
         let sent = send();
-        let fence = {
-            let path = path.clone();
-            // This waits for someone to read.
-            tokio::task::spawn_blocking(move || fs::OpenOptions::new().write(true).open(path))
-        };
-        let fence = fence.await.unwrap().unwrap();
+        let fence = Self::looked_at(&path).await;
         fs::remove_file(&path).unwrap();
         fs::write(&path, &origin).unwrap();
         (Self { fence, origin }, sent)
+    }
+
+    /// Returns when someone reads the pipe. Asks again and again, since an `open` that waits for a reader who never
+    /// comes would keep the test for ever.
+    async fn looked_at(path: &Path) -> fs::File {
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        let mut options = fs::OpenOptions::new();
+        options.write(true).custom_flags(nonblocking);
+        for _ in 0..LOOKS_MAX {
+            match options.open(path) {
+                Ok(fence) => return fence,
+                Err(error) => assert_eq!(
+                    rustix::io::Errno::from_io_error(&error),
+                    Some(rustix::io::Errno::NXIO)
+                ),
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        panic!("the commit does not look at the fence");
     }
 
     fn open(mut self, origin: &[u8]) {
