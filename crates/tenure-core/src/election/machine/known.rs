@@ -1,0 +1,126 @@
+//! What follows from what is known: who leads until when, and when something may or must be done.
+
+use super::install::Install;
+use super::{Election, FenceSeen, PRIORITY_DEFAULT, Phase, Seen};
+use crate::election::record::{Lease, LeaseState};
+use crate::mutation::{self, Mutation};
+use crate::{Moment, Version};
+
+impl Election {
+    pub(super) fn trusted_until(&self) -> Moment {
+        let stopped_by = match self.phase {
+            Phase::Stopping { until, .. } => until,
+            _ => Moment::NEVER,
+        };
+        let seen_until = match mutation::is(Mutation::TrustUnseenLease) {
+            true => Moment::NEVER,
+            false => self.checked + self.config.trust(),
+        };
+        self.session_trusted_until.min(seen_until).min(stopped_by)
+    }
+
+    pub(super) fn lease(&self) -> Option<(&Lease, &Version)> {
+        match &self.seen {
+            Seen::Lease { lease, version, .. } => Some((lease, version)),
+            _ => None,
+        }
+    }
+
+    /// Whether the lease, as last seen, is held by this very process.
+    pub(super) fn is_mine(&self) -> bool {
+        let holder = self.lease().and_then(|(lease, _)| lease.holder());
+        if mutation::is(Mutation::OwnByName) {
+            return holder.is_some_and(|holder| holder.node == self.me.node);
+        }
+        holder.is_some_and(|holder| holder.incarnation == self.me.incarnation)
+    }
+
+    /// When a request other than a look at the lease is to be made.
+    pub(super) fn wants_request_at(&self) -> Moment {
+        match &self.phase {
+            _ if self.must_read => Moment::NEVER,
+            Phase::Following if self.needs_fence() => Moment::default(),
+            Phase::Following => self.release_at().min(self.may_take_at()),
+            Phase::Installing {
+                step: Install::Wait { .. } | Install::Raised { .. },
+                ..
+            }
+            | Phase::Leading { .. }
+            | Phase::Stopping { .. } => Moment::NEVER,
+            Phase::Installing { .. } => Moment::default(),
+        }
+    }
+
+    /// A missing lease means nothing until the fence was seen.
+    pub(super) fn needs_fence(&self) -> bool {
+        self.stands.is_some()
+            && matches!(
+                self.seen,
+                Seen::Missing {
+                    fence: FenceSeen::NotYet,
+                    ..
+                }
+            )
+    }
+
+    /// When the lease, still ours though no term of it is led, is to be given back.
+    pub(super) fn release_at(&self) -> Moment {
+        let gives_up = self.stands.is_none() || self.stands_back || self.hand_to.is_some();
+        match self.working {
+            _ if !self.is_mine() => Moment::NEVER,
+            Some(_) if mutation::is(Mutation::ReleaseWhileWorking) => Moment::default(),
+            Some(_) => self.lapses_at,
+            None if gives_up => Moment::default(),
+            None => Moment::NEVER,
+        }
+    }
+
+    /// When this process may take the lease, as far as it knows today.
+    pub(super) fn may_take_at(&self) -> Moment {
+        let Some(priority) = self.stands else {
+            return Moment::NEVER;
+        };
+        if self.working.is_some() {
+            return Moment::NEVER;
+        }
+        let below = u32::from(PRIORITY_DEFAULT.saturating_sub(priority));
+        let hesitation = self.config.hesitation() * below / u32::from(PRIORITY_DEFAULT);
+        let free_from = match &self.seen {
+            Seen::Nothing | Seen::Unreadable { .. } => Moment::NEVER,
+            Seen::Lease { lease, since, .. } => match &lease.state {
+                LeaseState::Vacant => (*since + hesitation).max(self.take_from),
+                LeaseState::Reserved { candidate }
+                    if candidate.incarnation == self.me.incarnation =>
+                {
+                    *since
+                }
+                LeaseState::Reserved { candidate } => {
+                    (*since + candidate.ttl + hesitation).max(self.take_from)
+                }
+                // A term of our own that is over.
+                LeaseState::Held { holder, .. } if holder.incarnation == self.me.incarnation => {
+                    *since
+                }
+                LeaseState::Held { holder, .. } => match self.ended {
+                    Some((incarnation, _, at)) if incarnation == holder.incarnation => {
+                        (at + hesitation).max(self.take_from)
+                    }
+                    _ => Moment::NEVER,
+                },
+            },
+            // Taken, not yet led: what the fence tells decides how long to wait.
+            Seen::Missing { since, fence } => match fence {
+                FenceSeen::NotYet => Moment::NEVER,
+                FenceSeen::Missing | FenceSeen::Found(_) => {
+                    (*since + hesitation).max(self.take_from)
+                }
+            },
+        };
+        // Without a trusted session nothing is taken; the next heartbeat asks again.
+        if self.can_begin {
+            free_from
+        } else {
+            Moment::NEVER
+        }
+    }
+}
