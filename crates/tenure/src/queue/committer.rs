@@ -37,9 +37,9 @@ use super::lines::Lines;
 use super::{Error, Machine};
 use crate::task::{is_simulated, spawn_thread};
 
-/// How many batches may be committed and not applied. A few, so that the disk need not wait while the writer waits
-/// for its turn.
-const BATCHES_MAX: usize = 4;
+/// How many batches may be committed and not applied. Several, so that the disk need not wait while the writer waits
+/// for its turn behind hundreds of callers.
+const BATCHES_MAX: usize = 16;
 
 /// Receives from the thread.
 pub(crate) struct Committer<M: Machine> {
