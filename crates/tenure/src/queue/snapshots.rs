@@ -11,11 +11,11 @@ use super::policy::Growth;
 use super::snapshot::{self, Piece};
 use super::{Error, Log, Machine, cleanup};
 
-/// How much is taken from the machine at once. Commits wait for no more than this.
-const PIECE_BYTES: usize = 64 * 1024;
+/// How much is taken from the machine at once. Commits wait for no more than this: some tens of microseconds.
+const PIECE_BYTES: usize = 16 * 1024;
 
 /// How many pieces wait to be written.
-const PIECES_MAX: usize = 16;
+const PIECES_MAX: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Snapshots {
