@@ -1,19 +1,19 @@
 //! What happened to each job, as far as this leader has seen it.
 //!
-//! The queue itself keeps how a job stands, not how it came there. This keeps the events of the jobs that changed
-//! last, in memory and bounded: so many jobs, so many events each. What is not known is not made up: an answer
-//! says whether it begins with the submit.
+//! The queue itself keeps how a job stands, not how it came there. This keeps the last events of all jobs, in
+//! memory and bounded, as they came: every command adds to it, and hardly any is ever asked for. What is not known
+//! is not made up: an answer says whether it begins with the submit.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use serde::Serialize;
 use tenure_core::JobId;
 use tenure_core::queue::Key;
 
-/// Jobs remembered.
-const JOBS_MAX: usize = 20_000;
+/// Events remembered, of all jobs together.
+const EVENTS_MAX: usize = 60_000;
 
-/// Events per job; of more than that the first and the latest stay.
+/// Events of one job that are shown; of more than that the first and the latest.
 const ENTRIES_MAX: usize = 40;
 
 /// Longer errors are cut off here; the job itself has the whole of the last one.
@@ -57,57 +57,60 @@ pub(super) struct Answer {
     entries: Vec<Entry>,
 }
 
-/// The jobs that changed last.
+/// What happened last.
 #[derive(Debug, Default)]
 pub(super) struct Histories {
-    jobs: HashMap<JobId, Vec<Entry>>,
-    /// In the order in which they were first seen, some of them forgotten since.
-    order: VecDeque<JobId>,
+    events: VecDeque<(JobId, Entry)>,
 }
+
+/// A job with the same id may come again. It is another one.
+const FORGOTTEN: &str = "forgotten";
 
 impl Histories {
     pub(super) fn add(&mut self, id: &JobId, entry: Entry) {
-        if let Some(entries) = self.jobs.get_mut(id) {
-            push(entries, entry);
+        // A job that is ready at once says so twice.
+        if entry.event == "ready"
+            && let Some((last, before)) = self.events.back()
+            && before.event == "submitted"
+            && before.at == entry.at
+            && last == id
+        {
             return;
         }
-        while self.jobs.len() >= JOBS_MAX || self.order.len() >= 2 * JOBS_MAX {
-            let Some(oldest) = self.order.pop_front() else {
-                break;
-            };
-            self.jobs.remove(&oldest);
+        if self.events.len() == EVENTS_MAX {
+            self.events.pop_front();
         }
-        self.order.push_back(id.clone());
-        self.jobs.insert(id.clone(), vec![entry]);
+        self.events.push_back((id.clone(), entry));
     }
 
-    pub(super) fn forget(&mut self, id: &JobId) {
-        self.jobs.remove(id);
+    pub(super) fn forget(&mut self, at: u64, id: &JobId) {
+        self.add(id, Entry::new(at, FORGOTTEN));
     }
 
     pub(super) fn of(&self, id: &JobId, since_at: u64) -> Answer {
-        let entries = self.jobs.get(id).cloned().unwrap_or_default();
-        let first = entries
+        let mut latest = self
+            .events
+            .iter()
+            .rev()
+            .filter(|(of, _)| of == id)
+            .map(|(_, entry)| entry)
+            .take_while(|entry| entry.event != FORGOTTEN);
+        let mut entries: Vec<Entry> = latest.by_ref().take(ENTRIES_MAX).cloned().collect();
+        // What happened in between is left out.
+        let first = latest.last();
+        if let (Some(first), Some(oldest)) = (first, entries.last_mut()) {
+            *oldest = first.clone();
+        }
+        entries.reverse();
+        let begins = entries
             .first()
             .is_some_and(|entry| entry.event == "submitted");
         Answer {
             since_at,
-            complete: first && entries.len() < ENTRIES_MAX,
+            complete: begins && first.is_none(),
             entries,
         }
     }
-}
-
-fn push(entries: &mut Vec<Entry>, entry: Entry) {
-    // A job that is ready at once says so twice.
-    let last = entries.last().expect("a history begins with an entry");
-    if entry.event == "ready" && last.event == "submitted" && last.at == entry.at {
-        return;
-    }
-    if entries.len() == ENTRIES_MAX {
-        entries.remove(1);
-    }
-    entries.push(entry);
 }
 
 /// An error, not longer than can be shown.
@@ -127,39 +130,59 @@ mod tests {
     }
 
     #[test]
-    fn the_jobs_that_were_seen_first_are_forgotten_first() {
+    fn what_happened_first_is_forgotten_first() {
         let mut histories = Histories::default();
-        for number in 0..JOBS_MAX + 5 {
+        for number in 0..EVENTS_MAX + 5 {
             histories.add(&id(number), Entry::new(1, "submitted"));
         }
         assert!(histories.of(&id(4), 0).entries.is_empty());
         assert!(histories.of(&id(5), 0).complete);
-        assert_eq!(histories.jobs.len(), JOBS_MAX);
+        assert_eq!(histories.events.len(), EVENTS_MAX);
     }
 
     #[test]
-    fn forgotten_jobs_do_not_pile_up() {
+    fn a_job_that_was_forgotten_has_no_history_and_one_of_its_name_its_own() {
         let mut histories = Histories::default();
-        for number in 0..JOBS_MAX * 5 {
-            histories.add(&id(number), Entry::new(1, "submitted"));
-            histories.forget(&id(number));
-        }
-        assert!(histories.jobs.is_empty());
-        assert!(histories.order.len() <= 2 * JOBS_MAX);
+        histories.add(&id(1), Entry::new(1, "submitted"));
+        histories.add(&id(2), Entry::new(1, "submitted"));
+        histories.forget(2, &id(1));
+        assert!(histories.of(&id(1), 0).entries.is_empty());
+        assert_eq!(histories.of(&id(2), 0).entries.len(), 1);
+        histories.add(&id(1), Entry::new(3, "submitted"));
+        let answer = histories.of(&id(1), 0);
+        assert!(answer.complete);
+        assert_eq!(answer.entries, [Entry::new(3, "submitted")]);
     }
 
     #[test]
-    fn of_very_many_events_the_first_and_the_latest_stay() {
+    fn a_job_that_is_ready_at_once_says_so_once() {
+        let mut histories = Histories::default();
+        for (number, at) in [(1, 5), (2, 6)] {
+            histories.add(&id(number), Entry::new(5, "submitted"));
+            histories.add(&id(number), Entry::new(at, "ready"));
+        }
+        assert_eq!(histories.of(&id(1), 0).entries.len(), 1);
+        assert_eq!(histories.of(&id(2), 0).entries.len(), 2);
+    }
+
+    #[test]
+    fn of_very_many_events_the_first_and_the_latest_are_shown() {
         let mut histories = Histories::default();
         histories.add(&id(1), Entry::new(0, "submitted"));
-        histories.add(&id(1), Entry::new(0, "ready"));
-        for at in 1..1_000 {
+        for at in 1..ENTRIES_MAX as u64 {
+            histories.add(&id(1), Entry::new(at, "failed"));
+        }
+        let answer = histories.of(&id(1), 0);
+        assert_eq!(answer.entries.len(), ENTRIES_MAX);
+        assert!(answer.complete);
+        for at in ENTRIES_MAX as u64..1_000 {
             histories.add(&id(1), Entry::new(at, "failed"));
         }
         let answer = histories.of(&id(1), 0);
         assert_eq!(answer.entries.len(), ENTRIES_MAX);
         assert!(!answer.complete);
         assert_eq!(answer.entries[0].event, "submitted");
+        assert_eq!(answer.entries[1].at, 961);
         assert_eq!(answer.entries[ENTRIES_MAX - 1].at, 999);
     }
 

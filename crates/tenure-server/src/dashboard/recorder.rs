@@ -178,7 +178,7 @@ impl Recorder {
             }
             Event::Retried { id, .. } => self.histories.add(id, Entry::new(at, "retried")),
             Event::Forgotten { id } => {
-                self.histories.forget(id);
+                self.histories.forget(at, id);
                 self.timed.remove(id);
             }
             _ => {}
