@@ -1,0 +1,88 @@
+//! As little of a client as there can be, so that it is the server that is measured.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::JOB;
+
+const CONNECTIONS: usize = 64;
+
+/// Submits one job per call on all connections, for so long: how many calls there were.
+pub(crate) async fn submit(address: SocketAddr, time: Duration) -> f64 {
+    let end = Instant::now() + time;
+    let tasks: Vec<_> = (0..CONNECTIONS)
+        .map(|_| tokio::spawn(submit_on_one(address, end)))
+        .collect();
+    let mut calls = 0;
+    for task in tasks {
+        calls += task.await.unwrap();
+    }
+    f64::from(calls)
+}
+
+/// One connection, one call at a time.
+async fn submit_on_one(address: SocketAddr, end: Instant) -> u32 {
+    let mut connection = Connection::open(address).await;
+    let request = connection.request("/v1/jobs", JOB);
+    let mut calls = 0;
+    while Instant::now() < end {
+        connection.call(&request).await;
+        calls += 1;
+    }
+    calls
+}
+
+pub(crate) struct Connection {
+    stream: TcpStream,
+    address: SocketAddr,
+    buffer: Vec<u8>,
+}
+
+impl Connection {
+    pub(crate) async fn open(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self {
+            stream,
+            address,
+            buffer: vec![0; 4096],
+        }
+    }
+
+    pub(crate) fn request(&self, path: &str, body: &str) -> String {
+        format!(
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        )
+    }
+
+    /// The length of the answer, once it is here.
+    pub(crate) async fn call(&mut self, request: &str) -> usize {
+        self.stream.write_all(request.as_bytes()).await.unwrap();
+        let mut length = 0;
+        // All answers end so, those to mistakes do not.
+        while !self.buffer[..length].ends_with(b"}]}") {
+            let more = self.stream.read(&mut self.buffer[length..]).await.unwrap();
+            length += more;
+            let answer = &self.buffer[..length];
+            assert!(
+                more > 0 && answer.starts_with(b"HTTP/1.1 20"),
+                "{}",
+                String::from_utf8_lossy(answer)
+            );
+        }
+        length
+    }
+
+    /// The body of an answer of that length.
+    pub(crate) fn body(&self, length: usize) -> &[u8] {
+        let answer = &self.buffer[..length];
+        let head = answer.windows(4).position(|end| end == b"\r\n\r\n");
+        &answer[head.unwrap() + 4..]
+    }
+}

@@ -1,0 +1,172 @@
+//! The servers, in a process of their own: ours, and two bare ones to compare it with.
+//!
+//! The process prints their addresses. For each line that it is sent it prints what it has done so far, and it
+//! stops when no more will come.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use axum::Router;
+use axum::http::{HeaderName, StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::{MethodRouter, post};
+use serde::{Deserialize, Serialize};
+use tenure_core::JobId;
+use tenure_core::api::{SubmitAnswer, SubmitRequest, SubmitStatus, Submitted};
+use tenure_server::{Config, Server};
+use tokio::net::TcpListener;
+
+use super::text;
+
+/// Makes a process that of the servers.
+pub(crate) const ARGUMENT: &str = "--servers";
+
+/// The process, seen from the client.
+pub(crate) struct Servers {
+    process: Child,
+    questions: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    pub(crate) constant: SocketAddr,
+    pub(crate) reading: SocketAddr,
+    pub(crate) ours: SocketAddr,
+}
+
+/// What the process has done so far.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Figures {
+    pub(crate) records: u64,
+    pub(crate) commits: u64,
+    /// What all commits took.
+    pub(crate) commit_nanoseconds: u64,
+    /// Claims that wait now.
+    pub(crate) waiting_claims: u64,
+    pub(crate) processor: Duration,
+}
+
+impl Figures {
+    pub(crate) fn since(self, before: &Self) -> Self {
+        Self {
+            records: self.records - before.records,
+            commits: self.commits - before.commits,
+            commit_nanoseconds: self.commit_nanoseconds - before.commit_nanoseconds,
+            waiting_claims: self.waiting_claims,
+            processor: self.processor - before.processor,
+        }
+    }
+}
+
+impl Servers {
+    pub(crate) fn start() -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .arg(ARGUMENT)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let questions = process.stdin.take().unwrap();
+        let mut answers = BufReader::new(process.stdout.take().unwrap());
+        let [constant, reading, ours] = serde_json::from_str(&line(&mut answers)).unwrap();
+        Self {
+            process,
+            questions,
+            answers,
+            constant,
+            reading,
+            ours,
+        }
+    }
+
+    pub(crate) fn figures(&mut self) -> Figures {
+        writeln!(self.questions).unwrap();
+        serde_json::from_str(&line(&mut self.answers)).unwrap()
+    }
+
+    pub(crate) fn stop(mut self) {
+        drop(self.questions);
+        assert!(self.process.wait().unwrap().success());
+    }
+}
+
+fn line(answers: &mut BufReader<ChildStdout>) -> String {
+    let mut line = String::new();
+    answers.read_line(&mut line).unwrap();
+    line
+}
+
+/// What the process does.
+pub(crate) fn run() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    // Beside the build output, which is on a real disk where a temporary folder may not be.
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let mut config = Config::new(format!("file:{}", folder.path().display()));
+    config.listen = "127.0.0.1:0".parse().unwrap();
+    let server = runtime.block_on(async {
+        let server = Server::start(config).await.unwrap();
+        server.queue().serving().await.unwrap();
+        let number = Arc::new(AtomicU64::new(1_000_000));
+        let addresses = [
+            serve(post(constant)).await,
+            serve(post(move |body| reading(body, number.clone()))).await,
+            server.address(),
+        ];
+        println!("{}", text(&addresses));
+        server
+    });
+    for question in std::io::stdin().lines() {
+        question.unwrap();
+        let metrics = server.queue().metrics();
+        let figures = Figures {
+            records: metrics.records,
+            commits: metrics.commits,
+            commit_nanoseconds: metrics.commit_latency.total_nanoseconds,
+            waiting_claims: metrics.waiting_claims,
+            processor: processor(),
+        };
+        println!("{}", text(&figures));
+    }
+    runtime.block_on(server.stop());
+}
+
+async fn serve(submit: MethodRouter) -> SocketAddr {
+    let router = Router::new().route("/v1/jobs", submit);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    address
+}
+
+const KIND: [(HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
+
+/// Takes a job, and gives the same answer as to all others.
+async fn constant(_: bytes::Bytes) -> impl IntoResponse {
+    let answer = r#"{"jobs":[{"id":"job:1000000","status":"created"}]}"#;
+    (StatusCode::CREATED, KIND, answer)
+}
+
+/// Reads a job, makes up its answer, and forgets it.
+async fn reading(body: bytes::Bytes, number: Arc<AtomicU64>) -> impl IntoResponse {
+    let request: SubmitRequest = serde_json::from_slice(&body).unwrap();
+    let (jobs, _) = request.into_jobs();
+    let jobs = jobs.iter().map(|_| Submitted {
+        id: JobId::new(format!("job:{}", number.fetch_add(1, Relaxed))).unwrap(),
+        status: SubmitStatus::Created,
+        existing: None,
+    });
+    let answer = text(&SubmitAnswer {
+        jobs: jobs.collect(),
+    });
+    (StatusCode::CREATED, KIND, answer)
+}
+
+/// What this process has used of all processors.
+pub(crate) fn processor() -> Duration {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let (_, fields) = text.rsplit_once(')').unwrap();
+    let ticks = fields.split_ascii_whitespace().skip(11).take(2);
+    let ticks: u64 = ticks.map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+}
