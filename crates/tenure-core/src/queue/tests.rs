@@ -31,6 +31,37 @@ fn for_seeds(property: impl Fn(u64) + std::panic::RefUnwindSafe) {
 }
 
 #[test]
+fn a_snapshot_has_every_job_as_it_is_shown() {
+    let mut kinds = std::collections::BTreeSet::new();
+    for seed in 0..SEEDS {
+        let (mut generator, mut queue) = (Generator::new(seed), Queue::new(seed));
+        for _ in 0..COMMANDS {
+            let command = generator.command(&queue);
+            generator.follow(&queue.apply(command));
+        }
+        let snapshot = String::from_utf8(queue.encode()).unwrap();
+        let mut lines = snapshot
+            .lines()
+            .filter(|line| line.starts_with(r#"{"job":"#));
+        for job in queue.page(&Filter::default(), Place::After(0), 1_000).jobs {
+            let shown = serde_json::to_string(&job).unwrap();
+            let line = lines.next().expect("every job has a line");
+            assert!(
+                line.starts_with(&format!(r#"{{"job":[{shown},{{"content":"#)),
+                "{line}\n{shown}"
+            );
+            let serde_json::Value::Object(fields) = serde_json::to_value(&job).unwrap() else {
+                panic!("a job is shown as an object");
+            };
+            kinds.extend(fields.into_iter().map(|(name, _)| name));
+        }
+        assert_eq!(lines.next(), None);
+    }
+    // All that a job can have, but what no snapshot has.
+    assert_eq!(kinds.len(), 23, "{kinds:?}");
+}
+
+#[test]
 fn the_machine_agrees_with_the_model_on_every_event_and_query() {
     for_seeds(|seed| {
         let mut generator = Generator::new(seed);

@@ -29,6 +29,12 @@ fn key(number: u64) -> Key {
     Key::new(format!("k{number}")).unwrap()
 }
 
+/// Some spans have one.
+fn tracestate(parent: Option<Traceparent>) -> Option<Tracestate> {
+    let span = parent?.span_id();
+    (span[7] % 2 == 0).then(|| Tracestate::shortened("a=1"))?
+}
+
 impl Generator {
     pub(super) fn new(seed: u64) -> Self {
         Self {
@@ -106,9 +112,11 @@ impl Generator {
             let sent = self.below(self.sent.len() as u64);
             let mut again = self.sent[usize::try_from(sent).unwrap()].clone();
             again.traceparent = self.traceparent();
+            again.tracestate = tracestate(again.traceparent);
             return again;
         }
-        let submission = self.new_submission();
+        let mut submission = self.new_submission();
+        submission.tracestate = tracestate(submission.traceparent);
         self.sent.push(submission.clone());
         submission
     }

@@ -182,11 +182,12 @@ impl Model {
         let sequence = self.sequence + 1;
         let made = || JobId::new(format!("job:{sequence}")).unwrap();
         let id = submission.id.clone().unwrap_or_else(made);
-        // Neither is part of what tells two of them apart.
-        let traceparent = submission.traceparent;
+        // None of it is part of what tells two of them apart.
+        let (traceparent, tracestate) = (submission.traceparent, submission.tracestate);
         let submission = Submission {
             id: None,
             traceparent: None,
+            tracestate: None,
             ..submission
         };
         if let Some(existing) = self.find(&id) {
@@ -215,7 +216,7 @@ impl Model {
         }
         self.sequence = sequence;
         let mut view = self.new_view(id.clone(), &submission);
-        view.traceparent = traceparent;
+        (view.traceparent, view.tracestate) = (traceparent, tracestate);
         let (queue, state) = (view.queue.clone(), view.state);
         events.push(Event::Submitted {
             id,
