@@ -55,6 +55,7 @@ mod committer;
 mod error;
 mod follow;
 mod frame;
+mod gather;
 mod handle;
 pub mod inspect;
 mod lines;

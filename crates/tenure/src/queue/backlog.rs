@@ -16,6 +16,8 @@ pub(crate) struct Backlog<M: Machine> {
     /// How many records wait, and how large they are.
     records: usize,
     bytes: usize,
+    /// How many records are to wait before whoever commits is woken.
+    wanted: usize,
     /// What a thread commits just now.
     in_flight: Option<Batch<M>>,
     /// Why nothing more is taken.
@@ -57,6 +59,7 @@ impl<M: Machine> Backlog<M> {
             waiting: VecDeque::new(),
             records: 0,
             bytes: 0,
+            wanted: 1,
             in_flight: None,
             closed: None,
             last: (0, 0),
@@ -67,8 +70,8 @@ impl<M: Machine> Backlog<M> {
         }
     }
 
-    /// Takes a record, or says why not and leaves it to whoever sent it. Returns whether it is the first that
-    /// waits: whoever commits has to be woken for that one only, since it looks here again before it sleeps.
+    /// Takes a record, or says why not and leaves it to whoever sent it. Returns whether it makes enough of them:
+    /// whoever commits has to be woken for that one only, since it looks here again before it sleeps.
     pub(crate) fn push(&mut self, item: Item<'_, M>) -> Result<bool, Refused<M::Answer>> {
         // With its newline.
         let bytes = item.line.len() + 1;
@@ -84,7 +87,7 @@ impl<M: Machine> Backlog<M> {
         batch.senders.push(item.sender);
         self.records += 1;
         self.bytes += bytes;
-        Ok(self.records == 1)
+        Ok(self.records == self.wanted)
     }
 
     fn admit(&self, bytes: usize) -> Result<(), Error> {
@@ -129,6 +132,16 @@ impl<M: Machine> Backlog<M> {
 
     pub(crate) fn len(&self) -> usize {
         self.records
+    }
+
+    /// Lets whoever commits sleep until so many records wait.
+    pub(crate) fn want(&mut self, records: usize) {
+        self.wanted = records;
+    }
+
+    /// Whether nothing more is taken.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.is_some()
     }
 
     /// The next records, as many as fit, and what is to be done when they are committed; `None` if nothing waits.

@@ -18,6 +18,7 @@
 //! - *Every caller is answered.* While a batch is written it stays in the backlog, and is answered by whoever takes
 //!   it out of there: the thread when it is done, or the writer when it gives up waiting. Then the thread
 //!   finds it gone, and commits nothing more.
+//! - *It waits for more only for a moment*, see [`gather`](super::gather), and never when nothing more can come.
 //! - *It is bounded.* So many batches may wait to be applied, and the thread waits for room.
 
 use std::panic::resume_unwind;
@@ -32,6 +33,7 @@ use tracing::Instrument as _;
 
 use super::appender::{Appended, Appender};
 use super::backlog::Batch;
+use super::gather::Gather;
 use super::handle::{Flight, Shared};
 use super::lines::Lines;
 use super::{Error, Machine};
@@ -62,6 +64,7 @@ struct Commits<M: Machine> {
     stop: CancellationToken,
     interval: Duration,
     last: Option<Instant>,
+    gather: Gather,
 }
 
 impl<M: Machine> Committer<M> {
@@ -81,6 +84,7 @@ impl<M: Machine> Committer<M> {
             stop,
             interval,
             last: None,
+            gather: Gather::default(),
         };
         let thread = spawn_thread("tenure-commit", commits.run()).map_err(|error| {
             tenure_store::Error::Unavailable {
@@ -117,6 +121,7 @@ impl<M: Machine> Commits<M> {
             let _ = self.shared.thread.set(thread::current());
         }
         while let Some(records) = self.take().await {
+            let count = records.count();
             let started = Instant::now();
             self.last = Some(started);
             let flight = Flight::begin(&self.shared.counters);
@@ -124,6 +129,7 @@ impl<M: Machine> Commits<M> {
             let result = self.appender.commit(records).instrument(span).await;
             drop(flight);
             let took = started.elapsed();
+            self.gather.committed(count, took);
             let Some(batch) = self.shared.backlog().land() else {
                 return;
             };
@@ -143,21 +149,35 @@ impl<M: Machine> Commits<M> {
 
     /// Waits for the next batch; `None` when there never will be one.
     async fn take(&self) -> Option<Lines> {
+        let mut since = None;
         loop {
             if self.stop.is_cancelled() {
                 return None;
             }
-            let wait = self.last.map_or(Duration::ZERO, |last| {
+            let interval = self.last.map_or(Duration::ZERO, |last| {
                 self.interval.saturating_sub(last.elapsed())
             });
-            let is_wanted = {
+            let wait = {
                 let mut backlog = self.shared.backlog();
-                if backlog.is_wanted() && wait.is_zero() {
+                let waiting = backlog.len();
+                let gathering = match waiting {
+                    0 => Duration::ZERO,
+                    _ => {
+                        let since = since.get_or_insert_with(Instant::now);
+                        self.gather.wait(waiting, since.elapsed())
+                    }
+                };
+                let wait = interval.max(gathering);
+                if backlog.is_closed() || (waiting > 0 && wait.is_zero()) {
                     return backlog.launch();
                 }
-                backlog.is_wanted()
+                backlog.want(match waiting {
+                    0 => 1,
+                    _ => self.gather.enough(),
+                });
+                (waiting > 0).then_some(wait)
             };
-            self.rest(is_wanted.then_some(wait)).await;
+            self.rest(wait).await;
         }
     }
 
