@@ -54,7 +54,7 @@ fn main() {
     runtime.unwrap().block_on(async {
         let mut servers = Servers::start();
         pickup(&mut servers, number("PICKUPS", 300)).await;
-        submits(&mut servers, number("ROUNDS", 5), number("SECONDS", 2)).await;
+        submits(&mut servers, number("ROUNDS", 9), number("SECONDS", 2)).await;
         servers.stop();
     });
 }

@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 use tenure_sim::Failure;
 use tenure_sim::stack::{Counts, Fault, Options, Smallest, Summary, run, shrink};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const USAGE: &str = "usage: stack [--seeds COUNT] [--from SEED | --seed SEED] [--minutes OF_CHAOS | --seconds OF_CHAOS] [--files | --objects] [--without FAULT,…] [--threads COUNT] [--lines COUNT | --trace] [--verbose]";
 
 struct Arguments {
