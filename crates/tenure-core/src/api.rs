@@ -36,7 +36,8 @@ pub use cluster::{
     TransferRequest,
 };
 pub use elections::{
-    Candidate, CandidateRequest, ElectAnswer, ElectRequest, Election, ElectionQuery,
+    Candidate, CandidateRequest, ElectAnswer, ElectRequest, Election, ElectionQuery, Secret,
+    SecretError, WithdrawRequest,
 };
 pub use events::{Event, EventsQuery, RESET};
 pub use jobs::{
@@ -44,5 +45,8 @@ pub use jobs::{
     RetryAnswer, RetryRequest, SubmitAnswer, SubmitRequest, SubmitStatus, Submitted,
 };
 pub use problem::{CONTENT_TYPE as PROBLEM_CONTENT_TYPE, Code, Problem};
-pub use queues::{Queue, QueuesAnswer, Schedule, SchedulesAnswer, Settings};
+pub use queues::{
+    ClockTrust, NamesQuery, Queue, QueueTime, QueuesAnswer, Schedule, SchedulesAnswer, SetTime,
+    Settings,
+};
 pub use stats::{Latency, LogStats, Rates, Stats};

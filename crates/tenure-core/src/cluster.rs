@@ -2,7 +2,7 @@
 //!
 //! # The protocol
 //!
-//! A *daemon* is long-running work in numbered *shards*. The leader of the namespace's default election
+//! A *daemon* is long-running work in numbered *shards*. The leader of the election `tenure.cluster`
 //! decides which session runs which shard and writes that down in one object, the *assignments*: the
 //! desired state. Each node reports in its own session object what it can run and what became of what it
 //! was given: the actual state. The two never share an object, so nobody contends. Operators ask for
@@ -44,6 +44,13 @@
 //! anybody. The drain timeout is the one in the object, so nodes need not be configured alike; a leader
 //! that brings a shorter one waits by the longer for as long as somebody may have seen it.
 //!
+//! **The number of shards.** An assignment remembers how many shards the daemon had when it was made, and that
+//! is what the shard is told. When another number comes to rule, every shard is revoked, and none is started
+//! before all of the former number have ended: a piece of work is never in two shards at one time.
+//!
+//! **What cannot be ended.** A node that could not end a shard says so (a program that now belongs to another
+//! user cannot be killed). It keeps the shard for as long as its session lives, whatever the drain timeout.
+//!
 //! **Dead nodes.** The shards of a session are free when it has ended: gone, evicted, or missing for a
 //! whole ttl. Silence moves nothing. A node that says it is restarting has its shards kept for a while.
 //!
@@ -67,6 +74,7 @@
 //!   session's margin and a tenth, whichever leaders there are and however reads and writes are delayed
 //!   or their answers lost.
 //! - The generations in which a shard starts only grow, over all nodes.
+//! - Shards of one daemon that were told different numbers of shards are never trusted at one time.
 //! - A node does not start a shard while an older generation of it has not ended there.
 //! - A live node's shards move only when they are revoked; a dead one's only when its session has ended.
 //! - At most one write of the assignments is in flight, and once installed a leader starts at most one per
@@ -111,5 +119,5 @@ pub use record::{
     Assignment, AssignmentState, Assignments, Daemon, Drained, Drains, Failure, Generation, Shard,
 };
 pub use registry::Registry;
-pub use report::{Count, Definition, DefinitionError, Going, Part, Run, RunState};
+pub use report::{Count, Definition, DefinitionError, Going, Part, Run, RunState, Stuck};
 pub use witness::Witness;

@@ -47,6 +47,10 @@
 //! lease. Whoever resigned stands back for a while, so leadership really moves. A transfer leaves the lease
 //! *reserved* for one session, for its ttl.
 //!
+//! A session that is over because it expired, or because someone else wrote it, vacates nothing: a copy of this
+//! process may go on with it, and lead. It says that it is gone, if it can, and others take the lease. A lease belongs
+//! to the incarnation; which of several copies is that is decided by the session.
+//!
 //! # What is guaranteed
 //!
 //! - Two processes never trust themselves as leaders of one election at one time, under the clock
@@ -56,6 +60,8 @@
 //!
 //! # What is not
 //!
+//! - Copies of one process both trust themselves for less than a ttl, see [`session`](crate::session), and a lease that
+//!   one of them gives up in that time is free.
 //! - A leader that is paused after checking its trust can act late: pass the token on, and let the
 //!   receiver refuse an older term.
 //! - If lease and fence are both deleted, nothing tells which terms were led. The election starts over

@@ -36,7 +36,7 @@ pub enum Written {
 pub enum Read<T> {
     /// The object is still at the version that the reader knew.
     Unchanged {
-        /// How long the version has stood at least, on the store's clock, where it can say.
+        /// How long ago its write was begun, on a clock that cannot be set, where the store can say.
         age: Option<Duration>,
     },
     /// The object.
@@ -45,7 +45,7 @@ pub enum Read<T> {
         record: T,
         /// Its version.
         version: Version,
-        /// How long the version has stood at least, on the store's clock, where it can say.
+        /// How long ago its write was begun, on a clock that cannot be set, where the store can say.
         age: Option<Duration>,
     },
     /// Something is there that this software cannot read.

@@ -33,7 +33,7 @@ mod time;
 pub use io::{Expect, Read, Version, Written};
 pub use name::{
     DaemonId, ElectionName, Incarnation, JobId, JobType, Lineage, NameError, Namespace, NodeId,
-    QueueName, ScheduleName,
+    Nonce, QueueName, ScheduleName,
 };
 pub use record::RecordError;
-pub use time::{Moment, Now, Wall};
+pub use time::{ClockId, Moment, Now, Reading, Wall};

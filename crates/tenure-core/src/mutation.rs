@@ -18,6 +18,8 @@ pub enum Mutation {
     TrustUnseenLease,
     /// A session is evicted after half of its ttl.
     EvictEarly,
+    /// An age is the difference of two clocks, or of one that was set in between.
+    AgeByAnyClock,
     /// An observer goes by its own ttl, not by the record's.
     ObserverTtl,
     /// What a session held is taken when its time is over, without evicting it.
@@ -30,6 +32,12 @@ pub enum Mutation {
     RecreateSession,
     /// A lost answer to a heartbeat counts as "not applied".
     UnknownHeartbeatFailed,
+    /// A heartbeat is one's own if it has the same number.
+    RecogniseByCounter,
+    /// A session that a copy of its process has outrun gives its leases back.
+    GiveBackOutrun,
+    /// A process that cannot read its lease keeps it while its session stands.
+    KeepUnreadable,
     /// A lost answer to a lease counts as "applied".
     UnknownLeaseApplied,
     /// Whoever has the lease leads, before the fence is raised.
@@ -110,6 +118,8 @@ pub enum Mutation {
     ReadBeforeFence,
     /// A new leader builds on what it has read in a file without syncing it.
     BuildOnUnsynced,
+    /// A new leader syncs the last file of the log, whose sync may have failed before, and builds on it.
+    TrustFailedSync,
     /// A new file of the log counts before its name is durable.
     FolderUnsynced,
     /// A queue's rate is not counted.
@@ -123,18 +133,22 @@ pub enum Mutation {
 impl Mutation {
     /// All of them.
     #[cfg(feature = "__mutations")]
-    pub const ALL: [Mutation; 55] = [
+    pub const ALL: [Mutation; 60] = [
         Mutation::TrustFromAnswer,
         Mutation::TrustFromLookAnswer,
         Mutation::NoMargin,
         Mutation::TrustUnseenLease,
         Mutation::EvictEarly,
+        Mutation::AgeByAnyClock,
         Mutation::ObserverTtl,
         Mutation::TakeWithoutEviction,
         Mutation::MissingSessionIsDead,
         Mutation::IgnoreEviction,
         Mutation::RecreateSession,
         Mutation::UnknownHeartbeatFailed,
+        Mutation::RecogniseByCounter,
+        Mutation::GiveBackOutrun,
+        Mutation::KeepUnreadable,
         Mutation::UnknownLeaseApplied,
         Mutation::LeadBeforeFence,
         Mutation::NoWaitAfterDamage,
@@ -175,6 +189,7 @@ impl Mutation {
         Mutation::FenceUnchecked,
         Mutation::ReadBeforeFence,
         Mutation::BuildOnUnsynced,
+        Mutation::TrustFailedSync,
         Mutation::FolderUnsynced,
         Mutation::RateIgnored,
         Mutation::ConcurrencyIgnored,

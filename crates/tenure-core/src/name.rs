@@ -13,14 +13,28 @@ const NAME_BYTES_MAX: usize = 200;
 
 /// A name that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{kind} {text:?} {problem}; use 1 to 200 of the characters A-Z a-z 0-9 - _ . : @ + =, not starting with a dot"
-)]
+#[error("{kind} {text:?} {problem}; {advice}")]
 pub struct NameError {
     kind: &'static str,
     text: String,
     problem: String,
+    advice: &'static str,
 }
+
+impl NameError {
+    /// The text is shown escaped and cut: it is hostile until proven otherwise.
+    fn new(kind: &'static str, text: &str, problem: String, advice: &'static str) -> Self {
+        Self {
+            kind,
+            text: text.chars().take(40).collect(),
+            problem,
+            advice,
+        }
+    }
+}
+
+const ADVICE: &str =
+    "use 1 to 200 of the characters A-Z a-z 0-9 - _ . : @ + =, not starting with a dot";
 
 fn check(kind: &'static str, text: &str) -> Result<(), NameError> {
     let allowed = |character: char| {
@@ -39,12 +53,7 @@ fn check(kind: &'static str, text: &str) -> Result<(), NameError> {
     } else {
         return Ok(());
     };
-    // Shown escaped and cut: the text is hostile until proven otherwise.
-    Err(NameError {
-        kind,
-        text: text.chars().take(40).collect(),
-        problem,
-    })
+    Err(NameError::new(kind, text, problem, ADVICE))
 }
 
 macro_rules! names {
@@ -95,7 +104,8 @@ names! {
     Namespace = "the namespace";
     /// A node's name, stable over restarts. Names a place, not a process: see [`Incarnation`].
     NodeId = "the node id";
-    /// The name of an election within a namespace.
+    /// The name of an election within a namespace. Names that begin with `tenure.` are those of the product's own
+    /// elections: see [`ElectionName::of_users`].
     ElectionName = "the election name";
     /// A job's id, made by whoever submits it: sending one twice enqueues it once.
     JobId = "the job id";
@@ -107,6 +117,70 @@ names! {
     ScheduleName = "the schedule name";
     /// The name of a daemon within a namespace.
     DaemonId = "the daemon id";
+}
+
+/// The elections of the product itself have names that nobody else can use, so that whatever stands in an
+/// election of a user's own can never lead the queue or hand out daemons.
+impl ElectionName {
+    /// What the names of the product's own elections begin with.
+    pub const RESERVED: &str = "tenure.";
+
+    /// The election of the brokers: whoever leads it serves the queue. Only nodes that can serve stand in it.
+    pub const QUEUE: &str = "tenure.queue";
+
+    /// The election of the cluster's members: whoever leads it hands out the daemons.
+    pub const CLUSTER: &str = "tenure.cluster";
+
+    /// The election of the brokers.
+    #[must_use]
+    pub fn queue() -> Self {
+        Self(Self::QUEUE.into())
+    }
+
+    /// The election of the cluster's members.
+    #[must_use]
+    pub fn cluster() -> Self {
+        Self(Self::CLUSTER.into())
+    }
+
+    /// Checks the name of an election that users may stand in: one that is not reserved.
+    pub fn of_users(text: impl AsRef<str>) -> Result<Self, NameError> {
+        let name = Self::new(text)?;
+        match name.is_reserved() {
+            false => Ok(name),
+            true => Err(NameError::new(
+                "the election name",
+                name.as_str(),
+                "begins with \"tenure.\", which only Tenure's own elections do".to_owned(),
+                "choose another name",
+            )),
+        }
+    }
+
+    /// Whether this is an election of the product itself.
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        self.as_str().starts_with(Self::RESERVED)
+    }
+
+    /// Whether the leader of this election serves a queue: `tenure.queue`, or a name below it.
+    #[must_use]
+    pub fn is_of_queue(&self) -> bool {
+        let rest = self.as_str().strip_prefix(Self::QUEUE);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+
+    /// What the leader of one of the product's own elections does, in plain words; `None` for an election of
+    /// users.
+    #[must_use]
+    pub fn purpose(&self) -> Option<&'static str> {
+        match self.as_str() {
+            _ if self.is_of_queue() => Some("its leader serves the queue"),
+            Self::CLUSTER => Some("its leader hands out the daemons"),
+            _ if self.is_reserved() => Some("one of Tenure's own"),
+            _ => None,
+        }
+    }
 }
 
 macro_rules! unique_ids {
@@ -144,6 +218,17 @@ unique_ids! {
     /// One unbroken row of terms. An election that starts over after its storage was wiped has a new
     /// lineage, so a receiver of fencing tokens can tell its terms from the old ones.
     Lineage;
+    /// Marks one write: random, drawn anew for each. A copy of a process that goes on (a restored checkpoint, a
+    /// snapshot of a virtual machine) has the same incarnation and counts on from the same number, but draws another.
+    #[derive(Default)]
+    Nonce;
+}
+
+impl Nonce {
+    /// What versions wrote that knew of none.
+    pub(crate) fn is_none(&self) -> bool {
+        self.0 == 0
+    }
 }
 
 #[cfg(test)]
@@ -168,6 +253,34 @@ mod tests {
             "{error}"
         );
         assert!(ElectionName::new("x".repeat(NAME_BYTES_MAX)).is_ok());
+    }
+
+    #[test]
+    fn names_of_the_products_own_elections_are_not_for_users() {
+        for own in [
+            "tenure.queue",
+            "tenure.queue.3",
+            "tenure.cluster",
+            "tenure.x",
+        ] {
+            let error = ElectionName::of_users(own).unwrap_err().to_string();
+            assert!(error.contains("only Tenure's own"), "{error}");
+            let name = ElectionName::new(own).unwrap();
+            assert!(name.is_reserved() && name.purpose().is_some(), "{own}");
+        }
+        for users in [
+            "default",
+            "tenure",
+            "tenurex",
+            "my.tenure.queue",
+            "Tenure.queue",
+        ] {
+            let name = ElectionName::of_users(users).unwrap();
+            assert!(!name.is_reserved() && name.purpose().is_none(), "{users}");
+        }
+        let is_of_queue = |name| ElectionName::new(name).unwrap().is_of_queue();
+        assert!(is_of_queue("tenure.queue") && is_of_queue("tenure.queue.3"));
+        assert!(!is_of_queue("tenure.queues") && !is_of_queue("tenure.cluster"));
     }
 
     #[test]

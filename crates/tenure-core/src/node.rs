@@ -19,9 +19,9 @@ use crate::mutation::{self, Mutation};
 use crate::session::machine as session;
 use crate::session::record::About;
 use crate::session::{Config, Holder, Observer, Record, Session, observer};
-use crate::{ElectionName, Incarnation, Lineage, Moment, Now, Read};
+use crate::{ElectionName, Incarnation, Moment, Now, Read};
 use elections::Elections;
-pub use messages::{Answer, Event, Input, Output, Request};
+pub use messages::{Answer, Event, Input, Joining, Output, Request};
 
 /// The machine.
 #[derive(Debug, Clone, Hash)]
@@ -47,7 +47,7 @@ pub struct Node {
 }
 
 /// Names a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
 #[derive(Debug, Clone, Hash)]
@@ -66,6 +66,8 @@ struct Finishing {
     leaves: bool,
     /// Since when the session is over, if that is why.
     over_since: Option<Moment>,
+    /// Whether leases are given back before it leaves.
+    gives_back: bool,
 }
 
 impl Node {
@@ -108,6 +110,12 @@ impl Node {
         self.session.trusted_until()
     }
 
+    /// See [`Session::farewell`].
+    #[must_use]
+    pub fn farewell(&self) -> Option<session::Farewell> {
+        self.session.farewell()
+    }
+
     /// When the machine wants [`Input::Wake`] next.
     #[must_use]
     pub fn wake_at(&self) -> Moment {
@@ -140,8 +148,14 @@ impl Node {
                 priority,
                 new_lineage,
             } => {
-                self.join(now, &election, priority, new_lineage, &mut outputs);
+                let joining = Joining {
+                    election,
+                    priority,
+                    new_lineage,
+                };
+                self.join(now, vec![joining], &mut outputs);
             }
+            Input::JoinMany(joining) => self.join(now, joining, &mut outputs),
             Input::Resign(election) => {
                 self.step_election(now, &election, election::Input::Resign, &mut outputs);
             }
@@ -197,36 +211,41 @@ impl Node {
         }
     }
 
-    fn join(
-        &mut self,
-        now: Now,
-        name: &ElectionName,
-        priority: Option<u8>,
-        new_lineage: Lineage,
-        outputs: &mut Vec<Output>,
-    ) {
+    /// The session says it once, however many they are.
+    fn join(&mut self, now: Now, joining: Vec<Joining>, outputs: &mut Vec<Output>) {
         // Whoever goes takes part in nothing new: the next incarnation does.
         if self.finishing.is_some() {
             return;
         }
+        for one in joining {
+            self.join_one(now, one, outputs);
+        }
+        self.tell_about(now, outputs);
+    }
+
+    fn join_one(&mut self, now: Now, joining: Joining, outputs: &mut Vec<Output>) {
+        let Joining {
+            election: name,
+            priority,
+            new_lineage,
+        } = joining;
         let seed = self.seed ^ (self.elections.len() as u64 + 2);
         let trusted_until = self.session.trusted_until();
         let (config, me) = (self.config.clone(), self.me.clone());
-        self.elections.add(name, || {
+        self.elections.add(&name, || {
             Election::new(config, me, new_lineage, now.moment, seed)
         });
-        self.step_election(now, name, election::Input::Trusted(trusted_until), outputs);
+        self.step_election(now, &name, election::Input::Trusted(trusted_until), outputs);
         match priority {
             Some(priority) => {
                 self.about.stands.insert(name.clone(), priority);
-                self.step_election(now, name, election::Input::Stand(priority), outputs);
+                self.step_election(now, &name, election::Input::Stand(priority), outputs);
             }
             None => {
-                self.about.stands.remove(name);
-                self.step_election(now, name, election::Input::StandDown, outputs);
+                self.about.stands.remove(&name);
+                self.step_election(now, &name, election::Input::StandDown, outputs);
             }
         }
-        self.tell_about(now, outputs);
     }
 
     fn tell_about(&mut self, now: Now, outputs: &mut Vec<Output>) {
@@ -279,7 +298,7 @@ impl Node {
     }
 
     fn step_session(&mut self, now: Now, input: session::Input, outputs: &mut Vec<Output>) {
-        for output in self.session.step(now.moment, input) {
+        for output in self.session.step(now, input) {
             match output {
                 session::Output::Write {
                     record,
@@ -304,9 +323,13 @@ impl Node {
                     self.step_elections(now, &election::Input::Trusted(until), outputs);
                 }
                 session::Output::Over { reason } => {
+                    let gives_back = reason.gives_back();
                     outputs.push(Output::Event(Event::Over { reason }));
-                    self.finish(now.moment).over_since = Some(now.moment);
-                    self.step_elections(now, &election::Input::SessionOver, outputs);
+                    let finishing = self.finish(now.moment);
+                    finishing.over_since = Some(now.moment);
+                    finishing.gives_back = gives_back;
+                    let over = election::Input::SessionOver { gives_back };
+                    self.step_elections(now, &over, outputs);
                 }
                 session::Output::Left => {
                     self.has_left = true;
@@ -394,6 +417,9 @@ impl Node {
                 fence,
                 expect,
             },
+            election::Output::Blind => {
+                return self.step_session(now, session::Input::Blind, outputs);
+            }
             election::Output::Watch(holder) => return self.watch(now, name, holder, outputs),
             election::Output::Forget(incarnation) => {
                 return self.forget(now, name, incarnation, outputs);
@@ -514,6 +540,7 @@ impl Node {
             give_up_at,
             leaves: false,
             over_since: None,
+            gives_back: true,
         })
     }
 
@@ -521,7 +548,7 @@ impl Node {
     /// the session is over is trusted by nobody: that only the elections wait for.
     fn is_working(&self) -> bool {
         let is_over = self.finishing.is_some_and(|it| it.over_since.is_some());
-        self.elections.machines().any(Election::is_working) || (self.held && !is_over)
+        self.elections.is_working() || (self.held && !is_over)
     }
 
     /// When to go without a word from a session that is over, since something in it does not end: the next
@@ -535,6 +562,7 @@ impl Node {
     /// ended, and preferably after every lease was given back.
     fn leave_when_free(&mut self, now: Now, outputs: &mut Vec<Output>) {
         let (is_working, abandon_at) = (self.is_working(), self.abandon_at());
+        let free = self.elections.hold_nothing();
         let Some(finishing) = &mut self.finishing else {
             return;
         };
@@ -552,7 +580,7 @@ impl Node {
             }
             return;
         }
-        let free = self.elections.machines().all(Election::holds_nothing);
+        let free = free || !finishing.gives_back;
         if free || mutation::is(Mutation::LeaveWhileWorking) || now.moment >= finishing.give_up_at {
             finishing.leaves = true;
             self.step_session(now, session::Input::Leave, outputs);

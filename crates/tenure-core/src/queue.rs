@@ -25,7 +25,9 @@
 //! compete for one job, in which case the second comes back empty and its caller waits on.
 //!
 //! The broker asks before it spends a commit: [`Queue::claimable_at`] for claims, [`Queue::due_at`] and
-//! [`Queue::retention_due_at`] for [`Action::Tick`], [`Queue::due_firings`] for schedules.
+//! [`Queue::retention_due_at`] for [`Action::Tick`], [`Queue::due_schedules`] for schedules.
+//!
+//! What a command does may change from one version to the next. [`Rules`] keep the histories apart.
 //!
 //! # What is guaranteed
 //!
@@ -36,8 +38,8 @@
 //! - **Ids.** A job's id is known until the job is forgotten; until then the same submission is a
 //!   duplicate and another one with its id a conflict. Unfinished and dead jobs are never forgotten by
 //!   default; completed and cancelled ones after a day, or once 100,000 later ones have finished (see
-//!   [`Settings`]). **That is the window in which a submit may be sent again**: an id that comes back
-//!   later is a new job.
+//!   [`Settings`]). An id outlives its job until it is an hour since that finished, and its result does too.
+//!   **That is the window in which a submit may be sent again**: an id that comes back later is a new job.
 //! - **Groups.** Jobs of one group run one at a time in the order of the log. One that fails holds up its
 //!   group for its attempts and no longer; a dead job holds up nothing.
 //! - **Time** only moves forward, to the latest `at` of any command. A broker whose clock is behind its
@@ -50,6 +52,7 @@
 //! Exactly-once execution: a worker that finishes its work and dies before it says so is followed by
 //! another attempt. Leases are kept apart, in [`Leases`], since they must not survive the broker.
 
+mod board;
 mod claim;
 pub mod command;
 mod cron;
@@ -62,11 +65,16 @@ pub mod limits;
 mod machine;
 mod named_queue;
 mod names;
+mod order;
 mod outcome;
 mod record;
+mod remnants;
 pub mod retry;
+mod rules;
 pub mod schedule;
+mod schedules;
 mod search;
+mod set_time;
 mod shelves;
 mod slab;
 pub mod snapshot;
@@ -83,11 +91,13 @@ pub use command::{Action, Claim, ClaimRequest, Command, Completion, Failure};
 pub use event::{Claimed, Event, Lost, Refusal};
 pub use job::{Key, Payload, State, Submission, Token};
 pub use leases::{Heartbeat, Leases};
-pub use limits::{Keep, QueueOptions, Rate, Settings};
+pub use limits::{Keep, KeepIds, QueueOptions, Rate, Settings};
 pub use machine::Queue;
+pub use remnants::RemnantCounts;
 pub use retry::Backoff;
-pub use schedule::{Firing, Missed, Schedule, ScheduleSpec};
+pub use rules::Rules;
+pub use schedule::{Due, Firing, Missed, Schedule, ScheduleSpec};
 pub use snapshot::{Restore, SnapshotError};
 pub use trace::{Traceparent, Tracestate};
-pub use validate::{Invalid, Limits};
-pub use view::{Counts, Filter, JobView, Page, Place, QueueView};
+pub use validate::{Invalid, Limits, RESULT_BYTES_MAX};
+pub use view::{Counts, Filter, JobView, Page, Place, QueueView, Reading};

@@ -11,7 +11,7 @@
 //!             create done              leave, work ended
 //!   joining ---------------> alive -------------------------> left (object says "gone")
 //!                              |
-//!                              | evicted, deleted, foreign write, or trust ran out
+//!                              | evicted, deleted, foreign write, trust ran out, or blind for a ttl
 //!                              v
 //!                            over: everything stops; a new incarnation joins afresh
 //! ```
@@ -21,22 +21,37 @@
 //! write at some moment after `t0`, and no observer may evict before that moment plus `ttl`. A slow
 //! answer therefore never stretches trust.
 //!
-//! **Settling.** After a conflict or a lost answer the process reads its session back. Its own counter
-//! there: that write was applied, with the `t0` of that very write. An older counter: the write has not
+//! **Settling.** After a conflict or a lost answer the process reads its session back. Its own counter and
+//! nonce there: that write was applied, with the `t0` of that very write. An older counter: the write has not
 //! landed, though it still may; the next attempt expects the same version, so at most one of them can.
-//! Anything else (evicted, missing, a counter it never wrote): the session is over. It is never
+//! Anything else (evicted, missing, a write that it never made): the session is over. It is never
 //! re-created under the same incarnation.
+//!
+//! **Copies.** A process can be copied while it runs: a checkpoint that is restored while the first goes on, a
+//! snapshot of a virtual machine that is started twice. Both have the same session and count on from the same
+//! number, but each marks its writes with a nonce of its own, drawn at the very step. The first to write keeps the session;
+//! the other finds a write that it never made, and is over. It leaves the session and the leases alone, since they
+//! are the first one's now; so does one whose trust has run out, which cannot know. Both trust themselves by what they did when they were one: for
+//! less than a ttl.
+//!
+//! **Blindness.** A heartbeat needs no read, so a process that can write and not read would keep its session, and with
+//! it a lease that it can neither use nor give back. When a lease that is or may be its own could not be read for a
+//! whole ttl, the session ends.
 //!
 //! **Eviction.** An observer that has seen one version stand for the record's whole `ttl` may replace it
 //! with `evicted`, expecting that very version. If a heartbeat landed meanwhile this fails, and nothing
 //! happened. Only after it succeeded may anyone take what the session held. The time counts on the
-//! observer's own clock from the moment the answer arrived, less the `age` that the store reports from
-//! its own clock. Strict observers ignore age, for stores whose clock may be stepped.
+//! observer's own clock from the moment the answer arrived. A store may report an `age`: how long ago the
+//! write of that version was begun, on a clock of one host that cannot be set; then the time counts from
+//! there, which is still after the `t0` that trust counts from. Strict observers ignore age.
+//! Without an age an observer looks more often when the next heartbeat is due, so that it sees each version
+//! soon after it was written.
 //!
 //! # What is guaranteed
 //!
 //! If the rates of any two hosts' clocks differ by less than `margin / ttl`, a session that is trusted by
-//! its own process has not been evicted.
+//! its own process has not been evicted. Of several copies of a process one at most is trusted a ttl after
+//! they were made.
 //!
 //! # What is not
 //!
@@ -48,8 +63,10 @@ pub mod config;
 pub mod machine;
 pub mod observer;
 pub mod record;
+pub mod sighting;
 
 pub use config::{Config, ConfigError};
 pub use machine::Session;
 pub use observer::Observer;
 pub use record::{Holder, Record, State};
+pub use sighting::{Glance, Sighting};

@@ -9,22 +9,53 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Nonce;
+use crate::mutation::{self, Mutation};
+
 /// A reading of this host's monotonic clock, from an arbitrary origin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Moment(Duration);
 
-/// A reading of this host's wall clock, in milliseconds since 1970: for people to read, never compared.
+/// A reading of this host's wall clock, in milliseconds since 1970: for people to read. Nothing happens because of
+/// it; see [`Glance`](crate::session::Glance) for what does not happen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Wall(pub u64);
 
-/// Both clocks, read together.
+/// What the driver gives to every step: both clocks, read together, and a number that nobody else draws.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Now {
     /// What decides.
     pub moment: Moment,
     /// What is written down for people.
     pub wall: Wall,
+    /// What marks the writes of this step. Fresh for every step, so that they differ from those of a copy of this
+    /// process, too.
+    pub nonce: Nonce,
+}
+
+/// Names a clock that nobody can set: that of one host, from one start of it to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ClockId(pub u128);
+
+/// A moment together with the clock that showed it, so that it can be kept and read by another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Reading {
+    /// Whose.
+    pub clock: ClockId,
+    /// What it showed.
+    pub moment: Moment,
+}
+
+impl Reading {
+    /// How long after `earlier` this is. Only two readings of one clock have a difference: a time that
+    /// another clock showed, or the same one before it was set, says nothing, and to believe it makes
+    /// two leaders.
+    #[must_use]
+    pub fn since(self, earlier: Reading) -> Option<Duration> {
+        let is_one_clock = self.clock == earlier.clock || mutation::is(Mutation::AgeByAnyClock);
+        (is_one_clock && self.moment >= earlier.moment).then(|| self.moment.since(earlier.moment))
+    }
 }
 
 impl Moment {

@@ -23,7 +23,8 @@
 //! ```
 //!
 //! Answers: `done v1`, `conflict`, `refused`, `lost`; `missing`, `failed`, `unreadable v1`, `unchanged`,
-//! `as written v1` (what the node wrote last); sessions `alive #3 v1`, `gone #3 v1`, `evicted #3 v1`;
+//! `as written v1` (what the node wrote last); sessions `alive #3 v1`, `gone #3 v1`, `evicted #3 v1`,
+//! `alive #3 by a copy v1` (of this process, which counts like it);
 //! leases `term 3 held by b v1`, `term 3 vacant after b v1` (`after`: whose term is the last in the
 //! history), `term 3 reserved for b v1`, with `asks resign` or `asks transfer to b`; fences `term 3 by b v1`; each with `age 4` if the store tells it. Ttls are 10 s,
 //! unless `ttl 20` says otherwise.

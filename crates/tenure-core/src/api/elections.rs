@@ -1,11 +1,66 @@
 //! One-shot elections over HTTP: for programs in any language, without a background loop.
+//!
+//! `{election}` is an election in the namespace of the broker, as it is on the command line and in the library.
 
 use serde::{Deserialize, Serialize};
 
 use super::cluster::Leader;
 use crate::NodeId;
+use crate::text::as_text;
 
-/// `PUT /v1/elections/{namespace}/candidates/{id}`: stand, or say that one still does.
+/// How many characters a secret has.
+const SECRET_CHARACTERS: std::ops::RangeInclusive<usize> = 16..=200;
+
+/// What only the program knows that a candidate belongs to: every call about that candidate carries it. Never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+as_text!(Secret);
+
+impl Secret {
+    /// Takes a text of 16 to 200 visible ASCII characters, which nobody can guess.
+    pub fn new(text: impl Into<String>) -> Result<Self, SecretError> {
+        let text = text.into();
+        let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
+        match is_visible && SECRET_CHARACTERS.contains(&text.len()) {
+            true => Ok(Self(text)),
+            false => Err(SecretError),
+        }
+    }
+
+    /// The text. Do not log it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A secret that cannot be one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a secret has 16 to 200 visible ASCII characters")]
+pub struct SecretError;
+
+impl std::str::FromStr for Secret {
+    type Err = SecretError;
+    fn from_str(text: &str) -> Result<Self, SecretError> {
+        Self::new(text)
+    }
+}
+
+/// For the interface alone, which has to carry it.
+impl std::fmt::Display for Secret {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Secret")
+    }
+}
+
+/// `PUT /v1/elections/{election}/candidates/{id}`: stand, or say that one still does.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -13,9 +68,13 @@ pub struct CandidateRequest {
     /// How long the candidate counts without another call. The server's default if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
+    /// The secret of this candidate: one of your own, made by chance, or the one that its registration returned.
+    /// Without one a candidate is registered anew, under a secret that the answer has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Secret>,
 }
 
-/// `POST /v1/elections/{namespace}/elect`: lead, if nobody does.
+/// `POST /v1/elections/{election}/elect`: lead, if nobody does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -25,6 +84,23 @@ pub struct ElectRequest {
     /// How long the candidate counts without another call. The server's default if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
+    /// The secret of this candidate: one of your own, made by chance, or the one that its registration returned.
+    /// Without one a candidate is registered anew, under a secret that the answer has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Secret>,
+}
+
+/// `DELETE /v1/elections/{election}/candidates/{id}`: stand no longer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct WithdrawRequest {
+    /// The secret of the candidate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Secret>,
+    /// Only if it leads this term: a request that was delayed or is repeated changes nothing in a later one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub term: Option<u64>,
 }
 
 /// What an election came to.
@@ -42,9 +118,17 @@ pub struct ElectAnswer {
     /// How long the candidate may act as the leader without another call, counted from **before** this
     /// one was sent. 0 if it does not lead.
     pub valid_for_ms: u64,
+    /// Who asked this candidate to give up the term that it led. It leads no longer: end its work and withdraw, and the
+    /// next one gets the lease at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_by: Option<NodeId>,
+    /// The secret of the candidate, if the call registered it without one. It is told once: keep it, every further call
+    /// about the candidate needs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Secret>,
 }
 
-/// `GET /v1/elections/{namespace}`, and the answer to a candidate.
+/// `GET /v1/elections/{election}`, and the answer to a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Election {
@@ -55,6 +139,10 @@ pub struct Election {
     /// The live candidates.
     #[serde(default)]
     pub candidates: Vec<Candidate>,
+    /// The secret of the candidate, if the call registered it without one. It is told once: keep it, every further call
+    /// about the candidate needs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Secret>,
 }
 
 /// A live candidate.
@@ -67,7 +155,7 @@ pub struct Candidate {
     pub ttl_ms: u64,
 }
 
-/// `GET /v1/elections/{namespace}/leader`, answered like `elect` but without taking part.
+/// `GET /v1/elections/{election}/leader`, answered like `elect` but without taking part.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema, utoipa::IntoParams))]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]

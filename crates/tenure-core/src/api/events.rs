@@ -179,6 +179,7 @@ impl Event {
                 ..schedule("slot_fired", name, None)
             },
             Queue::Configured => new("configured"),
+            Queue::TimeSet { .. } => new("time_set"),
             Queue::Duplicate { .. }
             | Queue::Refused { .. }
             | Queue::Lost { .. }

@@ -211,6 +211,10 @@ pub struct Job {
     /// What its worker said last of how far it is; only while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Payload>,
+    /// The job was forgotten: of it only its id, queue, type, state, `changed_at` and result are left, so that its
+    /// submit can be sent again. All else is shown as if it had never been set.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub remnant: bool,
 }
 
 impl From<JobView> for Job {
@@ -240,6 +244,7 @@ impl From<JobView> for Job {
             lease_ms: view.lease_ms,
             cancel_requested: view.cancel_requested,
             progress: view.progress,
+            remnant: view.remnant,
         }
     }
 }

@@ -9,12 +9,29 @@ use super::tolerant;
 use crate::queue::{self, Counts, Missed, QueueOptions, QueueView, Submission};
 use crate::{QueueName, ScheduleName};
 
+/// What `GET /v1/queues` and `GET /v1/schedules` may say: which page.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema, utoipa::IntoParams))]
+#[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
+#[serde(deny_unknown_fields, default)]
+pub struct NamesQuery {
+    /// At most this many, up to 1,000. Default 1,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+    /// By name, after this `next`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
 /// `GET /v1/queues`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct QueuesAnswer {
-    /// Every queue that has jobs or settings, by name.
+    /// Queues that have jobs or settings, by name.
     pub queues: Vec<Queue>,
+    /// Where the next page starts; absent if this is the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<QueueName>,
 }
 
 /// One queue.
@@ -53,8 +70,11 @@ impl Queue {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SchedulesAnswer {
-    /// Every schedule, by name.
+    /// Schedules, by name.
     pub schedules: Vec<Schedule>,
+    /// Where the next page starts; absent if this is the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<ScheduleName>,
 }
 
 /// One schedule.
@@ -103,3 +123,49 @@ impl From<queue::Schedule> for Schedule {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct Settings(#[serde(with = "tolerant::settings")] pub queue::Settings);
+
+/// `GET /v1/time`, and the answer to `PUT`: the queue's time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct QueueTime {
+    /// The queue's time, in milliseconds since 1970: what jobs, schedules and retention go by.
+    pub now_ms: u64,
+    /// What the wall clock of the broker's host shows.
+    pub wall_ms: u64,
+    /// What the queue makes of that clock.
+    pub clock: ClockTrust,
+}
+
+/// What the queue makes of the wall clock of its broker's host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ClockTrust {
+    /// It is followed.
+    Followed,
+    /// It is too far ahead to be believed.
+    Ahead,
+    /// It is behind the queue's time, which goes on at half speed.
+    Behind,
+    /// Something that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
+/// `PUT /v1/time`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SetTime {
+    /// Milliseconds since 1970, or RFC 3339 text; if absent, what the clock of the broker's host shows.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "to"
+    )]
+    pub to: Option<u64>,
+}
+
+fn to<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    queue::schedule::time_of_field(deserializer, "to")
+}

@@ -6,7 +6,7 @@ use utoipa::openapi::schema::{AnyOfBuilder, KnownFormat, ObjectBuilder, SchemaFo
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::Code;
+use super::{Code, Secret};
 use crate::queue::{Key, Payload, Token, Traceparent, Tracestate};
 use crate::{
     DaemonId, ElectionName, Incarnation, JobId, JobType, Namespace, NodeId, QueueName, ScheduleName,
@@ -50,6 +50,7 @@ texts! {
     Namespace: "The name of a namespace.", NAME_PATTERN, 200;
     NodeId: "The name of a node, or of a candidate.", NAME_PATTERN, 200;
     ElectionName: "The name of an election.", NAME_PATTERN, 200;
+    Secret: "What only the program knows that a candidate belongs to.", "^[!-~]{16,200}$", 200;
     JobId: "A job's id, made by whoever submits it: sending one twice enqueues it once.", NAME_PATTERN, 200;
     JobType: "What kind of work a job is.", NAME_PATTERN, 200;
     QueueName: "The name of a queue.", NAME_PATTERN, 200;

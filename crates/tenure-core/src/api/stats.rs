@@ -24,7 +24,10 @@ pub struct Stats {
     pub serving: bool,
     /// Jobs of all queues.
     pub counts: Counts,
-    /// Each queue.
+    /// How many queues there are.
+    #[serde(default)]
+    pub queues_total: u64,
+    /// Each queue, by name: the first 1,000 of them. `GET /v1/queues` has all, in pages.
     #[serde(default)]
     pub queues: Vec<Queue>,
     /// What happens per second.

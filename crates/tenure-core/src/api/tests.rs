@@ -47,6 +47,8 @@ fn requests_have_a_fixed_form() {
     );
     reads_back::<ElectRequest>(r#"{"candidate":"web-1","ttl_ms":5000}"#);
     reads_back::<CandidateRequest>("{}");
+    reads_back::<ElectRequest>(r#"{"candidate":"web-1","secret":"0123456789abcdef"}"#);
+    reads_back::<WithdrawRequest>(r#"{"secret":"0123456789abcdef","term":7}"#);
     reads_back::<ResignRequest>("{}");
     reads_back::<TransferRequest>(r#"{"node":"web-1"}"#);
     let claim: ClaimRequest = serde_json::from_str(r#"{"worker":"w"}"#).unwrap();
@@ -101,6 +103,10 @@ fn requests_name_the_field_that_is_wrong() {
     refuses::<Complete>(r#"{"token":"x"}"#, "a token is the text");
     refuses::<Fail>(r#"{"token":"1-1","why":"no"}"#, "why");
     refuses::<ElectRequest>(r#"{"candidate":"a/b"}"#, "contains '/'");
+    refuses::<ElectRequest>(
+        r#"{"candidate":"a","secret":"short"}"#,
+        "16 to 200 visible ASCII characters",
+    );
     refuses::<ResignRequest>(r#"{"now":true}"#, "now");
     refuses::<ScheduleSpec>(
         r#"{"cron":"* * * * *","job":{"type":"a"},"tz":1}"#,

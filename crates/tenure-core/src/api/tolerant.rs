@@ -6,7 +6,8 @@
 use serde::{Deserialize, Deserializer};
 
 use crate::queue::{
-    Backoff, Keep, Key, Payload, QueueOptions, Rate, Settings, Submission, Traceparent, Tracestate,
+    Backoff, Keep, KeepIds, Key, Payload, QueueOptions, Rate, Settings, Submission, Traceparent,
+    Tracestate,
 };
 use crate::{JobId, JobType, QueueName};
 
@@ -123,6 +124,15 @@ struct SettingsMirror {
     #[serde(with = "KeepMirror")]
     dead: Keep,
     jobs_max: u64,
+    #[serde(default, with = "KeepIdsMirror")]
+    ids: KeepIds,
+}
+
+#[derive(Deserialize)]
+#[serde(remote = "KeepIds", default = "KeepIds::default")]
+struct KeepIdsMirror {
+    age_ms: u64,
+    bytes_max: u64,
 }
 
 /// What `#[serde(with = …)]` wants: written as ever, read with tolerance.

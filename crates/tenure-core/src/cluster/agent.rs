@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::record::{AssignmentState, Assignments, Generation, Shard, look_trust};
-use super::report::{Going, Run, RunState};
+use super::report::{Going, Run, RunState, Stuck, short};
 use crate::mutation::{self, Mutation};
 use crate::random::Random;
 use crate::session;
@@ -56,6 +56,8 @@ struct View {
     until: Moment,
     /// What is assigned to this session, and whether it is being revoked.
     mine: BTreeMap<Shard, (Generation, bool)>,
+    /// Under how many shards of its daemon each of them was assigned.
+    counts: BTreeMap<Shard, u32>,
 }
 
 #[derive(Debug, Clone, Hash)]
@@ -64,6 +66,8 @@ struct Local {
     phase: Phase,
     /// The shard is nobody else's until then.
     until: Moment,
+    /// Why it cannot be ended, if it cannot.
+    stuck: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -104,6 +108,15 @@ pub enum Input {
         /// What went wrong, if something did.
         error: Option<String>,
     },
+    /// A shard cannot be ended, for this reason; or can, after all.
+    Stuck {
+        /// Which.
+        shard: Shard,
+        /// In which generation.
+        generation: Generation,
+        /// Why, if it still cannot.
+        error: Option<String>,
+    },
     /// The process wants to go: drain everything, start nothing.
     Leave(Going),
 }
@@ -122,6 +135,8 @@ pub enum Output {
         shard: Shard,
         /// The fencing token.
         generation: Generation,
+        /// How many shards the daemon has, as far as this one is concerned.
+        count: u32,
     },
     /// Tell a shard to finish, and say when it has ended.
     Drain {
@@ -151,6 +166,8 @@ pub enum Output {
 pub struct Report {
     /// What became of what was assigned.
     pub runs: BTreeMap<DaemonId, Vec<Run>>,
+    /// What cannot be ended.
+    pub stuck: BTreeMap<DaemonId, Vec<Stuck>>,
     /// The process is about to go.
     pub going: Option<Going>,
 }
@@ -160,6 +177,7 @@ impl Report {
     pub fn apply(self, about: &mut About) {
         let part = about.cluster.get_or_insert_default();
         part.runs = self.runs;
+        part.stuck = self.stuck;
         part.going = self.going;
     }
 }
@@ -271,6 +289,16 @@ impl Agent {
                 generation,
                 error,
             } => self.on_ended(shard, generation, error.as_deref()),
+            Input::Stuck {
+                shard,
+                generation,
+                error,
+            } => {
+                let local = self.local.get_mut(&shard);
+                if let Some(local) = local.filter(|local| local.generation == generation) {
+                    local.stuck = error.as_deref().map(short);
+                }
+            }
             Input::Leave(going) => self.going = Some(going),
         }
     }
@@ -443,10 +471,14 @@ impl Agent {
                     generation,
                     phase,
                     until,
+                    stuck: None,
                 };
                 self.local.insert(shard.clone(), started);
-                let shard = shard.clone();
-                outputs.push(Output::Start { shard, generation });
+                outputs.push(Output::Start {
+                    shard: shard.clone(),
+                    generation,
+                    count: view.counts.get(shard).copied().unwrap_or_default(),
+                });
             }
         }
         for (shard, generation, state) in refused {
@@ -474,8 +506,16 @@ impl Agent {
             let daemon = runs.entry(shard.daemon.clone()).or_default();
             daemon.push(Run(shard.index, generation, state));
         }
+        let mut stuck: BTreeMap<DaemonId, Vec<Stuck>> = BTreeMap::new();
+        for (shard, local) in &self.local {
+            if let Some(error) = &local.stuck {
+                let daemon = stuck.entry(shard.daemon.clone()).or_default();
+                daemon.push(Stuck(shard.index, local.generation, error.clone()));
+            }
+        }
         let report = Report {
             runs,
+            stuck,
             going: self.going,
         };
         if self.reported.as_ref() != Some(&report) {
@@ -518,19 +558,23 @@ impl Agent {
 
 impl View {
     fn new(assignments: &Assignments, version: Version, me: Incarnation) -> Self {
-        let mine = assignments
-            .iter()
-            .filter(|(_, _, assignment)| assignment.incarnation == me)
-            .map(|(daemon, index, assignment)| {
-                let daemon = daemon.clone();
-                let revoking = assignment.state == AssignmentState::Revoking;
-                (Shard { daemon, index }, (assignment.generation, revoking))
-            });
+        let (mut mine, mut counts) = (BTreeMap::new(), BTreeMap::new());
+        for (daemon, index, assignment) in assignments.iter() {
+            if assignment.incarnation != me {
+                continue;
+            }
+            let daemon = daemon.clone();
+            let shard = Shard { daemon, index };
+            let revoking = assignment.state == AssignmentState::Revoking;
+            counts.insert(shard.clone(), assignment.count);
+            mine.insert(shard, (assignment.generation, revoking));
+        }
         Self {
             version: Some(version),
             drain_timeout: assignments.drain_timeout,
             until: Moment::default(),
-            mine: mine.collect(),
+            mine,
+            counts,
         }
     }
 }

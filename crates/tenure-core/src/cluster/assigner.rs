@@ -14,11 +14,14 @@ use super::memory::Memory;
 use super::nodes::Nodes;
 use super::plan::Decision;
 use super::record::{Assignments, Drains, Generation};
+use super::report::Part;
 use super::{Config, desired};
 use crate::election::{Term, Writer};
 use crate::random::Random;
 use crate::session::{self, Holder, Record};
-use crate::{Expect, Incarnation, Moment, NodeId, Now, Read, Version, Written};
+use crate::{
+    ElectionName, Expect, Incarnation, Lineage, Moment, NodeId, Nonce, Now, Read, Version, Written,
+};
 
 /// The machine. One request for each of its two objects is in flight at most; the driver answers each
 /// with one input.
@@ -30,6 +33,8 @@ pub struct Assigner {
     retry: Duration,
     random: Random,
     me: Holder,
+    /// The row of terms that this process was last elected in.
+    lineage: Option<Lineage>,
     phase: Phase,
     nodes: Nodes,
     /// A whole listing of the sessions was taken in this term.
@@ -37,6 +42,10 @@ pub struct Assigner {
     /// The sessions whose end the driver is to tell.
     watched: BTreeSet<Incarnation>,
     drained: Drained,
+    /// Whether this node may lead though it is kept free was not looked at in this term.
+    is_new: bool,
+    /// This node has resigned because it is kept free; if it is elected again before then, it stays.
+    stays_until: Moment,
     memory: Memory,
     /// The assignments as they stand in the store, and the version they stand at.
     stored: Stored,
@@ -106,6 +115,9 @@ const NOTE_CYCLES: u32 = 6;
 /// Balance waits for nodes to come to rest, but not for ever: this many times the time to settle.
 const SETTLE_MAX: u32 = 10;
 
+/// For how many heartbeats a node that is kept free leads if nobody took over when it resigned.
+const STAY_HEARTBEATS: u32 = 60;
+
 impl Assigner {
     /// An assigner of a process that does not lead yet.
     #[must_use]
@@ -122,11 +134,14 @@ impl Assigner {
             retry: session.retry(),
             random: Random::from_seed(seed),
             me,
+            lineage: None,
             phase: Phase::Following,
             nodes: Nodes::default(),
             listed: false,
             watched: BTreeSet::new(),
             drained: Drained::new(now),
+            is_new: false,
+            stays_until: now,
             memory: Memory::default(),
             stored: Stored::Nothing,
             in_flight: None,
@@ -186,7 +201,7 @@ impl Assigner {
         let mut outputs = Vec::new();
         match input {
             Input::Wake => {}
-            Input::Elected(term) => self.on_elected(now.moment, term),
+            Input::Elected(lineage, term) => self.on_elected(now.moment, lineage, term),
             Input::Ended => self.rest(Phase::Following, &mut outputs),
             Input::Sessions(records) => self.on_sessions(now.moment, records),
             Input::Session(record) => self.on_session(now.moment, *record),
@@ -204,15 +219,18 @@ impl Assigner {
         if !matches!(self.phase, Phase::Following | Phase::Superseded) {
             self.request(now, &mut outputs);
             self.watch(&mut outputs);
+            self.leave_it_to_others(now.moment, &mut outputs);
         }
         outputs
     }
 
     // ---- what happens -------------------------------------------------------------------------------
 
-    fn on_elected(&mut self, now: Moment, term: Term) {
+    fn on_elected(&mut self, now: Moment, lineage: Lineage, term: Term) {
+        self.lineage = Some(lineage);
         self.phase = Phase::Taking { term, lost: false };
         self.listed = false;
+        self.is_new = true;
         self.drained.forget(now);
         self.memory = Memory::default();
         self.stored = Stored::Nothing;
@@ -338,6 +356,30 @@ impl Assigner {
         }
     }
 
+    /// A node that is kept free was elected: it resigns, if a node that is not is a candidate too. Once it has
+    /// taken the assignments over, so that its term is not wasted if nobody else is elected. Where the other one
+    /// cannot be elected after all, this one is again, and stays for a while.
+    fn leave_it_to_others(&mut self, now: Moment, outputs: &mut Vec<Output>) {
+        let (Phase::Leading { term, .. }, true, Some(drained)) =
+            (self.phase, self.listed, self.drained.nodes())
+        else {
+            return;
+        };
+        if !std::mem::take(&mut self.is_new) || !drained.contains(&self.me.node) {
+            return;
+        }
+        let can_decide = |record: &Record| {
+            let mut stands = record.about.stands.keys();
+            !drained.contains(&record.node)
+                && stands.any(|election| election.as_str() == ElectionName::CLUSTER)
+                && Part::of(&record.about).going.is_none()
+        };
+        if now >= self.stays_until && self.nodes.live().values().any(can_decide) {
+            self.stays_until = now + self.heartbeat * STAY_HEARTBEATS;
+            outputs.push(Output::Resign { term });
+        }
+    }
+
     fn decided(&self, now: Moment) -> Option<Decided> {
         let (Phase::Leading { place_from, .. }, Stored::Found { assignments, .. }) =
             (self.phase, &self.stored)
@@ -416,7 +458,7 @@ impl Assigner {
         outputs: &mut Vec<Output>,
     ) {
         self.writes += 1;
-        assignments.writer = self.writer();
+        assignments.writer = self.writer(now.nonce);
         self.generation = self.generation.max(assignments.generation);
         self.noting_since = None;
         self.write_from = now.moment + self.config.cycle;
@@ -431,10 +473,11 @@ impl Assigner {
         });
     }
 
-    fn writer(&self) -> Writer {
+    fn writer(&self, nonce: Nonce) -> Writer {
         Writer {
             incarnation: self.me.incarnation,
             counter: self.writes,
+            nonce,
         }
     }
 

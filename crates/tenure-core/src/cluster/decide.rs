@@ -12,7 +12,7 @@ use super::memory::{Memory, Reported, Standing};
 use super::nodes::Nodes;
 use super::placement::{NoPlace, Placement, Room, Work};
 use super::plan::{Decision, Reason};
-use super::record::{Assignment, AssignmentState, Assignments, Shard};
+use super::record::{Assignment, AssignmentState, Assignments, Daemon, Shard};
 use super::report::{Count, Definition, Going, Part, RunState};
 use crate::mutation::{self, Mutation};
 use crate::session::{Holder, Record};
@@ -110,6 +110,10 @@ struct Judge<'a> {
     silent: BTreeSet<usize>,
     /// Where which daemon fails in this very pass, which the memory learns only from its decisions.
     failing: BTreeSet<(DaemonId, usize)>,
+    /// The shards that their nodes cannot end.
+    stuck: BTreeSet<(DaemonId, u32)>,
+    /// The daemons, by position, of which shards of a former number have not all ended.
+    changing: BTreeSet<usize>,
     /// How many more shards may be set on their way.
     budget: usize,
     decisions: Vec<Decision>,
@@ -130,6 +134,8 @@ impl<'a> Judge<'a> {
             daemons: Vec::new(),
             silent: BTreeSet::new(),
             failing: BTreeSet::new(),
+            stuck: BTreeSet::new(),
+            changing: BTreeSet::new(),
             placement: Placement::new(Vec::new(), Vec::new()),
             budget: outlook.config.moves_max.saturating_sub(on_their_way),
             decisions: Vec::new(),
@@ -220,6 +226,10 @@ impl<'a> Judge<'a> {
                     },
                     Some(assignment) => self.look_at(id, definition, index, assignment, report),
                 };
+                let is_former = assignment.is_some_and(|it| Daemon::is_former(definition, &it));
+                if is_former && matches!(seat, Seat::Stays { .. } | Seat::Leaves { .. }) {
+                    self.changing.insert(position);
+                }
                 if let Seat::Stays {
                     node: Some(node),
                     movable: false,
@@ -244,6 +254,7 @@ impl<'a> Judge<'a> {
         report: Option<&RunState>,
     ) -> Seat {
         let is_surplus = index >= definition.count.number();
+        let is_former = Daemon::is_former(definition, &assignment);
         let revoking = assignment.state == AssignmentState::Revoking;
         let holder = &self.outlook.desired.holders[&assignment.incarnation];
         let shard = Shard {
@@ -254,6 +265,7 @@ impl<'a> Judge<'a> {
             let prefer = self.outlook.nodes.back(&holder.node, id);
             let prefer = prefer.map(|record| self.positions[&record.incarnation]);
             let kept = ended.kept_until.filter(|&until| self.outlook.now < until);
+            let kept = kept.filter(|_| !is_former);
             if let (Some(until), None, false, false) = (kept, prefer, revoking, is_surplus) {
                 self.again_at = self.again_at.min(until);
                 self.wait(shard, Reason::Restarting);
@@ -283,6 +295,8 @@ impl<'a> Judge<'a> {
             };
         };
         if let Some(state) = report.filter(|state| state.has_ended()) {
+            // A shard of a former number is not kept for anybody.
+            let revoking = revoking || is_former;
             return self.has_ended(shard, holder, node, revoking, is_surplus, state);
         }
         if revoking && report.is_none() && mutation::is(Mutation::SilenceConfirms) {
@@ -290,9 +304,9 @@ impl<'a> Judge<'a> {
             return vacant(is_surplus, None, None);
         }
         if revoking {
-            return self.is_leaving(shard, holder, node, is_surplus);
+            return self.is_leaving(shard, holder, node, assignment, is_surplus);
         }
-        match self.must_go(definition, &shard, node, report) {
+        match self.must_go(definition, &shard, node, assignment, report) {
             Some(reason) if mutation::is(Mutation::NoDrain) => {
                 self.free(shard, holder, reason);
                 vacant(is_surplus, Some(node), None)
@@ -337,7 +351,22 @@ impl<'a> Judge<'a> {
     }
 
     /// The shard was revoked and its node has not answered yet.
-    fn is_leaving(&mut self, shard: Shard, holder: &Holder, node: usize, is_surplus: bool) -> Seat {
+    fn is_leaving(
+        &mut self,
+        shard: Shard,
+        holder: &Holder,
+        node: usize,
+        assignment: Assignment,
+        is_surplus: bool,
+    ) -> Seat {
+        let part = self.part(node);
+        let stuck = part.stuck(&shard.daemon, shard.index, assignment.generation);
+        if let Some(error) = stuck {
+            let error = error.to_owned();
+            self.stuck.insert((shard.daemon.clone(), shard.index));
+            self.wait(shard, Reason::Stuck { error });
+            return Seat::Leaves { node: Some(node) };
+        }
         let since = self.outlook.memory.since(&shard.daemon, shard.index);
         let forced_at = since + forced_after(self.outlook.force_after);
         if self.outlook.now >= forced_at {
@@ -355,11 +384,16 @@ impl<'a> Judge<'a> {
         definition: &Definition,
         shard: &Shard,
         node: usize,
+        assignment: Assignment,
         report: Option<&RunState>,
     ) -> Option<Reason> {
         let record = self.live[node];
         if shard.index >= definition.count.number() {
             return Some(Reason::Surplus);
+        }
+        // All at once, whatever the budget: nothing of the new number starts before.
+        if Daemon::is_former(definition, &assignment) {
+            return Some(Reason::CountChanged);
         }
         let part = Part::of(&record.about);
         let (config, is_going) = (self.outlook.config, part.going.is_some());
@@ -524,6 +558,9 @@ impl<'a> Judge<'a> {
                     Seat::Vacant { .. } if !self.outlook.may_place => {
                         self.wait(shard(), Reason::Lost);
                     }
+                    Seat::Vacant { .. } if self.changing.contains(&position) => {
+                        self.wait(shard(), Reason::FormerCount);
+                    }
                     Seat::Vacant { avoid, prefer } => {
                         match self.place_one(position, index, avoid, prefer) {
                             Ok((to, reason)) => {
@@ -540,6 +577,8 @@ impl<'a> Judge<'a> {
                             Err(reason) => self.wait(shard(), reason),
                         }
                     }
+                    // What waits because its node cannot end it has been told already.
+                    Seat::Leaves { .. } if self.is_told(id, index) => {}
                     Seat::Leaves { .. } if index < self.daemons[position].1.count.number() => {
                         let next = self.placement.place(position, &[], None).ok();
                         let to = next.map(|node| self.live[node].node.clone());
@@ -611,6 +650,11 @@ impl<'a> Judge<'a> {
                 reason: Reason::Balance { to, loads },
             });
         }
+    }
+
+    /// Whether this pass has said already that the shard waits.
+    fn is_told(&self, id: &DaemonId, index: u32) -> bool {
+        self.stuck.contains(&(id.clone(), index))
     }
 
     fn part(&self, node: usize) -> &'a Part {

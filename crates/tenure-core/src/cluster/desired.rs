@@ -39,6 +39,7 @@ pub(crate) fn apply(assignments: &Assignments, decisions: &[Decision], at: Wall)
                 );
                 next.generation = *generation;
                 next.holders.insert(to.incarnation, to.clone());
+                let count = next.daemons[&shard.daemon].definition.count.number();
                 let place = place(&mut next, shard);
                 assert!(place.is_none(), "only what is free is given out");
                 *place = Some(Assignment {
@@ -46,6 +47,7 @@ pub(crate) fn apply(assignments: &Assignments, decisions: &[Decision], at: Wall)
                     incarnation: to.incarnation,
                     state: AssignmentState::Assigning,
                     since: at,
+                    count,
                 });
             }
             Decision::Activate { shard, .. } => {
@@ -173,6 +175,7 @@ pub(crate) fn adopt_reports<'a>(
                         incarnation: record.incarnation,
                         state: AssignmentState::Active,
                         since: at,
+                        count: definition.count.number(),
                     });
                 }
                 let holder = record.holder();

@@ -115,13 +115,14 @@ mod tests {
             node: NodeId::new("a").unwrap(),
             incarnation: Incarnation(1),
             counter,
+            nonce: crate::Nonce::default(),
             ttl: Duration::from_secs(10),
             state,
             joined_at: Wall(0),
-            about: About {
+            about: Box::new(About {
                 cluster: Some(Box::new(part)),
                 ..About::default()
-            },
+            }),
         }
     }
 

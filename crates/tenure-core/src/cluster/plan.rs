@@ -97,6 +97,15 @@ pub enum Reason {
     LabelMissing,
     /// The daemon has fewer shards now.
     Surplus,
+    /// The daemon has another number of shards now.
+    CountChanged,
+    /// Shards of the former number have not all ended.
+    FormerCount,
+    /// The node cannot end it, and keeps it.
+    Stuck {
+        /// What the node says.
+        error: String,
+    },
     /// The session of the node has ended.
     SessionEnded(End),
     /// The node has ended it.
@@ -200,6 +209,9 @@ impl fmt::Display for Reason {
                     "whose load is {from_load}, while {to} has {to_load}"
                 );
             }
+            Reason::Stuck { error } => {
+                return write!(formatter, "its node cannot end it: {error}");
+            }
             Reason::Failed { error } => return write!(formatter, "where it failed: {error}"),
             Reason::Draining { to: Some(to) } => {
                 return write!(formatter, "it is draining and then goes to {to}");
@@ -212,6 +224,8 @@ impl fmt::Display for Reason {
             Reason::NotOffered => "which does not offer the daemon",
             Reason::LabelMissing => "which lacks a required label",
             Reason::Surplus => "the daemon has fewer shards now",
+            Reason::CountChanged => "the daemon has another number of shards now",
+            Reason::FormerCount => "shards of the former number have to end first",
             Reason::SessionEnded(End::Gone) => "which has left",
             Reason::SessionEnded(End::Evicted) => "which was evicted",
             Reason::SessionEnded(End::Missing) => "whose session is missing",

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::report::{Definition, SHARDS_MAX};
+use super::report::{Count, Definition, SHARDS_MAX};
 use crate::election::{Term, Writer};
 use crate::mutation::{self, Mutation};
 use crate::record::{self, RecordError, milliseconds};
 use crate::session::Holder;
-use crate::{DaemonId, Incarnation, NodeId, Wall};
+use crate::{DaemonId, Incarnation, Lineage, NodeId, Wall};
 
 /// The number of an assignment, and the fencing token of what it starts.
 ///
@@ -36,6 +36,9 @@ pub struct Shard {
 /// The desired state, at `<namespace>/cluster/assignments`. Written by the leader alone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Assignments {
+    /// The row of terms that this one belongs to; none as versions wrote them that did not know it. When an
+    /// election is started over its terms begin at 1 again, and only the lineage tells that they are newer.
+    pub lineage: Option<Lineage>,
     /// The leader's term.
     pub term: Term,
     /// Makes every write differ from every other, so that each can be recognised.
@@ -89,6 +92,9 @@ pub struct Assignment {
     pub state: AssignmentState,
     /// When it got there, on the clock of the leader that wrote it, for people.
     pub since: Wall,
+    /// How many shards the daemon had when the shard was assigned, which is what its node goes by. A shard
+    /// under another number than the one that rules is restarted.
+    pub count: u32,
 }
 
 /// How far an assignment is.
@@ -169,6 +175,24 @@ impl Assignments {
     }
 }
 
+impl Daemon {
+    /// Whether a shard was assigned when the daemon had another number of shards. It divides the work
+    /// differently, so it must not run beside shards of the number that rules. Replicas divide nothing.
+    #[must_use]
+    pub(crate) fn is_former(definition: &Definition, assignment: &Assignment) -> bool {
+        matches!(definition.count, Count::Shards(count) if count != assignment.count)
+    }
+
+    fn former_counts(&self) -> BTreeMap<u32, u32> {
+        let count = self.definition.count.number();
+        let numbered = (0..).zip(&self.shards);
+        numbered
+            .filter_map(|(index, shard)| Some((index, shard.as_ref()?.count)))
+            .filter(|&(_, of_shard)| of_shard != count)
+            .collect()
+    }
+}
+
 impl Drains {
     /// One line of JSON.
     #[must_use]
@@ -205,6 +229,8 @@ impl fmt::Display for Shard {
 /// The stored form: about 40 bytes per shard, so ten thousand on a hundred nodes fit into half a megabyte.
 #[derive(Serialize, Deserialize)]
 struct Stored {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lineage: Option<Lineage>,
     term: Term,
     writer: Writer,
     generation: Generation,
@@ -222,6 +248,10 @@ struct StoredDaemon {
     shards: Vec<Option<StoredAssignment>>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     failures: BTreeMap<u32, Failure>,
+    /// The shards that were assigned when the daemon had another number of them than it has now, and that
+    /// number. Not a part of [`StoredAssignment`], whose length older versions insist on.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    counts: BTreeMap<u32, u32>,
 }
 
 /// Generation, position in the table of nodes, state, since.
@@ -254,8 +284,10 @@ impl From<&Assignments> for Stored {
                 .map(|assignment| assignment.as_ref().map(shard))
                 .collect(),
             failures: daemon.failures.clone(),
+            counts: daemon.former_counts(),
         };
         Self {
+            lineage: assignments.lineage,
             term: assignments.term,
             writer: assignments.writer,
             generation: assignments.generation,
@@ -279,7 +311,7 @@ impl TryFrom<Stored> for Assignments {
         let mut daemons = BTreeMap::new();
         for (id, daemon) in stored.daemons {
             let mut shards = Vec::with_capacity(daemon.shards.len());
-            for assignment in daemon.shards {
+            for (index, assignment) in (0..).zip(daemon.shards) {
                 let Some(StoredAssignment(generation, position, state, since)) = assignment else {
                     shards.push(None);
                     continue;
@@ -293,11 +325,13 @@ impl TryFrom<Stored> for Assignments {
                         stored.generation
                     )));
                 }
+                let former = daemon.counts.get(&index).copied();
                 shards.push(Some(Assignment {
                     generation,
                     incarnation: holder.incarnation,
                     state,
                     since,
+                    count: former.unwrap_or(daemon.definition.count.number()),
                 }));
             }
             let definition = daemon.definition;
@@ -316,6 +350,7 @@ impl TryFrom<Stored> for Assignments {
             daemons.insert(id, daemon);
         }
         Ok(Self {
+            lineage: stored.lineage,
             term: stored.term,
             writer: stored.writer,
             generation: stored.generation,
@@ -347,13 +382,16 @@ mod tests {
                 incarnation: holder(index % nodes).incarnation,
                 state: AssignmentState::Active,
                 since: Wall(1_700_000_000_000),
+                count: shards,
             })
         };
         Assignments {
+            lineage: Some(Lineage(5)),
             term: Term(3),
             writer: Writer {
                 incarnation: Incarnation(0xa),
                 counter: 9,
+                nonce: crate::Nonce::default(),
             },
             generation: Generation(u64::from(shards)),
             drain_timeout: Duration::from_secs(30),
@@ -385,7 +423,7 @@ mod tests {
             error: "no such table".to_owned(),
         };
         daemon.failures.insert(1, failure);
-        let text = r#"{"format":1,"term":3,"writer":{"incarnation":"0000000000000000000000000000000a","counter":9},"generation":2,"drain_timeout_ms":30000,"force_after_ms":30000,"nodes":[{"node":"web-0","incarnation":"0000000000000000000000000000000a","ttl_ms":10000}],"daemons":{"indexer":{"definition":{"count":{"shards":2}},"shards":[[1,0,"active",1700000000000],null],"failures":{"1":{"generation":2,"node":"web-0","at":1700000000001,"error":"no such table"}}}}}"#;
+        let text = r#"{"format":1,"lineage":"00000000000000000000000000000005","term":3,"writer":{"incarnation":"0000000000000000000000000000000a","counter":9},"generation":2,"drain_timeout_ms":30000,"force_after_ms":30000,"nodes":[{"node":"web-0","incarnation":"0000000000000000000000000000000a","ttl_ms":10000}],"daemons":{"indexer":{"definition":{"count":{"shards":2}},"shards":[[1,0,"active",1700000000000],null],"failures":{"1":{"generation":2,"node":"web-0","at":1700000000001,"error":"no such table"}}}}}"#;
         assert_eq!(String::from_utf8(record.encode()).unwrap(), text);
         assert_eq!(Assignments::decode(text.as_bytes()).unwrap(), record);
 
@@ -403,6 +441,21 @@ mod tests {
         let text = r#"{"format":1,"writer":{"incarnation":"0000000000000000000000000000000a","counter":9},"nodes":{"web-0":{"by":"ops","since":5}}}"#;
         assert_eq!(String::from_utf8(drains.encode()).unwrap(), text);
         assert_eq!(Drains::decode(text.as_bytes()).unwrap(), drains);
+    }
+
+    #[test]
+    fn a_shard_keeps_the_number_of_shards_it_was_assigned_under() {
+        let mut record = assignments(1, 2);
+        let daemon = record.daemons.first_entry().unwrap().into_mut();
+        daemon.definition = Definition::shards(3);
+        daemon.shards[1].as_mut().unwrap().count = 3;
+        let text = String::from_utf8(record.encode()).unwrap();
+        assert!(text.contains(r#""counts":{"0":2}"#), "{text}");
+        assert_eq!(Assignments::decode(text.as_bytes()).unwrap(), record);
+        // Written by a version that does not know of it: as if it had always been so.
+        let older = text.replace(r#","counts":{"0":2}"#, "");
+        let older = Assignments::decode(older.as_bytes()).unwrap();
+        assert!(older.iter().all(|(_, _, assignment)| assignment.count == 3));
     }
 
     #[test]

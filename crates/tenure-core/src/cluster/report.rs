@@ -40,6 +40,9 @@ pub struct Part {
     /// What became of the shards that were assigned to it, in the order of their numbers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub runs: BTreeMap<DaemonId, Vec<Run>>,
+    /// The shards that it cannot end, and why. It keeps them: something of them still runs.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub stuck: BTreeMap<DaemonId, Vec<Stuck>>,
     /// It is about to go.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub going: Option<Going>,
@@ -91,6 +94,11 @@ pub enum DefinitionError {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Run(pub u32, pub Generation, pub RunState);
 
+/// A shard that its node cannot end, stored as `[shard, generation, reason]`. A promise like a report: the
+/// shard still runs there, whether it is trusted or not, so nobody else may start it while the node lives.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Stuck(pub u32, pub Generation, pub String);
+
 /// What became of a shard on its node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -133,9 +141,18 @@ impl Part {
             capacity: None,
             offers: BTreeMap::new(),
             runs: BTreeMap::new(),
+            stuck: BTreeMap::new(),
             going: None,
         };
         about.cluster.as_deref().unwrap_or(&NONE)
+    }
+
+    /// Why the node cannot end a shard, if it says so.
+    #[must_use]
+    pub fn stuck(&self, daemon: &DaemonId, index: u32, generation: Generation) -> Option<&str> {
+        let mut stuck = self.stuck.get(daemon)?.iter();
+        let found = stuck.find(|it| it.0 == index && it.1 == generation);
+        found.map(|it| it.2.as_str())
     }
 
     /// Whether the node may be given work of this daemon, as far as the two of them are concerned.
@@ -200,16 +217,8 @@ impl RunState {
     /// A failure, its text made short and fit for a line.
     #[must_use]
     pub fn failed(error: &str) -> Self {
-        let line = error.chars().map(|character| {
-            if character.is_control() {
-                ' '
-            } else {
-                character
-            }
-        });
-        RunState::Failed {
-            error: line.take(ERROR_CHARACTERS_MAX).collect(),
-        }
+        let error = short(error);
+        RunState::Failed { error }
     }
 
     /// Whether nothing of this generation runs on the node, now or ever again.
@@ -217,6 +226,18 @@ impl RunState {
     pub fn has_ended(&self) -> bool {
         matches!(self, RunState::Stopped | RunState::Failed { .. })
     }
+}
+
+/// Text that travels with every heartbeat: short, and fit for a line.
+pub(crate) fn short(text: &str) -> String {
+    let line = text.chars().map(|character| {
+        if character.is_control() {
+            ' '
+        } else {
+            character
+        }
+    });
+    line.take(ERROR_CHARACTERS_MAX).collect()
 }
 
 fn one() -> u32 {
@@ -252,10 +273,11 @@ mod tests {
             node: NodeId::new("web-1").unwrap(),
             incarnation: Incarnation(0xabc),
             counter: 7,
+            nonce: crate::Nonce::default(),
             ttl: Duration::from_secs(10),
             state: State::Alive,
             joined_at: Wall(5),
-            about: About {
+            about: Box::new(About {
                 cluster: Some(Box::new(Part {
                     version: Some("1.2.3".to_owned()),
                     capacity: Some(40),
@@ -268,12 +290,13 @@ mod tests {
                         ],
                     )]
                     .into(),
+                    stuck: BTreeMap::new(),
                     going: Some(Going::Restarting {
                         within: Duration::from_secs(60),
                     }),
                 })),
                 ..About::default()
-            },
+            }),
         };
         let text = r#"{"format":1,"node":"web-1","incarnation":"00000000000000000000000000000abc","counter":7,"ttl_ms":10000,"state":"alive","joined_at":5,"cluster":{"version":"1.2.3","capacity":40,"offers":{"indexer":{"count":{"shards":12}}},"runs":{"indexer":[[0,17,"running"],[3,19,{"failed":{"error":"no such table"}}]]},"going":{"restarting":{"within_ms":60000}}}}"#;
         assert_eq!(String::from_utf8(record.encode()).unwrap(), text);

@@ -38,6 +38,10 @@ pub struct Election {
     watches: Option<Incarnation>,
     phase: Phase,
     in_flight: Option<Flight>,
+    /// Since when no read is answered, as far as was tried.
+    blind_since: Option<Moment>,
+    /// The session is over, and a copy of this process may lead under it: the lease is not touched.
+    is_outrun: bool,
     /// When to look at the lease next.
     due: Moment,
     /// A hint came during a look, which may have been too early to see what it is about.
@@ -143,6 +147,8 @@ impl Election {
             watches: None,
             phase: Phase::Following,
             in_flight: None,
+            blind_since: None,
+            is_outrun: false,
             due: now,
             is_hinted: false,
             has_looked: false,
@@ -222,7 +228,7 @@ impl Election {
             Phase::Leading { .. } => self.trusted_until() - self.config.grace,
             Phase::Stopping { .. } => self.trusted_until(),
         };
-        request_at.min(change_at)
+        request_at.min(change_at).min(self.blind_at())
     }
 
     /// Takes an input and says what to do about it.
@@ -236,7 +242,8 @@ impl Election {
                 self.is_hinted = matches!(self.in_flight, Some(Flight::ReadLease { .. }));
             }
             Input::Trusted(until) => self.session_trusted_until = until,
-            Input::SessionOver => {
+            Input::SessionOver { gives_back } => {
+                self.is_outrun = !gives_back;
                 self.session_trusted_until = Moment::default();
                 self.stands = None;
                 self.lose(EndReason::SessionOver, &mut outputs);
@@ -279,10 +286,12 @@ impl Election {
             self.due = now;
         }
         if read == Read::Failed {
+            self.blind_since = self.blind_since.or(Some(started));
             self.due = now;
             self.back_off(now);
             return;
         }
+        self.blind_since = None;
         self.must_read = false;
         self.has_looked = true;
         match read {
@@ -375,6 +384,10 @@ impl Election {
         };
         if !self.is_mine() {
             self.no_longer_mine(now);
+        }
+        // Others have had it since: what was left to them was taken.
+        if self.lease().is_some_and(|(lease, _)| lease.term > self.led) {
+            self.take_from = self.take_from.min(now);
         }
     }
 
@@ -544,6 +557,11 @@ impl Election {
 
     /// What time alone brings about.
     fn on_time(&mut self, now: Moment, outputs: &mut Vec<Output>) {
+        if now >= self.blind_at() {
+            // If nothing comes of it: counted anew from the next look that fails.
+            self.blind_since = None;
+            outputs.push(Output::Blind);
+        }
         let grace = self.config.grace;
         self.can_begin = now + grace < self.session_trusted_until;
         let trusted_until = self.trusted_until();

@@ -17,7 +17,10 @@ pub enum Input {
     /// The session is trusted until then.
     Trusted(Moment),
     /// The session is over: nothing is held any more.
-    SessionOver,
+    SessionOver {
+        /// Whether the lease may be given back.
+        gives_back: bool,
+    },
     /// The session that holds the lease has ended.
     HolderEnded(Incarnation, End),
     /// The answer to [`Output::ReadLease`].
@@ -64,6 +67,8 @@ pub enum Output {
         /// What must be there.
         expect: Expect,
     },
+    /// A lease that is or may be ours could not be read for a whole ttl: end the session, which frees it.
+    Blind,
     /// Watch this session and tell when it ends.
     Watch(Holder),
     /// Watch it no longer.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::record::{self, RecordError};
 use crate::session::Holder;
-use crate::{Incarnation, Lineage, NodeId, Wall};
+use crate::{Incarnation, Lineage, NodeId, Nonce, Wall};
 
 /// How many past terms a lease remembers.
 const HISTORY_MAX: usize = 20;
@@ -103,6 +103,9 @@ pub struct Writer {
     pub incarnation: Incarnation,
     /// Which of its writes.
     pub counter: u64,
+    /// Tells it from one of a copy of this process. Absent in what older versions wrote.
+    #[serde(default, skip_serializing_if = "Nonce::is_none")]
+    pub nonce: Nonce,
 }
 
 /// The fence, at `<namespace>/fences/<name>`.
@@ -237,15 +240,22 @@ mod tests {
             writer: Writer {
                 incarnation: Incarnation(0xa),
                 counter: 9,
+                nonce: Nonce(0xfeed),
             },
         }
     }
 
     #[test]
     fn the_stored_forms_are_stable() {
-        let text = r#"{"format":1,"lineage":"00000000000000000000000000000001","term":3,"state":{"held":{"holder":{"node":"web-1","incarnation":"0000000000000000000000000000000a","ttl_ms":10000},"since":5}},"writer":{"incarnation":"0000000000000000000000000000000a","counter":9}}"#;
+        let text = r#"{"format":1,"lineage":"00000000000000000000000000000001","term":3,"state":{"held":{"holder":{"node":"web-1","incarnation":"0000000000000000000000000000000a","ttl_ms":10000},"since":5}},"writer":{"incarnation":"0000000000000000000000000000000a","counter":9,"nonce":"0000000000000000000000000000feed"}}"#;
         assert_eq!(String::from_utf8(lease().encode()).unwrap(), text);
         assert_eq!(Lease::decode(text.as_bytes()).unwrap(), lease());
+
+        let older = text.replace(r#","nonce":"0000000000000000000000000000feed""#, "");
+        let mut without = lease();
+        without.writer.nonce = Nonce::default();
+        assert_eq!(Lease::decode(older.as_bytes()).unwrap(), without);
+        assert_eq!(String::from_utf8(without.encode()).unwrap(), older);
         let fence = Fence {
             lineage: Lineage(1),
             term: Term(3),

@@ -142,7 +142,7 @@ fn no_record_panics_the_leader_of_a_cluster() {
         let mut assigner = Assigner::new(cluster, &config, me(), now, 7);
         let term = assignments.records.first().map_or(4, |found| found.term.0);
         let mut inputs = vec![
-            assigner::Input::Elected(Term(term)),
+            assigner::Input::Elected(Lineage(1), Term(term)),
             assigner::Input::Sessions(sessions.clone()),
         ];
         for wake in 0..WAKES {
@@ -211,7 +211,10 @@ fn no_record_panics_a_member_of_a_cluster() {
                 let _ = members.step(now, registry::Input::Holders(holders.collect()));
             }
             for output in agent.step(now, agent::Input::Looked(read)) {
-                if let agent::Output::Start { shard, generation } = output {
+                if let agent::Output::Start {
+                    shard, generation, ..
+                } = output
+                {
                     let _ = agent.step(now, agent::Input::Started(shard, generation));
                 }
             }

@@ -14,6 +14,10 @@ pub(super) struct Elections {
     machines: BTreeMap<ElectionName, Election>,
     /// When each wants to wake, which only a step of its own can change.
     agenda: BTreeSet<(Moment, ElectionName)>,
+    /// How many have work that has not ended, and how many have something to give back: whoever leaves a
+    /// thousand elections asks after every step.
+    working: usize,
+    holding: usize,
 }
 
 impl Elections {
@@ -29,14 +33,22 @@ impl Elections {
         self.machines.keys().cloned().collect()
     }
 
-    pub(super) fn machines(&self) -> impl Iterator<Item = &Election> {
-        self.machines.values()
+    /// Whether the work of any has not ended yet.
+    pub(super) fn is_working(&self) -> bool {
+        self.working > 0
+    }
+
+    /// Whether none has anything to give back.
+    pub(super) fn hold_nothing(&self) -> bool {
+        self.holding == 0
     }
 
     pub(super) fn add(&mut self, name: &ElectionName, new: impl FnOnce() -> Election) {
         if !self.machines.contains_key(name) {
             let election = new();
             self.agenda.insert((election.wake_at(), name.clone()));
+            self.working += usize::from(election.is_working());
+            self.holding += usize::from(!election.holds_nothing());
             self.machines.insert(name.clone(), election);
         }
     }
@@ -57,8 +69,11 @@ impl Elections {
             return Vec::new();
         };
         let before = election.wake_at();
+        let (worked, held) = (election.is_working(), !election.holds_nothing());
         let outputs = election.step(now, input);
         let after = election.wake_at();
+        self.working = self.working + usize::from(election.is_working()) - usize::from(worked);
+        self.holding = self.holding + usize::from(!election.holds_nothing()) - usize::from(held);
         if after != before {
             self.agenda.remove(&(before, name.clone()));
             self.agenda.insert((after, name.clone()));

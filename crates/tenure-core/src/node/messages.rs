@@ -28,6 +28,8 @@ pub enum Input {
         /// For the first term ever.
         new_lineage: Lineage,
     },
+    /// The same for many at once, of which the session speaks in one write.
+    JoinMany(Vec<Joining>),
     /// Give leadership of an election up.
     Resign(ElectionName),
     /// Give leadership of an election to this session.
@@ -51,6 +53,17 @@ pub enum Input {
     Hold(bool),
     /// Give everything back and go.
     Leave,
+}
+
+/// One of the elections of [`Input::JoinMany`]; as in [`Input::Join`].
+#[derive(Debug, Clone, Hash)]
+pub struct Joining {
+    /// Which.
+    pub election: ElectionName,
+    /// The priority; `None` to observe.
+    pub priority: Option<u8>,
+    /// For the first term ever.
+    pub new_lineage: Lineage,
 }
 
 /// What the driver is to do.

@@ -9,10 +9,15 @@ use super::hash::Hash;
 use super::job::{Key, Token};
 use super::machine::Queue;
 use super::record::Running;
+use super::rules::Rules;
 use super::shelves::{Class, Shelf, Turn};
 use super::slab::Handle;
 use crate::mutation::{self, Mutation};
 use crate::{JobId, JobType, QueueName};
+
+/// How many bytes of payloads one claim hands out; the first job comes whatever its size. A part of the second
+/// rules. More than any worker needs at once, and well below what clients and proxies take as one answer.
+const CLAIM_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// One row of ready jobs that a claim may draw from: a queue, or one type of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,14 +28,118 @@ struct Source {
     job_type: Option<Handle>,
 }
 
+/// The types that a claim means.
+enum Types {
+    Every,
+    /// Sorted, each once. Of none of them there is nothing to find.
+    These(Vec<Handle>),
+}
+
+/// What a claim may still get.
+struct Allowance {
+    jobs: u32,
+    bytes: usize,
+    is_first: bool,
+}
+
+impl Allowance {
+    fn new(rules: Rules, jobs: u32) -> Self {
+        // The first rules bounded the number only, and an answer could be too large for whoever asked.
+        let bytes = match rules < Rules::SECOND {
+            true => usize::MAX,
+            false => CLAIM_BYTES_MAX,
+        };
+        Self {
+            jobs,
+            bytes,
+            is_first: true,
+        }
+    }
+
+    /// Whether a job of this size still fits; the first always does. If not, a smaller one must not overtake it,
+    /// so that is the end of the claim.
+    fn take(&mut self, bytes: usize) -> bool {
+        if bytes > self.bytes && !self.is_first {
+            return false;
+        }
+        self.jobs -= 1;
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.is_first = false;
+        true
+    }
+}
+
 impl Queue {
     /// From when on a claim would find a job: at or before the present if it would now, none if only
     /// another command can change it. Scheduled jobs count once they are ready: see [`Queue::due_at`].
+    ///
+    /// Cost: the names. Of every queue, the types, and queues that a rate holds back.
     #[must_use]
     pub fn claimable_at(&self, queues: &[QueueName], types: &[JobType]) -> Option<u64> {
-        self.sources(queues, types)
-            .filter_map(|source| self.open_at(source.queue))
-            .min()
+        let types = self.meant(types);
+        if !queues.is_empty() {
+            return queues
+                .iter()
+                .filter_map(|name| self.queues.find(name))
+                .filter(|&queue| self.has_ready(queue, &types))
+                .filter_map(|queue| self.open_at(queue))
+                .min();
+        }
+        let open = match &types {
+            Types::Every => self.board.first(),
+            Types::These(types) => types.iter().find_map(|&name| self.board.first_of(name)),
+        };
+        if let Some((_, queue)) = open {
+            return self.open_at(queue);
+        }
+        let mut opening = self.board.opening();
+        let first = opening.find(|&(_, queue)| self.has_ready(queue, &types));
+        first.map(|(opens, _)| opens)
+    }
+
+    /// When a queue that has ready jobs, and a rate that lets none of them through at a time, next does.
+    #[must_use]
+    pub fn opens_after(&self, time: u64) -> Option<u64> {
+        self.board.opens_after(time)
+    }
+
+    /// The types of these names that there are; no names mean every type.
+    fn meant(&self, names: &[JobType]) -> Types {
+        if names.is_empty() {
+            return Types::Every;
+        }
+        let known = names.iter().filter_map(|name| self.types.find(name));
+        let mut known: Vec<_> = known.collect();
+        known.sort_unstable();
+        known.dedup();
+        Types::These(known)
+    }
+
+    /// Whether a queue has ready jobs of these types.
+    fn has_ready(&self, queue: Handle, types: &Types) -> bool {
+        match types {
+            Types::Every => !self.queues[queue].turns.is_empty(),
+            Types::These(types) => self.ready_types(queue, types).next().is_some(),
+        }
+    }
+
+    /// Those of these types, which are sorted, that a queue has ready jobs of. Most queues have few, and most
+    /// claims name few: only the smaller number is looked at.
+    fn ready_types<'a>(
+        &'a self,
+        queue: Handle,
+        types: &'a [Handle],
+    ) -> impl Iterator<Item = Handle> + 'a {
+        let turns = &self.queues[queue].turns;
+        let few = turns.len() < types.len();
+        let of_queue = few.then(|| {
+            turns
+                .keys()
+                .filter(|name| types.binary_search(name).is_ok())
+        });
+        let of_claim = (!few).then(|| types.iter().filter(|name| turns.contains_key(name)));
+        let of_queue = of_queue.into_iter().flatten();
+        of_queue.chain(of_claim.into_iter().flatten()).copied()
     }
 
     /// How many jobs of a queue claims could take at this time. Whoever wakes waiting workers wakes no
@@ -56,12 +165,13 @@ impl Queue {
     }
 
     pub(crate) fn claim(&mut self, request: &ClaimRequest, events: &mut Vec<Event>) {
-        let mut sources: BinaryHeap<_> = self
-            .sources(&request.queues, &request.types)
-            .map(Reverse)
-            .collect();
-        let mut left = request.max;
-        while left > 0
+        if request.queues.is_empty() {
+            return self.claim_of_every_queue(request, events);
+        }
+        let sources = self.sources(&request.queues, &request.types);
+        let mut sources: BinaryHeap<_> = sources.into_iter().map(Reverse).collect();
+        let mut allowance = Allowance::new(self.rules, request.max);
+        while allowance.jobs > 0
             && let Some(Reverse(source)) = sources.pop()
         {
             let Some(source) = self.refreshed(source) else {
@@ -82,9 +192,49 @@ impl Queue {
                 continue;
             }
             let handle = self.job_of(source);
+            if !allowance.take(self.jobs[handle].payload.bytes()) {
+                break;
+            }
             events.push(self.claim_one(handle, request));
-            left -= 1;
             sources.extend(self.refreshed(source).map(Reverse));
+        }
+    }
+
+    /// The same by the board, on which only those queues stand that are open.
+    fn claim_of_every_queue(&mut self, request: &ClaimRequest, events: &mut Vec<Event>) {
+        // Without types there is one row of jobs, of all types.
+        let types = match self.meant(&request.types) {
+            Types::Every => vec![None],
+            Types::These(types) => types.into_iter().map(Some).collect(),
+        };
+        let first = |queue: &Self, job_type: Option<Handle>| {
+            let (turn, queue) = match job_type {
+                Some(job_type) => queue.board.first_of(job_type)?,
+                None => queue.board.first()?,
+            };
+            Some(Reverse(Source {
+                turn,
+                queue,
+                job_type,
+            }))
+        };
+        let mut rows: BinaryHeap<_> = types.iter().filter_map(|&name| first(self, name)).collect();
+        let mut allowance = Allowance::new(self.rules, request.max);
+        while allowance.jobs > 0
+            && let Some(source) = rows.pop()
+        {
+            // Its queue may have closed meanwhile.
+            let present = first(self, source.0.job_type);
+            if present.as_ref() != Some(&source) {
+                rows.extend(present);
+                continue;
+            }
+            let handle = self.job_of(source.0);
+            if !allowance.take(self.jobs[handle].payload.bytes()) {
+                break;
+            }
+            events.push(self.claim_one(handle, request));
+            rows.extend(first(self, source.0.job_type));
         }
     }
 
@@ -108,6 +258,8 @@ impl Queue {
         let queue = &mut self.queues[job.queue];
         if let Some(rate) = queue.options.rate {
             queue.bucket.take(rate, now);
+            let queue = job.queue;
+            self.post(queue);
         }
         Event::Claimed(Box::new(self.claimed(handle, token, request.lease_ms)))
     }
@@ -149,7 +301,15 @@ impl Queue {
 
     /// The job that a token holds.
     pub(crate) fn holder(&self, id: &JobId, token: Token) -> Result<Handle, Lost> {
-        let handle = self.find(id).ok_or(Lost::NotFound)?;
+        let Some(handle) = self.find(id) else {
+            // Whoever sends an end again learns that there was one.
+            return Err(match self.find_remnant(id) {
+                Some(remnant) => Lost::NotRunning {
+                    state: remnant.class.state(),
+                },
+                None => Lost::NotFound,
+            });
+        };
         let job = &self.jobs[handle];
         match &job.running {
             Some(running)
@@ -167,7 +327,7 @@ impl Queue {
     }
 
     /// From when on a queue lets a job be claimed; none if it is paused or full.
-    fn open_at(&self, queue: Handle) -> Option<u64> {
+    pub(crate) fn open_at(&self, queue: Handle) -> Option<u64> {
         let queue = &self.queues[queue];
         let running = queue.counts[Class::Running as usize];
         let full = queue
@@ -187,29 +347,27 @@ impl Queue {
         )
     }
 
-    /// The rows with at least one ready job. No queues, or no types, means all of them.
-    fn sources(&self, queues: &[QueueName], types: &[JobType]) -> impl Iterator<Item = Source> {
-        let every = queues
-            .is_empty()
-            .then(|| self.queues.iter().map(|(_, queue, _)| queue));
-        let named = queues.iter().filter_map(|queue| self.queues.find(queue));
-        let open = every.into_iter().flatten().chain(named);
-        let with_jobs = open.filter(|&queue| !self.queues[queue].heads.is_empty());
-        with_jobs.flat_map(move |queue| {
-            let any = types.is_empty().then_some(None);
-            let named = types
-                .iter()
-                .filter_map(|name| self.types.find(name))
-                .map(Some);
-            let start = move |job_type| {
+    /// The rows of the named queues with at least one ready job. No types means all of them.
+    fn sources(&self, queues: &[QueueName], types: &[JobType]) -> Vec<Source> {
+        let mut sources = Vec::new();
+        let types = self.meant(types);
+        for queue in queues.iter().filter_map(|name| self.queues.find(name)) {
+            let row = |job_type| {
                 self.refreshed(Source {
                     turn: (0, 0),
                     queue,
                     job_type,
                 })
             };
-            any.into_iter().chain(named).filter_map(start)
-        })
+            match &types {
+                Types::Every => sources.extend(row(None)),
+                Types::These(types) => {
+                    let named = self.ready_types(queue, types);
+                    sources.extend(named.filter_map(|name| row(Some(name))));
+                }
+            }
+        }
+        sources
     }
 
     /// The row with its present first job; none if it is empty.

@@ -15,8 +15,8 @@ use crate::{JobId, JobType, QueueName, ScheduleName};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Command {
-    /// Milliseconds since 1970 on the clock of the broker that took the request. Time in the queue never
-    /// goes back: an earlier time than the last one counts as the last one.
+    /// Milliseconds since 1970 on the clock of the broker that took the request. Time in the queue goes back by
+    /// [`Action::SetTime`] only: an earlier time than the last one counts as the last one.
     pub at: u64,
     /// What is asked.
     #[serde(rename = "do")]
@@ -57,10 +57,12 @@ pub enum Action {
     SetSchedule(ScheduleName, Box<ScheduleSpec>, Option<u64>),
     /// Delete a schedule. Its jobs stay.
     DeleteSchedule(ScheduleName),
-    /// Enqueue what schedules have due. [`Queue::due_firings`](super::Queue::due_firings) makes it.
+    /// Enqueue what schedules have due. [`Due::plan`](super::Due::plan) makes it.
     Fire(Vec<Firing>),
     /// Set what holds for all queues.
     Configure(Settings),
+    /// Set the queue's time, back as well. Only under [`Rules::SECOND`](super::Rules::SECOND) and later ones.
+    SetTime(u64),
     /// Nothing but the time: scheduled jobs that are due become ready, and what retention no longer
     /// keeps is forgotten. Every other command does so too, in smaller portions.
     Tick,
@@ -174,6 +176,7 @@ mod tests {
             r#"{"at":1,"do":{"set_queue":["q",{"concurrency":2,"rate":{"jobs":5,"period_ms":1000}}]}}"#,
             r#"{"at":1,"do":{"set_schedule":["s",{"cron":"0 3 * * *","timezone":"Europe/Berlin","job":{"type":"mail","payload":[1]},"missed":"once"},7]}}"#,
             r#"{"at":1,"do":{"fire":[{"schedule":"s","revision":3,"due":7,"slots":[7],"next":9}]}}"#,
+            r#"{"at":1,"do":{"set_time":1767225600000}}"#,
             r#"{"at":1,"do":"tick"}"#,
         ] {
             reads_back(line);

@@ -13,7 +13,7 @@
 
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan};
+use jiff::{SignedDuration, Timestamp, ToSpan};
 
 /// A parsed expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +33,9 @@ pub(crate) struct Cron {
 /// An expression is looked ahead this far before it counts as never. The rarest that ever matches, the
 /// 29th of February on one day of the week across a year like 2100, needs 40 years.
 const YEARS_MAX: i16 = 41;
+
+/// No clock is ever put forward by more: a place that changes sides of the date line skips a day.
+const GAP_MAX: SignedDuration = SignedDuration::from_hours(25);
 
 const MONTHS: [&str; 12] = [
     "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
@@ -108,26 +111,62 @@ impl Cron {
     }
 
     /// Each matching local time once.
+    ///
+    /// Between two clock changes one offset holds, and each local time belongs to one such stretch: one that
+    /// comes twice or is skipped belongs to the stretch before the change. So one look into each stretch is
+    /// enough. The stretch before the present one counts as well, since a time put forward out of a gap may
+    /// still lie ahead though its local time has passed; and so does the next one, since a time put forward may
+    /// have overtaken others.
     fn next_time_of_day(&self, zone: &TimeZone, after: Timestamp) -> Option<Timestamp> {
-        // A time put forward out of a gap may still lie ahead though its local time has passed.
-        let mut from = zone.to_datetime(after).checked_sub(3.hours()).ok()?;
+        let moment = 1.nanosecond();
+        let now = zone.preceding(after.checked_add(moment).ok()?).next();
+        let recent = now.filter(|change| after - GAP_MAX < change.timestamp());
+        let mut offset = match &recent {
+            Some(change) => zone.to_offset(change.timestamp().checked_sub(moment).ok()?),
+            None => zone.to_offset(after),
+        };
+        let mut changes = recent.into_iter().chain(zone.following(after));
+        let mut from = offset.to_datetime(after).checked_add(1.second()).ok()?;
         let mut best: Option<Timestamp> = None;
-        while let Some(local) = self.next_local(from) {
-            // It may also have overtaken later local times, so the first found is not yet the answer.
-            if best.is_some_and(|best| local > zone.to_datetime(best)) {
-                break;
+        // From where a local time was looked for last, and the one that was found.
+        let mut searched: Option<(DateTime, DateTime)> = None;
+        loop {
+            let change = changes.next();
+            let end = change.as_ref().map(|change| {
+                let (at, then) = (change.timestamp(), change.offset());
+                offset.to_datetime(at).max(then.to_datetime(at))
+            });
+            // What was found behind the stretch before is still the first one, unless the clock went back.
+            let known = searched.filter(|&(start, found)| (start..=found).contains(&from));
+            let found = match known {
+                Some((_, found)) => Some(found),
+                None => self.next_local(from),
+            };
+            let Some(local) = found else {
+                return best;
+            };
+            searched = Some((from, local));
+            if end.is_none_or(|end| local < end) {
+                let found = offset.to_timestamp(local).ok()?;
+                best = Some(best.map_or(found, |best| best.min(found)));
             }
-            let instant = zone.to_ambiguous_timestamp(local).compatible().ok()?;
-            if instant > after {
-                best = Some(best.map_or(instant, |best| best.min(instant)));
+            let (Some(change), Some(end)) = (change, end) else {
+                return best;
+            };
+            // Nothing of the next stretch comes before its beginning.
+            if best.is_some_and(|best| best < change.timestamp()) {
+                return best;
             }
-            from = local.checked_add(1.second()).ok()?;
+            offset = change.offset();
+            let passed = offset.to_datetime(after).checked_add(1.second()).ok()?;
+            from = end.max(passed);
         }
-        best
     }
 
     /// The first matching local time at or after one, whole seconds.
     fn next_local(&self, from: DateTime) -> Option<DateTime> {
+        #[cfg(test)]
+        LOOKS.set(LOOKS.get() + 1);
         let from = from.with().subsec_nanosecond(0).build().ok()?;
         let mut date = from.date();
         let mut earliest = Some(from.time());
@@ -238,6 +277,18 @@ fn number(text: &str, min: u32, names: &[&str]) -> Option<u32> {
         None if text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
         None => None,
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often an expression was asked for its next local time.
+    static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// What planning has cost this thread so far.
+#[cfg(test)]
+pub(crate) fn looks() -> usize {
+    LOOKS.get()
 }
 
 #[cfg(test)]

@@ -96,6 +96,8 @@ pub enum Event {
     FiringStale { schedule: ScheduleName },
     /// The settings are set.
     Configured,
+    /// The queue's time is set.
+    TimeSet { from: u64, to: u64 },
     /// Consequence: the job may be claimed from now on.
     Ready {
         id: JobId,

@@ -19,7 +19,8 @@ use super::command::Claim;
 use super::event::{Event, Lost};
 use super::job::{Payload, Token};
 use super::machine::Queue;
-use super::shelves::{Class, Shelf};
+use super::shelves::Class;
+use super::view::Place;
 use crate::mutation::{self, Mutation};
 use crate::{JobId, Moment};
 
@@ -58,8 +59,7 @@ impl Leases {
     #[must_use]
     pub fn resume(queue: &Queue, now: Moment) -> Self {
         let mut leases = Self::default();
-        let running = |shelf: &Shelf| shelf.class == Class::Running;
-        for (_, handle) in queue.shelves.after(0, running) {
+        for (_, handle) in queue.orders[Class::Running as usize].from(Place::After(0)) {
             let job = &queue.jobs[handle];
             let running = job.running.as_ref().expect("a running job has a claim");
             leases.grant(job.id.clone(), running.token, running.lease_ms, now);

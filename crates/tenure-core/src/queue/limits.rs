@@ -89,6 +89,38 @@ pub struct Settings {
     /// The most jobs of all states together; further submits are refused until some are forgotten.
     /// Default 10,000,000.
     pub jobs_max: u64,
+    /// How long ids are known at least, whatever becomes of their jobs.
+    #[serde(skip_serializing_if = "KeepIds::is_default")]
+    pub ids: KeepIds,
+}
+
+/// How long the id of a finished job is known at least, with its end and its result, if the job itself is dropped
+/// earlier: so long a submit may be sent again. Not counted in `jobs_max`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct KeepIds {
+    /// For this long after the job has finished. Default an hour. Make it longer than clients go on sending a submit
+    /// again; 0 drops an id with its job.
+    pub age_ms: u64,
+    /// How many bytes of memory all of them may take; beyond that the oldest go early. Default 512 MiB, which is
+    /// enough for about 2.7 million ids.
+    pub bytes_max: u64,
+}
+
+impl KeepIds {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Default for KeepIds {
+    fn default() -> Self {
+        Self {
+            age_ms: 3_600_000,
+            bytes_max: 512 * 1024 * 1024,
+        }
+    }
 }
 
 /// How long finished jobs are kept: whichever bound is reached first.
@@ -115,6 +147,7 @@ impl Default for Settings {
             cancelled: keep,
             dead: Keep::default(),
             jobs_max: 10_000_000,
+            ids: KeepIds::default(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::board::Board;
 use super::command::{Action, Command};
 use super::event::{Event, Refusal};
 use super::groups::Groups;
@@ -10,15 +11,18 @@ use super::job::{ATTEMPTS_DEFAULT, Key, State, Submission};
 use super::limits::Settings;
 use super::named_queue::NamedQueue;
 use super::names::Names;
+use super::order::Order;
 use super::record::{Extra, Job};
-use super::schedule::Schedule;
-use super::shelves::{Class, Shelves};
+use super::remnants::Remnants;
+use super::rules::Rules;
+use super::schedules::Schedules;
+use super::shelves::{Class, Shelf, Shelves};
 use super::slab::{Handle, Slab};
 use super::snapshot::Pending;
 use super::table::Table;
 use super::trace::Trace;
 use crate::mutation::{self, Mutation};
-use crate::{JobId, JobType, QueueName, ScheduleName};
+use crate::{JobId, JobType, QueueName};
 
 /// All jobs, queues and schedules of a namespace.
 #[derive(Debug)]
@@ -33,12 +37,19 @@ pub struct Queue {
     pub(crate) finishes: u64,
     /// How often a schedule was ever set.
     pub(crate) revision: u64,
+    /// What commands do.
+    pub(crate) rules: Rules,
+    /// How many jobs there are of each class.
+    pub(crate) totals: [u64; Class::COUNT],
     pub(crate) settings: Settings,
     pub(crate) jobs: Slab<Job>,
     pub(crate) ids: Table,
     pub(crate) types: Names<JobType, ()>,
     pub(crate) queues: Names<QueueName, NamedQueue>,
     pub(crate) shelves: Shelves,
+    /// The jobs of each class, of all queues.
+    pub(crate) orders: [Order; Class::COUNT],
+    pub(crate) board: Board,
     /// Scheduled jobs by their time, then by their place in the log.
     pub(crate) scheduled: BTreeMap<(u64, u64), Handle>,
     /// Unfinished jobs by their queue and unique key.
@@ -46,7 +57,9 @@ pub struct Queue {
     pub(crate) groups: Groups,
     /// Finished jobs of each class, in the order in which they finished.
     pub(crate) finished: [BTreeMap<u64, Handle>; 3],
-    pub(crate) schedules: BTreeMap<ScheduleName, Schedule>,
+    pub(crate) schedules: Schedules,
+    /// Ids of jobs that were forgotten early.
+    pub(crate) remnants: Remnants,
     pub(crate) snapshot: Option<Box<Pending>>,
     seed: u64,
 }
@@ -58,8 +71,8 @@ const PORTION: usize = 100;
 const PORTION_OF_TICK: usize = 2_000;
 
 impl Queue {
-    /// An empty queue. The seed scatters the hash tables, so that strangers cannot aim at them; it has no
-    /// influence on any answer, and every process may have its own.
+    /// An empty queue under the [latest](Rules::LATEST) rules. The seed scatters the hash tables, so that strangers
+    /// cannot aim at them; it has no influence on any answer, and every process may have its own.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -68,20 +81,66 @@ impl Queue {
             claims: 0,
             finishes: 0,
             revision: 0,
+            rules: Rules::LATEST,
+            totals: [0; Class::COUNT],
             settings: Settings::default(),
             jobs: Slab::new(),
             ids: Table::new(),
             types: Names::new(),
             queues: Names::new(),
             shelves: Shelves::default(),
+            orders: Default::default(),
+            board: Board::default(),
             scheduled: BTreeMap::new(),
             unique: Table::new(),
             groups: Groups::new(seed),
             finished: [const { BTreeMap::new() }; 3],
-            schedules: BTreeMap::new(),
+            schedules: Schedules::default(),
+            remnants: Remnants::new(),
             snapshot: None,
             seed,
         }
+    }
+
+    /// The rules by which commands are applied.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        self.rules
+    }
+
+    /// From here on commands are applied by these rules. To be called at the same place of the log in every replay.
+    ///
+    /// # Panics
+    ///
+    /// If this version does not know them: it would make up a history.
+    pub fn set_rules(&mut self, rules: Rules) {
+        assert!(rules.are_known(), "rules {rules} are not known");
+        self.rules = rules;
+    }
+
+    /// A number that differs, almost certainly, between two states of different counters. A leader puts it into the
+    /// log, and a replay that comes to another one has applied something in another way. Costs the same however much
+    /// waits.
+    ///
+    /// What goes into it is a part of the rules: what later rules count is added under these only.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        let mut hash = Hash::new(0);
+        let counters = [
+            self.now,
+            self.sequence,
+            self.claims,
+            self.finishes,
+            self.revision,
+            self.jobs.len() as u64,
+            self.schedules.len() as u64,
+            self.rules.0.into(),
+        ];
+        for number in counters.into_iter().chain(self.totals) {
+            hash.number(number);
+        }
+        self.hash_remnants(&mut hash);
+        hash.finish()
     }
 
     /// Carries a command out: always, and always in the same way. Cost: logarithmic per item, whatever
@@ -89,6 +148,13 @@ impl Queue {
     #[must_use = "events are the answer to the caller"]
     pub fn apply(&mut self, command: Command) -> Vec<Event> {
         self.now = self.now.max(command.at);
+        if let Action::SetTime(to) = command.action {
+            // Before anything else: nothing is to become due, or be forgotten, by the time that was wrong.
+            let mut events = Vec::with_capacity(1);
+            self.set_time(to, &mut events);
+            return events;
+        }
+        self.open_queues();
         let portion = match &command.action {
             Action::Tick => PORTION_OF_TICK,
             Action::Complete(items) => PORTION + 2 * items.len(),
@@ -161,6 +227,7 @@ impl Queue {
                 self.settings = settings;
                 events.push(Event::Configured);
             }
+            Action::SetTime(to) => self.set_time(to, events),
             Action::Tick => {}
         }
     }
@@ -184,8 +251,10 @@ impl Queue {
         let id = submission.id.clone().unwrap_or_else(|| {
             JobId::new(format!("job:{sequence}")).expect("letters, a colon and digits")
         });
-        if let Some(existing) = self.find(&id) {
-            events.push(if self.jobs[existing].content == content {
+        let left = || Some(self.find_remnant(&id)?.content);
+        let known = self.find(&id).map(|job| self.jobs[job].content);
+        if let Some(known) = known.or_else(left) {
+            events.push(if known == content {
                 Event::Duplicate {
                     existing: id.clone(),
                     id,
@@ -205,7 +274,7 @@ impl Queue {
             events.push(Event::Duplicate { id, existing });
             return;
         }
-        if self.jobs.len() as u64 >= self.settings.jobs_max {
+        if self.is_full() {
             events.push(Event::Refused {
                 id,
                 refusal: Refusal::Full,
@@ -225,6 +294,12 @@ impl Queue {
         if let Some(group) = self.jobs[handle].group() {
             self.settle(group, events);
         }
+    }
+
+    /// Whether there are as many jobs as the settings allow.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.jobs.len() as u64 >= self.settings.jobs_max
     }
 
     fn new_job(&mut self, id: JobId, submission: Submission, content: u64) -> Job {
@@ -279,12 +354,18 @@ impl Queue {
 
     /// Drops a finished job, with its id.
     pub(crate) fn forget(&mut self, handle: Handle) {
+        let job = self.take_out(handle);
+        self.queues.release(job.queue);
+        self.types.release(job.job_type);
+    }
+
+    /// Takes a finished job out of every index. It still uses the names of its queue and its type.
+    pub(crate) fn take_out(&mut self, handle: Handle) -> Job {
         self.keep_image(handle);
         self.displace(handle);
         let job = self.jobs.remove(handle);
         self.ids.remove(self.hash_of_id(&job.id), handle);
-        self.queues.release(job.queue);
-        self.types.release(job.job_type);
+        job
     }
 
     /// A job may run from now on, as far as time is concerned.
@@ -374,9 +455,12 @@ impl Queue {
     fn place(&mut self, handle: Handle) {
         let job = &self.jobs[handle];
         let change = self.shelves.put(job.shelf(), job.sequence, handle);
+        self.orders[job.class as usize].put(job.sequence, handle);
+        self.totals[job.class as usize] += 1;
         let queue = &mut self.queues[job.queue];
         queue.counts[job.class as usize] += 1;
-        queue.follow(job.shelf(), change);
+        let (name, shelf) = (job.queue, job.shelf());
+        let is_other = queue.follow(shelf, change);
         match job.class {
             Class::Scheduled => {
                 self.scheduled.insert((job.run_at, job.sequence), handle);
@@ -396,14 +480,18 @@ impl Queue {
                 self.finished[finished_place(job.class)].insert(job.finish, handle);
             }
         }
+        self.posted(name, shelf, is_other);
     }
 
     fn displace(&mut self, handle: Handle) {
         let job = &self.jobs[handle];
         let change = self.shelves.take(job.shelf(), job.sequence);
+        self.orders[job.class as usize].take(job.sequence);
+        self.totals[job.class as usize] -= 1;
         let queue = &mut self.queues[job.queue];
         queue.counts[job.class as usize] -= 1;
-        queue.follow(job.shelf(), change);
+        let (name, shelf) = (job.queue, job.shelf());
+        let is_other = queue.follow(shelf, change);
         match job.class {
             Class::Scheduled => {
                 self.scheduled.remove(&(job.run_at, job.sequence));
@@ -422,6 +510,18 @@ impl Queue {
             Class::Completed | Class::Cancelled | Class::Dead => {
                 self.finished[finished_place(job.class)].remove(&job.finish);
             }
+        }
+        self.posted(name, shelf, is_other);
+    }
+
+    /// A job came to a shelf or left it, and perhaps another one is first there.
+    fn posted(&mut self, queue: Handle, shelf: Shelf, is_other: bool) {
+        if is_other {
+            self.post_type(queue, shelf.job_type);
+        }
+        // Running jobs count against a queue's concurrency.
+        if is_other || shelf.class == Class::Running {
+            self.post(queue);
         }
     }
 
@@ -446,7 +546,7 @@ impl Queue {
         })
     }
 
-    fn hash_of_id(&self, id: &JobId) -> u64 {
+    pub(crate) fn hash_of_id(&self, id: &JobId) -> u64 {
         let mut hash = Hash::new(self.seed);
         hash.text(id.as_str());
         hash.finish()

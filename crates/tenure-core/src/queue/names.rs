@@ -2,7 +2,7 @@
 //! clients that invent a new type for every job cost no more than their jobs.
 
 use std::collections::BTreeMap;
-use std::ops::{Index, IndexMut};
+use std::ops::{Bound, Index, IndexMut};
 
 use super::slab::{Handle, Slab};
 
@@ -36,7 +36,6 @@ impl<N: Ord + Clone, T: Default> Names<N, T> {
         &self.entries[handle].name
     }
 
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -45,6 +44,14 @@ impl<N: Ord + Clone, T: Default> Names<N, T> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&N, Handle, &T)> {
         self.by_name
             .iter()
+            .map(|(name, &handle)| (name, handle, &self.entries[handle].value))
+    }
+
+    /// The same behind a name.
+    pub(crate) fn iter_behind(&self, name: Option<&N>) -> impl Iterator<Item = (&N, Handle, &T)> {
+        let from = name.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_name
+            .range::<N, _>((from, Bound::Unbounded))
             .map(|(name, &handle)| (name, handle, &self.entries[handle].value))
     }
 

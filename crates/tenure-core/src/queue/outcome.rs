@@ -139,10 +139,13 @@ impl Queue {
 
     pub(crate) fn cancel(&mut self, id: JobId, events: &mut Vec<Event>) {
         let Some(handle) = self.find(&id) else {
-            return events.push(Event::Refused {
-                id,
-                refusal: Refusal::NotFound,
-            });
+            let refusal = match self.find_remnant(&id) {
+                Some(remnant) => Refusal::State {
+                    state: remnant.class.state(),
+                },
+                None => Refusal::NotFound,
+            };
+            return events.push(Event::Refused { id, refusal });
         };
         let class = self.jobs[handle].class;
         if class.is_finished() {
@@ -206,6 +209,7 @@ impl Queue {
 
     pub(crate) fn forget_by_hand(&mut self, id: JobId, events: &mut Vec<Event>) {
         let refusal = match self.find(&id) {
+            None if self.forget_remnant_of(&id) => return events.push(Event::Forgotten { id }),
             None => Refusal::NotFound,
             Some(handle) => {
                 let class = self.jobs[handle].class;

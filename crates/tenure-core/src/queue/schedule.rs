@@ -1,15 +1,14 @@
 //! Schedules: jobs that are submitted by the clock, each slot once.
 //!
 //! The next slot is part of the durable state, so a new broker goes on where the old one stopped. When it
-//! is due, the broker asks [`Queue::due_firings`](super::Queue::due_firings) for a plan and sends it
-//! through the log. The plan names the slot it starts from; applied twice, or after the schedule was
+//! is due, the broker takes it out ([`Queue::due_schedules`](super::Queue::due_schedules)), plans it
+//! ([`Due::plan`]) and sends the plan through the log. The plan names the slot it starts from; applied twice, or after the schedule was
 //! changed, it does nothing. Each slot's job has an id made of the schedule and the slot, which is a
 //! second lock on the same door.
 //!
 //! Cron and time zones are looked at only to make a plan. What is applied are times: a newer time zone
 //! database changes future plans, never a replay.
 
-use std::collections::VecDeque;
 use std::sync::LazyLock;
 
 use jiff::Timestamp;
@@ -81,6 +80,71 @@ pub struct Firing {
     pub next: Option<u64>,
 }
 
+impl Firing {
+    /// The same in portions of at most so many slots, each of which goes on where the one before stopped.
+    /// Applied in this order they do what the whole does; one that is applied out of order does nothing.
+    #[must_use]
+    pub fn split(mut self, slots_max: usize) -> Vec<Self> {
+        let mut portions = Vec::new();
+        while self.slots.len() > slots_max.max(1) {
+            let rest = self.slots.split_off(slots_max.max(1));
+            let next = rest.first().copied();
+            portions.push(Self {
+                schedule: self.schedule.clone(),
+                revision: self.revision,
+                due: self.due,
+                slots: std::mem::replace(&mut self.slots, rest),
+                next,
+            });
+            self.due = next.unwrap_or(self.due);
+        }
+        portions.push(self);
+        portions
+    }
+}
+
+/// A schedule that is due, with what it takes to plan it: no more than that, so that it is cheap to take out of
+/// the queue and to plan elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Due {
+    /// Which schedule.
+    pub schedule: ScheduleName,
+    /// Which version of it.
+    pub revision: u64,
+    /// The slot that is next.
+    pub due: u64,
+    cron: String,
+    timezone: String,
+    missed: Missed,
+}
+
+impl Due {
+    /// The plan for everything that is due at `now`. None if its time zone is one that a newer database no
+    /// longer has: then the schedule stays where it is, and visible.
+    ///
+    /// Cost: the slots that it fires; a few dozen times as much if more were missed than it fires.
+    #[must_use]
+    pub fn plan(&self, now: u64) -> Option<Firing> {
+        let clockwork = Clockwork::new(&self.cron, &self.timezone).ok()?;
+        let count = match self.missed {
+            _ if mutation::is(Mutation::MissedSlotsForgotten) => 1,
+            Missed::All(count) => count.clamp(1, CATCH_UP_MAX) as usize,
+            Missed::Once | Missed::Skip => 1,
+        };
+        let (mut slots, next) = clockwork.latest(self.due, now, count);
+        if self.missed == Missed::Skip {
+            slots.retain(|&slot| now - slot <= LATE_MS);
+        }
+        Some(Firing {
+            schedule: self.schedule.clone(),
+            revision: self.revision,
+            due: self.due,
+            slots,
+            next,
+        })
+    }
+}
+
 /// A schedule in the state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -100,35 +164,44 @@ pub struct Schedule {
 impl Schedule {
     /// The action that sets a schedule whose first slot lies after `now`.
     pub fn command(name: ScheduleName, spec: ScheduleSpec, now: u64) -> Result<Action, Invalid> {
-        let next = Clockwork::new(&spec)?.next(now);
+        let next = Clockwork::new(&spec.cron, &spec.timezone)?.next(now);
         if next.is_none() {
             return Err(Invalid::new("cron", "never comes in the next 41 years"));
         }
         Ok(Action::SetSchedule(name, Box::new(spec), next))
     }
 
-    /// The plan for everything that is due, if anything is.
-    pub(crate) fn plan(&self, now: u64) -> Option<Firing> {
-        let due = self.next.filter(|&next| next <= now)?;
-        // A zone that a newer database no longer has leaves the schedule where it is, and visible.
-        let clockwork = Clockwork::new(&self.spec).ok()?;
-        let slots = match self.spec.missed {
-            _ if mutation::is(Mutation::MissedSlotsForgotten) => clockwork.latest(due, now, 1),
-            Missed::All(count) => clockwork.latest(due, now, count.clamp(1, CATCH_UP_MAX) as usize),
-            Missed::Once => clockwork.latest(due, now, 1),
-            Missed::Skip => {
-                let mut slots = clockwork.latest(due, now, 1);
-                slots.retain(|&slot| now - slot <= LATE_MS);
-                slots
-            }
-        };
-        Some(Firing {
+    /// What it takes to plan the next slot; none if there is no next one.
+    pub(crate) fn due(&self) -> Option<Due> {
+        Some(Due {
+            schedule: self.name.clone(),
+            revision: self.revision,
+            due: self.next?,
+            cron: self.spec.cron.clone(),
+            timezone: self.spec.timezone.clone(),
+            missed: self.spec.missed,
+        })
+    }
+
+    /// A plan that fires nothing and goes on with the first slot after `now`, if that comes before the next one.
+    pub(crate) fn replanned(&self, now: u64) -> Option<Firing> {
+        let due = self.next?;
+        let next = Clockwork::new(&self.spec.cron, &self.spec.timezone)
+            .ok()?
+            .next(now)?;
+        (next < due).then(|| Firing {
             schedule: self.name.clone(),
             revision: self.revision,
             due,
-            slots,
-            next: clockwork.next(now),
+            slots: Vec::new(),
+            next: Some(next),
         })
+    }
+
+    /// The plan for everything that is due, if anything is.
+    #[cfg(test)]
+    pub(crate) fn plan(&self, now: u64) -> Option<Firing> {
+        self.due().filter(|due| due.due <= now)?.plan(now)
     }
 
     /// What a slot submits.
@@ -154,12 +227,12 @@ struct Clockwork {
 }
 
 impl Clockwork {
-    fn new(spec: &ScheduleSpec) -> Result<Self, Invalid> {
+    fn new(cron: &str, timezone: &str) -> Result<Self, Invalid> {
         // The copy inside the binary, never the files of the host: two brokers must plan alike.
         static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
-        let cron = Cron::parse(&spec.cron).map_err(|problem| Invalid::new("cron", problem))?;
-        let zone = ZONES.get(&spec.timezone).map_err(|_| {
-            let shown: String = spec.timezone.chars().take(40).collect();
+        let cron = Cron::parse(cron).map_err(|problem| Invalid::new("cron", problem))?;
+        let zone = ZONES.get(timezone).map_err(|_| {
+            let shown: String = timezone.chars().take(40).collect();
             Invalid::new(
                 "timezone",
                 format!("{shown:?} is no name of the IANA time zone database"),
@@ -172,38 +245,60 @@ impl Clockwork {
         self.cron.next(&self.zone, after)
     }
 
-    /// The latest `count` slots from `due` to `now`. Looks back only as far as it must: a schedule of
-    /// every second that was missed for a month has millions.
-    fn latest(&self, due: u64, now: u64, count: usize) -> Vec<u64> {
-        const MINUTE: u64 = 60_000;
-        for window in [
-            MINUTE,
-            60 * MINUTE,
-            1_440 * MINUTE,
-            44_640 * MINUTE,
-            u64::MAX,
-        ] {
-            let start = now.saturating_sub(window).max(due);
-            let mut slots = VecDeque::new();
-            let mut at = start.saturating_sub(1);
-            while let Some(slot) = self.next(at).filter(|&slot| slot <= now) {
-                if slots.len() == count {
-                    slots.pop_front();
-                }
-                slots.push_back(slot);
-                at = slot;
+    /// The latest `count` slots from `due` to `now`, and the one after `now`.
+    ///
+    /// A schedule of every second that was missed for a month has millions, and one of every second in January
+    /// has them all in one place. So nothing is walked that is not fired: the place from where exactly `count`
+    /// are left is searched for by halves.
+    fn latest(&self, due: u64, now: u64, count: usize) -> (Vec<u64>, Option<u64>) {
+        // Mostly there are no more than that.
+        let all = self.walk(due, now, count + 1);
+        if all.len() <= count {
+            return (all, self.next(now));
+        }
+        let left_from = |second: u64| self.walk((second * 1_000).max(due), now, count);
+        // Slots are whole seconds. From `enough` on there are `count`, from `few` on there are not.
+        let (mut enough, mut few) = (due / 1_000, now / 1_000 + 1);
+        let mut window = 1;
+        while few - enough > 1 {
+            let guess = few.saturating_sub(window).max(enough + 1);
+            if left_from(guess).len() == count {
+                enough = guess;
+                break;
             }
-            if start == due || slots.len() == count {
-                return slots.into();
+            few = guess;
+            window *= 2;
+        }
+        while few - enough > 1 {
+            let middle = enough + (few - enough) / 2;
+            if left_from(middle).len() == count {
+                enough = middle;
+            } else {
+                few = middle;
             }
         }
-        Vec::new()
+        (left_from(enough), self.next(now))
+    }
+
+    /// The first `most` slots from `from` to `now`.
+    fn walk(&self, from: u64, now: u64, most: usize) -> Vec<u64> {
+        let first = self.next(from.saturating_sub(1));
+        let slots = std::iter::successors(first, |&slot| self.next(slot));
+        slots.take_while(|&slot| slot <= now).take(most).collect()
     }
 }
 
 /// Milliseconds since 1970, or RFC 3339 text.
 pub(crate) fn time_or_text<'de, D: Deserializer<'de>>(
     deserializer: D,
+) -> Result<Option<u64>, D::Error> {
+    time_of_field(deserializer, "run_at")
+}
+
+/// The same in a field of another name.
+pub(crate) fn time_of_field<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    field: &str,
 ) -> Result<Option<u64>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -218,11 +313,12 @@ pub(crate) fn time_or_text<'de, D: Deserializer<'de>>(
         Form::Milliseconds(time) => Ok(Some(time)),
         Form::Text(text) => {
             let time: Timestamp = text.parse().map_err(|_| {
-                D::Error::custom("run_at is neither milliseconds since 1970 nor an RFC 3339 time")
+                let what = "is neither milliseconds since 1970 nor an RFC 3339 time";
+                D::Error::custom(format!("{field} {what}"))
             })?;
             u64::try_from(time.as_millisecond())
                 .map(Some)
-                .map_err(|_| D::Error::custom("run_at is before 1970"))
+                .map_err(|_| D::Error::custom(format!("{field} is before 1970")))
         }
     }
 }
@@ -281,6 +377,68 @@ mod tests {
             .plan(year)
             .unwrap();
         assert_eq!(plan.slots.len(), 5);
+    }
+
+    #[test]
+    fn the_latest_slots_are_found_without_walking_the_others() {
+        const YEAR: u64 = 365 * 24 * HOUR;
+        let january = 1_768_000_000_000;
+        for (cron, due, now) in [
+            // Every second, but only in January: millions, and all of them months ago.
+            ("* * * * 1 *", january, january + YEAR / 2),
+            ("* * 0-23 * * *", january, january + 2 * HOUR),
+            ("* * * * * 1", january, january + 30 * 24 * HOUR),
+            ("0 0 29 2 *", january, january + 9 * YEAR),
+        ] {
+            for count in [1, 2, 1_000] {
+                let due = Clockwork::new(cron, "Europe/Berlin").unwrap().next(due);
+                let due = due.unwrap();
+                let clockwork = Clockwork::new(cron, "Europe/Berlin").unwrap();
+                let before = crate::queue::cron::looks();
+                let (slots, next) = clockwork.latest(due, now, count);
+                let looks = crate::queue::cron::looks() - before;
+                assert!(
+                    looks < 200 * (count + 2),
+                    "{cron} of {count}: {looks} looks"
+                );
+                assert_eq!(next, clockwork.next(now));
+                // None is left out before, in between or behind.
+                assert!(
+                    slots.len() == count || slots.first() == Some(&due),
+                    "{cron}"
+                );
+                assert!(slots.iter().all(|&slot| slot <= now), "{cron}");
+                let after = slots
+                    .windows(2)
+                    .all(|pair| clockwork.next(pair[0]) == Some(pair[1]));
+                assert!(
+                    after && clockwork.next(*slots.last().unwrap()) == next,
+                    "{cron}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_portions_of_a_plan_go_on_where_the_one_before_stopped() {
+        let plan = schedule("0 * * * *", Missed::All(10), HOUR)
+            .plan(8 * HOUR)
+            .unwrap();
+        assert_eq!(plan.slots.len(), 8);
+        let portions = plan.clone().split(3);
+        let shape = |firing: &Firing| (firing.due, firing.slots.len(), firing.next);
+        assert_eq!(
+            portions.iter().map(shape).collect::<Vec<_>>(),
+            [
+                (HOUR, 3, Some(4 * HOUR)),
+                (4 * HOUR, 3, Some(7 * HOUR)),
+                (7 * HOUR, 2, Some(9 * HOUR))
+            ]
+        );
+        let slots = portions.into_iter().flat_map(|firing| firing.slots);
+        assert_eq!(slots.collect::<Vec<_>>(), plan.slots);
+        assert_eq!(plan.clone().split(8), std::slice::from_ref(&plan));
+        assert_eq!(plan.clone().split(0).len(), 8);
     }
 
     #[test]

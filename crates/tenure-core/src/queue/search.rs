@@ -1,18 +1,21 @@
 //! Finding jobs by their words: a walk over the jobs that a filter means, a portion at a time.
 //!
-//! There is no index of words: few ask, and every submit would pay. A portion is bounded by jobs and by bytes, so
-//! that whoever asks holds up nobody, and the answer says where to go on.
+//! There is no index of words: few ask, and every submit would pay. A portion is bounded by jobs and by bytes, those
+//! that are looked at and those that are found, so that whoever asks holds up nobody, and the answer says where to go
+//! on.
 
 use super::job::Key;
 use super::machine::Queue;
 use super::record::Job;
-use super::shelves::Merge;
+use super::shelves::{Class, Merge, Row};
+use super::slab::Handle;
 use super::view::{Filter, Page, Place};
 
 /// The most jobs that are looked at in one portion.
 const JOBS_MAX: usize = 2_000;
 
-/// The most bytes that are looked at, and one job: a millisecond or so of work.
+/// The most bytes that are looked at, and one job: a millisecond or so of work. Also the most bytes of the jobs that
+/// are found, and one job: one that is found by its id has a payload that nobody looked at.
 const BYTES_MAX: usize = 1 << 20;
 
 /// Words to find, in lower or upper case.
@@ -36,16 +39,19 @@ impl Queue {
         let Some(mut candidates) = self.candidates(filter, from) else {
             return page;
         };
-        let mut bytes = 0;
+        let (mut bytes, mut found_bytes) = (0, 0);
         for number in 1.. {
             let Some((place, handle)) = candidates.next() else {
                 return page;
             };
             let job = &self.jobs[handle];
-            if self.has(job, &words, &mut bytes) {
-                page.jobs.push(self.view(handle));
+            if candidates.mean(job) && self.has(job, &words, &mut bytes) {
+                let job = self.view(handle);
+                found_bytes += job.json_bytes();
+                page.jobs.push(job);
             }
-            if number >= JOBS_MAX || bytes >= BYTES_MAX || page.jobs.len() >= limit {
+            let is_long = bytes >= BYTES_MAX || found_bytes >= BYTES_MAX;
+            if number >= JOBS_MAX || is_long || page.jobs.len() >= limit {
                 page.next = candidates.next().map(|_| place);
                 return page;
             }
@@ -53,13 +59,32 @@ impl Queue {
         page
     }
 
-    /// The jobs that a filter means, in order; none if it names what does not exist.
-    pub(crate) fn candidates(&self, filter: &Filter, from: Place) -> Option<Merge<'_>> {
-        let matches = self.matches(filter)?;
-        Some(match from {
-            Place::After(place) => self.shelves.after(place, matches),
-            Place::Before(place) => self.shelves.before(place, matches),
-        })
+    /// The jobs to look at for a filter, in order; none if it names what does not exist. Of one queue these are the
+    /// jobs that it means; of all queues together, those of its state.
+    pub(crate) fn candidates(&self, filter: &Filter, from: Place) -> Option<Candidates<'_>> {
+        let job_type = match &filter.job_type {
+            Some(name) => Some(self.types.find(name)?),
+            None => None,
+        };
+        let is_meant = |class: Class| filter.state.is_none_or(|state| class.state() == state);
+        let jobs = match &filter.queue {
+            Some(name) => self.shelves.from(from, self.queues.find(name)?, |shelf| {
+                is_meant(shelf.class) && job_type.is_none_or(|meant| shelf.job_type == meant)
+            }),
+            None => self.orders_from(from, is_meant),
+        };
+        Some(Candidates { jobs, job_type })
+    }
+
+    /// All jobs from a place on, in the order of the log or backwards.
+    pub(crate) fn all_from(&self, place: Place) -> Merge<'_> {
+        self.orders_from(place, |_| true)
+    }
+
+    fn orders_from(&self, place: Place, is_meant: impl Fn(Class) -> bool) -> Merge<'_> {
+        let classes = Class::ALL.into_iter().filter(|&class| is_meant(class));
+        let rows = classes.map(|class| Row::Order(self.orders[class as usize].from(place)));
+        Merge::new(rows, matches!(place, Place::Before(_)))
     }
 
     fn has(&self, job: &Job, words: &Words, bytes: &mut usize) -> bool {
@@ -79,6 +104,23 @@ impl Queue {
             || extra
                 .and_then(|extra| extra.result.as_ref())
                 .is_some_and(|result| words.are_in(result.as_str(), bytes))
+    }
+}
+
+/// Jobs to look at, one after the other.
+pub(crate) struct Candidates<'a> {
+    jobs: Merge<'a>,
+    job_type: Option<Handle>,
+}
+
+impl Candidates<'_> {
+    pub(crate) fn next(&mut self) -> Option<(u64, Handle)> {
+        self.jobs.next()
+    }
+
+    /// Whether a job that was given is meant.
+    pub(crate) fn mean(&self, job: &Job) -> bool {
+        self.job_type.is_none_or(|meant| job.job_type == meant)
     }
 }
 
@@ -205,6 +247,12 @@ mod tests {
         let page = story
             .queue
             .search(&Filter::default(), "y", Place::After(0), 10);
+        assert_eq!(page.next, Some(6));
+        // Found by the id, so that no payload was looked at.
+        let page = story
+            .queue
+            .search(&Filter::default(), "a", Place::After(0), 10);
+        assert_eq!(found(&page), ["a0", "a1", "a2", "a3", "a4", "a5"]);
         assert_eq!(page.next, Some(6));
         let nobody = Filter {
             queue: Some(crate::QueueName::new("nobody").unwrap()),

@@ -1,9 +1,9 @@
 //! Every job stands on exactly one shelf: the jobs of one queue, one type and one class, in the order of
 //! the log.
 //!
-//! That one index serves claims (the first of the ready shelves), pages and searches (a merge of the
-//! shelves that match) and counts (their lengths), and costs a job one entry. Ready jobs have a shelf
-//! for each priority, so that the first of a shelf is the one to run.
+//! That one index serves claims (the first of the ready shelves), and pages and searches of one queue (a merge of
+//! the shelves that match), and costs a job one entry. Ready jobs have a shelf for each priority, so that the first
+//! of a shelf is the one to run. What is asked of all queues together is in `order.rs`.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +11,9 @@ use std::collections::btree_map::{BTreeMap, Range};
 use std::ops::Bound;
 
 use super::job::State;
+use super::order::Walk;
 use super::slab::Handle;
+use super::view::Place;
 
 /// A state, and for ready jobs whether they may be claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +30,16 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    pub(crate) const COUNT: usize = 7;
+    pub(crate) const ALL: [Self; 7] = [
+        Class::Scheduled,
+        Class::Ready,
+        Class::Blocked,
+        Class::Running,
+        Class::Completed,
+        Class::Cancelled,
+        Class::Dead,
+    ];
+    pub(crate) const COUNT: usize = Self::ALL.len();
 
     pub(crate) const fn state(self) -> State {
         match self {
@@ -118,23 +129,52 @@ impl Shelves {
         self.shelves.get(&shelf)?.get(&sequence).copied()
     }
 
-    /// The jobs of the shelves that match, in the order of the log, strictly after a place.
-    pub(crate) fn after(&self, place: u64, matches: impl Fn(&Shelf) -> bool) -> Merge<'_> {
-        let range = (Bound::Excluded(place), Bound::Unbounded);
-        Merge::new(self.matching(matches).map(|jobs| jobs.range(range)), false)
+    /// The jobs of the shelves of one queue that match, from a place on, in the order of the log or backwards.
+    pub(crate) fn from(
+        &self,
+        place: Place,
+        queue: Handle,
+        matches: impl Fn(&Shelf) -> bool,
+    ) -> Merge<'_> {
+        let (range, newest_first) = match place {
+            Place::After(place) => ((Bound::Excluded(place), Bound::Unbounded), false),
+            Place::Before(place) => ((Bound::Unbounded, Bound::Excluded(place)), true),
+        };
+        let shelves = self.matching(queue, matches);
+        Merge::new(
+            shelves.map(|jobs| Row::Shelf(jobs.range(range))),
+            newest_first,
+        )
     }
 
-    /// The same backwards: the newest first, strictly before a place.
-    pub(crate) fn before(&self, place: u64, matches: impl Fn(&Shelf) -> bool) -> Merge<'_> {
-        Merge::new(self.matching(matches).map(|jobs| jobs.range(..place)), true)
+    /// Every shelf behind one, in their order, with the first of its jobs.
+    pub(crate) fn firsts(&self, behind: Option<Shelf>) -> impl Iterator<Item = (Shelf, u64)> {
+        let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        self.shelves
+            .range((from, Bound::Unbounded))
+            .filter_map(|(&shelf, jobs)| Some((shelf, first(jobs)?)))
+    }
+
+    /// The first job of a shelf from a place on.
+    pub(crate) fn next_of(&self, shelf: Shelf, from: u64) -> Option<(u64, Handle)> {
+        let (&sequence, &handle) = self.shelves.get(&shelf)?.range(from..).next()?;
+        Some((sequence, handle))
     }
 
     fn matching(
         &self,
+        queue: Handle,
         matches: impl Fn(&Shelf) -> bool,
     ) -> impl Iterator<Item = &BTreeMap<u64, Handle>> {
+        let from = Shelf {
+            queue,
+            job_type: Handle::LEAST,
+            class: Class::Scheduled,
+            rank: 0,
+        };
         self.shelves
-            .iter()
+            .range(from..)
+            .take_while(move |(shelf, _)| shelf.queue == queue)
             .filter(move |(shelf, _)| matches(shelf))
             .map(|(_, jobs)| jobs)
     }
@@ -157,10 +197,22 @@ fn first(jobs: &BTreeMap<u64, Handle>) -> Option<u64> {
     jobs.first_key_value().map(|(&sequence, _)| sequence)
 }
 
-/// Several shelves as one row, in the order of the log or backwards.
+fn copied((&sequence, &handle): (&u64, &Handle)) -> (u64, Handle) {
+    (sequence, handle)
+}
+
+/// Jobs in the order of the log, or backwards.
+#[derive(Debug)]
+pub(crate) enum Row<'a> {
+    Shelf(Range<'a, u64, Handle>),
+    /// Begun in the direction of the merge.
+    Order(Walk<'a>),
+}
+
+/// Several rows as one, in the order of the log or backwards.
 #[derive(Debug)]
 pub(crate) struct Merge<'a> {
-    rows: Vec<Range<'a, u64, Handle>>,
+    rows: Vec<Row<'a>>,
     /// The next job of each row. Backwards, the place is counted down from the end, so that the
     /// smallest is always next.
     heads: BinaryHeap<Reverse<(u64, usize, Handle)>>,
@@ -168,7 +220,7 @@ pub(crate) struct Merge<'a> {
 }
 
 impl<'a> Merge<'a> {
-    fn new(rows: impl Iterator<Item = Range<'a, u64, Handle>>, newest_first: bool) -> Self {
+    pub(crate) fn new(rows: impl Iterator<Item = Row<'a>>, newest_first: bool) -> Self {
         let rows: Vec<_> = rows.collect();
         let heads = BinaryHeap::with_capacity(rows.len());
         let mut merge = Self {
@@ -183,15 +235,15 @@ impl<'a> Merge<'a> {
     }
 
     fn advance(&mut self, row: usize) {
-        let next = if self.newest_first {
-            self.rows[row]
-                .next_back()
-                .map(|(&place, &handle)| (u64::MAX - place, handle))
-        } else {
-            self.rows[row]
-                .next()
-                .map(|(&place, &handle)| (place, handle))
+        let next = match &mut self.rows[row] {
+            Row::Shelf(jobs) if self.newest_first => jobs.next_back().map(copied),
+            Row::Shelf(jobs) => jobs.next().map(copied),
+            Row::Order(jobs) => jobs.next(),
         };
+        let next = next.map(|(place, handle)| match self.newest_first {
+            true => (u64::MAX - place, handle),
+            false => (place, handle),
+        });
         if let Some((place, handle)) = next {
             self.heads.push(Reverse((place, row, handle)));
         }

@@ -9,6 +9,11 @@ use std::ops::{Index, IndexMut};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Handle(u32);
 
+impl Handle {
+    /// Where a range begins.
+    pub(crate) const LEAST: Self = Self(0);
+}
+
 const BLOCK: usize = 1024;
 
 #[derive(Debug)]

@@ -4,6 +4,7 @@ mod fuzz;
 mod generator;
 mod invariants;
 mod model;
+mod rules;
 pub(super) mod stories;
 
 use super::*;
@@ -64,7 +65,10 @@ fn a_snapshot_has_every_job_as_it_is_shown() {
 #[test]
 fn the_machine_agrees_with_the_model_on_every_event_and_query() {
     for_seeds(|seed| {
-        let mut generator = Generator::new(seed);
+        let mut generator = match seed % 4 {
+            0 => Generator::with_large(seed),
+            _ => Generator::new(seed),
+        };
         let mut queue = Queue::new(seed);
         let mut model = Model::default();
         for number in 0..COMMANDS {
@@ -89,12 +93,32 @@ fn compare_queries(queue: &Queue, model: &Model, generator: &mut Generator, said
         model.queue_views(),
         "{said}"
     );
+    let (mut in_pages, mut last) = (Vec::new(), None);
+    while let [(view, _), ..] = &queue.queues_behind(last.as_ref(), 1)[..] {
+        last = Some(view.name.clone());
+        in_pages.push(view.clone());
+    }
+    assert_eq!(in_pages, model.queue_views(), "{said}");
+    assert_eq!(queue.queues_len(), in_pages.len());
     assert_eq!(
         queue.schedules().collect::<Vec<_>>(),
         model.schedules.values().collect::<Vec<_>>()
     );
     for view in &views {
         assert_eq!(queue.job(&view.id).as_ref(), Some(view));
+        assert_eq!(queue.remnant(&view.id), None);
+    }
+    assert_eq!(queue.remnants().ids, model.remnants.len() as u64, "{said}");
+    for left in &model.remnants {
+        let (found, view) = (
+            queue.remnant(&left.view.id).expect("it is left"),
+            &left.view,
+        );
+        assert_eq!(queue.job(&view.id), None, "{said}");
+        assert_eq!(
+            (found.state, found.changed_at, &found.result, &found.queue),
+            (view.state, view.changed_at, &view.result, &view.queue)
+        );
     }
     let due = views
         .iter()
@@ -107,6 +131,8 @@ fn compare_queries(queue: &Queue, model: &Model, generator: &mut Generator, said
             .iter()
             .find(|view| view.queue == name && view.state == State::Ready && !view.blocked);
         assert_eq!(queue.oldest_ready(&name).as_ref(), oldest);
+        let since = oldest.map(|view| view.changed_at);
+        assert_eq!(queue.oldest_ready_since(&name), since);
     }
     let queues = [generator::queue_name(generator.below(4))];
     let types = [generator::job_type(generator.below(4))];
@@ -114,6 +140,7 @@ fn compare_queries(queue: &Queue, model: &Model, generator: &mut Generator, said
         (&queues[..0], &types[..0]),
         (&queues, &types[..0]),
         (&queues, &types),
+        (&queues[..0], &types),
     ] {
         let claimable = queue
             .claimable_at(queues, types)
@@ -130,6 +157,10 @@ fn compare_queries(queue: &Queue, model: &Model, generator: &mut Generator, said
 fn compare_pages(queue: &Queue, views: &[JobView], generator: &mut Generator) {
     let filter = generator.filter();
     let limit = 1 + usize::try_from(generator.below(5)).unwrap();
+    // From less than one job to all of them.
+    let bytes_max = usize::try_from(generator.below(5_000)).unwrap();
+    // Portions end on any job, wanted or not.
+    let portion = 1 + usize::try_from(generator.below(8)).unwrap();
     let mut expected: Vec<&JobView> = views
         .iter()
         .filter(|view| {
@@ -145,8 +176,17 @@ fn compare_pages(queue: &Queue, views: &[JobView], generator: &mut Generator) {
         let mut found = Vec::new();
         let mut from = start;
         loop {
-            let page = queue.page(&filter, from, limit);
+            let mut reading = Reading::new(filter.clone(), from, limit, bytes_max);
+            reading.portion = portion;
+            while queue.read_on(&mut reading) {}
+            let page = reading.into_page();
             assert!(page.jobs.len() <= limit);
+            let bytes: usize = page.jobs.iter().map(JobView::json_bytes).sum();
+            assert!(bytes <= bytes_max || page.jobs.len() <= 1);
+            for job in &page.jobs {
+                let json = serde_json::to_string(job).unwrap();
+                assert!(json.len() <= job.json_bytes(), "{json}");
+            }
             found.extend(page.jobs);
             assert_eq!(
                 page.next.is_some(),
@@ -162,6 +202,65 @@ fn compare_pages(queue: &Queue, views: &[JobView], generator: &mut Generator) {
         assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{filter:?}");
         expected.reverse();
     }
+}
+
+/// The lock is held for one portion, so that this is what a list costs everyone else.
+#[test]
+fn a_page_of_many_queues_looks_at_what_is_on_it() {
+    const QUEUES: usize = 3_000;
+    let mut story = stories::Story::new();
+    let jobs: Vec<String> = (0..3 * QUEUES)
+        .map(|number| {
+            let job_type = ["one", "other", "third"][number / QUEUES];
+            let later = if number % 10 == 3 {
+                r#","delay_ms":60000"#
+            } else {
+                ""
+            };
+            format!(
+                r#"{{"queue":"q{}","type":"{job_type}"{later}}}"#,
+                number % QUEUES
+            )
+        })
+        .collect();
+    let jobs = jobs.iter().map(|job| serde_json::from_str(job).unwrap());
+    story.act(Action::Submit(jobs.collect()));
+    let all = Filter::default();
+    let state = |state| Filter {
+        state: Some(state),
+        ..Filter::default()
+    };
+    let filters = [
+        (all, 100, 101),
+        (state(State::Ready), 100, 101),
+        (state(State::Scheduled), 100, 101),
+        (state(State::Dead), 0, 0),
+    ];
+    for (filter, found, looked) in filters {
+        for from in [
+            Place::After(0),
+            Place::After(4_000),
+            Place::Before(u64::MAX),
+        ] {
+            let mut reading = Reading::new(filter.clone(), from, 100, usize::MAX);
+            assert!(!story.queue.read_on(&mut reading));
+            assert_eq!(reading.looked(), looked, "{filter:?} {from:?}");
+            assert_eq!(reading.into_page().jobs.len(), found);
+        }
+    }
+    // Of one type in all queues others are passed over, a portion at a time.
+    let third = Filter {
+        job_type: Some(JobType::new("third").unwrap()),
+        ..Filter::default()
+    };
+    let mut reading = Reading::new(third, Place::After(0), 10, usize::MAX);
+    for portion in 1..=3 {
+        assert!(story.queue.read_on(&mut reading));
+        assert_eq!(reading.looked(), portion * Reading::PORTION as u64);
+    }
+    assert!(!story.queue.read_on(&mut reading));
+    let page = reading.into_page();
+    assert_eq!((page.jobs.len(), page.next), (10, Some(6_010)));
 }
 
 /// A property that never meets a case proves nothing about it.
@@ -273,6 +372,73 @@ fn a_snapshot_taken_among_commands_shows_the_moment_it_was_begun() {
         }
         assert!(compared > 3, "only {compared} snapshots were finished");
     });
+}
+
+#[test]
+fn settings_and_schedules_come_in_pieces_like_jobs() {
+    const PIECE_BYTES: usize = 16 * 1024;
+    const PAYLOAD_BYTES: usize = 250 * 1024;
+    let mut queue = Queue::new(1);
+    let mut apply = |action| drop(queue.apply(Command { at: 1, action }));
+    for number in 0..40 {
+        let payload = "x".repeat(PAYLOAD_BYTES);
+        let spec = serde_json::from_value(serde_json::json!({
+            "cron": "0 0 1 1 *", "job": {"queue": "q", "type": "t", "payload": payload},
+        }));
+        let name = ScheduleName::new(format!("s{number:02}")).unwrap();
+        apply(Action::SetSchedule(name, Box::new(spec.unwrap()), Some(9)));
+    }
+    for number in 0..5_000 {
+        apply(Action::Pause(QueueName::new(format!("q{number}")).unwrap()));
+    }
+    let expected = queue.encode();
+    queue.begin_snapshot();
+    let (mut taken, mut pieces) = (Vec::new(), 0);
+    while let Some(piece) = queue.snapshot_chunk(PIECE_BYTES) {
+        assert!(piece.len() < PIECE_BYTES + PAYLOAD_BYTES + 1_024);
+        // What changes meanwhile is not in it.
+        let name = QueueName::new(format!("later{pieces}")).unwrap();
+        let action = Action::Pause(name);
+        let _ = queue.apply(Command { at: 1, action });
+        taken.extend(piece);
+        pieces += 1;
+    }
+    assert!(pieces > 40, "{pieces}");
+    assert_eq!(text(&taken), text(&expected));
+    assert_eq!(text(&restored(&taken, 1_000).encode()), text(&expected));
+}
+
+#[test]
+fn a_snapshot_of_many_shelves_is_that_of_its_moment() {
+    let mut queue = Queue::new(1);
+    let submit = |from: u32, to: u32| {
+        let jobs = from..to;
+        let jobs = jobs.map(|number| {
+            let submission = serde_json::from_value(serde_json::json!({
+                "queue": format!("q{}", number % 7), "type": format!("t{number}"), "payload": null,
+            }));
+            submission.unwrap()
+        });
+        let action = Action::Submit(jobs.collect());
+        Command { at: 1, action }
+    };
+    // More shelves than are looked at with one piece.
+    let _ = queue.apply(submit(0, 3_000));
+    let expected = queue.encode();
+    queue.begin_snapshot();
+    let (mut taken, mut number) = (Vec::new(), 3_000);
+    while let Some(piece) = queue.snapshot_chunk(500) {
+        taken.extend(piece);
+        // Jobs that come, and jobs that move to another shelf, the oldest first.
+        let _ = queue.apply(submit(number, number + 3));
+        number += 3;
+        let request = serde_json::from_value(serde_json::json!({
+            "worker": "w", "max": 5, "lease_ms": 1_000, "nonce": 1,
+        }));
+        let action = Action::Claim(request.unwrap());
+        let _ = queue.apply(Command { at: 1, action });
+    }
+    assert_eq!(text(&taken), text(&expected));
 }
 
 /// Rebuilt from pieces of any size.

@@ -1,10 +1,11 @@
 //! Queues, schedules, retention: what is set by hand and what time does by itself.
 
-use super::event::Event;
+use super::event::{Event, Refusal};
 use super::limits::{Bucket, Keep, QueueOptions};
 use super::machine::{Queue, finished_place};
 use super::named_queue::NamedQueue;
-use super::schedule::{Firing, Schedule, ScheduleSpec};
+use super::rules::Rules;
+use super::schedule::{Due, Firing, Schedule, ScheduleSpec};
 use super::shelves::Class;
 use crate::mutation::{self, Mutation};
 use crate::{QueueName, ScheduleName};
@@ -34,26 +35,46 @@ impl Queue {
                 }
                 Some(self.jobs[oldest].changed_at.saturating_add(keep.age_ms?))
             })
+            .chain(self.remnants_due_at())
             .min()
     }
 
-    /// When a schedule is next due.
+    /// When a schedule is next due: at or before the present if one is now.
     #[must_use]
     pub fn firing_due_at(&self) -> Option<u64> {
-        self.schedules
-            .values()
-            .filter_map(|schedule| schedule.next)
-            .min()
+        self.schedules.slot_from(0)
     }
 
-    /// The plans for every schedule that is due, to be sent through the log as one
-    /// [`Action::Fire`](super::Action::Fire).
+    /// When a schedule is next due after a time.
+    #[must_use]
+    pub fn firing_due_after(&self, time: u64) -> Option<u64> {
+        self.schedules.slot_from(time.checked_add(1)?)
+    }
+
+    /// At most so many schedules that are due, the longest due first, with what it takes to plan them. To
+    /// go on, name the last of the answer.
+    ///
+    /// Planning is not done here: it takes a while, and needs nothing but the answer. A plan that was
+    /// overtaken by a change of its schedule does nothing. None while the queue is full: their slots wait
+    /// until there is room.
+    #[must_use]
+    pub fn due_schedules(&self, now: u64, behind: Option<&Due>, most: usize) -> Vec<Due> {
+        if self.is_full() && self.rules >= Rules::SECOND {
+            return Vec::new();
+        }
+        let behind = behind.map(|due| (due.due, due.schedule.clone()));
+        let due = self.schedules.due(now, behind.as_ref());
+        due.filter_map(Schedule::due).take(most).collect()
+    }
+
+    /// The plans for every schedule that is due. A broker cuts them into portions instead, see
+    /// [`Queue::due_schedules`].
     #[must_use]
     pub fn due_firings(&self, now: u64) -> Vec<Firing> {
-        self.schedules
-            .values()
-            .filter_map(|schedule| schedule.plan(now))
-            .collect()
+        let due = self.due_schedules(now, None, usize::MAX);
+        let mut plans: Vec<_> = due.iter().filter_map(|due| due.plan(now)).collect();
+        plans.sort_by(|one, other| one.schedule.cmp(&other.schedule));
+        plans
     }
 
     pub(crate) fn set_queue(
@@ -88,6 +109,7 @@ impl Queue {
         change(queue);
         let keep = queue.paused || queue.options != QueueOptions::default();
         let kept = queue.keep(keep);
+        self.post(handle);
         match (kept, keep) {
             (false, true) => {}
             (true, false) => {
@@ -121,7 +143,7 @@ impl Queue {
                 next,
                 last,
             };
-            self.schedules.insert(name.clone(), schedule);
+            self.schedules.insert(schedule);
         }
         events.push(Event::ScheduleSet {
             schedule: name,
@@ -148,23 +170,23 @@ impl Queue {
         } = firing;
         let Some(schedule) = self
             .schedules
-            .get_mut(&name)
+            .get(&name)
             .filter(|schedule| schedule.revision == revision && schedule.next == Some(due))
         else {
             return events.push(Event::FiringStale { schedule: name });
         };
-        schedule.next = next;
-        schedule.last = slots.last().copied().or(schedule.last);
         let jobs: Vec<_> = slots.iter().map(|&slot| schedule.slot(slot)).collect();
-        events.push(Event::Fired {
-            schedule: name.clone(),
-            slots: slots.len() as u64,
-            next,
-        });
-        for job in jobs {
+        let mut consequences = Vec::new();
+        let mut waits = None;
+        for (job, &slot) in jobs.into_iter().zip(&slots) {
             let mut outcome = Vec::new();
             self.submit(job, &mut outcome);
-            events.extend(outcome.into_iter().map(|event| match event {
+            // The first rules went on as if the job had been made.
+            if self.rules >= Rules::SECOND && is_full(&outcome) {
+                waits = Some(slot);
+                break;
+            }
+            consequences.extend(outcome.into_iter().map(|event| match event {
                 Event::Submitted { id, .. } => Event::SlotFired {
                     schedule: name.clone(),
                     id,
@@ -178,6 +200,20 @@ impl Queue {
                 consequence => consequence,
             }));
         }
+        // A slot for which there is no room stays due, and those behind it with it.
+        let fired = match waits {
+            Some(slot) => slots.partition_point(|&other| other < slot),
+            None => slots.len(),
+        };
+        let next = waits.or(next);
+        let last = slots[..fired].last().copied();
+        self.schedules.advance(&name, next, last);
+        events.push(Event::Fired {
+            schedule: name,
+            slots: fired as u64,
+            next,
+        });
+        events.append(&mut consequences);
     }
 
     /// Forgets what the settings no longer keep, the longest finished first.
@@ -195,9 +231,11 @@ impl Queue {
                 if !too_old && !too_many {
                     break;
                 }
-                self.forget(oldest);
+                self.retire(oldest);
             }
         }
+        // As many as may have come, and as many again.
+        self.forget_remnants(portion * 6);
     }
 
     /// What is kept of each class, with its place in `finished`.
@@ -208,4 +246,18 @@ impl Queue {
             (finished_place(Class::Dead), self.settings.dead),
         ]
     }
+}
+
+/// Whether there was no room for a job.
+fn is_full(outcome: &[Event]) -> bool {
+    let full = |event: &Event| {
+        matches!(
+            event,
+            Event::Refused {
+                refusal: Refusal::Full,
+                ..
+            }
+        )
+    };
+    outcome.iter().any(full)
 }

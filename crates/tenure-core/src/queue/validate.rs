@@ -11,7 +11,7 @@ use super::job::{Payload, Submission};
 use super::limits::{QueueOptions, Settings};
 use super::retry::Backoff;
 use super::schedule::{CATCH_UP_MAX, Missed, Schedule, ScheduleSpec};
-use crate::ScheduleName;
+use crate::{JobId, QueueName, ScheduleName};
 
 /// A request that cannot be carried out, named by the field that is wrong. Displayed: `field problem`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,24 +57,48 @@ pub struct Limits {
     pub lease_ms_max: u32,
     /// The most attempts. Default 10,000.
     pub attempts_max: u32,
+    /// The most queues, by name: those with jobs or with settings. Default 100,000. Each has its own order and
+    /// its own counts. What needs one more is refused before it is committed; a few more may come in at once.
+    pub queues_max: usize,
+    /// The most job types that jobs have. Default 100,000.
+    pub types_max: usize,
+    /// The most schedules. Default 20,000.
+    pub schedules_max: usize,
+    /// The most bytes of all schedules' payloads together. Default 64 MiB.
+    pub schedules_bytes_max: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             payload_bytes_max: 256 * 1024,
-            result_bytes_max: 16 * 1024,
+            result_bytes_max: RESULT_BYTES_MAX,
             error_bytes_max: 2 * 1024,
             batch_max: 1_000,
             delay_ms_max: 10 * 365 * 24 * 3_600_000,
             lease_ms_max: 24 * 3_600_000,
             attempts_max: 10_000,
+            queues_max: 100_000,
+            types_max: 100_000,
+            schedules_max: 20_000,
+            schedules_bytes_max: 64 * 1024 * 1024,
         }
     }
 }
 
+/// The largest result, unless a server is told otherwise.
+pub const RESULT_BYTES_MAX: usize = 16 * 1024;
+
 /// Ids that are made here: clients must not take them first.
 const RESERVED_IDS: [&str; 2] = ["job:", "schedule:"];
+
+/// How deep arrays and objects may be nested in a payload, a result or progress. Many parsers stop at 128 levels, and
+/// an answer puts a few of its own around it.
+const NESTING_MAX: usize = 100;
+
+/// The longest number. Some parsers refuse integers of thousands of digits, and each client has to read every job of
+/// an answer. What does not fit a double is refused at any length: most parsers make an error or infinity of it.
+const NUMBER_BYTES_MAX: usize = 400;
 
 /// The most queues, and the most types, of one claim: it looks at each pair of them.
 const NAMES_MAX: usize = 100;
@@ -105,7 +129,15 @@ impl Limits {
                 format!("starts with {prefix}, which is kept for ids made here"),
             ));
         }
-        bytes("payload", &job.payload, self.payload_bytes_max)?;
+        // A careless script passes them on to a command line, where they would be options.
+        for (field, name) in [
+            ("id", job.id.as_ref().map_or("", JobId::as_str)),
+            ("queue", job.queue.as_str()),
+            ("type", job.job_type.as_str()),
+        ] {
+            no_option(field, name)?;
+        }
+        value("payload", &job.payload, self.payload_bytes_max)?;
         if job.tracestate.is_some() && job.traceparent.is_none() {
             return Err(Invalid::new("tracestate", "needs a traceparent"));
         }
@@ -156,11 +188,17 @@ impl Limits {
         for (place, result) in claims.iter().map(|claim| claim.result.as_ref()).enumerate() {
             result
                 .map_or(Ok(()), |result| {
-                    bytes("result", result, self.result_bytes_max)
+                    value("result", result, self.result_bytes_max)
                 })
                 .map_err(|invalid| invalid.within(&format!("claims[{place}]")))?;
         }
         Ok(())
+    }
+
+    /// Checks the progress of the claim at this place of a batch of heartbeats.
+    pub fn progress(&self, place: usize, progress: &Payload) -> Result<(), Invalid> {
+        value("progress", progress, self.result_bytes_max)
+            .map_err(|invalid| invalid.within(&format!("claims[{place}]")))
     }
 
     /// Checks a batch of failures, and cuts their errors: a worker that fails must be able to say so,
@@ -197,6 +235,11 @@ impl Limits {
         ))
     }
 
+    /// Checks the name of a queue that something is said of, since that makes it.
+    pub fn queue(&self, name: &QueueName) -> Result<(), Invalid> {
+        no_option("queue", name.as_str())
+    }
+
     /// Checks a queue's limits.
     pub fn queue_options(&self, options: &QueueOptions) -> Result<(), Invalid> {
         if options.concurrency == Some(0) {
@@ -224,6 +267,7 @@ impl Limits {
         if name.as_str().len() > 150 {
             return Err(Invalid::new("name", "has more than 150 bytes"));
         }
+        no_option("name", name.as_str())?;
         let job = &spec.job;
         for (field, given) in [
             ("job.id", job.id.is_some()),
@@ -260,14 +304,89 @@ impl Limits {
     }
 }
 
-fn bytes(field: &'static str, value: &Payload, max: usize) -> Result<(), Invalid> {
-    if value.bytes() <= max {
-        return Ok(());
+/// Checks JSON of a client: its size, and that every other client can read it.
+fn value(field: &'static str, value: &Payload, bytes_max: usize) -> Result<(), Invalid> {
+    let bytes = value.bytes();
+    let problem = match bytes <= bytes_max {
+        true => readable(value.as_str()),
+        false => Err(format!("has {bytes} bytes; at most {bytes_max} are allowed").into()),
+    };
+    problem.map_err(|problem| Invalid::new(field, problem))
+}
+
+/// Checks that parsers with the usual limits can read this JSON. Does not recurse itself.
+fn readable(json: &str) -> Result<(), Cow<'static, str>> {
+    let mut depth = 0_usize;
+    let mut rest = json;
+    while let Some(&first) = rest.as_bytes().first() {
+        let mut length = 1;
+        match first {
+            b'"' => length = string_bytes(rest),
+            b'[' | b'{' => {
+                depth += 1;
+                if depth > NESTING_MAX {
+                    let problem = format!("is nested more than {NESTING_MAX} levels deep");
+                    return Err(problem.into());
+                }
+            }
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            b'-' | b'0'..=b'9' => {
+                let is_part =
+                    |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+                length = rest.bytes().take_while(is_part).count();
+                check_number(&rest[..length])?;
+            }
+            _ => {}
+        }
+        // Only whole tokens are passed over; between them JSON has nothing but ASCII.
+        rest = rest.get(length..).unwrap_or_default();
     }
-    Err(Invalid::new(
-        field,
-        format!("has {} bytes; at most {max} are allowed", value.bytes()),
-    ))
+    Ok(())
+}
+
+/// The length of the string that JSON begins with, quotes included.
+fn string_bytes(json: &str) -> usize {
+    let bytes = json.as_bytes();
+    let mut end = 1;
+    while let Some(found) = bytes
+        .get(end..)
+        .and_then(|rest| rest.iter().position(|byte| matches!(byte, b'"' | b'\\')))
+    {
+        end += found;
+        match bytes[end] {
+            b'"' => return end + 1,
+            // With what it escapes, which may be a quote.
+            _ => end += 2,
+        }
+    }
+    bytes.len()
+}
+
+fn check_number(number: &str) -> Result<(), Cow<'static, str>> {
+    if number.len() > NUMBER_BYTES_MAX {
+        let bytes = number.len();
+        let problem = format!(
+            "has a number of {bytes} characters; at most {NUMBER_BYTES_MAX} are allowed: send it as a string"
+        );
+        return Err(problem.into());
+    }
+    // The largest double has 309 digits.
+    let may_be_large = number.len() > 300 || number.contains(['e', 'E']);
+    if may_be_large && !number.parse::<f64>().is_ok_and(f64::is_finite) {
+        return Err("has a number that is too large for a double: send it as a string".into());
+    }
+    Ok(())
+}
+
+/// Refuses a name that a command line would take for an option. Only where names come in: older logs may have some.
+fn no_option(field: &'static str, name: &str) -> Result<(), Invalid> {
+    match name.starts_with('-') {
+        true => Err(Invalid::new(
+            field,
+            "starts with -, and could be taken for an option of a command",
+        )),
+        false => Ok(()),
+    }
 }
 
 fn between(field: &'static str, value: u32, min: u32, max: u32) -> Result<(), Invalid> {
@@ -346,6 +465,95 @@ mod tests {
         refused(&large, "jobs[0].payload has 262146 bytes; at most 262144");
         let error = Limits::default().submissions(&[], NOW).unwrap_err();
         assert_eq!(error.to_string(), "jobs has 0 items; 1 to 1000 are allowed");
+    }
+
+    #[test]
+    fn names_that_look_like_options_are_refused() {
+        for (field, job) in [
+            ("id", r#"{"type":"a","id":"--help"}"#),
+            ("queue", r#"{"type":"a","queue":"-q"}"#),
+            ("type", r#"{"type":"-rf"}"#),
+        ] {
+            refused(job, &format!("jobs[0].{field} starts with -"));
+        }
+        let queue = QueueName::new("-q").unwrap();
+        assert!(Limits::default().queue(&queue).is_err());
+        let spec: ScheduleSpec =
+            serde_json::from_str(r#"{"cron":"@daily","job":{"type":"a"}}"#).unwrap();
+        let name = ScheduleName::new("-s").unwrap();
+        let error = Limits::default().schedule(&name, &spec, NOW).unwrap_err();
+        assert!(
+            error.to_string().starts_with("name starts with -"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn json_that_common_clients_cannot_read_is_refused() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        let objects = format!("{}1{}", r#"{"a":"#.repeat(101), "}".repeat(101));
+        let number = |digits: usize| "7".repeat(digits);
+        for (payload, problem) in [
+            (nested(101), "is nested more than 100 levels deep"),
+            (nested(100_000), "is nested more than 100 levels deep"),
+            (objects, "is nested more than 100 levels deep"),
+            (number(5_000), "has a number of 5000 characters"),
+            (
+                format!(r#"{{"a\\":[0.{}]}}"#, number(400)),
+                "has a number of 402",
+            ),
+            (number(310), "too large for a double"),
+            (r#"{"a":-1e400}"#.to_owned(), "too large for a double"),
+        ] {
+            let payload = Payload::new(payload).unwrap();
+            let limits = Limits::default();
+            let job = Submission {
+                payload: payload.clone(),
+                ..Submission::new(crate::JobType::new("a").unwrap())
+            };
+            let error = limits.submissions(&[job], NOW).unwrap_err().to_string();
+            assert!(
+                error.starts_with("jobs[0].payload ") && error.contains(problem),
+                "{error}"
+            );
+            if payload.bytes() > limits.result_bytes_max {
+                continue;
+            }
+            let error = limits.progress(3, &payload).unwrap_err().to_string();
+            assert!(
+                error.starts_with("claims[3].progress ") && error.contains(problem),
+                "{error}"
+            );
+            let line = r#"{"id":"a","token":"1-00000001","result":null}"#;
+            let mut done: Completion = serde_json::from_str(line).unwrap();
+            done.result = Some(payload);
+            let error = limits.completions(&[done]).unwrap_err().to_string();
+            assert!(
+                error.starts_with("claims[0].result ") && error.contains(problem),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn json_that_common_clients_can_read_is_taken() {
+        let nested = format!("{}{}", "[".repeat(100), "]".repeat(100));
+        let wide = format!("[{}[]]", "[[]],".repeat(1_000));
+        let text = format!(
+            r#"["{}\\\"[[", "\\", "{}"]"#,
+            "[{".repeat(200),
+            "7".repeat(5_000)
+        );
+        for json in [
+            nested,
+            wide,
+            text,
+            "7".repeat(309).replacen('7', "1", 1),
+            r#"{"é":[-0.5e-400,1e308,12345678901234567890]}"#.to_owned(),
+        ] {
+            let payload = Payload::new(json).unwrap();
+            value("payload", &payload, 1 << 20).unwrap();
+        }
     }
 
     #[test]

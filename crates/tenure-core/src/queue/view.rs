@@ -80,6 +80,44 @@ pub struct JobView {
     /// no snapshot has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Payload>,
+    /// The job was forgotten. Only its id, queue, type, state, the time it finished and its result are left.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub remnant: bool,
+}
+
+impl JobView {
+    /// About how many bytes it has as JSON: rather more than fewer.
+    #[must_use]
+    pub fn json_bytes(&self) -> usize {
+        let payload = |payload: Option<&Payload>| payload.map_or(0, Payload::bytes);
+        let key = |key: Option<&Key>| key.map_or(0, |key| escaped_bytes(key.as_str()));
+        let state = self.tracestate.as_ref();
+        FIELDS_BYTES
+            + self.id.as_str().len()
+            + self.queue.as_str().len()
+            + self.job_type.as_str().len()
+            + self.payload.bytes()
+            + payload(self.result.as_ref())
+            + payload(self.progress.as_ref())
+            + key(self.unique_key.as_ref())
+            + key(self.group.as_ref())
+            + key(self.worker.as_ref())
+            + state.map_or(0, |state| escaped_bytes(state.as_str()))
+            + self.error.as_deref().map_or(0, escaped_bytes)
+    }
+}
+
+/// The most bytes of a job's names of fields, numbers and punctuation as JSON.
+const FIELDS_BYTES: usize = 640;
+
+/// How many bytes a text has within quotes.
+fn escaped_bytes(text: &str) -> usize {
+    let bytes = |byte: u8| match byte {
+        0..0x20 => 6,
+        b'"' | b'\\' => 2,
+        _ => 1,
+    };
+    text.bytes().map(bytes).sum()
 }
 
 /// Which jobs to list.
@@ -109,6 +147,73 @@ pub struct Page {
     pub jobs: Vec<JobView>,
     /// Where the next page starts; none if this is the last.
     pub next: Option<u64>,
+}
+
+/// A page that is being made, a portion at a time: see [`Queue::read_on`].
+#[derive(Debug)]
+pub struct Reading {
+    filter: Filter,
+    /// Where to look next.
+    from: Place,
+    limit: usize,
+    bytes_max: usize,
+    bytes: usize,
+    looked: u64,
+    pub(crate) portion: usize,
+    page: Page,
+}
+
+impl Reading {
+    /// The most jobs that are looked at in one portion: a millisecond or so of work.
+    pub const PORTION: usize = 2_000;
+
+    /// Nothing was looked at yet. The page ends at `limit` jobs, or `bytes_max` bytes of JSON: it has at least one job,
+    /// however large that is, so that the next page starts further on.
+    #[must_use]
+    pub fn new(filter: Filter, from: Place, limit: usize, bytes_max: usize) -> Self {
+        Self {
+            filter,
+            from,
+            limit,
+            bytes_max,
+            bytes: 0,
+            looked: 0,
+            portion: Self::PORTION,
+            page: Page {
+                jobs: Vec::new(),
+                next: None,
+            },
+        }
+    }
+
+    /// How many jobs were looked at so far.
+    #[must_use]
+    pub fn looked(&self) -> u64 {
+        self.looked
+    }
+
+    /// What was found.
+    #[must_use]
+    pub fn into_page(self) -> Page {
+        self.page
+    }
+
+    /// Puts a job on the page. Whether there was room.
+    fn put(&mut self, job: impl FnOnce() -> JobView) -> bool {
+        let last = self.page.jobs.last().map(|job| job.sequence);
+        if self.page.jobs.len() >= self.limit {
+            self.page.next = last;
+            return false;
+        }
+        let job = job();
+        self.bytes = self.bytes.saturating_add(job.json_bytes());
+        if self.bytes > self.bytes_max && last.is_some() {
+            self.page.next = last;
+            return false;
+        }
+        self.page.jobs.push(job);
+        true
+    }
 }
 
 /// Jobs per state.
@@ -171,29 +276,43 @@ impl Queue {
         self.find(id).map(|handle| self.view(handle))
     }
 
-    /// Jobs in the order of the log, or backwards. Cost: the page, and the number of queues times types.
+    /// Jobs in the order of the log, or backwards. Cost: the page; of one queue also its types, and of one type in all
+    /// queues also the jobs of other types that are passed over.
     #[must_use]
     pub fn page(&self, filter: &Filter, from: Place, limit: usize) -> Page {
-        let Some(mut found) = self.candidates(filter, from) else {
-            return Page {
-                jobs: Vec::new(),
-                next: None,
-            };
+        let mut reading = Reading::new(filter.clone(), from, limit, usize::MAX);
+        while self.read_on(&mut reading) {}
+        reading.page
+    }
+
+    /// Goes on with a page: looks at one portion of the jobs, at most [`PORTION`](Reading::PORTION). Whether there is
+    /// more to look at, so that others can be let in before this is called again.
+    #[must_use]
+    pub fn read_on(&self, reading: &mut Reading) -> bool {
+        let Some(mut found) = self.candidates(&reading.filter, reading.from) else {
+            return false;
         };
-        let jobs: Vec<_> = found
-            .by_ref()
-            .take(limit)
-            .map(|(_, handle)| self.view(handle))
-            .collect();
-        let more = found.next().is_some();
-        let next = jobs.last().map(|job| job.sequence).filter(|_| more);
-        Page { jobs, next }
+        for _ in 0..reading.portion {
+            let Some((place, handle)) = found.next() else {
+                return false;
+            };
+            reading.looked += 1;
+            if found.mean(&self.jobs[handle]) && !reading.put(|| self.view(handle)) {
+                return false;
+            }
+            reading.from = match reading.from {
+                Place::After(_) => Place::After(place),
+                Place::Before(_) => Place::Before(place),
+            };
+        }
+        true
     }
 
     /// Every queue that has jobs or settings, by name.
     pub fn queues(&self) -> impl Iterator<Item = QueueView> {
         self.queues
             .iter()
+            .filter(|(_, _, queue)| queue.is_shown())
             .map(|(name, _, queue)| view_of(name, queue))
     }
 
@@ -201,19 +320,108 @@ impl Queue {
     #[must_use]
     pub fn queue(&self, name: &QueueName) -> Option<QueueView> {
         let handle = self.queues.find(name)?;
-        Some(view_of(name, &self.queues[handle]))
+        let queue = &self.queues[handle];
+        queue.is_shown().then(|| view_of(name, queue))
     }
 
-    /// The claimable job of a queue that stands first in the log. Cost: the queue's types times
-    /// priorities.
+    /// At most so many queues behind a name, by name, each with the time since when its oldest ready job could
+    /// have been claimed. Cost: these queues.
+    #[must_use]
+    pub fn queues_behind(
+        &self,
+        name: Option<&QueueName>,
+        most: usize,
+    ) -> Vec<(QueueView, Option<u64>)> {
+        let behind = self.queues.iter_behind(name).take(most);
+        behind
+            .map(|(name, handle, queue)| (view_of(name, queue), self.ready_since(handle)))
+            .collect()
+    }
+
+    /// How many queues have jobs or settings.
+    #[must_use]
+    pub fn queues_len(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// How many types the jobs have.
+    #[must_use]
+    pub fn types_len(&self) -> usize {
+        self.types.len()
+    }
+
+    /// Whether there is a queue of this name.
+    #[must_use]
+    pub fn has_queue(&self, name: &QueueName) -> bool {
+        self.queues.find(name).is_some()
+    }
+
+    /// Whether there are jobs of this type.
+    #[must_use]
+    pub fn has_type(&self, name: &JobType) -> bool {
+        self.types.find(name).is_some()
+    }
+
+    /// How many schedules there are, and the bytes of all their payloads.
+    #[must_use]
+    pub fn schedules_size(&self) -> (usize, usize) {
+        (self.schedules.len(), self.schedules.bytes())
+    }
+
+    /// The jobs of all queues together, by state.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        counts_of(&self.totals)
+    }
+
+    /// Since when the oldest ready job of a queue could have been claimed: a delayed or retried job waits from
+    /// its time on.
+    #[must_use]
+    pub fn oldest_ready_since(&self, queue: &QueueName) -> Option<u64> {
+        self.ready_since(self.queues.find(queue)?)
+    }
+
+    fn ready_since(&self, queue: Handle) -> Option<u64> {
+        Some(self.jobs[self.oldest(queue)?].changed_at)
+    }
+
+    /// The claimable job of a queue that stands first in the log. Cost: the same however many there are.
     #[must_use]
     pub fn oldest_ready(&self, queue: &QueueName) -> Option<JobView> {
         let queue = self.queues.find(queue)?;
-        let ready = move |shelf: &Shelf| shelf.queue == queue && shelf.class == Class::Ready;
-        self.shelves
-            .after(0, ready)
-            .next()
-            .map(|(_, handle)| self.view(handle))
+        self.oldest(queue).map(|handle| self.view(handle))
+    }
+
+    fn oldest(&self, queue: Handle) -> Option<Handle> {
+        let (job_type, (rank, sequence)) = self.queues[queue].oldest()?;
+        let shelf = Shelf {
+            queue,
+            job_type,
+            class: Class::Ready,
+            rank,
+        };
+        self.shelves.get(shelf, sequence)
+    }
+
+    /// At most so many schedules behind a name, by name, or fewer if they are large: one at least, and no more
+    /// than about so many bytes of payloads.
+    #[must_use]
+    pub fn schedules_behind(
+        &self,
+        name: Option<&crate::ScheduleName>,
+        most: usize,
+        bytes_max: usize,
+    ) -> Vec<Schedule> {
+        let mut bytes = 0;
+        let behind = self.schedules.behind(name).take(most);
+        behind
+            .take_while(|schedule| {
+                let is_first = bytes == 0;
+                bytes += schedule.spec.job.payload.bytes() + SCHEDULE_BYTES;
+                is_first || bytes <= bytes_max
+            })
+            .cloned()
+            .collect()
     }
 
     /// Every schedule, by name.
@@ -225,24 +433,6 @@ impl Queue {
     #[must_use]
     pub fn schedule(&self, name: &crate::ScheduleName) -> Option<&Schedule> {
         self.schedules.get(name)
-    }
-
-    /// The shelves that a filter means; none if it names what does not exist.
-    pub(crate) fn matches(&self, filter: &Filter) -> Option<impl Fn(&Shelf) -> bool + use<>> {
-        let queue = match &filter.queue {
-            Some(name) => Some(self.queues.find(name)?),
-            None => None,
-        };
-        let job_type = match &filter.job_type {
-            Some(name) => Some(self.types.find(name)?),
-            None => None,
-        };
-        let state = filter.state;
-        Some(move |shelf: &Shelf| {
-            state.is_none_or(|state| shelf.class.state() == state)
-                && queue.is_none_or(|queue| shelf.queue == queue)
-                && job_type.is_none_or(|job_type| shelf.job_type == job_type)
-        })
     }
 
     pub(crate) fn view(&self, handle: Handle) -> JobView {
@@ -275,24 +465,32 @@ impl Queue {
             lease_ms: running.map(|running| running.lease_ms),
             cancel_requested: job.cancel_requested(),
             progress: None,
+            remnant: false,
         }
     }
 }
 
+/// About what a schedule has beside its payload.
+const SCHEDULE_BYTES: usize = 512;
+
 fn view_of(name: &QueueName, queue: &NamedQueue) -> QueueView {
-    let count = |class: Class| queue.counts[class as usize];
     QueueView {
         name: name.clone(),
         paused: queue.paused,
         options: queue.options,
-        counts: Counts {
-            scheduled: count(Class::Scheduled),
-            ready: count(Class::Ready) + count(Class::Blocked),
-            blocked: count(Class::Blocked),
-            running: count(Class::Running),
-            completed: count(Class::Completed),
-            cancelled: count(Class::Cancelled),
-            dead: count(Class::Dead),
-        },
+        counts: counts_of(&queue.counts),
+    }
+}
+
+fn counts_of(counts: &[u64; Class::COUNT]) -> Counts {
+    let count = |class: Class| counts[class as usize];
+    Counts {
+        scheduled: count(Class::Scheduled),
+        ready: count(Class::Ready) + count(Class::Blocked),
+        blocked: count(Class::Blocked),
+        running: count(Class::Running),
+        completed: count(Class::Completed),
+        cancelled: count(Class::Cancelled),
+        dead: count(Class::Dead),
     }
 }

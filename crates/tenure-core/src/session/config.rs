@@ -26,8 +26,8 @@ pub struct Config {
     pub request_timeout: Duration,
     /// How long a node that gave leadership up leaves it to others. Default 5 s.
     pub stand_back: Duration,
-    /// Ignore the age that a store reports: for stores whose clock may be stepped. A freshly started
-    /// observer then waits a whole ttl, whatever it finds. Default false.
+    /// Ignore the age that a store reports, also where the store URL asks for one by the clock of a server.
+    /// A freshly started observer then waits a whole ttl, whatever it finds. Default false.
     pub strict_age: bool,
 }
 
@@ -42,6 +42,9 @@ pub struct ConfigError {
 /// The largest difference in clock rate between two hosts that the margin must cover: 1 %. Quartz clocks
 /// differ by less than 0.02 %, a host that slews its clock by up to 0.05 %.
 const CLOCK_RATE_DIFFERENCE: u32 = 100;
+
+/// The longest wait before a failed request is tried again.
+const RETRY_MAX: Duration = Duration::from_secs(5);
 
 const TTL_MIN: Duration = Duration::from_millis(200);
 const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -125,10 +128,25 @@ impl Config {
         self.heartbeat / 3
     }
 
-    /// How soon a failed request is tried again.
+    /// How soon an observer looks again after it saw a new version whose age it does not know: a little
+    /// before the next one can be there.
+    #[must_use]
+    pub(crate) fn first_look(&self) -> Duration {
+        self.heartbeat * 3 / 4
+    }
+
+    /// How often it looks from then on. Whatever a version's first sight is late, its eviction is too, so
+    /// this is a twentieth of the ttl by default.
+    #[must_use]
+    pub(crate) fn close_look(&self) -> Duration {
+        self.heartbeat / 6
+    }
+
+    /// How soon a failed request is tried again: never so late that somebody waits for minutes only because
+    /// the ttl is long.
     #[must_use]
     pub(crate) fn retry(&self) -> Duration {
-        self.heartbeat / 8
+        (self.heartbeat / 8).min(RETRY_MAX)
     }
 }
 
@@ -153,6 +171,13 @@ mod tests {
         ] {
             Config::for_ttl(ttl).check().unwrap();
         }
+    }
+
+    #[test]
+    fn a_lost_answer_is_never_waited_for_long() {
+        let day = Config::for_ttl(TTL_MAX);
+        assert!(day.retry() <= Duration::from_secs(5));
+        assert_eq!(Config::default().retry(), Duration::from_millis(375));
     }
 
     #[test]

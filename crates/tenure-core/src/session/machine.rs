@@ -6,7 +6,7 @@ use super::record::{About, Record, State};
 use super::{Config, Holder};
 use crate::mutation::{self, Mutation};
 use crate::random::Random;
-use crate::{Expect, Moment, Now, Read, Version, Written};
+use crate::{Expect, Moment, Nonce, Now, Read, Version, Written};
 
 /// The machine. One request is in flight at most; the driver answers each with one input.
 #[derive(Debug, Clone, Hash)]
@@ -48,6 +48,7 @@ enum Phase {
 #[derive(Debug, Clone, Copy, Hash)]
 struct Attempt {
     counter: u64,
+    nonce: Nonce,
     started: Moment,
     says_gone: bool,
 }
@@ -69,6 +70,9 @@ pub enum Input {
     Read(Read<Record>),
     /// The process says something new of itself.
     About(About),
+    /// Something that this process holds, or may hold, could not be read for a whole ttl: it can neither use it nor
+    /// give it back, and with a session that stands nobody else can take it.
+    Blind,
     /// All work has ended and the process wants to go.
     Leave,
     /// The session is over and some of its work does not end: go without saying so.
@@ -118,8 +122,24 @@ pub enum Reason {
     },
     /// Someone deleted the session object.
     Deleted,
-    /// Someone else wrote the session object.
+    /// Someone else wrote the session object: by hand, or a copy of this process.
     Overwritten,
+    /// The store takes what this process writes, and gives it nothing to read.
+    CannotRead,
+}
+
+impl Reason {
+    /// Whether a lease may still be given back. Not where a copy of this process may go on under the same session, and
+    /// lead: where this one was outrun, or has not heard of its session for so long. Whoever is told that the session has
+    /// ended takes the lease all the same.
+    #[must_use]
+    pub fn gives_back(&self) -> bool {
+        match self {
+            _ if mutation::is(Mutation::GiveBackOutrun) => true,
+            Reason::Evicted { .. } | Reason::Deleted => true,
+            Reason::Expired | Reason::Overwritten | Reason::CannotRead => false,
+        }
+    }
 }
 
 impl std::fmt::Display for Reason {
@@ -129,7 +149,48 @@ impl std::fmt::Display for Reason {
             Reason::Evicted { by } => write!(formatter, "evicted by {by}"),
             Reason::Deleted => formatter.write_str("the session object was deleted"),
             Reason::Overwritten => formatter.write_str("the session object was overwritten"),
+            Reason::CannotRead => {
+                formatter.write_str("a lease could be written but not read for a whole ttl")
+            }
         }
+    }
+}
+
+impl Attempt {
+    /// Whether it is what was read: not a write of a copy of this process, which has counted as far.
+    fn is(&self, record: &Record) -> bool {
+        let is_ours = self.nonce == record.nonce || mutation::is(Mutation::RecogniseByCounter);
+        self.counter == record.counter && is_ours
+    }
+}
+
+/// The last words of a session, for later.
+#[derive(Debug, Clone, Hash)]
+pub struct Farewell {
+    record: Record,
+    confirmed: Option<Version>,
+    unsettled: Vec<Attempt>,
+}
+
+impl Farewell {
+    /// Whose they are.
+    #[must_use]
+    pub fn holder(&self) -> Holder {
+        self.record.holder()
+    }
+
+    /// What to write in the place of what was found there. Nothing if that is no write of this very process: a copy of it
+    /// may live on, and lead.
+    #[must_use]
+    pub fn after(&self, found: &Record, version: &Version, nonce: Nonce) -> Option<Record> {
+        let is_confirmed = self.confirmed.as_ref() == Some(version);
+        let is_ours = is_confirmed || self.unsettled.iter().any(|attempt| attempt.is(found));
+        let is_alive = found.state == State::Alive;
+        (is_ours && is_alive && found.incarnation == self.record.incarnation).then(|| Record {
+            counter: self.record.counter + 1,
+            nonce,
+            ..self.record.clone()
+        })
     }
 }
 
@@ -141,10 +202,11 @@ impl Session {
             node: holder.node.clone(),
             incarnation: holder.incarnation,
             counter: 0,
+            nonce: Nonce::default(),
             ttl: config.ttl,
             state: State::Alive,
             joined_at: now.wall,
-            about,
+            about: Box::new(about),
         };
         Self {
             config,
@@ -173,6 +235,18 @@ impl Session {
         &self.record
     }
 
+    /// How this session says, or said, that it is gone: all its work has ended. Whoever comes after it may say so again, if
+    /// nobody knows whether that was heard. None if somebody else has written in its name.
+    #[must_use]
+    pub fn farewell(&self) -> Option<Farewell> {
+        let is_lost = matches!(self.phase, Phase::Over { can_leave: false });
+        (!is_lost && self.record.state == State::Gone).then(|| Farewell {
+            record: self.record.clone(),
+            confirmed: self.confirmed.clone(),
+            unsettled: self.unsettled.clone(),
+        })
+    }
+
     /// When trust ends if no further heartbeat is confirmed.
     #[must_use]
     pub fn trusted_until(&self) -> Moment {
@@ -197,26 +271,35 @@ impl Session {
 
     /// Takes an input and says what to do about it.
     #[must_use]
-    pub fn step(&mut self, now: Moment, input: Input) -> Vec<Output> {
+    pub fn step(&mut self, at: Now, input: Input) -> Vec<Output> {
         let mut outputs = Vec::new();
+        let now = at.moment;
         match input {
             Input::Wake => {}
             Input::Written(written) => self.on_written(now, written, &mut outputs),
             Input::Read(read) => self.on_read(now, read, &mut outputs),
             Input::About(about) => self.on_about(now, about),
+            Input::Blind => self.on_blind(now, &mut outputs),
             Input::Leave => self.on_leave(now, &mut outputs),
             Input::Abandon => self.end(&mut outputs),
         }
-        self.on_time(now, &mut outputs);
+        self.on_time(at, &mut outputs);
         outputs
     }
 
     fn on_about(&mut self, now: Moment, about: About) {
-        if self.record.about != about {
-            self.record.about = about;
+        if *self.record.about != about {
+            *self.record.about = about;
             self.about_changed = true;
             // Others wait for what has changed; the next heartbeat would be late.
             self.due = self.due.min(now);
+        }
+    }
+
+    fn on_blind(&mut self, now: Moment, outputs: &mut Vec<Output>) {
+        // Whoever leaves says so in any case, and without trust the session is over for that.
+        if self.is_trusted(now) {
+            self.over(Reason::CannotRead, outputs);
         }
     }
 
@@ -310,7 +393,7 @@ impl Session {
         let landed = self
             .unsettled
             .iter()
-            .find(|attempt| attempt.counter == record.counter)
+            .find(|attempt| attempt.is(record))
             .copied();
         match (&record.state, landed) {
             (State::Evicted { .. }, _) if mutation::is(Mutation::IgnoreEviction) => {
@@ -352,7 +435,8 @@ impl Session {
     }
 
     /// What time alone brings about.
-    fn on_time(&mut self, now: Moment, outputs: &mut Vec<Output>) {
+    fn on_time(&mut self, at: Now, outputs: &mut Vec<Output>) {
+        let now = at.moment;
         match self.phase {
             Phase::Alive if now >= self.trusted_until => self.over(Reason::Expired, outputs),
             Phase::Leaving { give_up_at } if now >= give_up_at => self.end(outputs),
@@ -373,8 +457,10 @@ impl Session {
         }
         self.about_changed = false;
         self.record.counter += 1;
+        self.record.nonce = at.nonce;
         let attempt = Attempt {
             counter: self.record.counter,
+            nonce: self.record.nonce,
             started: now,
             says_gone: self.record.state == State::Gone,
         };
@@ -406,10 +492,9 @@ impl Session {
     fn over(&mut self, reason: Reason, outputs: &mut Vec<Output>) {
         match self.phase {
             Phase::Joining | Phase::Alive => {
-                // Only an expired session may still stand in the store under our name.
-                self.phase = Phase::Over {
-                    can_leave: reason == Reason::Expired,
-                };
+                // Only these may still stand in the store under our name.
+                let can_leave = matches!(reason, Reason::Expired | Reason::CannotRead);
+                self.phase = Phase::Over { can_leave };
                 self.trusted_until = Moment::default();
                 outputs.push(Output::Over { reason });
             }
@@ -421,5 +506,50 @@ impl Session {
     fn end(&mut self, outputs: &mut Vec<Output>) {
         self.phase = Phase::Left;
         outputs.push(Output::Left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Incarnation, NodeId, Wall};
+
+    fn at(seconds: u64, nonce: u128) -> Now {
+        Now {
+            moment: Moment::default() + Duration::from_secs(seconds),
+            wall: Wall(0),
+            nonce: Nonce(nonce),
+        }
+    }
+
+    #[test]
+    fn last_words_replace_no_write_of_a_copy() {
+        let config = Config::default();
+        let holder = Holder {
+            node: NodeId::new("a").unwrap(),
+            incarnation: Incarnation(1),
+            ttl: config.ttl,
+        };
+        let mut session = Session::new(config, &holder, About::default(), at(0, 1), 0);
+        let _ = session.step(at(0, 1), Input::Wake);
+        let joined = session.record().clone();
+        let version = Version::new("1");
+        let _ = session.step(at(0, 2), Input::Written(Written::Done(version.clone())));
+        assert!(session.farewell().is_none(), "it is there");
+        let _ = session.step(at(1, 3), Input::Leave);
+        let gone = session.record().clone();
+        let _ = session.step(at(1, 4), Input::Written(Written::Unknown));
+
+        let words = session.farewell().unwrap();
+        let after = words.after(&joined, &version, Nonce(9)).unwrap();
+        assert_eq!((after.state, after.nonce), (State::Gone, Nonce(9)));
+        let other = Version::new("2");
+        assert_eq!(words.after(&gone, &other, Nonce(9)), None, "it was heard");
+        let copied = Record {
+            counter: gone.counter,
+            nonce: Nonce(7),
+            ..joined
+        };
+        assert_eq!(words.after(&copied, &other, Nonce(9)), None);
     }
 }

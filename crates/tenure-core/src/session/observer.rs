@@ -41,6 +41,8 @@ enum Seen {
         version: Version,
         record: Option<Box<Record>>,
         since: Moment,
+        /// Whether the store said how old it is, so that it does not matter when it was first seen.
+        is_aged: bool,
     },
     /// There was no object since then: unknown, not dead.
     Missing {
@@ -178,9 +180,14 @@ impl Observer {
                 }
                 if let Some(watched) = self.watched.get_mut(&incarnation) {
                     watched.in_flight = None;
-                    watched.due = now + self.random.jitter(self.config.heartbeat);
+                    let known = watched.known();
                     let retry = self.random.jitter(self.config.retry());
+                    let has_failed = read == Read::Failed;
                     watched.on_read(now, read, self.config.strict_age, retry, &mut outputs);
+                    if !has_failed {
+                        let pause = watched.pause(known.as_ref(), &self.config);
+                        watched.due = now + self.random.jitter(pause);
+                    }
                 }
             }
             Input::Evicted(incarnation, written) => {
@@ -291,6 +298,7 @@ impl Watched {
                     version,
                     record,
                     since,
+                    is_aged: age.is_some(),
                 };
             }
         }
@@ -369,6 +377,19 @@ impl Watched {
         }
     }
 
+    /// How long until the next look, after one that was answered; `known` is the version before it.
+    fn pause(&self, known: Option<&Version>, config: &Config) -> Duration {
+        match &self.seen {
+            Seen::Standing {
+                version,
+                is_aged: false,
+                ..
+            } if known == Some(version) => config.close_look(),
+            Seen::Standing { is_aged: false, .. } => config.first_look(),
+            _ => config.heartbeat,
+        }
+    }
+
     fn known(&self) -> Option<Version> {
         match &self.seen {
             Seen::Standing { version, .. } => Some(version.clone()),
@@ -387,10 +408,11 @@ impl Watched {
                 node: self.holder.node.clone(),
                 incarnation: self.holder.incarnation,
                 counter: 0,
+                nonce: crate::Nonce::default(),
                 ttl: self.holder.ttl,
                 state,
                 joined_at: crate::Wall::default(),
-                about: super::record::About::default(),
+                about: Box::default(),
             },
         })
     }

@@ -6,8 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Part;
+use crate::queue::Rules;
 use crate::record::{self, RecordError, milliseconds};
-use crate::{ElectionName, Incarnation, NodeId, Wall};
+use crate::session::{Glance, Sighting};
+use crate::{ElectionName, Incarnation, NodeId, Nonce, Wall};
 
 /// A session object, at `<namespace>/nodes/<node>/<incarnation>`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -19,6 +21,10 @@ pub struct Record {
     /// Grows by one with every attempt to write, so that no two writes are alike and a lost answer can be
     /// settled.
     pub counter: u64,
+    /// What a write is recognised by, together with the counter: a copy of this process counts as well. Absent in
+    /// what older versions wrote.
+    #[serde(default, skip_serializing_if = "Nonce::is_none")]
+    pub nonce: Nonce,
     /// How long a version must stand before others may evict the session.
     #[serde(rename = "ttl_ms", with = "milliseconds")]
     pub ttl: Duration,
@@ -26,9 +32,9 @@ pub struct Record {
     pub state: State,
     /// When the process joined, for people.
     pub joined_at: Wall,
-    /// What the process says of itself.
+    /// What the process says of itself. Boxed: records pass through the machines by value.
     #[serde(flatten)]
-    pub about: About,
+    pub about: Box<About>,
 }
 
 /// What a process says of itself; changed at will, written with the next heartbeat.
@@ -44,9 +50,26 @@ pub struct About {
     /// Free labels, for placement.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// A digest of the secret that the calls of a one-shot candidate carry, if it came over HTTP: whoever does not
+    /// know the secret is another candidate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_digest: Option<String>,
     /// The elections it is a candidate in, with its priority in each.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub stands: BTreeMap<ElectionName, u8>,
+    /// For each election it is a candidate in, what it last saw of the leader's session, if it cannot watch
+    /// it because it only makes calls now and then.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub seen: BTreeMap<ElectionName, Sighting>,
+    /// Some sessions of others that stood when it joined, if it only makes calls now and then. Boxed: few have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub passed: Option<Box<Glance>>,
+    /// What keeps it from doing what it is asked, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+    /// The newest [`Rules`] of the queue's log that it can read. Absent in versions that know the first only.
+    #[serde(skip_serializing_if = "Rules::are_first")]
+    pub rules: Rules,
     /// Its part in the cluster. Boxed: most sessions that pass through the machines have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Box<Part>>,
@@ -112,19 +135,28 @@ mod tests {
             node: NodeId::new("web-1").unwrap(),
             incarnation: Incarnation(0xabc),
             counter: 7,
+            nonce: Nonce(0xfeed),
             ttl: Duration::from_secs(10),
             state: State::Evicted {
                 by: NodeId::new("web-2").unwrap(),
             },
             joined_at: Wall(1_700_000_000_000),
-            about: About {
+            about: Box::new(About {
                 stands: [(ElectionName::new("default").unwrap(), 100)].into(),
                 ..About::default()
-            },
+            }),
         };
-        let text = r#"{"format":1,"node":"web-1","incarnation":"00000000000000000000000000000abc","counter":7,"ttl_ms":10000,"state":{"evicted":{"by":"web-2"}},"joined_at":1700000000000,"stands":{"default":100}}"#;
+        let text = r#"{"format":1,"node":"web-1","incarnation":"00000000000000000000000000000abc","counter":7,"nonce":"0000000000000000000000000000feed","ttl_ms":10000,"state":{"evicted":{"by":"web-2"}},"joined_at":1700000000000,"stands":{"default":100}}"#;
         assert_eq!(String::from_utf8(record.encode()).unwrap(), text);
         assert_eq!(Record::decode(text.as_bytes()).unwrap(), record);
+
+        let older = text.replace(r#""nonce":"0000000000000000000000000000feed","#, "");
+        let without = Record {
+            nonce: Nonce::default(),
+            ..record
+        };
+        assert_eq!(Record::decode(older.as_bytes()).unwrap(), without);
+        assert_eq!(String::from_utf8(without.encode()).unwrap(), older);
     }
 
     #[test]

@@ -13,7 +13,9 @@ use tenure_core::election::Term;
 use tenure_core::session::observer::End;
 use tenure_core::session::record::About;
 use tenure_core::session::{self, Holder, Record, State};
-use tenure_core::{DaemonId, Incarnation, Moment, NodeId, Now, Read, Version, Wall, Written};
+use tenure_core::{
+    DaemonId, Incarnation, Lineage, Moment, NodeId, Now, Read, Version, Wall, Written,
+};
 
 const NODES: u32 = 100;
 
@@ -67,10 +69,11 @@ impl Leader {
             node,
             incarnation,
             counter: 1,
+            nonce: tenure_core::Nonce::default(),
             ttl,
             state: State::Alive,
             joined_at: Wall(0),
-            about,
+            about: Box::new(about),
         };
         self.sessions.insert(incarnation, record);
     }
@@ -87,6 +90,7 @@ impl Leader {
             let now = Now {
                 moment: Moment::from_origin(self.now),
                 wall: Wall(1_700_000_000_000),
+                nonce: tenure_core::Nonce::default(),
             };
             let before = cpu();
             let outputs = self.assigner.step(now, input);
@@ -161,7 +165,7 @@ fn loads(assignments: &Assignments) -> BTreeMap<Incarnation, u32> {
 
 fn ten_thousand_shards(daemons: u32, shards: u32) {
     let mut leader = Leader::new(daemons, shards);
-    let _ = leader.step("election", Input::Elected(Term(1)));
+    let _ = leader.step("election", Input::Elected(Lineage(1), Term(1)));
     let sessions: Vec<Record> = leader.sessions.values().cloned().collect();
     let assigned = leader
         .step("all to place", Input::Sessions(sessions))

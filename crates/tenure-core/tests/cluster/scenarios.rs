@@ -24,6 +24,76 @@ fn three() -> World {
     world
 }
 
+/// The world holds at every step that shards which were told different numbers are not trusted at one time.
+#[test]
+fn another_number_of_shards_ends_all_of_the_former_first() {
+    let mut world = three();
+    let nine = [("indexer", Definition::shards(9))];
+    let before = world.now;
+    let fourth = world.add_node(&nine);
+    world.run(seconds(20));
+    assert_eq!(world.nodes[fourth].told.len(), 3);
+    assert!(world.nodes[fourth].told.values().all(|&count| count == 12));
+
+    // The last node that offers twelve goes: nine rule from then on.
+    for node in 0..3 {
+        world.nodes[node].offers = world.nodes[fourth].offers.clone();
+        world.kill(node);
+        world.boot_in(node, seconds(2));
+        world.run(seconds(60));
+    }
+    assert_eq!(world.settled().map(|loads| loads.iter().sum()), Ok(9));
+    let revoked = |(at, decision): &(Duration, Decision)| {
+        *at > before
+            && matches!(
+                decision,
+                Decision::Revoke {
+                    reason: Reason::CountChanged,
+                    ..
+                }
+            )
+    };
+    assert!(world.decisions.iter().any(revoked));
+    for it in &world.nodes {
+        let told = it.running.keys().map(|running| it.told[running]);
+        assert!(told.into_iter().all(|count| count == 9));
+    }
+}
+
+#[test]
+fn a_higher_revision_rules_at_once() {
+    let mut world = three();
+    let nine = Definition {
+        revision: 1,
+        ..Definition::shards(9)
+    };
+    world.add_node(&[("indexer", nine)]);
+    world.run(seconds(40));
+    let running = world
+        .nodes
+        .iter()
+        .flat_map(|it| it.running.keys().map(|key| it.told[key]));
+    assert_eq!(running.collect::<Vec<_>>(), [9; 9]);
+}
+
+#[test]
+fn what_a_node_cannot_end_stays_with_it() {
+    let mut world = three();
+    world.nodes[1].sticks = true;
+    let (kept, before) = (world.shards_on(1), world.now);
+    world.drain(1, true);
+    world.run(seconds(300));
+    assert_eq!(world.shards_on(1), kept);
+    assert_eq!(world.started_since(before), []);
+    let words = "wait, its node cannot end it: it belongs to another user";
+    assert!(world.describe().contains(words), "{}", world.describe());
+    // The operator has ended it at last.
+    world.nodes[1].sticks = false;
+    world.end_all(1);
+    world.run(seconds(20));
+    assert_eq!(world.settled(), Ok(vec![6, 0, 6]));
+}
+
 #[test]
 fn a_fourth_node_gets_three_of_twelve_and_nothing_else_moves() {
     let mut world = three();
@@ -41,10 +111,11 @@ fn a_dead_nodes_shards_and_only_those_run_elsewhere_after_its_ttl() {
     let mut world = three();
     let (lost, before) = (world.shards_on(1), world.now);
     world.kill(1);
-    world.run(seconds(9));
-    assert_eq!(world.started_since(before), [], "silence moves nothing");
-    // The ttl from the last heartbeat as it was seen, the eviction, one cycle and a start.
+    // The ttl from the last heartbeat, which was up to three seconds before.
     world.run(seconds(6));
+    assert_eq!(world.started_since(before), [], "silence moves nothing");
+    // As it was seen, the eviction, one cycle and a start.
+    world.run(seconds(9));
     assert_eq!(world.settled(), Ok(vec![6, 0, 6]));
     let started: BTreeSet<&Shard> = started(&world, before);
     assert_eq!(started, lost.iter().collect());
@@ -62,6 +133,23 @@ fn a_node_that_leaves_has_drained_and_is_replaced_within_a_second() {
     let reasons = world.decisions.iter().filter(|(at, _)| *at > before);
     let forced = |decision: &Decision| matches!(decision, Decision::Free { reason, .. } if *reason == Reason::Unanswered);
     assert!(reasons.into_iter().all(|(_, decision)| !forced(decision)));
+}
+
+#[test]
+fn an_election_that_starts_over_goes_on_with_the_work() {
+    let mut world = three();
+    for node in [1, 2, 0] {
+        assert!(world.elect(node, seconds(1)));
+        world.run(seconds(5));
+    }
+    // The terms so far were 1 to 4; whoever leads next has term 1 again.
+    let before = world.now;
+    world.start_over(2);
+    world.run(seconds(5));
+    assert_eq!(world.started_since(before), [], "what runs goes on");
+    world.kill(0);
+    world.run(seconds(20));
+    assert_eq!(world.settled(), Ok(vec![0, 6, 6]));
 }
 
 #[test]
@@ -133,6 +221,35 @@ fn a_drained_node_is_emptied_and_kept_empty() {
     world.drain(0, false);
     world.run(seconds(30));
     assert_eq!(world.settled(), Ok(vec![6, 6, 0]));
+}
+
+#[test]
+fn a_drained_node_that_is_elected_leaves_it_to_others_if_there_are_any() {
+    let mut world = three();
+    world.drain(1, true);
+    world.run(seconds(20));
+    assert_eq!(world.resigned, [] as [usize; 0], "n0 leads");
+    world.elect(1, Duration::ZERO);
+    world.run(seconds(5));
+    assert_eq!(world.resigned, [1]);
+    // Nobody else was elected: it does not go on asking.
+    world.elect(0, Duration::ZERO);
+    world.elect(1, Duration::ZERO);
+    world.run(seconds(30));
+    assert_eq!(world.resigned, [1]);
+    assert_eq!(world.settled(), Ok(vec![6, 0, 6]));
+    // Much later it does, but not if all others are drained as well.
+    world.run(seconds(600));
+    world.elect(2, Duration::ZERO);
+    world.elect(1, Duration::ZERO);
+    world.run(seconds(5));
+    assert_eq!(world.resigned, [1, 1]);
+    world.drain(0, true);
+    world.drain(2, true);
+    world.run(seconds(600));
+    world.elect(2, Duration::ZERO);
+    world.run(seconds(5));
+    assert_eq!(world.resigned, [1, 1]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tenure_core::DaemonId;
 use tenure_core::cluster::{Definition, Going};
 
 use crate::world::{Faults, World};
@@ -14,6 +15,10 @@ const REST: Duration = Duration::from_secs(150);
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
+}
+
+fn a() -> DaemonId {
+    DaemonId::new("a").unwrap()
 }
 
 /// One run; returns a digest of everything that happened.
@@ -70,7 +75,7 @@ pub(crate) fn run(seed: u64) -> u64 {
 fn disturb(world: &mut World) {
     let random = &mut world.random;
     let node = usize::try_from(random.below(NODES as u64)).unwrap();
-    let kind = random.below(12);
+    let kind = random.below(13);
     let long = Duration::from_millis(random.below(25_000));
     match kind {
         0 | 1 => {
@@ -90,6 +95,15 @@ fn disturb(world: &mut World) {
         }
         6 => world.drain(node, true),
         7 => world.drain(node, false),
+        8 => {
+            // A rolling change of the number of shards, or the way back.
+            let count = 7 + u32::try_from(random.below(2)).unwrap() * 2;
+            world.nodes[node]
+                .offers
+                .insert(a(), Definition::shards(count));
+            world.kill(node);
+            world.boot_in(node, long);
+        }
         _ => {
             world.elect(node, long);
         }
@@ -99,6 +113,10 @@ fn disturb(world: &mut World) {
 fn heal(world: &mut World) {
     world.faults = Faults::default();
     for node in 0..NODES {
+        let nine = Definition::shards(9);
+        if world.nodes[node].offers.insert(a(), nine.clone()) != Some(nine) {
+            world.kill(node);
+        }
         world.pause(node, Duration::ZERO);
         world.drain(node, false);
         // Whoever is about to leave may do so; whoever is down comes back.

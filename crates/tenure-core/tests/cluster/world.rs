@@ -21,7 +21,9 @@ use tenure_core::cluster::{
 use tenure_core::election::{Term, Writer};
 use tenure_core::session::record::About;
 use tenure_core::session::{self, Holder, Observer, Record, Session, observer};
-use tenure_core::{DaemonId, Incarnation, Moment, NodeId, Now, Version, Wall};
+use tenure_core::{
+    DaemonId, ElectionName, Incarnation, Lineage, Moment, NodeId, Now, Version, Wall,
+};
 
 pub(crate) use random::Random;
 use store::{Ask, Store, Told};
@@ -43,6 +45,7 @@ pub(crate) struct World {
     pub(crate) faults: Faults,
     store: Store,
     terms: u64,
+    lineage: u128,
     pub(crate) leader: Option<usize>,
     incarnations: u128,
     highest: BTreeMap<Shard, Generation>,
@@ -52,6 +55,8 @@ pub(crate) struct World {
     pub(crate) starts: Vec<(Duration, Shard, usize)>,
     pub(crate) assignment_writes: u64,
     pub(crate) decisions: Vec<(Duration, Decision)>,
+    /// The nodes that wanted to leave it to others to decide.
+    pub(crate) resigned: Vec<usize>,
     /// Of everything that happened, to compare runs.
     pub(crate) digest: u64,
     pub(crate) events: u64,
@@ -87,6 +92,10 @@ pub(crate) struct Node {
     list_at: Duration,
     lists: bool,
     pub(crate) running: BTreeMap<(Shard, Generation), Daemon>,
+    /// How many shards of its daemon each was told of, ended ones too.
+    pub(crate) told: BTreeMap<(Shard, Generation), u32>,
+    /// What is started here cannot be ended, and it says so.
+    pub(crate) sticks: bool,
     pub(crate) offers: BTreeMap<DaemonId, Definition>,
 }
 
@@ -144,6 +153,7 @@ impl World {
             faults: Faults::default(),
             store: Store::default(),
             terms: 0,
+            lineage: 1,
             leader: None,
             incarnations: 0,
             highest: BTreeMap::new(),
@@ -151,6 +161,7 @@ impl World {
             starts: Vec::new(),
             assignment_writes: 0,
             decisions: Vec::new(),
+            resigned: Vec::new(),
             digest: 0,
             events: 0,
             rush: 0,
@@ -184,6 +195,8 @@ impl World {
             list_at: Duration::ZERO,
             lists: false,
             running: BTreeMap::new(),
+            told: BTreeMap::new(),
+            sticks: false,
             offers: offers.collect(),
             name,
         });
@@ -222,6 +235,14 @@ impl World {
         }
     }
 
+    /// Everything that runs on a node ends.
+    pub(crate) fn end_all(&mut self, node: usize) {
+        let running: Vec<_> = self.nodes[node].running.keys().cloned().collect();
+        for key in running {
+            self.end(node, Duration::ZERO, key, None);
+        }
+    }
+
     pub(crate) fn boot_in(&mut self, node: usize, delay: Duration) {
         self.push(delay, Event::Boot(node));
     }
@@ -246,6 +267,7 @@ impl World {
                 writer: Writer {
                     incarnation: Incarnation(1),
                     counter: 0,
+                    nonce: tenure_core::Nonce::default(),
                 },
                 nodes: BTreeMap::new(),
             },
@@ -278,8 +300,25 @@ impl World {
         let term = Term(self.terms);
         self.nodes[node].leads = Some(term);
         self.nodes[node].list_at = self.now;
-        self.step_assigner(node, assigner::Input::Elected(term));
+        let lineage = Lineage(self.lineage);
+        self.step_assigner(node, assigner::Input::Elected(lineage, term));
         true
+    }
+
+    /// Lease and fence of the election are deleted: whoever led is told in time, and the next term is 1 again, of
+    /// another row.
+    pub(crate) fn start_over(&mut self, node: usize) {
+        if let Some(old) = self.leader.take()
+            && let Some(term) = self.nodes[old].leads
+        {
+            let who = self.who(old);
+            self.push(Duration::ZERO, Event::Deposed(who, term));
+            self.run(Duration::from_millis(1));
+        }
+        self.lineage += 1;
+        self.terms = 0;
+        self.installed.clear();
+        assert!(self.elect(node, Duration::ZERO));
     }
 
     pub(crate) fn delete_assignments(&mut self) {
@@ -421,15 +460,24 @@ impl World {
 
     fn assert_nobody_shares_a_shard(&self) {
         let mut trusted: BTreeMap<&Shard, usize> = BTreeMap::new();
+        let mut counts: BTreeMap<&DaemonId, (u32, &Shard)> = BTreeMap::new();
         for (node, it) in self.nodes.iter().enumerate() {
             let moment = self.moment(node);
             for (shard, generation) in it.running.keys() {
                 let until = it.agent.trusted_until(shard, *generation);
-                if until.is_some_and(|until| moment < until)
-                    && let Some(other) = trusted.insert(shard, node)
-                {
+                if until.is_none_or(|until| moment >= until) {
+                    continue;
+                }
+                if let Some(other) = trusted.insert(shard, node) {
                     panic!("{:?}: n{other} and n{node} both trust {shard}", self.now);
                 }
+                let count = it.told[&(shard.clone(), *generation)];
+                let (of_other, other) = *counts.entry(&shard.daemon).or_insert((count, shard));
+                assert_eq!(
+                    count, of_other,
+                    "{:?}: {shard} and {other} divide the work differently",
+                    self.now
+                );
             }
         }
     }
@@ -574,11 +622,13 @@ impl World {
                 offers: it.offers.clone(),
                 ..Part::default()
             })),
+            stands: [(ElectionName::cluster(), 100)].into(),
             ..About::default()
         };
         let now = Now {
             moment,
             wall: Wall(0),
+            nonce: tenure_core::Nonce::default(),
         };
         let config = self.session_config.clone();
         it.session = Some(Session::new(config, &holder, it.about.clone(), now, seed));

@@ -16,7 +16,8 @@ use tenure_core::node::{Answer, Event, Input, Node, Output, Request, Ticket};
 use tenure_core::session::record::About;
 use tenure_core::session::{Config, Holder, Record, State};
 use tenure_core::{
-    ElectionName, Expect, Incarnation, Lineage, Moment, NodeId, Now, Read, Version, Wall, Written,
+    ElectionName, Expect, Incarnation, Lineage, Moment, NodeId, Nonce, Now, Read, Version, Wall,
+    Written,
 };
 
 /// What the clock of `a` shows when a story begins: long enough ago that ages reach back before it.
@@ -120,6 +121,7 @@ impl Story {
         let now = Now {
             moment: ORIGIN + self.now,
             wall: Wall(0),
+            nonce: Nonce::default(),
         };
         let node = self.node.get_or_insert_with(|| {
             Node::new(
@@ -203,6 +205,10 @@ impl Story {
             [words @ .., "ttl", ttl] => (words, seconds(ttl)?),
             _ => (words, holder.ttl),
         };
+        let (words, nonce) = match words {
+            [words @ .., "by", "a", "copy"] => (words, Nonce(0xc0)),
+            _ => (words, Nonce::default()),
+        };
         let (state, counter) = match words {
             ["as", "written"] => return self.last_session.clone(),
             ["alive", counter] => (State::Alive, counter),
@@ -214,10 +220,11 @@ impl Story {
             node: holder.node.clone(),
             incarnation: holder.incarnation,
             counter: counter.strip_prefix('#')?.parse().ok()?,
+            nonce,
             ttl,
             state,
             joined_at: Wall(0),
-            about: About::default(),
+            about: Box::default(),
         })
     }
 
@@ -287,6 +294,7 @@ impl Story {
             writer: Writer {
                 incarnation: Incarnation(0),
                 counter: 0,
+                nonce: Nonce::default(),
             },
         })
     }

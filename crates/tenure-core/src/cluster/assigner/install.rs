@@ -10,7 +10,7 @@ use super::super::record::{Assignments, Generation};
 use super::{Anomaly, Assigner, Flight, Output, Phase, Stored};
 use crate::election::Term;
 use crate::mutation::{self, Mutation};
-use crate::{Expect, Moment, Now, Read, Version, Wall};
+use crate::{Expect, Moment, Nonce, Now, Read, Version, Wall};
 
 /// If the assignments are lost, generations go on above the term times this, and above everything that is
 /// reported. A term would have to give out a million to reach it.
@@ -79,14 +79,18 @@ impl Assigner {
         let (Phase::Taking { term, .. } | Phase::Leading { term, .. }) = self.phase else {
             return;
         };
-        let is_mine = found.term == term && found.writer.incarnation == self.me.incarnation;
-        if found.term >= term && !is_mine {
+        let is_mine = found.term == term
+            && found.lineage == self.lineage
+            && found.writer.incarnation == self.me.incarnation;
+        if self.is_newer(&found, term) && !is_mine {
             outputs.push(Output::Superseded { by: found.term });
             self.rest(Phase::Superseded, outputs);
             return;
         }
         let newest = match &self.stored {
-            Stored::Found { assignments, .. } if assignments.term == term => {
+            Stored::Found { assignments, .. }
+                if assignments.term == term && assignments.lineage == self.lineage =>
+            {
                 assignments.writer.counter
             }
             _ => 0,
@@ -105,6 +109,18 @@ impl Assigner {
                 assignments: Box::new(found),
                 version,
             };
+        }
+    }
+
+    /// Whether a newer leader wrote this. Terms of one row are ordered by their number. A row that this process
+    /// does not know is older if it stood there when this process was elected: the election was started over,
+    /// and whoever led before it has ended. Found later, it is a successor's.
+    fn is_newer(&self, found: &Assignments, term: Term) -> bool {
+        match (found.lineage, self.lineage) {
+            (Some(found), Some(mine)) if found != mine => {
+                matches!(self.phase, Phase::Leading { .. })
+            }
+            _ => found.term >= term,
         }
     }
 
@@ -176,6 +192,7 @@ impl Assigner {
         };
         let drain_timeout = self.config.drain_timeout;
         let assignments = Assignments {
+            lineage: self.lineage,
             term,
             drain_timeout,
             force_after: base.force_after.max(drain_timeout),
@@ -193,8 +210,9 @@ impl Assigner {
             0
         };
         let blank = Assignments {
+            lineage: self.lineage,
             term,
-            writer: self.writer(),
+            writer: self.writer(Nonce::default()),
             generation: Generation(floor),
             drain_timeout: self.config.drain_timeout,
             force_after: self.config.drain_timeout,

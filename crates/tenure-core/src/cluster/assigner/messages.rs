@@ -5,15 +5,15 @@ use super::super::record::{Assignments, Drains};
 use crate::election::Term;
 use crate::session::observer::End;
 use crate::session::{Holder, Record};
-use crate::{Expect, Incarnation, Read, Version, Written};
+use crate::{Expect, Incarnation, Lineage, Read, Version, Written};
 
 /// What happens to an assigner.
 #[derive(Debug, Clone)]
 pub enum Input {
     /// Time has passed.
     Wake,
-    /// This process leads the default election of the namespace. List the sessions now.
-    Elected(Term),
+    /// This process leads the election `tenure.cluster` of the namespace. List the sessions now.
+    Elected(Lineage, Term),
     /// It does not lead any more.
     Ended,
     /// Every session object there is, alive or not, listed after [`Input::Elected`].
@@ -67,6 +67,11 @@ pub enum Output {
     Superseded {
         /// Its term.
         by: Term,
+    },
+    /// Resign from the election: this node is kept free, and another one can decide.
+    Resign {
+        /// The term.
+        term: Term,
     },
     /// Something that should not happen, for people.
     Anomaly(Anomaly),

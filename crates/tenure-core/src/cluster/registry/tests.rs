@@ -1,6 +1,5 @@
 use super::*;
 use crate::Wall;
-use crate::session::record::About;
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -17,10 +16,11 @@ fn record(number: u128, counter: u64, state: State) -> Record {
         node: node(number),
         incarnation: Incarnation(number),
         counter,
+        nonce: crate::Nonce::default(),
         ttl: TTL,
         state,
         joined_at: Wall(0),
-        about: About::default(),
+        about: Box::default(),
     }
 }
 

@@ -28,10 +28,12 @@ fn nothing(shards: u32) -> Assignments {
         failures: BTreeMap::new(),
     };
     Assignments {
+        lineage: None,
         term: Term(1),
         writer: Writer {
             incarnation: Incarnation(0),
             counter: 1,
+            nonce: crate::Nonce::default(),
         },
         generation: Generation(0),
         drain_timeout: Duration::from_secs(30),
@@ -56,6 +58,7 @@ impl Assignments {
             incarnation: Incarnation(to),
             state: AssignmentState::Assigning,
             since: Wall(0),
+            count: 1,
         });
     }
 

@@ -51,6 +51,21 @@ impl Election {
         }
     }
 
+    /// When it is too long ago that the lease was read: it is ours or, after a lost answer, may be, so that nobody
+    /// else takes it while our session stands.
+    pub(super) fn blind_at(&self) -> Moment {
+        match self.blind_since {
+            Some(since)
+                if (self.is_mine() || self.must_read)
+                    && !self.is_outrun
+                    && !mutation::is(Mutation::KeepUnreadable) =>
+            {
+                since + self.config.ttl
+            }
+            _ => Moment::NEVER,
+        }
+    }
+
     /// A missing lease means nothing until the fence was seen.
     pub(super) fn needs_fence(&self) -> bool {
         self.stands.is_some()
@@ -67,7 +82,7 @@ impl Election {
     pub(super) fn release_at(&self) -> Moment {
         let gives_up = self.stands.is_none() || self.stands_back || self.hand_to.is_some();
         match self.working {
-            _ if !self.is_mine() => Moment::NEVER,
+            _ if !self.is_mine() || self.is_outrun => Moment::NEVER,
             Some(_) if mutation::is(Mutation::ReleaseWhileWorking) => Moment::default(),
             Some(_) => self.lapses_at,
             None if gives_up => Moment::default(),

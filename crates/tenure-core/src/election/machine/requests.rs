@@ -152,6 +152,7 @@ impl Election {
         let writer = Writer {
             incarnation: self.me.incarnation,
             counter: self.writes,
+            nonce: now.nonce,
         };
         let (lease, expect) = match &self.seen {
             Seen::Lease { lease, version, .. } => (

@@ -238,3 +238,76 @@ fn slots_agree_with_a_search_minute_by_minute() {
         }
     }
 }
+
+/// What a time of day means, word for word: every local time, at the instant that "compatible" gives it.
+fn next_by_the_book(cron: &Cron, zone: &TimeZone, after: u64) -> Option<u64> {
+    let after = Timestamp::from_millisecond(i64::try_from(after).unwrap()).unwrap();
+    let mut from = zone.to_datetime(after).checked_sub(26.hours()).unwrap();
+    let mut best: Option<Timestamp> = None;
+    while let Some(local) = cron.next_local(from) {
+        if best.is_some_and(|best| local > zone.to_datetime(best)) {
+            break;
+        }
+        let instant = zone.to_ambiguous_timestamp(local).compatible().unwrap();
+        if instant > after {
+            best = Some(best.map_or(instant, |best| best.min(instant)));
+        }
+        from = local.checked_add(1.second()).unwrap();
+    }
+    best.and_then(|best| u64::try_from(best.as_millisecond()).ok())
+}
+
+#[test]
+fn times_of_day_agree_with_a_search_of_every_local_time() {
+    for (zone, change) in [
+        ("Europe/Berlin", "2026-03-29T01:00:00Z"),
+        ("Europe/Berlin", "2026-10-25T01:00:00Z"),
+        ("Australia/Lord_Howe", "2026-04-04T15:00:00Z"),
+        ("Australia/Lord_Howe", "2026-10-03T15:30:00Z"),
+        ("America/Santiago", "2026-09-06T04:00:00Z"),
+        // A day that never was.
+        ("Pacific/Apia", "2011-12-30T10:00:00Z"),
+        ("UTC", "2026-10-25T01:00:00Z"),
+    ] {
+        let zone = jiff::tz::TimeZoneDatabase::bundled().get(zone).unwrap();
+        let change: Timestamp = change.parse().unwrap();
+        let change = u64::try_from(change.as_millisecond()).unwrap();
+        for text in [
+            "*/13 0-23 * * *",
+            "15,30 2 * * *",
+            "0 0 * * *",
+            "59 1-3 * * 0",
+            "30 10 30,31 * *",
+        ] {
+            let cron = Cron::parse(text).unwrap();
+            for step in 0..400 {
+                let after = change - 30 * 3_600_000 + step * 541_317;
+                assert_eq!(
+                    cron.next(&zone, after),
+                    next_by_the_book(&cron, &zone, after),
+                    "{text} after {after}, {} s from the change",
+                    (after as i64 - change as i64) / 1_000,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_slot_is_found_without_walking_the_seconds_before_it() {
+    let cron = Cron::parse("* * 0-23 * * *").unwrap();
+    let zone = jiff::tz::TimeZoneDatabase::bundled()
+        .get("Europe/Berlin")
+        .unwrap();
+    for around in [
+        "2026-01-01T12:00:00Z",
+        "2026-03-29T01:20:00Z",
+        "2026-10-25T01:20:00Z",
+    ] {
+        let around: Timestamp = around.parse().unwrap();
+        let around = u64::try_from(around.as_millisecond()).unwrap();
+        let before = looks();
+        assert!(cron.next(&zone, around).is_some());
+        assert!(looks() - before <= 3, "{} looks", looks() - before);
+    }
+}

@@ -7,10 +7,12 @@
 use super::super::job::State;
 use super::super::machine::{Queue, finished_place};
 use super::super::record::{Extra, Job, Running};
+use super::super::remnants::Remnant;
+use super::super::rules::Rules;
 use super::super::shelves::Class;
 use super::super::trace::Trace;
 use super::super::view::JobView;
-use super::{End, FORMAT, Header, Hidden, Line};
+use super::{End, FORMAT, Header, Hidden, Line, RemnantLine};
 use crate::JobId;
 use crate::record::shown;
 
@@ -115,11 +117,10 @@ impl Restore {
                 queue.bucket = line.bucket;
             }),
             Line::Schedule(schedule) => {
-                self.queue
-                    .schedules
-                    .insert(schedule.name.clone(), *schedule);
+                self.queue.schedules.insert(*schedule);
             }
             Line::Job(view, hidden) => return self.job(*view, &hidden),
+            Line::Remnant(line) => return self.remnant(line),
             Line::End(End { jobs }) => {
                 if jobs != self.jobs
                     || self
@@ -128,6 +129,13 @@ impl Restore {
                         .is_some_and(|header| header.jobs != jobs)
                 {
                     return Err(format!("ends {jobs} jobs after {} were read", self.jobs));
+                }
+                let (said, read) = (
+                    self.header.as_ref().map_or(0, |header| header.remnants),
+                    self.queue.remnants.len() as u64,
+                );
+                if said != read {
+                    return Err(format!("ends after {read} remnants, and there are {said}"));
                 }
                 if let Some(job) = stuck(&self.queue) {
                     return Err(format!(
@@ -147,6 +155,13 @@ impl Restore {
                 header.format
             ));
         }
+        if !header.rules.are_known() {
+            return Err(format!(
+                "was written under rules {}; this program knows them up to {}",
+                header.rules,
+                Rules::LATEST
+            ));
+        }
         let counters = [
             header.sequence,
             header.claims,
@@ -156,6 +171,7 @@ impl Restore {
         if counters.iter().any(|&counter| counter > COUNTER_MAX) {
             return Err("counts further than any queue does".to_owned());
         }
+        self.queue.rules = header.rules;
         self.queue.now = header.now;
         self.queue.sequence = header.sequence;
         self.queue.claims = header.claims;
@@ -203,6 +219,39 @@ impl Restore {
     }
 }
 
+impl Restore {
+    fn remnant(&mut self, line: RemnantLine) -> Result<(), String> {
+        let queue = &mut self.queue;
+        if queue.find(&line.id).is_some() || queue.find_remnant(&line.id).is_some() {
+            return Err(format!("has the id {} again", line.id));
+        }
+        let Some(class) = finished_class(line.state) else {
+            return Err(format!("is left of a job that is {}", line.state));
+        };
+        let remnant = Remnant::new(
+            line.id,
+            line.content,
+            line.changed_at,
+            queue.queues.take(&line.queue),
+            queue.types.take(&line.job_type),
+            class,
+            line.result,
+        );
+        queue.insert_remnant(remnant);
+        Ok(())
+    }
+}
+
+/// The class of jobs that ended so; none if they have not.
+fn finished_class(state: State) -> Option<Class> {
+    match state {
+        State::Completed => Some(Class::Completed),
+        State::Cancelled => Some(Class::Cancelled),
+        State::Dead => Some(Class::Dead),
+        _ => None,
+    }
+}
+
 /// What is to run has an attempt left, and what runs is in one.
 fn check_attempts(view: &JobView) -> Result<(), String> {
     let (attempt, most) = (view.attempt, view.max_attempts);
@@ -245,11 +294,8 @@ fn check_turn(queue: &Queue, view: &JobView) -> Result<(), String> {
 
 /// Whether it is a number that was given out, and to no other.
 fn finish_is_free(queue: &Queue, view: &JobView, finish: u64) -> bool {
-    let class = match view.state {
-        State::Completed => Class::Completed,
-        State::Cancelled => Class::Cancelled,
-        State::Dead => Class::Dead,
-        _ => return false,
+    let Some(class) = finished_class(view.state) else {
+        return false;
     };
     (1..=queue.finishes).contains(&finish)
         && !queue.finished[finished_place(class)].contains_key(&finish)

@@ -11,6 +11,8 @@ pub(super) struct Generator {
     plans: Vec<Firing>,
     /// What clients send again.
     sent: Vec<Submission>,
+    /// Some jobs have payloads of which a claim hands out one at a time.
+    large: Option<Payload>,
 }
 
 pub(super) fn queue_name(number: u64) -> QueueName {
@@ -43,6 +45,16 @@ impl Generator {
             claims: Vec::new(),
             plans: Vec::new(),
             sent: Vec::new(),
+            large: None,
+        }
+    }
+
+    /// The same with some jobs so large that a claim is cut short.
+    pub(super) fn with_large(seed: u64) -> Self {
+        let text = format!("\"{}\"", "x".repeat(3 << 20));
+        Self {
+            large: Some(Payload::new(text).unwrap()),
+            ..Self::new(seed)
         }
     }
 
@@ -103,8 +115,18 @@ impl Generator {
             36 => self.schedule(),
             37 => self.fire(queue),
             38 if self.one_in(4) => Action::Configure(self.settings()),
+            39 if self.one_in(5) => self.set_time(),
             _ => Action::Tick,
         }
+    }
+
+    /// By an operator, back or forward. Now and then a command follows that was stamped before.
+    fn set_time(&mut self) -> Action {
+        let to = self.at + self.below(2_000) - self.below(6_000);
+        if !self.one_in(3) {
+            self.at = to;
+        }
+        Action::SetTime(to)
     }
 
     fn submission(&mut self) -> Submission {
@@ -125,7 +147,7 @@ impl Generator {
         Submission {
             id: (!self.one_in(4)).then(|| self.id()),
             queue: queue_name(self.below(3)),
-            payload: Payload::new(self.below(2).to_string()).unwrap(),
+            payload: self.payload(),
             priority: [0, 0, 0, 1, -1, 127, -128][usize::try_from(self.below(7)).unwrap()],
             run_at: self.maybe(8, |this| this.at + this.below(300)),
             delay_ms: self.maybe(8, |this| this.below(100)),
@@ -140,6 +162,14 @@ impl Generator {
             }),
             traceparent: self.traceparent(),
             ..Submission::new(job_type(self.below(3)))
+        }
+    }
+
+    fn payload(&mut self) -> Payload {
+        let small = Payload::new(self.below(2).to_string()).unwrap();
+        match self.large.clone() {
+            Some(large) if self.one_in(8) => large,
+            _ => small,
         }
     }
 
@@ -245,11 +275,16 @@ impl Generator {
         };
         let (completed, cancelled, dead) = (keep(), keep(), keep());
         let jobs_max = if self.one_in(4) { 12 } else { 1_000 };
+        let ids = KeepIds {
+            age_ms: self.below(4_000),
+            bytes_max: self.below(2_000),
+        };
         Settings {
             completed,
             cancelled,
             dead,
             jobs_max,
+            ids,
         }
     }
 

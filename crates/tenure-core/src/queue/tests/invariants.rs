@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::queue::board::Standing;
 use crate::queue::machine::{Queue, finished_place};
 use crate::queue::shelves::Class;
 
@@ -11,6 +12,7 @@ impl Queue {
         self.check_jobs();
         self.check_groups();
         self.check_counts();
+        self.check_board();
     }
 
     fn check_jobs(&self) {
@@ -22,6 +24,15 @@ impl Queue {
                 (self.jobs[handle].shelf(), self.jobs[handle].sequence)
             );
         }
+        let mut ordered = 0;
+        for class in Class::ALL {
+            for (sequence, handle) in self.orders[class as usize].iter() {
+                let job = &self.jobs[handle];
+                assert_eq!((job.class, job.sequence), (class, sequence));
+                ordered += 1;
+            }
+        }
+        assert_eq!(ordered, self.jobs.len());
         assert_eq!(self.ids.len(), self.jobs.len());
         let mut keys = BTreeSet::new();
         let mut scheduled = 0;
@@ -103,6 +114,7 @@ impl Queue {
     }
 
     fn check_counts(&self) {
+        let mut totals = [0; Class::COUNT];
         let mut users = 0;
         for (_, handle, queue) in self.queues.iter() {
             let mut counts = [0; Class::COUNT];
@@ -118,6 +130,9 @@ impl Queue {
                 }
             }
             assert_eq!(queue.counts, counts);
+            for (total, count) in totals.iter_mut().zip(counts) {
+                *total += count;
+            }
             let kept: BTreeSet<_> = queue
                 .heads
                 .iter()
@@ -126,8 +141,39 @@ impl Queue {
             assert_eq!(kept, heads);
             users += u64::from(self.queues.users(handle)) - u64::from(queue.is_kept());
         }
-        assert_eq!(users, self.jobs.len() as u64);
-        let types: BTreeSet<_> = self.jobs.iter().map(|(_, job)| job.job_type).collect();
+        assert_eq!(self.totals, totals);
+        let remnants: Vec<_> = self.remnant_names().collect();
+        assert_eq!(remnants.len() as u64, self.remnants().ids);
+        assert_eq!(users, (self.jobs.len() + remnants.len()) as u64);
+        let types = self.jobs.iter().map(|(_, job)| job.job_type);
+        let types = types.chain(remnants.iter().map(|&(_, job_type)| job_type));
+        let types: BTreeSet<_> = types.collect();
         assert_eq!(types.len(), self.types.len());
+    }
+
+    /// Each queue stands on the board as it would if it were put there now.
+    fn check_board(&self) {
+        let (mut first, mut by_type, mut opening) = (0, 0, 0);
+        for (_, handle, queue) in self.queues.iter() {
+            let turns: BTreeSet<_> = queue.heads.values().copied().collect();
+            assert_eq!(turns, queue.turns.keys().copied().collect());
+            for (&job_type, &turn) in &queue.turns {
+                assert_eq!(Some(turn), self.shelves.turn(handle, job_type));
+            }
+            let oldest = queue.heads.keys().map(|&(_, sequence)| sequence).min();
+            assert_eq!(queue.oldest().map(|(_, (_, sequence))| sequence), oldest);
+            assert_eq!(queue.standing, self.standing(handle));
+            let shown = match queue.standing {
+                Standing::Open => queue.heads.keys().next().copied(),
+                _ => None,
+            };
+            assert_eq!(queue.shown, shown);
+            match queue.standing {
+                Standing::Open => (first, by_type) = (first + 1, by_type + queue.turns.len()),
+                Standing::Opens(_) => opening += 1,
+                Standing::Shut => {}
+            }
+        }
+        assert_eq!(self.board.lengths(), (first, by_type, opening));
     }
 }

@@ -24,6 +24,8 @@ pub(super) struct Model {
     pub(super) jobs: Vec<ModelJob>,
     queues: BTreeMap<QueueName, ModelQueue>,
     pub(super) schedules: BTreeMap<ScheduleName, Schedule>,
+    /// What is left of jobs that were forgotten early, in the order in which they were.
+    pub(super) remnants: Vec<ModelJob>,
 }
 
 pub(super) struct ModelJob {
@@ -45,6 +47,10 @@ impl Model {
     pub(super) fn apply(&mut self, command: Command) -> Vec<Event> {
         self.now = self.now.max(command.at);
         let mut events = Vec::new();
+        if let Action::SetTime(to) = command.action {
+            self.set_time(to, &mut events);
+            return events;
+        }
         while let Some(due) = self.first_due() {
             self.step(&mut events, |model, _| {
                 model.jobs[due].enter(State::Ready, model.now);
@@ -53,6 +59,33 @@ impl Model {
         self.act(command.action, &mut events);
         self.forget();
         events
+    }
+
+    fn set_time(&mut self, to: u64, events: &mut Vec<Event>) {
+        events.push(Event::TimeSet { from: self.now, to });
+        let is_back = to < self.now;
+        self.now = to;
+        if !is_back {
+            return;
+        }
+        for job in &mut self.jobs {
+            let view = &mut job.view;
+            match view.state {
+                State::Scheduled if view.changed_at > to => {
+                    view.run_at = to + (view.run_at - view.changed_at);
+                }
+                State::Scheduled => {}
+                _ => view.run_at = view.run_at.min(to),
+            }
+            view.created_at = view.created_at.min(to);
+            view.changed_at = view.changed_at.min(to);
+        }
+        for left in &mut self.remnants {
+            left.view.changed_at = left.view.changed_at.min(to);
+        }
+        for queue in self.queues.values_mut() {
+            queue.level = None;
+        }
     }
 
     fn first_due(&self) -> Option<usize> {
@@ -113,6 +146,7 @@ impl Model {
                 self.settings = settings;
                 events.push(Event::Configured);
             }
+            Action::SetTime(to) => self.set_time(to, events),
             Action::Tick => {}
         }
     }
@@ -190,7 +224,9 @@ impl Model {
             tracestate: None,
             ..submission
         };
-        if let Some(existing) = self.find(&id) {
+        let left = self.remnants.iter().find(|left| left.view.id == id);
+        let known = self.jobs.iter().find(|job| job.view.id == id).or(left);
+        if let Some(existing) = known {
             return events.push(if existing.submission == submission {
                 Event::Duplicate {
                     id: id.clone(),
@@ -208,7 +244,7 @@ impl Model {
         {
             return events.push(Event::Duplicate { id, existing });
         }
-        if self.jobs.len() as u64 >= self.settings.jobs_max {
+        if self.is_full() {
             return events.push(Event::Refused {
                 id,
                 refusal: Refusal::Full,
@@ -265,14 +301,21 @@ impl Model {
             lease_ms: None,
             cancel_requested: false,
             progress: None,
+            remnant: false,
         }
     }
 
     fn claim(&mut self, request: &ClaimRequest, events: &mut Vec<Event>) {
+        let mut payloads = Vec::new();
         for _ in 0..request.max {
             let Some(place) = self.next_claim(&request.queues, &request.types) else {
                 return;
             };
+            // Four mebibytes, or one job.
+            payloads.push(self.jobs[place].view.payload.as_str().len());
+            if payloads.len() > 1 && payloads.iter().sum::<usize>() > 4 << 20 {
+                return;
+            }
             self.claims += 1;
             let token = Token {
                 number: self.claims,
@@ -321,7 +364,11 @@ impl Model {
     }
 
     fn holder(&mut self, id: &JobId, token: Token) -> Result<&mut ModelJob, Lost> {
-        let job = self.find(id).ok_or(Lost::NotFound)?;
+        let left = self.remnant_state(id);
+        let job = self.find(id).ok_or(match left {
+            Some(state) => Lost::NotRunning { state },
+            None => Lost::NotFound,
+        })?;
         match job.token {
             Some(current) if current == token => Ok(job),
             Some(_) => Err(Lost::Superseded {
@@ -421,6 +468,10 @@ impl Model {
     }
 
     fn cancel(&mut self, id: JobId, events: &mut Vec<Event>) {
+        if let Some(state) = self.remnant_state(&id) {
+            let refusal = Refusal::State { state };
+            return events.push(Event::Refused { id, refusal });
+        }
         let Some(job) = self.find(&id) else {
             return events.push(Event::Refused {
                 id,
@@ -484,6 +535,10 @@ impl Model {
     }
 
     fn forget_by_hand(&mut self, id: JobId, events: &mut Vec<Event>) {
+        if self.remnant_state(&id).is_some() {
+            self.remnants.retain(|left| left.view.id != id);
+            return events.push(Event::Forgotten { id });
+        }
         match self.find(&id).map(|job| job.view.state) {
             None => events.push(Event::Refused {
                 id,

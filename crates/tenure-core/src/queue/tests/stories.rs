@@ -270,7 +270,7 @@ fn sending_a_submit_again_is_a_duplicate_and_other_content_a_conflict() {
             refusal: Refusal::Conflict
         }]
     );
-    // Also while it runs, and after it has finished, until it is forgotten.
+    // Also while it runs, and after it has finished, until its id is forgotten.
     let claimed = story.claim(1);
     story.complete(&claimed[0]);
     assert_eq!(story.submit(&[job]), same[1..]);
@@ -278,11 +278,20 @@ fn sending_a_submit_again_is_a_duplicate_and_other_content_a_conflict() {
         age_ms: Some(10),
         count: None,
     };
-    story.act(Action::Configure(Settings {
+    let settings = |age_ms| Settings {
         completed: keep,
+        ids: KeepIds {
+            age_ms,
+            ..KeepIds::default()
+        },
         ..Settings::default()
-    }));
+    };
+    story.act(Action::Configure(settings(1_000)));
     story.at += 10;
+    story.act(Action::Tick);
+    assert_eq!(story.queue.job(&id("a")), None);
+    assert_eq!(story.submit(&[job]), same[1..]);
+    story.at += 990;
     story.act(Action::Tick);
     assert!(matches!(
         story.submit(&[job])[..],
@@ -548,4 +557,77 @@ fn a_damaged_snapshot_is_refused_with_its_line() {
         assert_eq!(error.line, line, "{error}");
         assert!(error.to_string().contains(problem), "{error}");
     }
+}
+
+#[test]
+fn time_that_is_set_back_undoes_what_a_wrong_clock_did_to_waits() {
+    const DAY: u64 = 24 * 3_600_000;
+    let mut story = Story::new();
+    let right = story.at;
+    story.submit(&[r#""id":"before","delay_ms":60000"#]);
+    let far = format!(r#""id":"far","run_at":{}"#, right + 300 * DAY);
+    story.submit(&[&far]);
+    // A clock that is 200 days ahead is believed for a while.
+    story.at += 200 * DAY;
+    story.submit(&[
+        r#""id":"delayed","delay_ms":60000"#,
+        r#""id":"failed","max_attempts":9"#,
+    ]);
+    let claimed = story.claim(9);
+    let failed = claimed
+        .iter()
+        .find(|claimed| claimed.id.as_str() == "failed");
+    let failed = failed.unwrap();
+    story.act(Action::Fail(vec![Failure {
+        id: failed.id.clone(),
+        token: failed.token,
+        error: None,
+        retry_in_ms: Some(5_000),
+        permanent: false,
+    }]));
+    let before = claimed
+        .iter()
+        .find(|claimed| claimed.id.as_str() == "before");
+    story.complete(before.unwrap());
+    story.at = right + 1_000;
+    let events = story.act(Action::SetTime(story.at));
+    let (from, to) = (right + 200 * DAY, story.at);
+    assert_eq!(events, [Event::TimeSet { from, to }]);
+    assert_eq!(story.queue.now(), story.at);
+    let view = |story: &Story, id: &str| story.queue.job(&JobId::new(id).unwrap()).unwrap();
+    assert_eq!(view(&story, "delayed").run_at, story.at + 60_000);
+    assert_eq!(view(&story, "failed").run_at, story.at + 5_000);
+    assert_eq!(view(&story, "far").run_at, right + 300 * DAY);
+    assert_eq!(view(&story, "before").changed_at, story.at);
+    assert!(story.claim_ids(9).is_empty());
+    story.at += 5_000;
+    assert_eq!(story.claim_ids(9), ["failed"]);
+    story.at += 55_000;
+    assert_eq!(story.claim_ids(9), ["delayed"]);
+    // What had ended is kept for a day from then on, not for 200.
+    story.at += DAY;
+    story.act(Action::Tick);
+    assert!(story.queue.job(&JobId::new("before").unwrap()).is_none());
+}
+
+#[test]
+fn schedules_go_on_when_time_was_set_back() {
+    let mut story = Story::new();
+    let spec = r#"{"cron":"0 * * * *","job":{"type":"t"}}"#;
+    let spec: ScheduleSpec = serde_json::from_str(spec).unwrap();
+    let name = ScheduleName::new("hourly").unwrap();
+    let set = Schedule::command(name.clone(), spec, story.at).unwrap();
+    story.act(set);
+    let right = story.at;
+    story.at += 200 * 24 * 3_600_000;
+    let due = story.queue.due_firings(story.at);
+    story.act(Action::Fire(due));
+    story.act(Action::SetTime(right));
+    let replanned = story.queue.replanned(right);
+    assert_eq!(replanned.len(), 1);
+    story.at = right;
+    story.act(Action::Fire(replanned));
+    let next = story.queue.schedules().next().unwrap().next.unwrap();
+    assert!(next > right && next <= right + 3_600_000, "{next}");
+    assert_eq!(story.queue.replanned(right), []);
 }

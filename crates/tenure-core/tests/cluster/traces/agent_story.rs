@@ -125,16 +125,19 @@ impl Story {
                 incarnation: self.me(),
                 state: assignment_state(state)?,
                 since: Wall(0),
+                count: 12,
             });
         }
         let mut me = holder("a")?;
         me.incarnation = self.me();
         Some(Read::Found {
             record: Assignments {
+                lineage: None,
                 term: Term(1),
                 writer: Writer {
                     incarnation: me.incarnation,
                     counter: 1,
+                    nonce: tenure_core::Nonce::default(),
                 },
                 generation: highest,
                 drain_timeout: Duration::from_secs(30),
@@ -166,7 +169,9 @@ impl Machine for Story {
 fn line(output: Output) -> String {
     match output {
         Output::Look { .. } => "look".to_owned(),
-        Output::Start { shard, generation } => format!("START {shard} {generation}"),
+        Output::Start {
+            shard, generation, ..
+        } => format!("START {shard} {generation}"),
         Output::Drain {
             shard,
             generation,

@@ -12,7 +12,7 @@ use tenure_core::election::{Term, Writer};
 use tenure_core::session::observer::End;
 use tenure_core::session::record::About;
 use tenure_core::session::{self, Record, State};
-use tenure_core::{DaemonId, Incarnation, NodeId, Now, Read, Wall, Written};
+use tenure_core::{DaemonId, Incarnation, Lineage, NodeId, Now, Read, Wall, Written};
 
 use super::Machine;
 use super::words::{
@@ -49,6 +49,7 @@ impl Story {
         let now = Now {
             moment: moment(at),
             wall: Wall(0),
+            nonce: tenure_core::Nonce::default(),
         };
         let mut lines = Vec::new();
         let mut silent = Vec::new();
@@ -98,7 +99,7 @@ impl Story {
         }
         let words: Vec<&str> = words.split(' ').collect();
         Some(match words[..] {
-            ["elected", term] => Input::Elected(Term(term.parse().ok()?)),
+            ["elected", term] => Input::Elected(LINEAGE, Term(term.parse().ok()?)),
             ["ended"] => Input::Ended,
             ["hint", "drains"] => Input::DrainsHint,
             [node, how] => {
@@ -155,14 +156,15 @@ impl Story {
             node: holder.node,
             incarnation: holder.incarnation,
             counter: self.counter,
+            nonce: tenure_core::Nonce::default(),
             ttl: holder.ttl,
             state,
             joined_at: Wall(0),
-            about: About {
+            about: Box::new(About {
                 labels,
                 cluster: Some(Box::new(part)),
                 ..About::default()
-            },
+            }),
         })
     }
 
@@ -205,6 +207,7 @@ impl Story {
             Output::Watch(holder) => format!("watch {}", holder.node),
             Output::Forget(incarnation) => format!("forget {}", name(incarnation)),
             Output::Installed { term } => format!("INSTALLED term {term}"),
+            Output::Resign { term } => format!("RESIGN term {term}"),
             Output::Superseded { by } => format!("SUPERSEDED by term {by}"),
             Output::Anomaly(anomaly) => format!("ANOMALY {anomaly:?}"),
             Output::Decided(decisions) => {
@@ -274,12 +277,17 @@ fn definition(text: &str) -> Option<Definition> {
     })
 }
 
+/// The stories tell of one row of terms.
+const LINEAGE: Lineage = Lineage(1);
+
 fn assignments(term: u64, node: &str, entries: &str) -> Option<Assignments> {
     let mut assignments = Assignments {
+        lineage: Some(LINEAGE),
         term: Term(term),
         writer: Writer {
             incarnation: holder(node)?.incarnation,
             counter: 1,
+            nonce: tenure_core::Nonce::default(),
         },
         generation: Generation(0),
         drain_timeout: Duration::from_secs(30),
@@ -308,6 +316,7 @@ fn assignments(term: u64, node: &str, entries: &str) -> Option<Assignments> {
             incarnation: holder.incarnation,
             state: assignment_state(state)?,
             since: Wall(0),
+            count: 4,
         });
         assignments.holders.insert(holder.incarnation, holder);
     }
@@ -331,6 +340,7 @@ fn drains(text: &str) -> Option<Read<Drains>> {
                     writer: Writer {
                         incarnation: Incarnation(1),
                         counter: 1,
+                        nonce: tenure_core::Nonce::default(),
                     },
                     nodes: nodes.iter().map(drained).collect::<Option<_>>()?,
                 },

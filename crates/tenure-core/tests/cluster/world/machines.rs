@@ -54,11 +54,14 @@ impl World {
 
     pub(super) fn step_session(&mut self, node: usize, input: session::machine::Input) {
         use session::machine::Output;
-        let moment = self.moment(node);
+        let now = Now {
+            moment: self.moment(node),
+            ..Now::default()
+        };
         let Some(session) = &mut self.nodes[node].session else {
             return;
         };
-        for output in session.step(moment, input) {
+        for output in session.step(now, input) {
             match output {
                 Output::Write { record, expect, .. } => {
                     self.ask(node, Ask::WriteSession(Box::new(record), expect));
@@ -107,7 +110,25 @@ impl World {
         for output in self.nodes[node].agent.step(moment, input) {
             match output {
                 Output::Look { known } => self.ask(node, Ask::Look(known)),
-                Output::Start { shard, generation } => self.start(node, shard, generation),
+                Output::Start {
+                    shard,
+                    generation,
+                    count,
+                } => {
+                    let told = (shard.clone(), generation);
+                    self.nodes[node].told.insert(told, count);
+                    self.start(node, shard, generation);
+                }
+                Output::Drain { .. } if self.nodes[node].sticks => {}
+                Output::Abort { shard, generation } if self.nodes[node].sticks => {
+                    let error = Some("it belongs to another user".to_owned());
+                    let input = agent::Input::Stuck {
+                        shard,
+                        generation,
+                        error,
+                    };
+                    self.step_agent(node, input);
+                }
                 Output::Drain {
                     shard, generation, ..
                 } => {
@@ -179,6 +200,7 @@ impl World {
         let now = Now {
             moment: self.moment(node),
             wall: Wall(u64::try_from(self.now.as_millis()).unwrap()),
+            nonce: tenure_core::Nonce::default(),
         };
         for output in self.nodes[node].assigner.step(now, input) {
             match output {
@@ -208,6 +230,7 @@ impl World {
                         self.now
                     );
                 }
+                Output::Resign { .. } => self.resigned.push(node),
                 Output::Superseded { .. } | Output::Anomaly(_) => {}
             }
         }

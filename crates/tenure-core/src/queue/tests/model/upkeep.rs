@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Model, ModelQueue};
+use super::{Model, ModelJob, ModelQueue};
 use crate::queue::*;
-use crate::{QueueName, ScheduleName};
+use crate::{JobId, QueueName, ScheduleName};
 
 impl Model {
     pub(super) fn is_open(&self, name: &QueueName) -> bool {
@@ -66,14 +66,43 @@ impl Model {
                     .len()
                     .saturating_sub(usize::try_from(count).unwrap())
             });
-            let now = self.now;
-            self.jobs.retain(|job| {
-                let age = now - job.view.changed_at;
-                job.view.state != state
-                    || !finishes[..spare].contains(&job.finish)
-                        && keep.age_ms.is_none_or(|most| age < most)
-            });
+            let (now, ids) = (self.now, self.settings.ids);
+            let (mut gone, stay) = std::mem::take(&mut self.jobs)
+                .into_iter()
+                .partition::<Vec<_>, _>(|job| {
+                    let age = now - job.view.changed_at;
+                    job.view.state == state
+                        && (finishes[..spare].contains(&job.finish)
+                            || keep.age_ms.is_some_and(|most| age >= most))
+                });
+            self.jobs = stay;
+            gone.sort_by_key(|job| job.finish);
+            gone.retain(|job| now - job.view.changed_at < ids.age_ms);
+            self.remnants.append(&mut gone);
         }
+        self.forget_remnants();
+    }
+
+    /// The oldest goes while it is old, or all of them are too large.
+    fn forget_remnants(&mut self) {
+        while let Some(oldest) = self.remnants.first() {
+            let age = self.now.saturating_sub(oldest.view.changed_at);
+            let is_old = age >= self.settings.ids.age_ms;
+            let bytes: usize = self.remnants.iter().map(remnant_bytes).sum();
+            if !is_old && bytes as u64 <= self.settings.ids.bytes_max {
+                return;
+            }
+            self.remnants.remove(0);
+        }
+    }
+
+    pub(super) fn remnant_state(&self, id: &JobId) -> Option<State> {
+        let left = self.remnants.iter().find(|left| left.view.id == *id);
+        left.map(|left| left.view.state)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.jobs.len() as u64 >= self.settings.jobs_max
     }
 
     pub(super) fn set_schedule(
@@ -110,33 +139,40 @@ impl Model {
 
     pub(super) fn fire(&mut self, firing: Firing, events: &mut Vec<Event>) {
         let name = firing.schedule;
-        let jobs = match self.schedules.get_mut(&name) {
+        let schedule = match self.schedules.get(&name) {
             Some(schedule)
                 if schedule.revision == firing.revision && schedule.next == Some(firing.due) =>
             {
-                schedule.next = firing.next;
-                schedule.last = firing.slots.last().copied().or(schedule.last);
-                let slots = firing.slots.len() as u64;
-                events.push(Event::Fired {
-                    schedule: name.clone(),
-                    slots,
-                    next: firing.next,
-                });
-                firing
-                    .slots
-                    .iter()
-                    .map(|&slot| schedule.slot(slot))
-                    .collect()
+                schedule.clone()
             }
-            _ => {
-                events.push(Event::FiringStale {
-                    schedule: name.clone(),
-                });
-                Vec::new()
-            }
+            _ => return events.push(Event::FiringStale { schedule: name }),
         };
         let mut outcome = Vec::new();
-        self.each(jobs, &mut outcome, Self::submit);
+        let (mut next, mut last, mut fired) = (firing.next, schedule.last, 0);
+        for slot in firing.slots {
+            let before = outcome.len();
+            self.each(vec![schedule.slot(slot)], &mut outcome, Self::submit);
+            let full = |event: &Event| {
+                let Event::Refused { refusal, .. } = event else {
+                    return false;
+                };
+                *refusal == Refusal::Full
+            };
+            // For want of room it waits, and what comes after it with it.
+            if outcome[before..].iter().any(full) {
+                outcome.truncate(before);
+                next = Some(slot);
+                break;
+            }
+            (last, fired) = (Some(slot), fired + 1);
+        }
+        let schedule = self.schedules.get_mut(&name).unwrap();
+        (schedule.next, schedule.last) = (next, last);
+        events.push(Event::Fired {
+            schedule: name.clone(),
+            slots: fired,
+            next,
+        });
         events.extend(outcome.into_iter().map(|event| match event {
             Event::Submitted { id, .. } => Event::SlotFired {
                 schedule: name.clone(),
@@ -199,4 +235,10 @@ impl Model {
         }
         views.into_values().collect()
     }
+}
+
+/// What one is counted for.
+fn remnant_bytes(left: &ModelJob) -> usize {
+    let result = left.view.result.as_ref();
+    160 + left.view.id.as_str().len() + result.map_or(0, |result| result.as_str().len())
 }

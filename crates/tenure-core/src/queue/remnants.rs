@@ -1,0 +1,323 @@
+//! Remnants: what is left of a finished job that was forgotten early, so that sending its submit again is safe.
+//!
+//! Retention drops finished jobs by age and by number. Under load the number is reached within seconds, and a client
+//! that sends a submit again after a failover would enqueue its job a second time. So a job that goes before its id
+//! is old enough ([`KeepIds`](super::limits::KeepIds)) leaves a remnant: its id, the hash of what was submitted, how
+//! it ended, when, and its result. The same submission is still a duplicate, another one with its id still a conflict,
+//! and whoever asks for the job is told how it ended.
+//!
+//! Remnants are no jobs: they are not listed, do not count towards `jobs_max`, and cannot be retried, since their
+//! payload is gone. They are bounded in bytes; beyond that the oldest goes early, and is counted.
+
+use std::collections::BTreeMap;
+
+use super::hash::Hash;
+use super::job::Payload;
+use super::machine::Queue;
+use super::rules::Rules;
+use super::shelves::Class;
+use super::slab::{Handle, Slab};
+use super::table::Table;
+use super::view::JobView;
+use crate::JobId;
+
+/// What a remnant counts for, besides the text of its id and its result: what it takes in memory, indexes included.
+/// A part of the rules, since it decides when the oldest goes.
+const REMNANT_BYTES: u64 = 160;
+
+/// In the order in which they came.
+#[derive(Debug)]
+pub(crate) struct Remnants {
+    entries: Slab<Remnant>,
+    ids: Table,
+    order: BTreeMap<u64, Handle>,
+    /// The number of the last.
+    last: u64,
+    bytes: u64,
+    /// How many went before their time. Counted since this process read the log.
+    dropped: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Remnant {
+    pub(crate) id: JobId,
+    /// The hash of what was submitted.
+    pub(crate) content: u64,
+    /// When it finished.
+    pub(crate) changed_at: u64,
+    /// Its place among the others.
+    number: u64,
+    pub(crate) queue: Handle,
+    pub(crate) job_type: Handle,
+    pub(crate) class: Class,
+    pub(crate) result: Option<Payload>,
+}
+
+/// How many ids are kept beyond their jobs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RemnantCounts {
+    /// How many there are.
+    pub ids: u64,
+    /// What they count for.
+    pub bytes: u64,
+    /// How many went before their time, for want of room, since this process read the log.
+    pub dropped: u64,
+}
+
+impl Remnants {
+    pub(crate) fn new() -> Self {
+        Self {
+            entries: Slab::new(),
+            ids: Table::new(),
+            order: BTreeMap::new(),
+            last: 0,
+            bytes: 0,
+            dropped: 0,
+        }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The number of the last one that came.
+    pub(crate) const fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Those behind one, in order.
+    pub(crate) fn after(&self, number: u64) -> impl Iterator<Item = (u64, &Remnant)> {
+        let behind = self.order.range(number.saturating_add(1)..);
+        behind.map(|(&number, &handle)| (number, &self.entries[handle]))
+    }
+
+    fn oldest(&self) -> Option<Handle> {
+        self.order.first_key_value().map(|(_, &handle)| handle)
+    }
+}
+
+impl Remnant {
+    pub(crate) fn new(
+        id: JobId,
+        content: u64,
+        changed_at: u64,
+        queue: Handle,
+        job_type: Handle,
+        class: Class,
+        result: Option<Payload>,
+    ) -> Self {
+        Self {
+            id,
+            content,
+            changed_at,
+            number: 0,
+            queue,
+            job_type,
+            class,
+            result,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        let result = self.result.as_ref().map_or(0, Payload::bytes);
+        REMNANT_BYTES + (self.id.as_str().len() + result) as u64
+    }
+}
+
+impl Queue {
+    /// What is left of a job that was forgotten early: its id, queue, type, end and result. Everything else is
+    /// shown as if it had never been set.
+    #[must_use]
+    pub fn remnant(&self, id: &JobId) -> Option<JobView> {
+        let remnant = self.find_remnant(id)?;
+        Some(JobView {
+            sequence: 0,
+            id: remnant.id.clone(),
+            queue: self.queues.name(remnant.queue).clone(),
+            job_type: self.types.name(remnant.job_type).clone(),
+            payload: Payload::default(),
+            state: remnant.class.state(),
+            blocked: false,
+            priority: 0,
+            attempt: 0,
+            max_attempts: 0,
+            created_at: remnant.changed_at,
+            run_at: remnant.changed_at,
+            changed_at: remnant.changed_at,
+            unique_key: None,
+            group: None,
+            backoff: None,
+            traceparent: None,
+            tracestate: None,
+            error: None,
+            result: remnant.result.clone(),
+            worker: None,
+            lease_ms: None,
+            cancel_requested: false,
+            progress: None,
+            remnant: true,
+        })
+    }
+
+    /// How many ids are kept beyond their jobs.
+    #[must_use]
+    pub fn remnants(&self) -> RemnantCounts {
+        RemnantCounts {
+            ids: self.remnants.len() as u64,
+            bytes: self.remnants.bytes,
+            dropped: self.remnants.dropped,
+        }
+    }
+
+    /// When the oldest remnant has been there for long enough.
+    pub(crate) fn remnants_due_at(&self) -> Option<u64> {
+        let oldest = self.remnants.oldest()?;
+        if self.remnants.bytes > self.settings.ids.bytes_max {
+            return Some(self.now);
+        }
+        let changed_at = self.remnants.entries[oldest].changed_at;
+        Some(changed_at.saturating_add(self.settings.ids.age_ms))
+    }
+
+    pub(crate) fn find_remnant(&self, id: &JobId) -> Option<&Remnant> {
+        let handle = self.remnant_handle(id)?;
+        Some(&self.remnants.entries[handle])
+    }
+
+    fn remnant_handle(&self, id: &JobId) -> Option<Handle> {
+        let is = |handle| self.remnants.entries[handle].id == *id;
+        self.remnants.ids.find(self.hash_of_id(id), is)
+    }
+
+    /// Drops a finished job that retention does not keep, with its id if that is old enough.
+    pub(crate) fn retire(&mut self, handle: Handle) {
+        let age = self.now.saturating_sub(self.jobs[handle].changed_at);
+        // The first rules dropped the id along with the job.
+        if self.rules < Rules::SECOND || age >= self.settings.ids.age_ms {
+            return self.forget(handle);
+        }
+        let job = self.take_out(handle);
+        let result = job.extra.and_then(|extra| extra.result);
+        // It goes on using the names that the job used.
+        self.insert_remnant(Remnant::new(
+            job.id,
+            job.content,
+            job.changed_at,
+            job.queue,
+            job.job_type,
+            job.class,
+            result,
+        ));
+    }
+
+    /// Takes one in, behind all others.
+    pub(crate) fn insert_remnant(&mut self, mut remnant: Remnant) {
+        let hash = self.hash_of_id(&remnant.id);
+        let remnants = &mut self.remnants;
+        remnants.last += 1;
+        remnant.number = remnants.last;
+        remnants.bytes += remnant.bytes();
+        let handle = remnants.entries.insert(remnant);
+        remnants.ids.insert(hash, handle);
+        remnants.order.insert(remnants.last, handle);
+    }
+
+    /// Forgets remnants that are old enough, and the oldest as long as there are too many.
+    pub(crate) fn forget_remnants(&mut self, portion: usize) {
+        for _ in 0..portion {
+            let Some(oldest) = self.remnants.oldest() else {
+                return;
+            };
+            let changed_at = self.remnants.entries[oldest].changed_at;
+            let is_old = self.now.saturating_sub(changed_at) >= self.settings.ids.age_ms;
+            if !is_old && self.remnants.bytes <= self.settings.ids.bytes_max {
+                return;
+            }
+            self.remnants.dropped += u64::from(!is_old);
+            self.forget_remnant(oldest);
+        }
+    }
+
+    /// Forgets the remnant of this id; says whether there was one.
+    pub(crate) fn forget_remnant_of(&mut self, id: &JobId) -> bool {
+        let handle = self.remnant_handle(id);
+        if let Some(handle) = handle {
+            self.forget_remnant(handle);
+        }
+        handle.is_some()
+    }
+
+    fn forget_remnant(&mut self, handle: Handle) {
+        let number = self.remnants.entries[handle].number;
+        self.keep_remnant_image(number);
+        let remnant = self.remnants.entries.remove(handle);
+        self.remnants.bytes -= remnant.bytes();
+        self.remnants.order.remove(&number);
+        let hash = self.hash_of_id(&remnant.id);
+        self.remnants.ids.remove(hash, handle);
+        self.queues.release(remnant.queue);
+        self.types.release(remnant.job_type);
+    }
+
+    /// Time goes back: an id is kept from then on for as long as any other, and no longer.
+    pub(crate) fn set_remnants_back(&mut self, to: u64) {
+        let later = |(&number, &handle): (&u64, &Handle)| {
+            (self.remnants.entries[handle].changed_at > to).then_some((number, handle))
+        };
+        let later: Vec<_> = self.remnants.order.iter().filter_map(later).collect();
+        for (number, handle) in later {
+            self.keep_remnant_image(number);
+            self.remnants.entries[handle].changed_at = to;
+        }
+    }
+
+    /// What a digest says of them.
+    pub(crate) fn hash_remnants(&self, hash: &mut Hash) {
+        hash.number(self.remnants.len() as u64);
+        hash.number(self.remnants.bytes);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn remnant_names(&self) -> impl Iterator<Item = (Handle, Handle)> {
+        let all = self.remnants.after(0);
+        all.map(|(_, remnant)| (remnant.queue, remnant.job_type))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{JobType, QueueName};
+
+    /// Many enough that what grows by doubling does not decide.
+    const COUNT: u64 = 60_000;
+
+    #[test]
+    fn a_remnant_takes_what_it_counts_for() {
+        let mut queue = Queue::new(1);
+        let name = QueueName::new("q").unwrap();
+        let job_type = JobType::new("t").unwrap();
+        let taken = allocation_counter::measure(|| {
+            for number in 0..COUNT {
+                let remnant = Remnant::new(
+                    JobId::new(format!("{number:036}")).unwrap(),
+                    number,
+                    number,
+                    queue.queues.take(&name),
+                    queue.types.take(&job_type),
+                    Class::Completed,
+                    None,
+                );
+                queue.insert_remnant(remnant);
+            }
+        });
+        let taken = u64::try_from(taken.bytes_current).unwrap() / COUNT;
+        let counted = queue.remnants().bytes / COUNT;
+        assert_eq!(counted, REMNANT_BYTES + 36);
+        let right = counted * 3 / 4..=counted;
+        assert!(
+            right.contains(&taken),
+            "{taken} bytes, counted as {counted}"
+        );
+    }
+}
