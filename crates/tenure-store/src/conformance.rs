@@ -413,9 +413,10 @@ impl From<Error> for Finding {
                     describe(&error)
                 ))
             }
-            Error::Unknown { .. } | Error::Unavailable { .. } | Error::Refused { .. } => {
-                Finding::Error(error)
-            }
+            Error::Unknown { .. }
+            | Error::Unavailable { .. }
+            | Error::Refused { .. }
+            | Error::Gone { .. } => Finding::Error(error),
         }
     }
 }

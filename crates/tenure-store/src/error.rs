@@ -51,6 +51,20 @@ pub enum Error {
         source: Cause,
     },
 
+    /// What was opened is no longer where it was: somebody moved, replaced or deleted the folder or the
+    /// database file while it was in use. What this process reads there it cannot have written, and nobody
+    /// would find what it writes, so it does neither. Open the store again.
+    #[error(
+        "{doing} was refused because the store at {location} was replaced or deleted: this process does not use what is \
+         there now until it is started again"
+    )]
+    Gone {
+        /// What was tried.
+        doing: String,
+        /// Where the store was.
+        location: String,
+    },
+
     /// The request makes no sense on any engine: a bad key, URL or value. Nothing was sent.
     #[error("{what}")]
     Invalid {
@@ -89,6 +103,10 @@ impl Error {
                 "check that the store is running and can be reached, then try again"
             }
             Error::Refused { hint, .. } | Error::Invalid { hint, .. } => hint,
+            Error::Gone { .. } => {
+                "see who replaced it and why; a store is restored while nothing uses it; then start this \
+                 process again"
+            }
             Error::Corrupt { .. } => "restore it from a backup, or move it out of the way by hand",
         }
     }
@@ -124,6 +142,22 @@ impl Error {
             key: key.clone(),
             source: source.into(),
         }
+    }
+
+    /// Nobody has made a store there, and whoever asked only wanted to look.
+    #[cfg(any(
+        feature = "file",
+        feature = "sqlite",
+        feature = "postgres",
+        feature = "mysql"
+    ))]
+    pub(crate) fn no_store(doing: impl Into<String>) -> Self {
+        Self::refused(
+            doing,
+            "check the store's URL; a store is made by the first program that uses it, such as tenure \
+             serve, run or elect",
+            "there is no such store",
+        )
     }
 
     pub(crate) fn conflict(key: &Key) -> Self {

@@ -77,14 +77,16 @@ fn a_store_url_is_read_or_refused_without_its_password() {
 #[test]
 fn one_stamp_comes_off_and_nothing_else() {
     use crate::stamp::Stamp;
-    let stamp = Stamp::from_bytes(&[&b"\n"[..], &[b' '; 64]].concat()).unwrap();
+    let (stamp, _) = Stamp::at_end_of(&[&b"\n"[..], &[b' '; 64]].concat()).unwrap();
+    let (long, _) = Stamp::at_end_of(&[&b"\n"[..], &[b' '; 320]].concat()).unwrap();
     let corpus = [
         [&b"{}"[..], &stamp.to_bytes()].concat(),
         [&b"{}"[..], &stamp.to_bytes(), &stamp.to_bytes()].concat(),
+        [&b"{}"[..], &long.to_bytes()].concat(),
     ];
     Fuzz::new("stamps", corpus).run(|input| {
         let (value, stamp) = Stamp::split(bytes::Bytes::copy_from_slice(input));
-        let stamp = stamp.map_or_else(Vec::new, |stamp| stamp.to_bytes().to_vec());
+        let stamp = stamp.map_or_else(Vec::new, Stamp::to_bytes);
         assert_eq!([&value[..], &stamp[..]].concat(), input);
     });
 }

@@ -15,6 +15,9 @@ pub const KEY_BYTES_MAX: usize = 700;
 /// The most bytes in one segment of a key: file systems allow 255, and temporary names are longer.
 pub const SEGMENT_BYTES_MAX: usize = 200;
 
+/// How much of a bad key is shown, in characters.
+const SHOWN_MAX: usize = 200;
+
 const SEGMENT_HINT: &str = "use letters, digits and - _ . : @ + =, not starting with a dot, at most 200 characters per segment";
 
 /// The name of an object: segments joined by `/`.
@@ -142,9 +145,14 @@ fn check_segment(segment: &str, text: &str) -> Result<(), Error> {
     } else {
         return Ok(());
     };
-    // The text is hostile until proven otherwise: it is shown escaped, and is short by now.
+    // The text is hostile until proven otherwise: it is shown escaped, which can make it many times as long, and cut.
+    let shown: String = text.escape_debug().take(SHOWN_MAX).collect();
+    let more = match text.escape_debug().nth(SHOWN_MAX) {
+        Some(_) => "…",
+        None => "",
+    };
     Err(Error::invalid(
-        format!("the key {text:?} {problem}"),
+        format!("the key \"{shown}{more}\" {problem}"),
         SEGMENT_HINT,
     ))
 }

@@ -47,8 +47,10 @@
 //!
 //! # Clocks
 //!
-//! No clock of one host is compared with that of another. [`Object::age`] is a difference of two
-//! readings of the engine's own clock, and absent where the engine cannot tell.
+//! No clock of one host is compared with that of another, and no age is taken from a clock that can be
+//! set. [`Object::age`] is a difference of two readings of one clock of one host, and absent wherever
+//! that cannot be proved: databases and object stores have none unless the URL asks for it by
+//! `?age=server-clock`, see [`wrap::ServerAges`] for the risk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -62,19 +64,23 @@ pub mod engine;
 mod error;
 #[cfg(test)]
 mod fuzz;
+mod host;
 mod key;
 mod open;
 mod outage;
 #[cfg(any(feature = "file", feature = "object"))]
 mod stamp;
+mod urgent;
 mod version;
 mod watch;
 pub mod wrap;
 
 pub use error::{Cause, Error};
+pub use host::host_clock;
 pub use key::{KEY_BYTES_MAX, Key, Prefix, SEGMENT_BYTES_MAX};
-pub use open::open;
+pub use open::{open, open_existing};
 pub use outage::Outage;
+pub use urgent::urgent;
 pub use version::Version;
 pub use watch::{Hint, Watch, WatchSender};
 
@@ -146,9 +152,12 @@ pub struct Object {
     pub value: Bytes,
     /// Names the write that made this object what it is.
     pub version: Version,
-    /// How long ago, at least, this version was written, on the engine's own clock; `None` where the
-    /// engine cannot say. Never more than the real age, so a lease cannot look older than it is.
+    /// How long ago, at most, the write of this version was begun; `None` where that cannot be proved.
+    /// Never more than the time since [`Store::put`] was called, so a lease cannot look older than it is.
     pub age: Option<Duration>,
+    /// How old this version looks by the clock of whatever stored it, which anybody may set. To show to
+    /// people; nothing may be decided by it.
+    pub shown_age: Option<Duration>,
 }
 
 /// The answer of [`Store::get_if_changed`].
@@ -194,7 +203,7 @@ pub struct Description {
 /// What an engine can do beyond the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
-    /// [`Object::age`] is known.
+    /// [`Object::age`] is known of what this host has written since it started.
     pub age: bool,
     /// [`Store::watch`] gives hints.
     pub hints: bool,

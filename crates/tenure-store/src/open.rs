@@ -5,7 +5,15 @@ use std::sync::Arc;
 #[cfg(any(feature = "object", feature = "postgres", feature = "mysql"))]
 use url::Url;
 
+#[cfg(feature = "file")]
+use crate::engine::file::File;
 use crate::engine::memory::Memory;
+#[cfg(feature = "mysql")]
+use crate::engine::mysql::MySql;
+#[cfg(feature = "postgres")]
+use crate::engine::postgres::Postgres;
+#[cfg(feature = "sqlite")]
+use crate::engine::sqlite::Sqlite;
 use crate::{Error, Store};
 
 const SCHEMES: &str = "use memory:, file:DIR or a plain path, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, \
@@ -23,7 +31,27 @@ const SCHEMES: &str = "use memory:, file:DIR or a plain path, s3://BUCKET/PREFIX
 /// | `postgres://USER@HOST/DATABASE` | PostgreSQL | in the URL, or `PG*` variables |
 /// | `mysql://USER@HOST/DATABASE` | MySQL, MariaDB | in the URL |
 /// | `sqlite:PATH` | SQLite | |
+///
+/// `?age=server-clock` behind the URL of a server or a bucket asks for ages by its clock, at a risk that
+/// [`ServerAges`](crate::wrap::ServerAges) describes.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
+    open_or_make(url, true).await
+}
+
+/// As [`open`], and makes neither folder nor file nor table: for those who only look. Refused where there
+/// is no store.
+pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>, Error> {
+    open_or_make(url, false).await
+}
+
+async fn open_or_make(url: &str, makes: bool) -> Result<Arc<dyn Store>, Error> {
+    #[cfg(not(any(
+        feature = "file",
+        feature = "sqlite",
+        feature = "postgres",
+        feature = "mysql"
+    )))]
+    let _ = makes;
     #[cfg_attr(
         not(any(feature = "file", feature = "sqlite")),
         expect(unused_variables, reason = "no engine of this build has a path")
@@ -36,25 +64,45 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
     match scheme {
         "memory" => Ok(Arc::new(Memory::new())),
         #[cfg(feature = "file")]
-        "file" => Ok(Arc::new(
-            crate::engine::file::File::open(path_of(url, rest)?).await?,
-        )),
+        "file" => {
+            let path = path_of(url, rest)?;
+            Ok(Arc::new(match makes {
+                true => File::open(path).await?,
+                false => File::open_existing(path).await?,
+            }))
+        }
         #[cfg(feature = "object")]
-        "s3" | "gs" | "az" => Ok(Arc::new(
-            Box::pin(crate::engine::object::Objects::open(&parse(url)?)).await?,
-        )),
+        "s3" | "gs" | "az" => {
+            let (url, asks_for_age) = parse(url)?;
+            let store = Box::pin(crate::engine::object::Objects::open(&url)).await?;
+            Ok(with_age(store, asks_for_age))
+        }
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => Ok(Arc::new(
-            Box::pin(crate::engine::postgres::Postgres::open(&parse(url)?)).await?,
-        )),
+        "postgres" | "postgresql" => {
+            let (url, asks_for_age) = parse(url)?;
+            let store = match makes {
+                true => Box::pin(Postgres::open(&url)).await?,
+                false => Box::pin(Postgres::open_existing(&url)).await?,
+            };
+            Ok(with_age(store, asks_for_age))
+        }
         #[cfg(feature = "mysql")]
-        "mysql" | "mariadb" => Ok(Arc::new(
-            Box::pin(crate::engine::mysql::MySql::open(&parse(url)?)).await?,
-        )),
+        "mysql" | "mariadb" => {
+            let (url, asks_for_age) = parse(url)?;
+            let store = match makes {
+                true => Box::pin(MySql::open(&url)).await?,
+                false => Box::pin(MySql::open_existing(&url)).await?,
+            };
+            Ok(with_age(store, asks_for_age))
+        }
         #[cfg(feature = "sqlite")]
-        "sqlite" => Ok(Arc::new(
-            Box::pin(crate::engine::sqlite::Sqlite::open(path_of(url, rest)?)).await?,
-        )),
+        "sqlite" => {
+            let path = path_of(url, rest)?;
+            Ok(Arc::new(match makes {
+                true => Box::pin(Sqlite::open(path)).await?,
+                false => Box::pin(Sqlite::open_existing(path)).await?,
+            }))
+        }
         // The rest of the URL may hold a password and is not repeated.
         _ => Err(Error::invalid(
             format!("this build knows no store with the scheme {scheme:?}"),
@@ -63,10 +111,44 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
     }
 }
 
+/// The URL for the engine, and whether it asks for ages by the server's clock.
 #[cfg(any(feature = "object", feature = "postgres", feature = "mysql"))]
-fn parse(url: &str) -> Result<Url, Error> {
-    Url::parse(url)
-        .map_err(|error| Error::invalid(format!("the store URL cannot be read: {error}"), SCHEMES))
+fn parse(url: &str) -> Result<(Url, bool), Error> {
+    let url = Url::parse(url).map_err(|error| {
+        Error::invalid(format!("the store URL cannot be read: {error}"), SCHEMES)
+    })?;
+    let mut asks_for_age = false;
+    let mut others = Vec::new();
+    for (name, value) in url.query_pairs() {
+        match (&*name, &*value) {
+            ("age", "server-clock") => asks_for_age = true,
+            ("age", _) => {
+                return Err(Error::invalid(
+                    "the parameter age of the store URL can only be server-clock",
+                    "leave it out, which is safe on every server",
+                ));
+            }
+            _ => others.push((name.into_owned(), value.into_owned())),
+        }
+    }
+    if !asks_for_age {
+        return Ok((url, false));
+    }
+    let mut rest = url.clone();
+    rest.set_query(None);
+    if !others.is_empty() {
+        rest.query_pairs_mut().extend_pairs(others);
+    }
+    Ok((rest, true))
+}
+
+#[cfg(any(feature = "object", feature = "postgres", feature = "mysql"))]
+fn with_age(store: impl Store, asks_for_age: bool) -> Arc<dyn Store> {
+    let store: Arc<dyn Store> = Arc::new(store);
+    match asks_for_age {
+        true => Arc::new(crate::wrap::ServerAges::new(store)),
+        false => store,
+    }
 }
 
 /// The path of `file:DIR`, `file:///DIR` and `sqlite:PATH`; relative ones stay relative.

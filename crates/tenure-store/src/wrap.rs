@@ -8,6 +8,7 @@
 //! | [`Prefixed`] | several users of one store that must not see each other |
 //! | [`Metered`] | how many requests, how they ended, how long they took |
 //! | [`Throttled`] | a ceiling on what a metered store can cost |
+//! | [`ServerAges`] | ages by a server's clock, with a test of that clock |
 //! | [`Faulty`] | the failures of real storage, in a test, from a seed |
 //!
 //! What is wrapped sees only what the wrapper lets through: `Metered` around `Throttled` counts the
@@ -36,9 +37,11 @@
 pub mod faulty;
 pub mod metered;
 mod prefix;
+mod server_ages;
 pub mod throttled;
 
 pub use faulty::Faulty;
 pub use metered::{Meter, Metered};
 pub use prefix::Prefixed;
+pub use server_ages::ServerAges;
 pub use throttled::Throttled;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::BufReader;
@@ -30,6 +30,8 @@ pub(crate) struct Bucket {
     name: String,
     conditions: Conditions,
     requests: AtomicUsize,
+    /// In seconds.
+    date_ahead: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -54,6 +56,7 @@ impl Bucket {
             name: name.to_owned(),
             conditions,
             requests: AtomicUsize::new(0),
+            date_ahead: AtomicU64::new(0),
             state: Mutex::default(),
         })
     }
@@ -73,6 +76,16 @@ impl Bucket {
         self.requests.load(Ordering::Relaxed)
     }
 
+    /// Answers with dates that are ahead by so many seconds, as a proxy with a clock of its own does. What
+    /// is written keeps its time.
+    pub(crate) fn set_date_ahead(&self, seconds: u64) {
+        self.date_ahead.store(seconds, Ordering::Relaxed);
+    }
+
+    fn date_ahead(&self) -> u64 {
+        self.date_ahead.load(Ordering::Relaxed)
+    }
+
     /// Answers the requests of one connection.
     pub(crate) async fn serve(self: Arc<Self>, mut stream: BufReader<TcpStream>) -> io::Result<()> {
         while let Some(request) = Message::read(&mut stream, false).await? {
@@ -80,7 +93,10 @@ impl Bucket {
             let answer = self.answer(&request);
             let length = answer.body.len().to_string();
             let mut answer = answer
-                .with_header("date", Moment::now().http())
+                .with_header(
+                    "date",
+                    Moment::ahead(self.date_ahead().cast_signed()).http(),
+                )
                 .with_header("content-length", length);
             if request.method() == "HEAD" {
                 answer.body.clear();

@@ -17,6 +17,11 @@ impl Moment {
         Self(since.expect("the clock is set to after 1970").as_secs())
     }
 
+    /// So many seconds from now, or ago.
+    pub(crate) fn ahead(seconds: i64) -> Self {
+        Self(Self::now().0.saturating_add_signed(seconds))
+    }
+
     /// As in an HTTP header.
     pub(crate) fn http(self) -> String {
         let (year, month, day) = self.civil();

@@ -52,6 +52,11 @@ impl Gcs {
         self.bucket.insert(name, value);
     }
 
+    /// Answers with dates that are ahead by so many seconds, as a proxy with a clock of its own does.
+    pub fn set_date_ahead(&self, seconds: u64) {
+        self.bucket.set_date_ahead(seconds);
+    }
+
     /// How many requests came.
     #[must_use]
     pub fn requests(&self) -> usize {

@@ -10,6 +10,7 @@ use tokio::io::BufReader;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::date::Moment;
 use crate::http1::{Message, Server};
 
 /// What happens to a write.
@@ -41,6 +42,8 @@ struct State {
     idle: Option<Duration>,
     /// Whether POSTs are writes too: object stores only ever get PUTs.
     posts_are_writes: bool,
+    /// How far the clock that dates the answers is ahead, if it is not the server's.
+    date_ahead: Option<i64>,
     writes: usize,
 }
 
@@ -80,6 +83,11 @@ impl HttpProxy {
     /// Lets faults happen to POSTs too, and counts them.
     pub fn count_posts(&self) {
         lock(&self.shared).posts_are_writes = true;
+    }
+
+    /// Dates the answers by a clock of its own from now on, as many gateways do: so many seconds ahead, or behind.
+    pub fn set_date_ahead(&self, seconds: i64) {
+        lock(&self.shared).date_ahead = Some(seconds);
     }
 
     /// How many writes the server was given.
@@ -122,7 +130,11 @@ async fn serve(
         if fault == Some(Fault::LoseRequest) {
             return Ok(());
         }
-        let answer = forward(&request, upstream).await?;
+        let mut answer = forward(&request, upstream).await?;
+        if let Some(seconds) = lock(&state).date_ahead {
+            answer.headers.retain(|(name, _)| name != "date");
+            answer = answer.with_header("date", Moment::ahead(seconds).http());
+        }
         match fault {
             Some(Fault::LoseAnswer | Fault::LoseRequest) => return Ok(()),
             Some(Fault::AnswerInstead(status)) => {

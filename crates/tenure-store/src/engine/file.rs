@@ -1,7 +1,7 @@
 //! Objects as files below one local folder, shared by the processes of one host.
 //!
 //! The object `a/b/c` is the file `DIR/a/b/c`: its value, and behind it a stamp of white space that
-//! is its version. Keys never start with a dot, so `DIR/.tenure` holds what is not an object: temporary
+//! has its version, and when it was written on the clock of this host that cannot be set. Keys never start with a dot, so `DIR/.tenure` holds what is not an object: temporary
 //! files in `tmp`, lock files in `lock`.
 //!
 //! # How a write is done
@@ -36,16 +36,22 @@
 //! # What is assumed
 //!
 //! A file system of this host. On NFS and SMB a lock or a rename may hold on one client and not on
-//! another, and an answer may be lost, so they are refused when the store is opened. `.tenure` is left
+//! another, and an answer may be lost, so they are refused when the store is opened; what may be shared
+//! between hosts (FUSE, 9p, Ceph, Lustre and their like) is warned of. The folder stays where it is: if it
+//! is moved, replaced or deleted, every request ends as [`Error::Gone`]. `.tenure` is left
 //! alone while a process uses the store: two writers with two different lock files exclude nobody.
 //!
-//! Files get the rights that the process's umask leaves of `rw-rw-rw-`. Several users can share a
-//! store if they may all write to all of its folders.
+//! # Who may use it
+//!
+//! One user of the host. Folders are made with the mode 0700 and files with 0600, whatever the umask. A folder
+//! that belongs to another user, or that others can write to, is refused: they could have changed anything in it, or
+//! hold its locks for ever. One that others can only read is used, with a warning; `.tenure` is closed to them in any case.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -53,9 +59,11 @@ use bytes::Bytes;
 use self::folders::Folders;
 use self::lock::Lock;
 use self::object::ObjectFile;
-use self::scratch::Scratch;
+use self::scratch::{Scratch, Temporary};
 use super::clock::Clock;
-use crate::stamp::Stamp;
+use super::identity::Identity;
+use super::private;
+use crate::stamp::{Stamp, Written};
 use crate::{
     Capabilities, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
     Watch, check_value,
@@ -87,9 +95,12 @@ pub struct File {
 #[derive(Debug)]
 struct Inner {
     folders: Folders,
-    scratch: Scratch,
+    /// Made by the first write: who only reads makes nothing.
+    scratch: OnceLock<Scratch>,
     locks: PathBuf,
-    /// Absent where the times of files may come from another host.
+    /// Of the root.
+    identity: Identity,
+    /// Absent where the host has no clock that cannot be set.
     clock: Option<Clock>,
 }
 
@@ -97,10 +108,20 @@ impl File {
     /// Opens the store in `folder`, which is made if it is missing. Removes what writers that were
     /// killed have left in `.tenure/tmp`.
     ///
-    /// Refused on a network file system, without the right to write, and inside another store's folder.
+    /// Refused on a network file system, without the right to write, inside another store's folder, and where other
+    /// users could have changed something.
     pub async fn open(folder: &Path) -> Result<Self, Error> {
+        Self::open_or_make(folder, true).await
+    }
+
+    /// Opens the store in `folder`, and makes nothing. Refused where there is no store.
+    pub async fn open_existing(folder: &Path) -> Result<Self, Error> {
+        Self::open_or_make(folder, false).await
+    }
+
+    async fn open_or_make(folder: &Path, makes: bool) -> Result<Self, Error> {
         let folder = folder.to_owned();
-        let inner = blocking(move || Inner::open(&folder)).await?;
+        let inner = blocking(move || Inner::open(&folder, makes)).await?;
         Ok(Self {
             inner: Arc::new(inner),
         })
@@ -112,7 +133,11 @@ impl File {
         work: impl FnOnce(&Inner) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let inner = self.inner.clone();
-        blocking(move || work(&inner)).await
+        blocking(move || {
+            inner.identity.check("using the file store")?;
+            work(&inner)
+        })
+        .await
     }
 }
 
@@ -194,28 +219,68 @@ impl Store for File {
 }
 
 impl Inner {
-    fn open(folder: &Path) -> Result<Self, Error> {
+    fn open(folder: &Path, makes: bool) -> Result<Self, Error> {
         let doing = format!("opening the store in {}", folder.display());
         let broken = |error| fault::not_applied(&doing, error);
+        if !makes && !folder.join(CONTROL).join("lock").is_dir() {
+            return Err(Error::no_store(doing));
+        }
         let folders = Folders::open(folder).map_err(broken)?;
+        private::check(&doing, folders.root())?;
         refuse_inside_another_store(&doing, folders.root())?;
-        let kind = filesystem::kind_of(folders.root()).map_err(broken)?;
-        if let filesystem::Kind::Network(name) = kind {
-            return Err(Error::refused(
-                doing,
-                "use a folder on a disk of this host, or PostgreSQL, MySQL or an object store",
-                format!("{name} does not keep locks and renames exact between its clients"),
-            ));
+        match filesystem::kind_of(folders.root()).map_err(broken)? {
+            filesystem::Kind::Network(name) => {
+                return Err(Error::refused(
+                    doing,
+                    "use a folder on a disk of this host, or PostgreSQL, MySQL or an object store",
+                    format!("{name} does not keep locks and renames exact between its clients"),
+                ));
+            }
+            filesystem::Kind::Shared(name) => tracing::warn!(
+                folder = %folders.root().display(),
+                "the folder is on {name}, which other hosts may share: the store is safe only if all of \
+                 its processes run on this host; elsewhere use PostgreSQL, MySQL or an object store"
+            ),
+            filesystem::Kind::Local | filesystem::Kind::Other => {}
         }
         let control = folders.root().join(CONTROL);
         let locks = control.join("lock");
-        fs::create_dir_all(&locks).map_err(broken)?;
-        Ok(Self {
-            scratch: Scratch::open(&control.join("tmp")).map_err(broken)?,
-            clock: Clock::start().filter(|_| kind == filesystem::Kind::Local),
+        if makes {
+            private::create_folders(&locks).map_err(broken)?;
+            // Older versions left it open, and who can open a lock file can hold the lock.
+            private::tighten(&control).map_err(broken)?;
+        }
+        let inner = Self {
+            scratch: OnceLock::new(),
+            identity: Identity::of(folders.root()).map_err(broken)?,
+            clock: Clock::start(),
             folders,
             locks,
-        })
+        };
+        if makes {
+            // Now, so that what cannot be written to is found out, and what others left is removed.
+            inner.scratch().map_err(broken)?;
+        }
+        Ok(inner)
+    }
+
+    fn scratch(&self) -> io::Result<&Scratch> {
+        if let Some(scratch) = self.scratch.get() {
+            return Ok(scratch);
+        }
+        let scratch = Scratch::open(&self.folders.root().join(CONTROL).join("tmp"))?;
+        Ok(self.scratch.get_or_init(|| scratch))
+    }
+
+    /// A temporary file with the value and its stamp.
+    fn write_temporary(&self, value: &[u8], stamp: Stamp) -> io::Result<Temporary> {
+        self.scratch()?.write(value, stamp)
+    }
+
+    /// A write that was done in a folder which is no longer the store's has been lost, or has not.
+    fn still_here(&self, key: &Key) -> Result<(), Error> {
+        let checked = self.identity.check("writing");
+        checked.map_err(|error| Error::unknown(key, error))
     }
 
     fn create(&self, key: &Key, value: &[u8]) -> Result<Version, Error> {
@@ -227,10 +292,9 @@ impl Inner {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(fault::not_applied(&doing, error)),
         }
-        let stamp = Stamp::new();
+        let stamp = self.stamp();
         let mut temporary = self
-            .scratch
-            .write(value, stamp)
+            .write_temporary(value, stamp)
             .map_err(|error| fault::not_applied(&doing, error))?;
         // The folder is nearly always there, so it is made only when it proves to be missing.
         for attempt in 0.. {
@@ -261,11 +325,10 @@ impl Inner {
         // A version that is gone never comes back, so this is final without a lock, and saves the loser
         // of a race the wait for the disk.
         self.expect_version(key, expected)?;
-        let stamp = Stamp::new();
+        let stamp = self.stamp();
         let path = self.folders.path(key);
         let mut temporary = self
-            .scratch
-            .write(value, stamp)
+            .write_temporary(value, stamp)
             .map_err(|error| fault::not_applied(&doing, error))?;
         let lock = Lock::acquire(&self.locks, key, &doing)?;
         self.expect_version(key, expected)?;
@@ -301,7 +364,8 @@ impl Inner {
     fn sync(&self, key: &Key, path: &Path) -> Result<(), Error> {
         self.folders
             .sync(folder_of(path))
-            .map_err(|error| Error::unknown(key, error))
+            .map_err(|error| Error::unknown(key, error))?;
+        self.still_here(key)
     }
 
     fn expect_version(&self, key: &Key, expected: &Version) -> Result<(), Error> {
@@ -320,17 +384,34 @@ impl Inner {
     }
 
     fn read(&self, key: &Key, file: &ObjectFile) -> Result<Object, Error> {
-        let (value, version) = file.read().map_err(|error| reading(key, error))?;
-        let age = self
-            .clock
-            .as_ref()
-            .and_then(|clock| clock.since(file.changed()));
+        let (value, version, written) = file.read().map_err(|error| reading(key, error))?;
+        let age = written.and_then(|written| {
+            let since = self.clock?.age(Some(written.reading))?;
+            Some(since.saturating_sub(file.delay(written)))
+        });
+        let shown_age = wall_nanoseconds().checked_sub_signed(file.changed());
         Ok(Object {
             value,
             version,
             age,
+            shown_age: shown_age.map(Duration::from_nanos),
         })
     }
+
+    /// A stamp that no other write has.
+    fn stamp(&self) -> Stamp {
+        let reading = self.clock.and_then(Clock::read);
+        Stamp::new(reading.map(|reading| Written {
+            reading,
+            wall_nanoseconds: wall_nanoseconds(),
+        }))
+    }
+}
+
+/// Nanoseconds since 1970 on the host's wall clock.
+fn wall_nanoseconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    u64::try_from(since.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// What a create that finds its name taken ends as. A folder is not an object: the caller would read

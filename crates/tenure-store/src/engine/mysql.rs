@@ -18,7 +18,9 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlDatabaseError, MySqlRow};
+use sqlx::mysql::{
+    MySqlConnectOptions, MySqlConnection, MySqlDatabaseError, MySqlRow, MySqlSslMode,
+};
 use sqlx::{ConnectOptions, Row};
 use url::Url;
 
@@ -42,8 +44,12 @@ const PARAMETERS: &[&str] = &[
 /// A row that does not fit must be an error, not be cut. Lock waits end before the client gives up, so
 /// that a statement is not applied long after its writer left. A server may be set to show readers
 /// what is not committed.
+///
+/// A table that somebody has locked says so soon, and every statement ends at the server. The two servers
+/// have different names for that, and each takes the other's for a comment.
 const SESSION: &str = "SET NAMES utf8mb4, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
-     innodb_lock_wait_timeout = 8, lock_wait_timeout = 8, autocommit = 1; \
+     /*M!100102 max_statement_time = 8, */ /*!50708 max_execution_time = 8000, */ \
+     innodb_lock_wait_timeout = 2, lock_wait_timeout = 2, autocommit = 1; \
      SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ";
 
 /// Cast, since servers differ in the types.
@@ -62,7 +68,8 @@ const CREATE: &str = "CREATE TABLE IF NOT EXISTS tenure_objects (\
 
 const VIEWS: &str = include_str!("views/mysql.sql");
 
-/// Both readings are of the server's clock, in a zone that has no summer.
+/// To show to people: the clock may have been set since the row was written, and may have been another
+/// server's then. In a zone that has no summer.
 const GET: &str = "SELECT version, TIMESTAMPDIFF(MICROSECOND, modified_at, UTC_TIMESTAMP(6)), value \
      FROM tenure_objects WHERE `key` = ?";
 
@@ -107,15 +114,25 @@ type Query = sqlx::query::Query<'static, sqlx::MySql, sqlx::mysql::MySqlArgument
 impl MySql {
     /// Connects, and makes the table if there is none; and the views `tenure_leaders`, `tenure_nodes` and
     /// `tenure_daemons`, if it may. `?ssl-mode=`, `?ssl-ca=` and so on are as in
-    /// MySQL's own programs.
+    /// MySQL's own programs, but on another host `REQUIRED` is the default.
     pub async fn open(url: &Url) -> Result<Self, Error> {
+        Self::open_or_make(url, true).await
+    }
+
+    /// As [`MySql::open`], and makes nothing. Refused if there is no table.
+    pub async fn open_existing(url: &Url) -> Result<Self, Error> {
+        Self::open_or_make(url, false).await
+    }
+
+    async fn open_or_make(url: &Url, makes: bool) -> Result<Self, Error> {
         let options = parse(url)?;
         let location = location(&options);
         let doing = format!("opening {location}");
-        let pool = Pool::new(Session(options), CONNECTIONS_MAX);
-        let packet_bytes_max = prepare_table(&pool, &doing)
+        let pool = Pool::of_server(Session(options), CONNECTIONS_MAX);
+        let packet_bytes_max = prepare_table(&pool, &doing, makes)
             .await
             .map_err(|error| read_error(&doing, error))??;
+        pool.close_idle();
         Ok(Self {
             pool,
             location,
@@ -176,7 +193,7 @@ impl Store for MySql {
             engine: "mysql",
             location: self.location.clone(),
             capabilities: Capabilities {
-                age: true,
+                age: false,
                 hints: false,
                 durable: true,
             },
@@ -260,6 +277,7 @@ fn decode_object(row: &MySqlRow) -> Result<Found, sqlx::Error> {
 async fn prepare_table(
     pool: &Pool<Session>,
     doing: &str,
+    makes: bool,
 ) -> Result<Result<u64, Error>, sqlx::Error> {
     let mut connection = pool.acquire().await?;
     let row = answered(sqlx::raw_sql(LOOK).fetch_one(&mut *connection)).await?;
@@ -275,13 +293,20 @@ async fn prepare_table(
         tracing::warn!("innodb_flush_log_at_trx_commit is not 1: a crash can lose writes");
     }
     if text(3)? == "0" {
+        if !makes {
+            connection.finish(0);
+            return Ok(Err(Error::no_store(doing)));
+        }
         answered(sqlx::raw_sql(CREATE).execute(&mut *connection)).await?;
     }
     // One that is no number is larger than any.
     let packet_bytes_max = text(0)?.parse().unwrap_or(u64::MAX);
     let has_views = text(4)? != "0";
     connection.finish(0);
-    if !has_views && let Err(error) = prepare_views(pool).await {
+    if makes
+        && !has_views
+        && let Err(error) = prepare_views(pool).await
+    {
         sql::without_views(&error);
     }
     Ok(Ok(packet_bytes_max))
@@ -310,6 +335,11 @@ pub(crate) fn parse(url: &Url) -> Result<MySqlConnectOptions, Error> {
             "use mysql://USER@HOST/DATABASE",
         ));
     }
+    let is_socket = options.get_socket().is_some();
+    let options = match sql::requires_tls(url, options.get_host(), is_socket) {
+        true => options.ssl_mode(MySqlSslMode::Required),
+        false => options,
+    };
     // What a session needs is set by SESSION, in one round trip.
     Ok(options
         .disable_statement_logging()
@@ -377,6 +407,26 @@ fn fate_of_answer(number: u16, state: &str) -> Fate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tls_is_required_of_other_hosts_unless_the_url_says_otherwise() {
+        let mode =
+            |url: &str| format!("{:?}", parse(&url.parse().unwrap()).unwrap().get_ssl_mode());
+        assert_eq!(mode("mysql://db.example/data"), "Required");
+        assert_eq!(mode("mysql://u:p@192.0.2.7:3307/data"), "Required");
+        assert_eq!(mode("mysql://LOCALHOST/data"), "Preferred");
+        assert_eq!(mode("mysql://127.0.0.1/data"), "Preferred");
+        assert_eq!(mode("mysql://[::1]/data"), "Preferred");
+        assert_eq!(mode("mysql://db/data?socket=/run/mysqld.sock"), "Preferred");
+        assert_eq!(
+            mode("mysql://db.example/data?ssl-mode=DISABLED"),
+            "Disabled"
+        );
+        assert_eq!(
+            mode("mysql://db.example/data?sslmode=PREFERRED"),
+            "Preferred"
+        );
+    }
 
     #[test]
     fn only_answers_that_rule_the_write_out_say_so() {

@@ -15,8 +15,9 @@
 //! unknown (`object/http.rs`, `object/outcome.rs`). This holds only as far as the wire is honest: a
 //! proxy that repeats requests by itself breaks it, and none may stand before the bucket.
 //!
-//! **Time.** An age is the server's `Date` less its `Last-Modified` less a second of rounding. There
-//! are no hints, callers poll.
+//! **Time.** The server's `Date` less its `Last-Modified` less a second of rounding is shown to people.
+//! It is no age to decide by: a proxy or one of several gateways may have set `Date` by a clock of its
+//! own. There are no hints, callers poll.
 //!
 //! **Assumed** is what the services promise: atomic conditional writes, and reads and listings that see
 //! every write that is done. Not every look-alike keeps that: `tenure store check URL` finds out.
@@ -40,7 +41,7 @@ use url::Url;
 use self::config::{Client, Clients, Settings};
 use self::http::{Ending, Seen, witness};
 use self::service::Service;
-use crate::stamp::{STAMP_BYTES, Stamp};
+use crate::stamp::{STAMP_BYTES_MAX, Stamp};
 use crate::{
     Capabilities, Cause, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store,
     VALUE_BYTES_MAX, Version, Watch, check_value,
@@ -152,7 +153,8 @@ impl Objects {
             (Ok((meta, Some(stored))), seen) => Ok(Change::Changed(Object {
                 value: Stamp::split(stored).0,
                 version: self.version(key, meta.e_tag.as_deref(), meta.version.as_deref())?,
-                age: age(&seen),
+                age: None,
+                shown_age: age(&seen),
             })),
             (Ok((meta, None)), _) => Err(Error::Corrupt {
                 location: format!("{key} in {}", self.location),
@@ -176,7 +178,7 @@ impl Objects {
     ) -> Result<(ObjectMeta, Option<Bytes>), Cause> {
         let result = self.reader.get_opts(path, options).await?;
         let meta = result.meta.clone();
-        if meta.size > (VALUE_BYTES_MAX + STAMP_BYTES) as u64 {
+        if meta.size > (VALUE_BYTES_MAX + STAMP_BYTES_MAX) as u64 {
             return Ok((meta, None));
         }
         let stored = timeout(http::patience(meta.size), result.bytes()).await??;
@@ -267,7 +269,7 @@ fn is_plain_tag(tag: &str) -> bool {
     (1..=ETAG_BYTES_MAX).contains(&tag.len()) && tag.bytes().all(is_plain)
 }
 
-/// The age that the answer to a read gives.
+/// The age that the answer to a read shows.
 fn age(seen: &Seen) -> Option<Duration> {
     match &seen.last {
         Some(Ending::Answered(answer)) => answer.age,
@@ -282,7 +284,7 @@ impl Store for Objects {
             engine: self.service.engine(),
             location: self.location.clone(),
             capabilities: Capabilities {
-                age: true,
+                age: false,
                 hints: false,
                 durable: true,
             },
@@ -316,7 +318,7 @@ impl Store for Objects {
             // What everyone may read is served from caches for an hour unless it says otherwise.
             options.attributes = Attributes::from_iter([(Attribute::CacheControl, "no-store")]);
         }
-        let stamp = Bytes::copy_from_slice(&Stamp::new().to_bytes());
+        let stamp = Bytes::from(Stamp::new(None).to_bytes());
         let payload = PutPayload::from_iter([value, stamp]);
         let path = self.path(key);
         match witness(self.writer.put_opts(&path, payload, options)).await {

@@ -9,7 +9,8 @@
 //! A change is one statement, and the server's answer to it decides: a row was counted, or none was,
 //! which is a conflict. If the answer does not come, the write is unknown: a server that is restarted
 //! while it commits has often committed (36 of 97 times when it was tried). Lock waits end on the
-//! server before they end here, so that a statement is not applied long after its writer left.
+//! server before they end here, so that a statement is not applied long after its writer left. Reads are
+//! bounded at the server too: a table that is locked costs no more connections than the pool has.
 //!
 //! # Poolers
 //!
@@ -34,7 +35,9 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError, PgRow, PgSeverity};
+use sqlx::postgres::{
+    PgConnectOptions, PgConnection, PgDatabaseError, PgRow, PgSeverity, PgSslMode,
+};
 use sqlx::{AssertSqlSafe, ConnectOptions, Row};
 use url::Url;
 
@@ -99,21 +102,38 @@ impl Postgres {
     /// `tenure_daemons`, if it may.
     ///
     /// What the URL leaves out is taken from the `PG*` variables and the password file, as by all
-    /// PostgreSQL programs. `?sslmode=`, `?sslrootcert=` and so on are as in libpq; `?hints=off` neither
+    /// PostgreSQL programs. `?sslmode=`, `?sslrootcert=` and so on are as in libpq, but on another host `require` is the
+    /// default, unless `PGSSLMODE` says otherwise; `?hints=off` neither
     /// announces changes nor listens for them.
     pub async fn open(url: &Url) -> Result<Self, Error> {
+        Self::open_or_make(url, true).await
+    }
+
+    /// As [`Postgres::open`], and makes nothing. Refused if there is no table.
+    pub async fn open_existing(url: &Url) -> Result<Self, Error> {
+        Self::open_or_make(url, false).await
+    }
+
+    async fn open_or_make(url: &Url, makes: bool) -> Result<Self, Error> {
         let (options, hints_wanted) = parse(url)?;
         let mut location = location(&options);
         let doing = format!("opening {location}");
-        let pool = Pool::new(options.clone(), CONNECTIONS_MAX);
-        let database = prepare_table(&pool, &doing).await?;
+        let pool = Pool::of_server(options.clone(), CONNECTIONS_MAX);
+        let database = match makes {
+            true => prepare_table(&pool, &doing).await?,
+            false => {
+                let found = look(&pool, &doing).await?;
+                found.ok_or_else(|| Error::no_store(doing.clone()))?
+            }
+        };
         if options.get_database().is_none() {
             location.push_str(&database.name);
         }
-        if !database.has_views {
+        if makes && !database.has_views {
             prepare_views(&pool, &doing, &database).await;
         }
         let hints = hints_wanted && !is_pooled(&pool, &doing).await?;
+        pool.close_idle();
         Ok(Self {
             table: Table::new(&database.schema, &database.synchronous_commit, hints_wanted),
             hints: Hints::new(options, hints),
@@ -156,7 +176,7 @@ impl Store for Postgres {
             engine: "postgres",
             location: self.location.clone(),
             capabilities: Capabilities {
-                age: true,
+                age: false,
                 hints: self.hints.are_offered(),
                 durable: true,
             },
@@ -230,7 +250,7 @@ async fn read(
 ) -> Result<Vec<PgRow>, Error> {
     let result = async {
         let mut connection = pool.acquire().await?;
-        let statement = sqlx::raw_sql(AssertSqlSafe(statement));
+        let statement = sqlx::raw_sql(AssertSqlSafe(statement::bounded(&statement)));
         let rows = answered(statement.fetch_all(&mut *connection)).await?;
         // The only column that can be large is the last of a single row.
         let bytes = match &*rows {
@@ -347,8 +367,10 @@ async fn is_pooled(pool: &Pool<PgConnectOptions>, doing: &str) -> Result<bool, E
             direct &= Backend::of(&mut *old).await?.process == before.process
                 && Backend::of(&mut *new).await?.process == served.process;
         }
+        // Nobody needs the second one.
+        let new = new.close_now();
         old.finish(0);
-        new.finish(0);
+        new.await;
         Ok(!direct)
     };
     asked.await.map_err(|error| read_error(doing, error))
@@ -401,6 +423,12 @@ pub(crate) fn parse(url: &Url) -> Result<(PgConnectOptions, bool), Error> {
     // Statements carry the values of objects, which are nobody's business in a log. PgBouncer refuses a
     // connection that asks for extra_float_digits, and there are no floats here.
     let options = options.disable_statement_logging().extra_float_digits(None);
+    let is_said = std::env::var("PGSSLMODE").is_ok_and(|mode| !mode.is_empty());
+    let is_socket = options.get_socket().is_some();
+    let options = match !is_said && sql::requires_tls(url, options.get_host(), is_socket) {
+        true => options.ssl_mode(PgSslMode::Require),
+        false => options,
+    };
     let options = match options.get_application_name() {
         Some(_) => options,
         None => options.application_name("tenure"),
@@ -490,6 +518,39 @@ mod tests {
             let fate = fate_of_answer(code, PgSeverity::Fatal);
             assert!(matches!(fate, Fate::Refused(_)), "{code}");
         }
+    }
+
+    #[test]
+    fn tls_is_required_of_other_hosts_unless_the_url_says_otherwise() {
+        let mode = |url: &str| {
+            let (options, _) = parse(&url.parse().unwrap()).unwrap();
+            format!("{:?}", options.get_ssl_mode())
+        };
+        for url in [
+            "postgres://db.example/data",
+            "postgres://u:p@192.0.2.7:5433/data?hints=off",
+            "postgres://[2001:db8::1]/data",
+            "postgres:///data?host=db.example",
+        ] {
+            assert_eq!(mode(url), "Require", "{url}");
+        }
+        for url in [
+            "postgres://localhost/data",
+            "postgres://127.0.0.2/data",
+            "postgres://[::1]/data",
+            "postgres:///data?host=/run/postgresql",
+            "postgres://db.example/data?sslmode=prefer",
+        ] {
+            assert_eq!(mode(url), "Prefer", "{url}");
+        }
+        assert_eq!(
+            mode("postgres://db.example/data?sslmode=disable"),
+            "Disable"
+        );
+        assert_eq!(
+            mode("postgres://db.example/data?ssl-mode=verify-full"),
+            "VerifyFull"
+        );
     }
 
     #[test]

@@ -13,22 +13,28 @@
 //!
 //! - A connection is used again only after [`Held::finish`], which is called when a statement has come
 //!   to its end. After an error, a timeout, or a future dropped by its caller it is closed: it may still
-//!   hang, or answer the question of someone who has left.
+//!   hang, or answer the question of someone who has left. Until the server is done with the statement,
+//!   or was silent for longer than it may take, it still counts.
+//! - Whoever finds all connections in use waits a moment for one before another is made, and one that
+//!   nobody wants is closed: an idle node has one.
 //! - A connection that was not heard of for a second, or since some other one failed, is asked for a
 //!   sign of life before it gets a statement. A dead one is then replaced while it is certain that
 //!   nothing was sent, instead of turning a write into an unknown one. Under load this costs nothing,
 //!   and a server that restarts costs at most one unknown write per connection in use.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use sqlx::Connection;
-use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::error::Cause;
+use crate::urgent::is_urgent;
 use crate::{Change, Entry, Error, Key, Object, PAGE_ENTRIES_MAX, Page, Prefix, Version};
 
 /// Where the objects are.
@@ -47,24 +53,45 @@ const SIGN_OF_LIFE_WITHIN: Duration = Duration::from_secs(2);
 /// For how long the last answer on a connection counts as proof that it works.
 const PROVEN_FOR: Duration = Duration::from_secs(1);
 
-/// Connections beyond the first are closed when nobody wanted them for this long.
+/// The last connection is closed when nobody wanted it for this long: a node that is idle keeps one, since it
+/// may not get another where there are few.
 const IDLE_MAX: Duration = Duration::from_secs(60);
+
+/// The others are closed when nobody wanted them for this long.
+const SPARE_IDLE_MAX: Duration = Duration::from_secs(10);
+
+/// How long to wait for a connection that is in use before another one is made.
+const SPARE_WITHIN: Duration = Duration::from_millis(50);
 
 /// A connection that moved more than this gives its buffers back.
 const BUFFER_BYTES_MAX: usize = 256 * 1024;
 
 /// How an engine makes a connection that is ready for use.
 pub(super) trait Dial: Send + Sync + 'static {
-    type Connection: Connection;
+    type Connection: Connection + 'static;
 
     fn dial(&self) -> impl Future<Output = Result<Self::Connection, sqlx::Error>> + Send;
 }
 
 /// Connections to one database.
 pub(super) struct Pool<D: Dial> {
+    shared: Arc<Shared<D>>,
+}
+
+struct Shared<D: Dial> {
     dial: D,
-    permits: Semaphore,
+    connections_max: usize,
+    /// One for each connection that is in use, also if its user has given up and the server has not.
+    permits: Arc<Semaphore>,
+    /// Whoever is not urgent takes one of these first, and keeps it as long: there is one less, so that a permit is
+    /// left for whoever is. All others wait here, where nobody urgent does.
+    ordinary: Arc<Semaphore>,
     idle: Mutex<Idle<D::Connection>>,
+    /// Told when a connection has become idle.
+    returned: Notify,
+    /// Whether connections that nobody wants are closed, and a task is about it.
+    sweeps: bool,
+    is_sweeping: AtomicBool,
 }
 
 struct Idle<C> {
@@ -74,36 +101,93 @@ struct Idle<C> {
     distrusted: Option<Instant>,
 }
 
+impl<C> Idle<C> {
+    fn close_unwanted(&mut self) {
+        let mut left = self.connections.len();
+        self.connections.retain(|(_, heard)| {
+            left -= 1;
+            let limit = if left == 0 { IDLE_MAX } else { SPARE_IDLE_MAX };
+            heard.elapsed() < limit
+        });
+    }
+}
+
 impl<D: Dial> Pool<D> {
     /// Nothing is connected yet.
     pub(super) fn new(dial: D, connections_max: usize) -> Self {
+        Self::make(dial, connections_max, false)
+    }
+
+    /// Of a server, whose connections are few: what nobody wants for a while is closed.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(super) fn of_server(dial: D, connections_max: usize) -> Self {
+        Self::make(dial, connections_max, true)
+    }
+
+    fn make(dial: D, connections_max: usize, sweeps: bool) -> Self {
         Self {
-            dial,
-            permits: Semaphore::new(connections_max),
-            idle: Mutex::new(Idle {
-                connections: Vec::new(),
-                distrusted: None,
+            shared: Arc::new(Shared {
+                dial,
+                connections_max,
+                permits: Arc::new(Semaphore::new(connections_max)),
+                ordinary: Arc::new(Semaphore::new(connections_max.saturating_sub(1).max(1))),
+                idle: Mutex::new(Idle {
+                    connections: Vec::new(),
+                    distrusted: None,
+                }),
+                returned: Notify::new(),
+                sweeps,
+                is_sweeping: AtomicBool::new(false),
             }),
         }
     }
 
     /// A connection that works, as far as one can know. No statement has been sent on it, so an error
     /// means that nothing was changed.
-    pub(super) async fn acquire(&self) -> Result<Held<'_, D>, sqlx::Error> {
+    pub(super) async fn acquire(&self) -> Result<Held<D>, sqlx::Error> {
+        let shared = &self.shared;
         within(CONNECT_WITHIN, "connection", async {
-            let permit = self.permits.acquire().await;
-            let permit = permit.map_err(|_closed| sqlx::Error::PoolClosed)?;
-            let connection = match self.proven().await {
+            let permit = Permit::acquire(shared).await?;
+            let connection = match shared.spare().await {
                 Some(connection) => connection,
-                None => self.dial.dial().await?,
+                None => shared.dial.dial().await?,
             };
             Ok(Held {
-                pool: self,
+                shared: shared.clone(),
                 connection: Some(connection),
-                _permit: permit,
+                permit: Some(permit),
             })
         })
         .await
+    }
+
+    /// Closes what is idle: whoever opens a store may not use it for long.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(super) fn close_idle(&self) {
+        self.shared.idle().connections.clear();
+    }
+}
+
+impl<D: Dial> Shared<D> {
+    /// A connection that is there already. One that is in use will mostly be free in a moment, and a
+    /// server has few, so we wait that moment before we make another.
+    async fn spare(&self) -> Option<D::Connection> {
+        if let Some(connection) = self.proven().await {
+            return Some(connection);
+        }
+        // One permit is ours.
+        if self.permits.available_permits() + 1 >= self.connections_max {
+            return None;
+        }
+        let returned = async {
+            loop {
+                self.returned.notified().await;
+                if let Some(connection) = self.proven().await {
+                    return connection;
+                }
+            }
+        };
+        timeout(SPARE_WITHIN, returned).await.ok()
     }
 
     /// An idle connection that was just heard of, if there is one; dead ones are dropped on the way.
@@ -128,6 +212,33 @@ impl<D: Dial> Pool<D> {
         // Nothing below can panic half way through a change.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Sees to it that connections are closed also if nobody comes back to this pool.
+    fn sweep_later(self: &Arc<Self>) {
+        if !self.sweeps || self.is_sweeping.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let shared = Arc::downgrade(self);
+        let sweep = async move {
+            loop {
+                sleep(SPARE_IDLE_MAX / 2).await;
+                let Some(shared) = shared.upgrade() else {
+                    return;
+                };
+                let mut idle = shared.idle();
+                idle.close_unwanted();
+                if idle.connections.is_empty() {
+                    // Under the same lock, so that the next to finish starts another.
+                    shared.is_sweeping.store(false, Ordering::Relaxed);
+                    return;
+                }
+            }
+        };
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(sweep)),
+            Err(_) => self.is_sweeping.store(false, Ordering::Relaxed),
+        }
+    }
 }
 
 /// Says nothing of the options: they hold the password.
@@ -138,14 +249,37 @@ impl<D: Dial> std::fmt::Debug for Pool<D> {
 }
 
 /// A connection in use; closed when dropped, unless it was [finished](Held::finish).
-pub(super) struct Held<'a, D: Dial> {
-    pool: &'a Pool<D>,
-    /// Only `finish` takes it out.
+pub(super) struct Held<D: Dial> {
+    shared: Arc<Shared<D>>,
+    /// Only `finish` and `drop` take it out.
     connection: Option<D::Connection>,
-    _permit: SemaphorePermit<'a>,
+    permit: Option<Permit>,
 }
 
-impl<D: Dial> Held<'_, D> {
+/// The right to use a connection.
+struct Permit {
+    _one: OwnedSemaphorePermit,
+    _ordinary: Option<OwnedSemaphorePermit>,
+}
+
+impl Permit {
+    async fn acquire<D: Dial>(shared: &Shared<D>) -> Result<Self, sqlx::Error> {
+        let take = async |semaphore: &Arc<Semaphore>| {
+            let permit = semaphore.clone().acquire_owned().await;
+            permit.map_err(|_closed| sqlx::Error::PoolClosed)
+        };
+        let ordinary = match is_urgent() {
+            true => None,
+            false => Some(take(&shared.ordinary).await?),
+        };
+        Ok(Self {
+            _one: take(&shared.permits).await?,
+            _ordinary: ordinary,
+        })
+    }
+}
+
+impl<D: Dial> Held<D> {
     /// The statement came to its end and moved about so many bytes: others may use the connection.
     pub(super) fn finish(mut self, bytes_moved: usize) {
         let Some(mut connection) = self.connection.take() else {
@@ -154,14 +288,27 @@ impl<D: Dial> Held<'_, D> {
         if bytes_moved > BUFFER_BYTES_MAX {
             connection.shrink_buffers();
         }
-        let mut idle = self.pool.idle();
-        idle.connections
-            .retain(|(_, heard)| heard.elapsed() < IDLE_MAX);
-        idle.connections.push((connection, Instant::now()));
+        {
+            let mut idle = self.shared.idle();
+            idle.connections.push((connection, Instant::now()));
+            idle.close_unwanted();
+            self.shared.sweep_later();
+        }
+        self.shared.returned.notify_one();
     }
 }
 
-impl<D: Dial> Deref for Held<'_, D> {
+#[cfg(feature = "postgres")]
+impl<D: Dial> Held<D> {
+    /// Ends it, as the server sees it too when the future is done. Never longer than a sign of life takes.
+    pub(super) async fn close_now(mut self) {
+        if let Some(connection) = self.connection.take() {
+            let _ = timeout(SIGN_OF_LIFE_WITHIN, connection.close()).await;
+        }
+    }
+}
+
+impl<D: Dial> Deref for Held<D> {
     type Target = D::Connection;
 
     fn deref(&self) -> &Self::Target {
@@ -171,7 +318,7 @@ impl<D: Dial> Deref for Held<'_, D> {
     }
 }
 
-impl<D: Dial> DerefMut for Held<'_, D> {
+impl<D: Dial> DerefMut for Held<D> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         self.connection
             .as_mut()
@@ -179,11 +326,23 @@ impl<D: Dial> DerefMut for Held<'_, D> {
     }
 }
 
-impl<D: Dial> Drop for Held<'_, D> {
+impl<D: Dial> Drop for Held<D> {
+    /// A statement that was given up goes on at the server until its own time is over. The connection
+    /// counts as in use until then, or a locked table would collect one connection for every try.
     fn drop(&mut self) {
-        if self.connection.is_some() {
-            // What broke this one, a restart for example, may have broken the idle ones too.
-            self.pool.idle().distrusted = Some(Instant::now());
+        let Some(mut connection) = self.connection.take() else {
+            return;
+        };
+        // What broke this one, a restart for example, may have broken the idle ones too.
+        self.shared.idle().distrusted = Some(Instant::now());
+        let permit = self.permit.take();
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                // The answer to the statement before it comes first.
+                let _ = timeout(STATEMENT_WITHIN, connection.ping()).await;
+                let _ = timeout(SIGN_OF_LIFE_WITHIN, connection.close()).await;
+                drop(permit);
+            });
         }
     }
 }
@@ -227,12 +386,34 @@ pub(super) enum Fate {
     Lost,
 }
 
+/// In the words of sqlx, which has no error of its own for it.
+const WITHOUT_TLS: &str = "server does not support TLS";
+
+/// Whether TLS is required though the URL does not say so: the server is elsewhere, and passwords and payloads would
+/// cross the network in the clear if it, or somebody on the way, says that it has no TLS.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) fn requires_tls(url: &url::Url, host: &str, is_socket: bool) -> bool {
+    let is_said = url
+        .query_pairs()
+        .any(|(name, _)| name == "sslmode" || name == "ssl-mode");
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = host.eq_ignore_ascii_case("localhost")
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.to_canonical().is_loopback());
+    !is_said && !is_socket && !host.starts_with('/') && !is_loopback
+}
+
 /// The fate when the database did not answer with an error of its own.
 pub(super) fn fate_without_answer(error: &sqlx::Error) -> Fate {
     match error {
         sqlx::Error::Tls(cause) => match cause.downcast_ref::<std::io::Error>() {
             // The other end went away during the handshake, which says nothing about TLS.
             Some(error) if error.kind() != std::io::ErrorKind::InvalidData => Fate::Lost,
+            _ if cause.to_string() == WITHOUT_TLS => Fate::Refused(
+                "let the server offer TLS; or, where nobody else can listen to the network, say so in the URL: \
+                 ?sslmode=disable for PostgreSQL, ?ssl-mode=DISABLED for MySQL",
+            ),
             _ => Fate::Refused("check sslmode and the certificates that the URL names"),
         },
         sqlx::Error::Decode(_) | sqlx::Error::ColumnDecode { .. } => Fate::Damaged,
@@ -307,13 +488,15 @@ pub(super) fn version_number(version: &Version) -> Option<i64> {
     version.tag().parse().ok()
 }
 
+/// The database's clock may be set, and be another one after a failover: what it says is for people.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) fn to_object(value: impl Into<Bytes>, version: i64, age_microseconds: i64) -> Object {
-    // A database whose clock was set back knows only that the object is no younger than nothing.
     let age = u64::try_from(age_microseconds).unwrap_or(0);
     Object {
         value: value.into(),
         version: to_version(version),
-        age: Some(Duration::from_micros(age)),
+        age: None,
+        shown_age: Some(Duration::from_micros(age)),
     }
 }
 
@@ -407,9 +590,64 @@ mod tests {
         assert_eq!((all.above, &*all.below), ("", "~"));
     }
 
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
     #[test]
-    fn an_age_is_never_negative() {
-        let object = to_object("x", 1, -5);
-        assert_eq!(object.age, Some(Duration::ZERO));
+    fn what_a_database_says_of_an_age_is_only_shown() {
+        let object = to_object("x", 1, 5);
+        assert_eq!(object.shown_age, Some(Duration::from_micros(5)));
+        assert_eq!(object.age, None);
+        assert_eq!(to_object("x", 1, -5).shown_age, Some(Duration::ZERO));
+    }
+
+    /// Connects to nothing.
+    #[cfg(feature = "sqlite")]
+    fn pool(connections_max: usize) -> Pool<sqlx::sqlite::SqliteConnectOptions> {
+        let options = sqlx::sqlite::SqliteConnectOptions::new().in_memory(true);
+        Pool::new(options, connections_max)
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn an_urgent_request_finds_a_connection_however_many_others_wait() {
+        let soon = Duration::from_secs(2);
+        let pool = pool(3);
+        let taken = [pool.acquire().await.unwrap(), pool.acquire().await.unwrap()];
+        let other = timeout(Duration::from_millis(100), pool.acquire()).await;
+        assert!(other.is_err(), "the last one is not for everybody");
+        let urgent = timeout(soon, crate::urgent(pool.acquire())).await;
+        urgent.unwrap().unwrap().finish(0);
+        drop(taken);
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn an_urgent_request_is_next_where_there_is_one_connection() {
+        let pool = pool(1);
+        let pool = &pool;
+        let order = Mutex::new(Vec::new());
+        let use_it = async |who: usize| {
+            let held = match who {
+                9 => crate::urgent(pool.acquire()).await,
+                _ => pool.acquire().await,
+            };
+            order.lock().unwrap().push(who);
+            tokio::task::yield_now().await;
+            held.unwrap().finish(0);
+        };
+        let late = async {
+            tokio::task::yield_now().await;
+            use_it(9).await;
+        };
+        let first = pool.acquire().await.unwrap();
+        let free = async {
+            for _ in 0..5 {
+                tokio::task::yield_now().await;
+            }
+            first.finish(0);
+        };
+        tokio::join!(use_it(1), use_it(2), use_it(3), use_it(4), late, free);
+        let order = order.lock().unwrap().clone();
+        let at = order.iter().position(|&who| who == 9).unwrap();
+        assert!(at <= 1, "{order:?}");
     }
 }

@@ -14,8 +14,14 @@
 //!
 //! # Clock
 //!
-//! The engine's clock is the host's, which all processes share. Setting it makes nothing look older than it
-//! is to those who have the store open, since they count the present from the start of the host.
+//! The column `written` has what the clock of this host that cannot be set showed when a write was begun,
+//! the id of the host's start, and the version that was written: a version of Tenure that does not know
+//! the column leaves an old version there, which counts for nothing. `modified_at` is for people.
+//!
+//! # The file
+//!
+//! If the file is replaced or deleted while it is open, every request ends as [`Error::Gone`]: it is another
+//! store then, or none.
 //!
 //! There are no hints: callers poll.
 
@@ -27,9 +33,11 @@ use bytes::Bytes;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, Row};
+use sqlx::{ConnectOptions, Connection, Row};
 
-use super::clock::Clock;
+use super::clock::{Clock, Reading};
+use super::identity::Identity;
+use super::private;
 use super::sql::{self, Dial, Fate, Found, LISTED_MAX, Pool, Range, answered};
 use crate::{
     Capabilities, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
@@ -46,7 +54,13 @@ const READERS_MAX: usize = 4;
 /// Small columns first: SQLite reads a row from its beginning.
 const CREATE: &str = "CREATE TABLE IF NOT EXISTS tenure_objects (\
      key TEXT COLLATE BINARY NOT NULL PRIMARY KEY, version INTEGER NOT NULL, \
-     modified_at INTEGER NOT NULL, value BLOB NOT NULL) STRICT";
+     modified_at INTEGER NOT NULL, written TEXT, value BLOB NOT NULL) STRICT";
+
+/// Whether the table is there, and whether it has the column that older versions did not make.
+const LOOK: &str = "SELECT count(*), count(*) FILTER (WHERE name = 'written') \
+     FROM pragma_table_info('tenure_objects')";
+
+const ADD_WRITTEN: &str = "ALTER TABLE tenure_objects ADD COLUMN written TEXT";
 
 const VIEWS: &str = include_str!("views/sqlite.sql");
 
@@ -57,19 +71,39 @@ macro_rules! now {
     };
 }
 
-const GET: &str = "SELECT version, modified_at, value FROM tenure_objects WHERE key = ?";
+const GET: &str = concat!(
+    "SELECT version, ",
+    now!(),
+    " - modified_at, value, written FROM tenure_objects WHERE key = ?"
+);
 
-const GET_IF_CHANGED: &str = "SELECT version, modified_at, CASE WHEN version <> ? THEN value END \
-     FROM tenure_objects WHERE key = ?";
+const GET_IF_CHANGED: &str = concat!(
+    "SELECT version, ",
+    now!(),
+    " - modified_at, CASE WHEN version <> ? THEN value END, written FROM tenure_objects WHERE key = ?"
+);
+
+/// The same of a table without the column.
+const GET_OLDER: &str = concat!(
+    "SELECT version, ",
+    now!(),
+    " - modified_at, value FROM tenure_objects WHERE key = ?"
+);
+
+const GET_IF_CHANGED_OLDER: &str = concat!(
+    "SELECT version, ",
+    now!(),
+    " - modified_at, CASE WHEN version <> ? THEN value END FROM tenure_objects WHERE key = ?"
+);
 
 const INSERT: &str = concat!(
-    "INSERT INTO tenure_objects (value, version, key, modified_at) VALUES (?, ?, ?, ",
+    "INSERT INTO tenure_objects (value, version, written, key, modified_at) VALUES (?, ?, ?, ?, ",
     now!(),
     ") ON CONFLICT (key) DO NOTHING"
 );
 
 const UPDATE: &str = concat!(
-    "UPDATE tenure_objects SET value = ?, version = ?, modified_at = ",
+    "UPDATE tenure_objects SET value = ?, version = ?, written = ?, modified_at = ",
     now!(),
     " WHERE key = ? AND version = ?"
 );
@@ -88,6 +122,10 @@ pub struct Sqlite {
     writer: Pool<SqliteConnectOptions>,
     path: PathBuf,
     clock: Option<Clock>,
+    identity: Identity,
+    /// Whether the table has the column `written`: one of an older version has not, until it is opened to
+    /// be written to.
+    has_written: bool,
 }
 
 impl Dial for SqliteConnectOptions {
@@ -113,98 +151,160 @@ impl Sqlite {
     /// Opens the database at `path`, and makes it, with its table and views, if there is none. Its folder must
     /// exist.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_or_make(path.as_ref(), true).await
+    }
+
+    /// Opens the database at `path`, and makes nothing. Refused if there is no store.
+    pub async fn open_existing(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::open_or_make(path.as_ref(), false).await
+    }
+
+    async fn open_or_make(path: &Path, makes: bool) -> Result<Self, Error> {
         // Absolute, so that SQLite does not take `:memory:` or `file:…` for more than a file's name.
         let path = std::path::absolute(path)
             .map_err(|error| Error::invalid(error.to_string(), "use sqlite:PATH"))?;
+        let doing = format!("opening sqlite:{}", path.display());
+        if !makes && !path.is_file() {
+            return Err(Error::no_store(doing));
+        }
         refuse_network(&path)?;
+        make_private(&path)?;
         let options = SqliteConnectOptions::new()
             .filename(&path)
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(BUSY_WITHIN)
             .disable_statement_logging();
-        let store = Self {
+        let prepared = prepare(&options, makes)
+            .await
+            .map_err(|error| read_error(&path, doing.clone(), error))?;
+        let has_written = match prepared {
+            Look::Nothing => return Err(Error::no_store(doing)),
+            Look::Older => false,
+            Look::Present => true,
+        };
+        let identity = Identity::of(&path).map_err(|error| Error::unavailable(&doing, error))?;
+        // From here on a file that is not there is not made again: that would be another store.
+        Ok(Self {
             readers: Pool::new(options.clone(), READERS_MAX),
             writer: Pool::new(options, 1),
             path,
             clock: Clock::start(),
-        };
-        let opened = store.prepare_table().await;
-        opened.map_err(|error| store.read_error(format!("opening {}", store.location()), error))?;
-        Ok(store)
-    }
-
-    async fn prepare_table(&self) -> Result<(), sqlx::Error> {
-        let mut connection = self.writer.acquire().await?;
-        answered(sqlx::raw_sql(CREATE).execute(&mut *connection)).await?;
-        match answered(sqlx::raw_sql(VIEWS).execute(&mut *connection)).await {
-            Ok(_) => connection.finish(0),
-            Err(error) => sql::without_views(&error),
-        }
-        Ok(())
+            identity,
+            has_written,
+        })
     }
 
     fn location(&self) -> String {
         format!("sqlite:{}", self.path.display())
     }
 
-    async fn read_entries(&self, query: Query) -> Result<Vec<(String, i64)>, sqlx::Error> {
-        let rows = self.read(query).await?;
-        rows.iter()
+    async fn read_entries(&self, doing: String, query: Query) -> Result<Vec<(String, i64)>, Error> {
+        let rows = self.read(doing.clone(), query).await?;
+        let entries: Result<_, sqlx::Error> = rows
+            .iter()
             .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
-            .collect()
+            .collect();
+        entries.map_err(|error| self.read_error(doing, error))
     }
 
-    async fn read(&self, query: Query) -> Result<Vec<SqliteRow>, sqlx::Error> {
-        let mut connection = self.readers.acquire().await?;
-        let rows = answered(query.fetch_all(&mut *connection)).await?;
-        connection.finish(0);
-        Ok(rows)
+    /// What was read counts only if the file was still there afterwards: a connection that was made for
+    /// it may have opened another one.
+    async fn read(&self, doing: String, query: Query) -> Result<Vec<SqliteRow>, Error> {
+        let read = async {
+            let mut connection = self.readers.acquire().await?;
+            let rows = answered(query.fetch_all(&mut *connection)).await?;
+            connection.finish(0);
+            Ok(rows)
+        };
+        let rows = read.await;
+        self.identity.check(&doing)?;
+        rows.map_err(|error| self.read_error(doing, error))
     }
 
-    async fn read_object(&self, query: Query) -> Result<Option<Found>, sqlx::Error> {
-        let rows = self.read(query).await?;
-        let row = rows.first();
-        row.map(|row| self.decode_object(row)).transpose()
+    async fn read_object(&self, key: &Key, query: Query) -> Result<Option<Found>, Error> {
+        let doing = format!("reading {key}");
+        let rows = self.read(doing.clone(), query).await?;
+        let row = rows.first().map(|row| self.decode_object(row)).transpose();
+        row.map_err(|error| self.read_error(doing, error))
     }
 
     fn decode_object(&self, row: &SqliteRow) -> Result<Found, sqlx::Error> {
         let value: Option<Vec<u8>> = row.try_get(2)?;
-        let (version, modified_at) = (row.try_get(0)?, row.try_get::<i64, _>(1)?);
-        let clock = self.clock.as_ref();
-        let age = clock.and_then(|clock| clock.since(modified_at.saturating_mul(1_000_000)));
+        let (version, shown_age) = (row.try_get(0)?, row.try_get::<i64, _>(1)?);
+        let written: Option<&str> = match self.has_written {
+            true => row.try_get(3)?,
+            false => None,
+        };
+        let written = written.and_then(|written| read_written(written, version));
+        let shown_age = u64::try_from(shown_age).unwrap_or_default();
         Ok(Found(value.map(|value| Object {
             value: value.into(),
             version: sql::to_version(version),
-            age,
+            age: self.clock.and_then(|clock| clock.age(written)),
+            shown_age: Some(Duration::from_millis(shown_age)),
         })))
     }
 
-    /// How many objects were changed.
+    /// How many objects were changed. Something was changed only if the file was still there afterwards:
+    /// nobody finds what is in one that was replaced.
     async fn change(&self, key: &Key, query: Query) -> Result<u64, Error> {
+        let doing = format!("writing {key}");
         let acquired = self.writer.acquire().await;
-        let mut connection =
-            acquired.map_err(|error| self.read_error(format!("writing {key}"), error))?;
+        self.identity.check(&doing)?;
+        let mut connection = acquired.map_err(|error| self.read_error(doing.clone(), error))?;
         let done = answered(query.execute(&mut *connection))
             .await
             .map_err(|error| match fate(&error) {
                 Fate::Lost => sql::write_error(key, Fate::Lost, error),
-                _ => self.read_error(format!("writing {key}"), error),
+                _ => self.read_error(doing.clone(), error),
             })?;
         connection.finish(0);
+        let checked = self.identity.check(&doing);
+        checked.map_err(|error| Error::unknown(key, error))?;
         Ok(done.rows_affected())
     }
 
     fn read_error(&self, doing: String, error: sqlx::Error) -> Error {
-        match sql::read_error(doing, fate(&error), error) {
-            Error::Corrupt { what, .. } => Error::Corrupt {
-                location: self.location(),
-                what,
-            },
-            error => error,
-        }
+        read_error(&self.path, doing, error)
     }
+}
+
+fn read_error(path: &Path, doing: String, error: sqlx::Error) -> Error {
+    match sql::read_error(doing, fate(&error), error) {
+        Error::Corrupt { what, .. } => Error::Corrupt {
+            location: format!("sqlite:{}", path.display()),
+            what,
+        },
+        error => error,
+    }
+}
+
+/// Makes what is missing, if it is to be made, and says what is there.
+async fn prepare(options: &SqliteConnectOptions, makes: bool) -> Result<Look, sqlx::Error> {
+    if !makes {
+        let mut connection = options.dial().await?;
+        let found = look(&mut connection).await?;
+        let _ = connection.close().await;
+        return Ok(found);
+    }
+    let options = options.clone().create_if_missing(true);
+    let options = options.journal_mode(SqliteJournalMode::Wal);
+    let mut connection = options.dial().await?;
+    answered(sqlx::raw_sql(CREATE).execute(&mut connection)).await?;
+    let added = match look(&mut connection).await? {
+        Look::Older => answered(sqlx::raw_sql(ADD_WRITTEN).execute(&mut connection)).await,
+        _ => Ok(Default::default()),
+    };
+    // Of several who add it at once, all but one are told that it is there.
+    let found = look(&mut connection).await?;
+    if found != Look::Present {
+        added?;
+    }
+    if let Err(error) = answered(sqlx::raw_sql(VIEWS).execute(&mut connection)).await {
+        sql::without_views(&error);
+    }
+    let _ = connection.close().await;
+    Ok(found)
 }
 
 #[async_trait]
@@ -222,27 +322,34 @@ impl Store for Sqlite {
     }
 
     async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
-        let query = sqlx::query(GET).bind(key.to_string());
-        match self.read_object(query).await {
-            Ok(found) => Ok(found.and_then(|Found(object)| object)),
-            Err(error) => Err(self.read_error(format!("reading {key}"), error)),
-        }
+        let statement = if self.has_written { GET } else { GET_OLDER };
+        let query = sqlx::query(statement).bind(key.to_string());
+        let found = self.read_object(key, query).await?;
+        Ok(found.and_then(|Found(object)| object))
     }
 
     async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
         // No row has the version of another engine, nor a negative one.
         let number = sql::version_number(version).unwrap_or(-1);
-        let query = sqlx::query(GET_IF_CHANGED)
-            .bind(number)
-            .bind(key.to_string());
-        match self.read_object(query).await {
-            Ok(found) => Ok(sql::to_change(found)),
-            Err(error) => Err(self.read_error(format!("reading {key}"), error)),
-        }
+        let statement = if self.has_written {
+            GET_IF_CHANGED
+        } else {
+            GET_IF_CHANGED_OLDER
+        };
+        let query = sqlx::query(statement).bind(number).bind(key.to_string());
+        let found = self.read_object(key, query).await?;
+        Ok(sql::to_change(found))
     }
 
     async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
         check_value(key, &value)?;
+        if !self.has_written {
+            return Err(Error::refused(
+                format!("writing {key}"),
+                "let a program of this version that runs, such as tenure serve or run, open it first",
+                "the table was made by an older version of Tenure and was opened only to look at it",
+            ));
+        }
         let version = sql::new_version();
         let statement = match expect {
             Expect::Absent => INSERT,
@@ -251,6 +358,11 @@ impl Store for Sqlite {
         let mut query = sqlx::query(statement)
             .bind(Vec::from(value))
             .bind(version)
+            .bind(
+                self.clock
+                    .and_then(Clock::read)
+                    .map(|reading| write_written(reading, version)),
+            )
             .bind(key.to_string());
         if let Expect::Version(expected) = expect {
             let expected = sql::version_number(expected).ok_or_else(|| Error::conflict(key))?;
@@ -273,15 +385,47 @@ impl Store for Sqlite {
             .bind(range.above.to_owned())
             .bind(range.below)
             .bind(i64::try_from(LISTED_MAX).expect("a page is small"));
-        match self.read_entries(query).await {
-            Ok(rows) => sql::to_page(rows),
-            Err(error) => Err(self.read_error(format!("listing {prefix}"), error)),
-        }
+        let doing = format!("listing {prefix}");
+        sql::to_page(self.read_entries(doing, query).await?)
     }
 
     fn watch(&self, _prefix: &Prefix) -> Option<Watch> {
         None
     }
+}
+
+/// What is in the database.
+#[derive(Debug, PartialEq, Eq)]
+enum Look {
+    Nothing,
+    /// The table without the column `written`.
+    Older,
+    Present,
+}
+
+async fn look(connection: &mut SqliteConnection) -> Result<Look, sqlx::Error> {
+    let row = answered(sqlx::query(LOOK).fetch_one(connection)).await?;
+    let (columns, written): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    Ok(match (columns, written) {
+        (0, _) => Look::Nothing,
+        (_, 0) => Look::Older,
+        _ => Look::Present,
+    })
+}
+
+/// The column `written`: the version, the host's start, and the nanoseconds since then.
+fn write_written(reading: Reading, version: i64) -> String {
+    let Reading { boot, nanoseconds } = reading;
+    format!("{version} {boot:032x} {nanoseconds}")
+}
+
+/// `None` if it is about another version, or was written by hand.
+fn read_written(text: &str, version: i64) -> Option<Reading> {
+    let mut fields = text.split(' ');
+    let of: i64 = fields.next()?.parse().ok()?;
+    let boot = u128::from_str_radix(fields.next()?, 16).ok()?;
+    let nanoseconds = fields.next()?.parse().ok()?;
+    (of == version && fields.next().is_none()).then_some(Reading { boot, nanoseconds })
 }
 
 fn fate(error: &sqlx::Error) -> Fate {
@@ -312,6 +456,18 @@ fn fate_of_answer(code: u32) -> Fate {
         // SQLITE_IOERR and whatever else: the frames may be in the log.
         _ => Fate::Lost,
     }
+}
+
+/// Makes the file for this user alone, if there is none: SQLite would leave it to the umask. The files beside it get
+/// the same mode from SQLite. One that others could have changed is refused.
+fn make_private(path: &Path) -> Result<(), Error> {
+    match private::create_file(path) {
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+        // SQLite says it better.
+        Err(_) => return Ok(()),
+    }
+    private::check(&format!("opening sqlite:{}", path.display()), path)
 }
 
 /// Refuses a file whose folder is on a network file system. A folder that cannot be asked about is
@@ -379,6 +535,26 @@ mod tests {
         // SQLITE_CORRUPT_INDEX, SQLITE_NOTADB
         for code in [779, 26] {
             assert_eq!(fate_of_answer(code), Fate::Damaged, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_note_of_another_version_counts_for_nothing() {
+        let reading = Reading {
+            boot: 0xabc,
+            nanoseconds: 7,
+        };
+        let text = write_written(reading, 5);
+        assert_eq!(read_written(&text, 5), Some(reading));
+        for wrong in [
+            "",
+            "5",
+            "5 0",
+            "5 x 7",
+            "5 0 7 1",
+            &write_written(reading, 6),
+        ] {
+            assert_eq!(read_written(wrong, 5), None, "{wrong:?}");
         }
     }
 

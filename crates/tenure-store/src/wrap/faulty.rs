@@ -12,12 +12,13 @@
 //! | late request | `Unknown`, sent later | a proxy or a socket buffer that delivers after the caller gave up |
 //! | duplicate | the first answer | a network or proxy that delivers a request twice |
 //! | retry | the second answer | an HTTP library that repeats what was applied: a false `Conflict` |
-//! | young | an age that is too small, or none | an engine clock with coarse ticks |
+//! | young | an age that is too small, or none | a host that has started anew |
+//! | clock ahead | a shown age that is too large | a server's clock that was set, or several clocks |
 //! | lost, doubled, late hint | | a notification channel that reconnects |
 //! | outage | see [`Outage`] | a server that is down, or cut off, or hangs |
 //!
 //! Faults stay inside the contract of [`Store`]: nothing is read that was not written, no read is out of
-//! date, no age is too large, and what ends as `Conflict` or `Unavailable` was not applied. The one
+//! date, no [`Object::age`] is too large, though [`Object::shown_age`] may be, and what ends as `Conflict` or `Unavailable` was not applied. The one
 //! exception is what is sent twice, which is there because real clients and networks do it: the `Conflict`
 //! of a retry may be with the caller's own write, and the second create or delete may undo what someone
 //! else did between the two. A read whose answer is lost is `Unavailable`.
@@ -78,6 +79,8 @@ pub struct Faulty {
 struct Shared {
     fates: Mutex<Fates>,
     outage: Mutex<Outage>,
+    /// How far the store's clock is ahead of where it was when everything was written.
+    clock_ahead: Mutex<Duration>,
     /// Counts the calls of [`Faulty::release`].
     releases: AtomicU64,
     /// Told when one of the two has changed. It wakes in the order of waiting, so that one seed is one run; a
@@ -94,6 +97,7 @@ impl Faulty {
         let shared = Shared {
             fates: Mutex::new(Fates::new(faults, seed)),
             outage: Mutex::default(),
+            clock_ahead: Mutex::default(),
             releases: AtomicU64::default(),
             changed: Notify::new(),
             late: watch::Sender::default(),
@@ -136,6 +140,13 @@ impl Faulty {
     pub fn set_outage(&self, outage: Outage) {
         *self.shared.lock_outage() = outage;
         self.shared.changed.notify_waiters();
+    }
+
+    /// Sets the clock that [`Object::shown_age`] is taken from ahead by this much of where it was when
+    /// everything was written.
+    pub fn set_clock_ahead(&self, by: Duration) {
+        let ahead = self.shared.clock_ahead.lock();
+        *ahead.unwrap_or_else(PoisonError::into_inner) = by;
     }
 
     /// Lets every request go on that hangs by [`Fault::Hang`].
@@ -238,8 +249,12 @@ impl Faulty {
         answer
     }
 
-    /// Makes an object look younger than it is, if that is its fate.
+    /// Makes an object look younger than it is, if that is its fate, and older to people if the clock is
+    /// ahead.
     fn rejuvenate(&self, object: &mut Object, fate: &Fate) {
+        let ahead = self.shared.clock_ahead.lock();
+        let ahead = *ahead.unwrap_or_else(PoisonError::into_inner);
+        object.shown_age = object.shown_age.map(|age| age + ahead);
         if let (Some(youth), Some(age)) = (fate.youth, object.age) {
             self.shared.count(Kind::Young);
             object.age = (youth < 0.5).then(|| age.mul_f64(youth));

@@ -147,7 +147,7 @@ impl Request<'_> {
             Err(Error::Conflict { .. }) => Outcome::Conflict,
             Err(Error::Unknown { .. }) => Outcome::Unknown,
             Err(Error::Unavailable { .. }) => Outcome::Unavailable,
-            Err(Error::Refused { .. }) => Outcome::Refused,
+            Err(Error::Refused { .. } | Error::Gone { .. }) => Outcome::Refused,
             Err(Error::Invalid { .. }) => Outcome::Invalid,
             Err(Error::Corrupt { .. }) => Outcome::Corrupt,
         };

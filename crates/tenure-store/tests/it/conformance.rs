@@ -307,6 +307,7 @@ impl Planted {
                 Some(AgeTooLarge) => Some(age + age / 100),
                 _ => Some(age),
             },
+            shown_age: Some(age),
         })
     }
 

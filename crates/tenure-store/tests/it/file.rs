@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 mod disk;
+mod privacy;
 mod processes;
 
 async fn open(folder: &Path) -> File {
@@ -278,7 +279,7 @@ async fn a_store_that_is_gone_is_not_made_anew() {
     fs::remove_dir_all(folder.path()).unwrap();
     let error = store.put(&key("a/b"), "".into(), &Expect::Absent).await;
     let error = error.expect_err("a new history in an empty place");
-    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    assert!(matches!(error, Error::Gone { .. }), "{error:?}");
     assert!(!folder.path().exists());
 }
 
@@ -299,6 +300,60 @@ async fn an_old_time_of_a_file_makes_nothing_look_older() {
         .unwrap();
     let age = store.get(&key("lease")).await.unwrap().unwrap().age;
     assert!(age.unwrap() <= started.elapsed(), "{age:?}");
+}
+
+#[tokio::test]
+async fn a_copy_that_is_put_back_does_not_look_as_old_as_it_once_was() {
+    let (folder, store) = fresh().await;
+    let lease = key("lease");
+    store.put(&lease, "".into(), &Expect::Absent).await.unwrap();
+    let path = folder.path().join("lease");
+    let copy = fs::read(&path).unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let age = store.get(&lease).await.unwrap().unwrap().age.unwrap();
+    assert!(age > Duration::from_millis(400), "{age:?}");
+    let restored = Instant::now();
+    fs::write(folder.path().join("copy"), copy).unwrap();
+    fs::rename(folder.path().join("copy"), &path).unwrap();
+    let age = store.get(&lease).await.unwrap().unwrap().age.unwrap();
+    // The times of files move once per tick.
+    let most = restored.elapsed() + Duration::from_millis(20);
+    assert!(age <= most, "{age:?}");
+}
+
+#[tokio::test]
+async fn what_another_host_wrote_has_no_age() {
+    let (folder, store) = fresh().await;
+    let lease = key("lease");
+    let version = store
+        .put(&lease, "x".into(), &Expect::Absent)
+        .await
+        .unwrap();
+    assert!(store.get(&lease).await.unwrap().unwrap().age.is_some());
+    // The last blank of the host's id, before 64 of the wall clock.
+    let path = folder.path().join("lease");
+    let mut stored = fs::read(&path).unwrap();
+    let at = stored.len() - 65;
+    stored[at] = if stored[at] == b' ' { b'\t' } else { b' ' };
+    fs::write(&path, stored).unwrap();
+    let object = store.get(&lease).await.unwrap().unwrap();
+    assert_eq!((&object.value[..], object.age), (&b"x"[..], None));
+    assert!(object.shown_age.is_some());
+    assert_eq!(object.version, version);
+}
+
+/// What versions before this one wrote, and still write beside it.
+#[tokio::test]
+async fn an_object_with_a_stamp_of_old_is_read_and_has_no_age() {
+    let (folder, store) = fresh().await;
+    let stamp = [&b"{}\n"[..], &[b' '; 63], b"\t"].concat();
+    fs::write(folder.path().join("old"), stamp).unwrap();
+    let object = store.get(&key("old")).await.unwrap().unwrap();
+    assert_eq!((&object.value[..], object.age), (&b"{}"[..], None));
+    let expect = Expect::Version(object.version);
+    store.put(&key("old"), "{}".into(), &expect).await.unwrap();
+    let object = store.get(&key("old")).await.unwrap().unwrap();
+    assert!(object.age.is_some());
 }
 
 #[tokio::test]
@@ -414,4 +469,79 @@ async fn the_engine_has_a_folder_and_what_changes_requests_has_none() {
     let prefixed = Prefixed::new(store.clone(), Prefix::new("p").unwrap());
     assert_eq!(prefixed.local_folder(), None);
     assert_eq!(Metered::new(store).local_folder(), Some(&*root));
+}
+
+#[tokio::test]
+async fn a_folder_that_is_replaced_or_deleted_is_another_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store");
+    let store = open(&path).await;
+    let version = store
+        .put(&key("a"), "old".into(), &Expect::Absent)
+        .await
+        .unwrap();
+    // As a restore of a backup does.
+    let (backup, aside) = (folder.path().join("backup"), folder.path().join("aside"));
+    drop(open(&backup).await);
+    fs::copy(path.join("a"), backup.join("a")).unwrap();
+    fs::rename(&path, &aside).unwrap();
+    fs::rename(&backup, &path).unwrap();
+    for _ in 0..2 {
+        let expect = Expect::Version(version.clone());
+        let errors = [
+            store
+                .put(&key("a"), "new".into(), &expect)
+                .await
+                .unwrap_err(),
+            store
+                .put(&key("b"), "new".into(), &Expect::Absent)
+                .await
+                .unwrap_err(),
+            store.get(&key("a")).await.unwrap_err(),
+            store.get_if_changed(&key("a"), &version).await.unwrap_err(),
+            store.delete(&key("a")).await.unwrap_err(),
+            store.list(&Prefix::root(), None).await.unwrap_err(),
+        ];
+        for error in errors {
+            assert!(matches!(error, Error::Gone { .. }), "{error:?}");
+            assert!(error.is_not_applied());
+        }
+        // And so it is when it is gone.
+        fs::remove_dir_all(&path).unwrap_or_default();
+    }
+    assert!(!path.exists(), "the folder was made again");
+    fs::rename(&aside, &path).unwrap();
+    assert_eq!(
+        store.get(&key("a")).await.unwrap().unwrap().version,
+        version
+    );
+}
+
+#[tokio::test]
+async fn who_only_looks_makes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("typo");
+    let error = File::open_existing(&path).await.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    assert!(!path.exists());
+    // A folder of somebody else's is no store.
+    let error = File::open_existing(folder.path()).await.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+
+    let store = open(&path).await;
+    store
+        .put(&key("a"), "x".into(), &Expect::Absent)
+        .await
+        .unwrap();
+    drop(store);
+    let looking = File::open_existing(&path).await.unwrap();
+    assert!(looking.get(&key("a")).await.unwrap().is_some());
+    assert_eq!(temporary_files(&path), 0);
+    assert_eq!(fs::read_dir(path.join(".tenure/tmp")).unwrap().count(), 0);
+    // It can write all the same.
+    looking
+        .put(&key("b"), "x".into(), &Expect::Absent)
+        .await
+        .unwrap();
 }

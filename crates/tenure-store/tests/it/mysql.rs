@@ -13,6 +13,13 @@ async fn keeps_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_age_by_the_servers_clock_is_told_only_if_asked_for() {
+    if let Some(url) = support::url(SERVER) {
+        sql::has_an_age_only_if_asked(&url).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn thousand_increments_are_exact() {
     if let Some(url) = support::url(SERVER) {
         sql::thousand_increments_are_exact(&url).await;
@@ -128,6 +135,49 @@ async fn a_writer_that_waits_in_vain_has_written_nothing() {
     let object = store.get(&key).await.unwrap().unwrap();
     assert_eq!((&*object.value, object.version), (&b"first"[..], version));
     store.delete(&key).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_table_costs_no_more_connections_than_the_pool_has() {
+    use sqlx::Row;
+    let Some(url) = support::url(SERVER) else {
+        return;
+    };
+    let (fresh, name) = fresh_database(&url).await;
+    drop(tenure_store::open(&fresh).await.unwrap());
+    let mut other = MySqlConnection::connect(&fresh).await.unwrap();
+    other
+        .execute("LOCK TABLES tenure_objects WRITE")
+        .await
+        .unwrap();
+    let unlock = async {
+        other.execute("UNLOCK TABLES").await.unwrap();
+    };
+    let count = async || -> i64 {
+        let mut connection = MySqlConnection::connect(&url).await.unwrap();
+        let count =
+            format!("SELECT count(*) FROM information_schema.processlist WHERE db = '{name}'");
+        let row = sqlx::raw_sql(AssertSqlSafe(count)).fetch_one(&mut connection);
+        row.await.unwrap().get(0)
+    };
+    // One more is the one that holds the lock.
+    sql::a_locked_table_costs_no_more_than_the_pool(&fresh, 3 * 8 + 1, count, unlock).await;
+    execute(&url, &format!("DROP DATABASE {name}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_only_looks_makes_no_table() {
+    let Some(url) = support::url(SERVER) else {
+        return;
+    };
+    let (fresh, name) = fresh_database(&url).await;
+    for _ in 0..2 {
+        let error = tenure_store::open_existing(&fresh).await.unwrap_err();
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    }
+    drop(tenure_store::open(&fresh).await.unwrap());
+    drop(tenure_store::open_existing(&fresh).await.unwrap());
+    execute(&url, &format!("DROP DATABASE {name}")).await;
 }
 
 #[tokio::test]

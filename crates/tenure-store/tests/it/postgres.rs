@@ -35,6 +35,13 @@ async fn keeps_the_contract_behind_a_transaction_pooler() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_age_by_the_servers_clock_is_told_only_if_asked_for() {
+    if let Some(url) = support::url(SERVER) {
+        sql::has_an_age_only_if_asked(&url).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn thousand_increments_are_exact() {
     if let Some(url) = support::url(SERVER) {
         sql::thousand_increments_are_exact(&url).await;
@@ -256,6 +263,94 @@ async fn a_writer_that_waits_in_vain_has_written_nothing() {
     let object = store.get(&key).await.unwrap().unwrap();
     assert_eq!((&*object.value, object.version), (&b"first"[..], version));
     store.delete(&key).await.unwrap();
+}
+
+/// How many connections to a database there are, without this one.
+async fn connections(url: &str, database: &str) -> i64 {
+    use sqlx::Row;
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    let count = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}' AND application_name = 'tenure'"
+    );
+    let row = sqlx::raw_sql(AssertSqlSafe(count)).fetch_one(&mut connection);
+    row.await.unwrap().get(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_locked_table_costs_no_more_connections_than_the_pool_has() {
+    let Some(url) = support::url(SERVER) else {
+        return;
+    };
+    let (fresh, name) = fresh_database(&url).await;
+    drop(tenure_store::open(&fresh).await.unwrap());
+    let mut other = PgConnection::connect(&fresh).await.unwrap();
+    other.execute("BEGIN").await.unwrap();
+    other.execute("LOCK TABLE tenure_objects").await.unwrap();
+    let unlock = async {
+        other.execute("ROLLBACK").await.unwrap();
+    };
+    let count = async || connections(&url, &name).await;
+    sql::a_locked_table_costs_no_more_than_the_pool(&fresh, 3 * 8, count, unlock).await;
+    execute(&url, &format!("DROP DATABASE {name} WITH (FORCE)")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_not_used_holds_no_connection() {
+    let Some(url) = support::url(SERVER) else {
+        return;
+    };
+    let (fresh, name) = fresh_database(&url).await;
+    let store = tenure_store::open(&fresh).await.unwrap();
+    let settles_at = async |most: i64| {
+        let started = std::time::Instant::now();
+        while connections(&url, &name).await > most {
+            // One that was made in a hurry is closed when nobody has wanted it for a while.
+            assert!(
+                started.elapsed() < Duration::from_secs(60),
+                "more than {most}"
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    settles_at(0).await;
+    // What comes at once takes turns.
+    let key = sql::fresh_key();
+    for _ in 0..10 {
+        let (one, two) = tokio::join!(store.get(&key), store.get(&key));
+        assert!(one.unwrap().is_none() && two.unwrap().is_none());
+    }
+    settles_at(1).await;
+    drop(store);
+    execute(&url, &format!("DROP DATABASE {name} WITH (FORCE)")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_only_looks_makes_no_table() {
+    let Some(url) = support::url(SERVER) else {
+        return;
+    };
+    let (fresh, name) = fresh_database(&url).await;
+    for _ in 0..2 {
+        let error = tenure_store::open_existing(&fresh).await.unwrap_err();
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    }
+    drop(tenure_store::open(&fresh).await.unwrap());
+    drop(tenure_store::open_existing(&fresh).await.unwrap());
+    execute(&url, &format!("DROP DATABASE {name} WITH (FORCE)")).await;
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_refused_where_tls_is_required() {
+    let Some(url) = support::url(SERVER) else {
+        return;
+    };
+    // As it is for a server on another host, whose URL says nothing about TLS.
+    let join = if url.contains('?') { '&' } else { '?' };
+    let error = tenure_store::open(&format!("{url}{join}sslmode=require"))
+        .await
+        .expect_err("the server of the tests has no TLS");
+    assert!(matches!(error, Error::Refused { .. }), "{error}");
+    assert!(error.hint().contains("sslmode=disable"), "{error:?}");
 }
 
 #[tokio::test]

@@ -23,6 +23,81 @@ pub(crate) fn fresh_key() -> Key {
     Key::new(format!("it/{}/object", uuid::Uuid::new_v4())).unwrap()
 }
 
+/// A clock that can be set, and that may be another one after a failover, says nothing by default.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) async fn has_an_age_only_if_asked(url: &str) {
+    let key = fresh_key();
+    let store = tenure_store::open(url).await.unwrap();
+    let started = std::time::Instant::now();
+    store.put(&key, "0".into(), &Expect::Absent).await.unwrap();
+    let object = store.get(&key).await.unwrap().unwrap();
+    assert_eq!(object.age, None);
+    assert!(object.shown_age.is_some());
+    assert!(!store.describe().capabilities.age);
+
+    let separator = if url.contains('?') { '&' } else { '?' };
+    let asked = format!("{url}{separator}age=server-clock");
+    let asked = tenure_store::open(&asked).await.unwrap();
+    assert_eq!(
+        asked.get(&key).await.unwrap().unwrap().age,
+        None,
+        "untested"
+    );
+    let own = fresh_key();
+    asked.put(&own, "0".into(), &Expect::Absent).await.unwrap();
+    let age = asked.get(&key).await.unwrap().unwrap().age.unwrap();
+    assert!(age <= started.elapsed(), "{age:?}");
+
+    let wrong = tenure_store::open(&format!("{url}{separator}age=wall")).await;
+    assert!(matches!(wrong, Err(Error::Invalid { .. })));
+    for key in [key, own] {
+        store.delete(&key).await.unwrap();
+    }
+}
+
+/// Callers give up, one after the other, on three stores whose table is locked; the server never has more
+/// connections than the stores may have.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(crate) async fn a_locked_table_costs_no_more_than_the_pool<C: AsyncFnMut() -> i64>(
+    url: &str,
+    connections_max: i64,
+    mut connections: C,
+    unlock: impl Future<Output = ()>,
+) {
+    use std::time::{Duration, Instant};
+    use tokio::time::{sleep, timeout};
+    let key = fresh_key();
+    let mut stores = Vec::new();
+    for _ in 0..3 {
+        // The table may be locked already, so it was made before.
+        stores.push(tenure_store::open_existing(url).await.unwrap());
+    }
+    let started = Instant::now();
+    let mut most = 0;
+    while started.elapsed() < Duration::from_secs(12) {
+        for store in &stores {
+            for _ in 0..2 {
+                let (store, key) = (store.clone(), key.clone());
+                tokio::spawn(async move {
+                    let read = store.get(&key);
+                    drop(timeout(Duration::from_millis(300), read).await);
+                });
+            }
+        }
+        sleep(Duration::from_millis(200)).await;
+        most = most.max(connections().await);
+    }
+    assert!(most <= connections_max, "{most} connections");
+    assert!(most > 1, "nobody waited");
+    unlock.await;
+    let unlocked = Instant::now();
+    for store in &stores {
+        while store.get(&key).await.is_err() {
+            assert!(unlocked.elapsed() < Duration::from_secs(5));
+        }
+    }
+}
+
 /// 16 tasks, each with a store of its own half of the time, add to one counter 1,000 times in all.
 pub(crate) async fn thousand_increments_are_exact(url: &str) {
     let key = fresh_key();

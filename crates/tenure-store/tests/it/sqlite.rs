@@ -1,7 +1,8 @@
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use tenure_store::{Error, Expect, Key};
+use tenure_store::{Error, Expect, Key, Prefix};
 
 use crate::sql;
 
@@ -16,6 +17,28 @@ async fn keeps_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_files_are_for_their_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let store = tenure_store::open(&url(&path)).await.unwrap();
+    let key = counter();
+    let written = store.put(&key, "0".into(), &Expect::Absent);
+    written.await.unwrap();
+    let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(files.len(), 3, "{files:?}");
+    for file in files {
+        let file = file.unwrap();
+        let mode = file.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{file:?}: {mode:o}");
+    }
+    drop(store);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
+    let error = tenure_store::open(&url(&path)).await.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn thousand_increments_are_exact() {
     let folder = tempfile::tempdir().unwrap();
     sql::thousand_increments_are_exact(&url(&folder.path().join("store.db"))).await;
@@ -27,6 +50,75 @@ async fn many_nodes_open_an_empty_database_at_once() {
         let folder = tempfile::tempdir().unwrap();
         sql::open_at_once(&url(&folder.path().join("store.db"))).await;
     }
+}
+
+async fn execute(path: &Path, statement: &'static str) {
+    use sqlx::ConnectOptions;
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
+    let mut connection = options.create_if_missing(true).connect().await.unwrap();
+    let done = sqlx::raw_sql(statement).execute(&mut connection).await;
+    done.unwrap();
+}
+
+/// A writer whose wall clock is 20 s behind, as seen by one whose clock is right.
+#[tokio::test]
+async fn a_wall_clock_makes_nothing_look_older() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let store = tenure_store::open(&url(&path)).await.unwrap();
+    execute(
+        &path,
+        "CREATE TRIGGER behind AFTER INSERT ON tenure_objects BEGIN \
+         UPDATE tenure_objects SET modified_at = modified_at - 20000 WHERE key = new.key; END",
+    )
+    .await;
+    let started = Instant::now();
+    let key = counter();
+    store.put(&key, "0".into(), &Expect::Absent).await.unwrap();
+    // Also to one that has opened the store since.
+    for store in [store, tenure_store::open(&url(&path)).await.unwrap()] {
+        let object = store.get(&key).await.unwrap().unwrap();
+        assert!(object.age.unwrap() <= started.elapsed(), "{object:?}");
+        assert!(object.shown_age.unwrap() >= Duration::from_secs(19));
+    }
+}
+
+#[tokio::test]
+async fn what_another_host_or_an_older_version_wrote_has_no_age() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    execute(
+        &path,
+        "CREATE TABLE tenure_objects (key TEXT COLLATE BINARY NOT NULL PRIMARY KEY, \
+         version INTEGER NOT NULL, modified_at INTEGER NOT NULL, value BLOB NOT NULL) STRICT; \
+         INSERT INTO tenure_objects VALUES ('it/shared/counter', 7, 0, x'30')",
+    )
+    .await;
+    let key = counter();
+    let store = tenure_store::open(&url(&path)).await.unwrap();
+    let age = async || store.get(&key).await.unwrap().unwrap().age;
+    assert_eq!(age().await, None);
+    let present = store.get(&key).await.unwrap().unwrap().version;
+    let expect = Expect::Version(present);
+    store.put(&key, "1".into(), &expect).await.unwrap();
+    assert!(age().await.is_some());
+    execute(
+        &path,
+        "UPDATE tenure_objects SET written = version || ' 0abc 7'",
+    )
+    .await;
+    assert_eq!(age().await, None, "another host");
+    let present = store.get(&key).await.unwrap().unwrap().version;
+    let expect = Expect::Version(present);
+    store.put(&key, "2".into(), &expect).await.unwrap();
+    assert!(age().await.is_some());
+    // As an older version does, which leaves the column alone.
+    execute(
+        &path,
+        "UPDATE tenure_objects SET version = 8, value = x'33'",
+    )
+    .await;
+    assert_eq!(age().await, None, "an older version of this program");
 }
 
 /// Where the processes of `increments_of_four_processes_are_exact` find the counter.
@@ -154,4 +246,64 @@ async fn a_writer_that_waits_in_vain_has_written_nothing() {
         .put(&key, "now".into(), &Expect::Absent)
         .await
         .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_replaced_or_deleted_is_another_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let store = tenure_store::open(&url(&path)).await.unwrap();
+    let key = counter();
+    let version = store.put(&key, "0".into(), &Expect::Absent).await.unwrap();
+    let backup = folder.path().join("backup.db");
+    let other = tenure_store::open(&url(&backup)).await.unwrap();
+    other.put(&key, "9".into(), &Expect::Absent).await.unwrap();
+    drop(other);
+    std::fs::rename(&backup, &path).unwrap();
+    for _ in 0..2 {
+        let expect = Expect::Version(version.clone());
+        let errors = [
+            store.put(&key, "1".into(), &expect).await.unwrap_err(),
+            store.get(&key).await.unwrap_err(),
+            store.get_if_changed(&key, &version).await.unwrap_err(),
+            store.delete(&key).await.unwrap_err(),
+            store.list(&Prefix::root(), None).await.unwrap_err(),
+        ];
+        for error in errors {
+            assert!(matches!(error, Error::Gone { .. }), "{error:?}");
+        }
+        let _ = std::fs::remove_file(&path);
+    }
+    assert!(!path.exists(), "the file was made again");
+}
+
+#[tokio::test]
+async fn who_only_looks_makes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("typo.db");
+    let error = tenure_store::open_existing(&url(&path)).await.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    assert!(!path.exists());
+    // A database of somebody else's is no store, and does not become one.
+    execute(&path, "CREATE TABLE theirs (a)").await;
+    let error = tenure_store::open_existing(&url(&path)).await.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    execute(&path, "DROP TABLE theirs").await;
+    // One that an older version made can be looked at as it is.
+    execute(
+        &path,
+        "CREATE TABLE tenure_objects (key TEXT COLLATE BINARY NOT NULL PRIMARY KEY, \
+         version INTEGER NOT NULL, modified_at INTEGER NOT NULL, value BLOB NOT NULL) STRICT; \
+         INSERT INTO tenure_objects VALUES ('it/shared/counter', 7, 0, x'30')",
+    )
+    .await;
+    let store = tenure_store::open_existing(&url(&path)).await.unwrap();
+    let object = store.get(&counter()).await.unwrap().unwrap();
+    assert_eq!((&object.value[..], object.age), (&b"0"[..], None));
+    let changed = store.get_if_changed(&counter(), &object.version).await;
+    assert_eq!(changed.unwrap(), tenure_store::Change::Unchanged);
+    // Who only looks has made nothing. (Not by a division by the result: to SQLite that is null, and no error.)
+    let others = "CREATE TEMP TABLE found (others INTEGER CHECK (others = 1)); \
+                  INSERT INTO found SELECT count(*) FROM sqlite_schema WHERE type IN ('table', 'view')";
+    execute(&path, others).await;
 }

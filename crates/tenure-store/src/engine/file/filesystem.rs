@@ -5,11 +5,13 @@ use std::path::Path;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// On a disk or in the memory of this host: locks hold, and files carry the times of this host.
+    /// On a disk or in the memory of this host: locks hold.
     Local,
     /// Shared with other hosts by a protocol that does not keep locks and renames exact.
     Network(&'static str),
-    /// Locks and renames are taken to hold, but a file's time may come from another host.
+    /// May be shared with other hosts, whose locks may not exclude ours.
+    Shared(&'static str),
+    /// Nothing is known of it.
     Other,
 }
 
@@ -28,9 +30,8 @@ pub(super) fn kind_of(_folder: &Path) -> io::Result<Kind> {
     Ok(Kind::Other)
 }
 
-/// By the numbers of `linux/magic.h` and of file systems outside the kernel. FUSE, 9p, Ceph and
-/// what is not listed are `Other`: some are as good as local, others are not, and the number does
-/// not tell.
+/// By the numbers of `linux/magic.h` and of file systems outside the kernel. Some of what is `Shared` is
+/// as good as local, and some is not, and the number does not tell.
 #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 fn classify(magic: u32) -> Kind {
     match magic {
@@ -53,6 +54,15 @@ fn classify(magic: u32) -> Kind {
         0x5346_414f | 0x6b41_4653 => Kind::Network("AFS"),
         0x7375_7245 => Kind::Network("Coda"),
         0x0000_564c => Kind::Network("NCP"),
+        0x6573_5546 => Kind::Shared("FUSE"),
+        0x0102_1997 => Kind::Shared("9p"),
+        0x00c3_6400 => Kind::Shared("Ceph"),
+        0x0bd0_0bd0 => Kind::Shared("Lustre"),
+        0x0116_1970 => Kind::Shared("GFS2"),
+        0x7461_636f => Kind::Shared("OCFS2"),
+        0x4750_4653 => Kind::Shared("GPFS"),
+        0x1982_1971 => Kind::Shared("BeeGFS"),
+        0x786f_4256 => Kind::Shared("VirtualBox's shared folders"),
         _ => Kind::Other,
     }
 }
@@ -66,7 +76,10 @@ mod tests {
         assert_eq!(classify(0xef53), Kind::Local);
         assert_eq!(classify(0x6969), Kind::Network("NFS"));
         assert_eq!(classify(0xff53_4d42), Kind::Network("SMB"));
-        assert_eq!(classify(0x6573_5546), Kind::Other);
+        for magic in [0x6573_5546, 0x0102_1997, 0x00c3_6400, 0x0bd0_0bd0] {
+            assert!(matches!(classify(magic), Kind::Shared(_)), "{magic:x}");
+        }
+        assert_eq!(classify(0x1234), Kind::Other);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::super::private;
 use crate::Key;
 
 /// Forgetting costs a few more syncs, and keeps a store with ever new folders from growing.
@@ -53,12 +54,12 @@ impl Folders {
         if folder == self.root {
             return fs::metadata(folder).map(drop);
         }
-        let mut made = fs::create_dir(folder);
+        let mut made = private::create_folder(folder);
         if let (Err(error), Some(above)) = (&made, folder.parent())
             && error.kind() == io::ErrorKind::NotFound
         {
             self.make(above)?;
-            made = fs::create_dir(folder);
+            made = private::create_folder(folder);
         }
         match made {
             Ok(()) => {
@@ -111,7 +112,7 @@ fn make_all(folder: &Path) -> io::Result<()> {
         return Err(io::ErrorKind::NotFound.into());
     };
     make_all(above)?;
-    match fs::create_dir(folder) {
+    match private::create_folder(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
         made => made.and_then(|()| sync(above)),
     }

@@ -159,9 +159,12 @@ impl Tree {
             }
             Ok(self)
         };
-        tokio::task::spawn_blocking(work)
-            .await
-            .map_err(io::Error::other)?
+        match tokio::task::spawn_blocking(work).await {
+            Ok(covered) => covered,
+            // The runtime ends, and this task with it: there is nothing to tell.
+            Err(error) if error.is_cancelled() => std::future::pending().await,
+            Err(error) => Err(io::Error::other(error)),
+        }
     }
 
     /// Watches one folder, tells of the objects that are in it already, and returns the folders.

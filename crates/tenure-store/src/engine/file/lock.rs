@@ -32,7 +32,8 @@ impl Lock {
         let file = open(
             path,
             OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC,
-            Mode::from_raw_mode(0o666),
+            // Who can open it can hold it, and stop everybody.
+            Mode::from_raw_mode(0o600),
         )
         .map_err(|error| fault::not_applied(doing, error.into()))?;
         let started = Instant::now();

@@ -7,17 +7,18 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 
 use super::lock::fnv1a;
-use crate::stamp::{STAMP_BYTES, Stamp};
+use crate::stamp::{STAMP_BYTES_MAX, Stamp, Written};
 use crate::{VALUE_BYTES_MAX, Version};
 
 /// The most bytes that are read of a file that nobody of us wrote.
-const FILE_BYTES_MAX: u64 = (VALUE_BYTES_MAX + STAMP_BYTES) as u64;
+const FILE_BYTES_MAX: u64 = (VALUE_BYTES_MAX + STAMP_BYTES_MAX) as u64;
 
 /// An open file that is an object.
 #[derive(Debug)]
@@ -60,29 +61,35 @@ impl ObjectFile {
         }))
     }
 
-    /// When the file got its name, on the host's clock, in nanoseconds since 1970.
+    /// When the file got its name, on the host's wall clock, in nanoseconds since 1970.
     ///
     /// This is the time of the last change of the file's own record, not of its content: the rename
-    /// that makes a write take place sets it, and nobody can set it back. A copy from a backup that
-    /// keeps the old time of the content would make a lease look older than it is.
+    /// that makes a write take place sets it, and so does whoever puts back a copy by hand.
     pub(super) fn changed(&self) -> i64 {
         self.changed_nanoseconds
     }
 
-    /// Reads the stamp alone: the cost does not grow with the value.
-    pub(super) fn version(&self) -> io::Result<Version> {
-        if let Some(at) = self.bytes.checked_sub(STAMP_BYTES as u64) {
-            let mut tail = [0; STAMP_BYTES];
-            self.file.read_exact_at(&mut tail, at)?;
-            if let Some(stamp) = Stamp::from_bytes(&tail) {
-                return Ok(Version::new(stamp.to_hex()));
-            }
-        }
-        Ok(self.read()?.1)
+    /// How long it took, at most, from a write's beginning until the file got its name. A copy that was
+    /// put back by hand took long, so that it does not look as old as the write that it once was.
+    pub(super) fn delay(&self, written: Written) -> Duration {
+        let changed = u64::try_from(self.changed_nanoseconds).unwrap_or_default();
+        Duration::from_nanos(changed.saturating_sub(written.wall_nanoseconds))
     }
 
-    /// Reads the whole object.
-    pub(super) fn read(&self) -> io::Result<(Bytes, Version)> {
+    /// Reads the stamp alone: the cost does not grow with the value.
+    pub(super) fn version(&self) -> io::Result<Version> {
+        let bytes = self.bytes.min(STAMP_BYTES_MAX as u64);
+        let mut tail = [0; STAMP_BYTES_MAX];
+        let tail = &mut tail[..usize::try_from(bytes).map_err(io::Error::other)?];
+        self.file.read_exact_at(tail, self.bytes - bytes)?;
+        match Stamp::at_end_of(tail) {
+            Some((stamp, _)) => Ok(Version::new(stamp.to_hex())),
+            None => Ok(self.read()?.1),
+        }
+    }
+
+    /// Reads the whole object, and when its write was begun.
+    pub(super) fn read(&self) -> io::Result<(Bytes, Version, Option<Written>)> {
         let mut stored = vec![0; usize::try_from(self.bytes).map_err(io::Error::other)?];
         self.file.read_exact_at(&mut stored, 0)?;
         let (value, stamp) = Stamp::split(stored.into());
@@ -90,7 +97,7 @@ impl ObjectFile {
             Some(stamp) => Version::new(stamp.to_hex()),
             None => self.version_by_hand(&value),
         };
-        Ok((value, version))
+        Ok((value, version, stamp.and_then(Stamp::written)))
     }
 
     /// The version of a file that someone put there by hand. The content alone would come back when the

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::super::private;
 use crate::stamp::Stamp;
 
 /// How often to try for a folder of one's own. Only a clean-up in the few microseconds before the new
@@ -37,7 +38,7 @@ pub(super) struct Temporary {
 impl Scratch {
     /// Removes the leftovers of the dead and makes a folder for the living.
     pub(super) fn open(all: &Path) -> io::Result<Self> {
-        fs::create_dir_all(all)?;
+        private::create_folders(all)?;
         for entry in fs::read_dir(all)? {
             // What cannot be removed, for lack of rights or because another process is about it, is in
             // nobody's way.
@@ -62,7 +63,7 @@ impl Scratch {
     pub(super) fn write(&self, value: &[u8], stamp: Stamp) -> io::Result<Temporary> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = self.folder.join(number.to_string());
-        let mut file = fs::File::create_new(&path)?;
+        let mut file = private::create_file(&path)?;
         // From here on an error drops this, and with it the file.
         let temporary = Temporary { path, moved: false };
         file.write_all(value)?;
@@ -118,7 +119,7 @@ impl Drop for Temporary {
 
 /// Makes the folder and takes its lock; `None` if a clean-up came between the two.
 fn claim(folder: &Path) -> io::Result<Option<fs::File>> {
-    fs::create_dir(folder)?;
+    private::create_folder(folder)?;
     let alive = match fs::File::open(folder) {
         Ok(alive) => alive,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -156,7 +157,7 @@ mod tests {
         fs::write(dead.join("0"), "half a val").unwrap();
 
         let living = Scratch::open(all.path()).unwrap();
-        let temporary = living.write(b"value", Stamp::new()).unwrap();
+        let temporary = living.write(b"value", Stamp::new(None)).unwrap();
         assert_eq!(names(all.path()), std::slice::from_ref(&living.folder));
 
         let second = Scratch::open(all.path()).unwrap();
@@ -187,7 +188,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let scratch = Scratch::open(&folder.path().join("tmp")).unwrap();
         let path = folder.path().join("object");
-        let stamp = Stamp::new();
+        let stamp = Stamp::new(None);
         scratch
             .write(b"first", stamp)
             .unwrap()

@@ -10,9 +10,27 @@ use std::fmt::{self, Write};
 use super::super::sql::{LISTED_MAX, Range, STATEMENT_WITHIN, TABLE};
 use crate::{Key, Prefix};
 
-/// What a change waits for a lock at most, in milliseconds. Less than the client waits for the answer:
-/// a statement must not wait on, and be applied, long after its writer has given up.
-const CHANGE_MILLISECONDS_MAX: u128 = STATEMENT_WITHIN.as_millis() * 4 / 5;
+/// How long a statement takes at the server at most, in milliseconds. Less than the client waits for the
+/// answer: a change must not be applied long after its writer has given up.
+const STATEMENT_MILLISECONDS_MAX: u128 = STATEMENT_WITHIN.as_millis() * 4 / 5;
+
+/// How much of that it waits for a lock at most.
+const LOCK_MILLISECONDS_MAX: u128 = 2000;
+
+/// A statement with its bounds before it, see [`bounds`].
+pub(super) fn bounded(statement: &str) -> String {
+    format!("{}{statement}", bounds())
+}
+
+/// Stands before every statement. A table or row that somebody has locked says so soon: whoever asked has
+/// given up by then, and its server process must not stay behind. Ends with the transaction, since behind
+/// a pooler others use the same session.
+fn bounds() -> String {
+    format!(
+        "SET LOCAL lock_timeout = {LOCK_MILLISECONDS_MAX};\
+         SET LOCAL statement_timeout = {STATEMENT_MILLISECONDS_MAX};"
+    )
+}
 
 /// What the database says about itself, about the table and about the last of the views; the schema is `NULL` if there
 /// is no table.
@@ -54,7 +72,7 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn new(quoted_schema: &str, synchronous_commit: &str, announce: bool) -> Self {
-        let mut settings = format!("SET LOCAL statement_timeout = {CHANGE_MILLISECONDS_MAX};");
+        let mut settings = bounds();
         if synchronous_commit == "off" {
             // What is said to be done must survive a crash, also where other data need not.
             settings.push_str("SET LOCAL synchronous_commit = on;");
@@ -166,7 +184,8 @@ impl Table {
     }
 }
 
-/// Both readings are of the server's clock; the first was taken when the row was written.
+/// To show to people: the clock may have been set since the row was written, and may have been another
+/// server's then.
 const AGE: &str = "(extract(epoch FROM clock_timestamp() - modified_at) * 1000000)::bigint";
 
 /// Keys of fewer than three segments lie under no prefix of two, so nobody could watch them.

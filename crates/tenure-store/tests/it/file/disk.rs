@@ -12,7 +12,7 @@ struct Disk(PathBuf);
 
 impl Disk {
     fn mount(folder: &Path) -> Option<Self> {
-        if mount(&["-t", "tmpfs", "-o", "size=1m", "tmpfs"], folder) {
+        if mount(&["-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs"], folder) {
             return Some(Self(folder.to_owned()));
         }
         let why = "skipped: a small disk: run as a user that may mount one";
