@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tenure_core::{Moment, Now, Wall};
+use tenure_core::{ClockId, Moment, Nonce, Now, Reading, Wall};
 use tokio::sync::watch;
 
+use crate::task;
 use crate::testing::Running;
 
 /// How long to sleep at a stretch at most. Tokio's timers stop while the machine is suspended; waking up
@@ -43,9 +44,21 @@ impl Clock {
             Source::Host => Now {
                 moment: self.moment(),
                 wall: wall(),
+                nonce: Nonce::default(),
             },
             Source::Manual(manual) => *manual.borrow(),
             Source::Running(running) => running.now(),
+        }
+    }
+
+    /// The same for one step of a machine, with what marks its writes. It is randomness of the operating system, mixed
+    /// with the time: a copy of a whole virtual machine may go on with the same state of that randomness.
+    pub(crate) fn step(&self) -> Now {
+        let now = self.now();
+        let time = now.moment.since_origin().as_nanos();
+        Now {
+            nonce: Nonce(task::unique().as_u128() ^ time),
+            ..now
         }
     }
 
@@ -60,6 +73,18 @@ impl Clock {
             u64::try_from(time.tv_sec).expect("the clock counts up from the start of the host");
         let nanoseconds = u32::try_from(time.tv_nsec).expect("less than a second");
         Moment::from_origin(Duration::new(seconds, nanoseconds))
+    }
+
+    /// The same with the name of the clock, to be kept for another process of this host; `None` where the
+    /// clock has no name, or is one of a test.
+    pub(crate) fn reading(&self) -> Option<Reading> {
+        if !matches!(self.source, Source::Host) {
+            return None;
+        }
+        Some(Reading {
+            clock: ClockId(tenure_store::host_clock()?),
+            moment: self.moment(),
+        })
     }
 
     /// Sleeps until `deadline`, or a bit less: callers look at the clock again.

@@ -1,7 +1,7 @@
 //! The cluster of a namespace: its nodes, and the daemons that it keeps running on them.
 //!
-//! Every process that calls [`Node::cluster`] is a member. Whoever of them leads the default election of the
-//! namespace hands out the shards of all daemons that members have registered, as evenly as it can and
+//! Every process that calls [`Node::cluster`] is a member. The members have an election of their own,
+//! `tenure.cluster`, in which nobody else can stand. Whoever leads it hands out the shards of all daemons that members have registered, as evenly as it can and
 //! moving as little as it can. Who runs what, how it gets there, and what is guaranteed:
 //! [`tenure_core::cluster`].
 //!
@@ -33,9 +33,6 @@
 //! # Ok(())
 //! # }
 //! ```
-//!
-//! Whoever stands in the default election of a namespace with daemons must be a member, or nobody hands out
-//! work while it leads. Members warn of that.
 //!
 //! # Cost
 //!
@@ -69,13 +66,6 @@ use crate::{Election, Error, Node};
 
 use self::events::Hub;
 
-/// Whoever leads this election hands out the work.
-pub(crate) const DEFAULT_ELECTION: &str = "default";
-
-pub(crate) fn default_election() -> ElectionName {
-    ElectionName::new(DEFAULT_ELECTION).expect("a valid name")
-}
-
 /// How to take part in the cluster.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -86,7 +76,7 @@ pub struct Options {
     pub capacity: Option<u32>,
     /// The software that this node runs, for people to read.
     pub version: Option<String>,
-    /// The priority in the default election; `None` to never lead. Somebody has to.
+    /// The priority in the election `tenure.cluster`; `None` to never lead. Somebody has to.
     pub priority: Option<u8>,
     /// Whether to know of the other nodes also while this one does not lead: one listing per heartbeat. A
     /// node that runs no daemons and listens to no events can do without.
@@ -134,7 +124,7 @@ impl Cluster {
             hub: hub.clone(),
         };
         inner.send(Command::Cluster(Order::Take(Box::new(taking))));
-        let election = node.join_with(DEFAULT_ELECTION, options.priority).await?;
+        let election = node.join_own(ElectionName::cluster(), options.priority);
         Ok(Self {
             node: inner,
             hub,

@@ -155,6 +155,14 @@ impl Context {
         self.state.generation
     }
 
+    /// How many shards the daemon has, this one included: the number to divide its work by. It is the same for
+    /// every shard that runs, whatever each node asked for: when it changes, all shards end before one starts
+    /// with the new number.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.state.count
+    }
+
     /// The node that this process runs as.
     #[must_use]
     pub fn node(&self) -> &NodeId {
@@ -197,6 +205,13 @@ impl Context {
     /// Waits until the deadline is another than `known`, and returns it. A cancelled wait loses nothing.
     pub async fn deadline_after(&self, known: Moment) -> Moment {
         self.state.trusted_until_after(known).await
+    }
+
+    /// Says why the work cannot be ended, or with `None` that it can after all: a process that belongs to
+    /// another user now, say. For as long as this node lives and says so, the shard is given to nobody else,
+    /// also when its time to end is over; `tenure daemons` and `tenure plan` show the reason.
+    pub fn cannot_end(&self, error: Option<String>) {
+        self.state.stuck(error);
     }
 
     /// Says that work has begun which is no part of the future that [`Daemon::start`] returns, such as

@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -31,7 +31,14 @@ impl File {
                 .await
                 .map(Self::Simulated);
         }
-        fs::File::create(path).map(Self::Real)
+        // For this user alone, as everything that the file store makes.
+        fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)
+            .map(Self::Real)
     }
 
     pub(crate) async fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
@@ -59,6 +66,24 @@ impl File {
         }
     }
 
+    /// Whether this is the file that others find there: not if the folder was replaced or deleted meanwhile.
+    pub(crate) async fn is_at(&self, path: &Path) -> io::Result<bool> {
+        match self {
+            Self::Real(file) => {
+                let (mine, theirs) = (file.metadata()?, fs::metadata(path));
+                let theirs = match theirs {
+                    Ok(theirs) => theirs,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+                    Err(error) => return Err(error),
+                };
+                Ok((mine.dev(), mine.ino()) == (theirs.dev(), theirs.ino()))
+            }
+            // Nobody moves folders there.
+            #[cfg(feature = "__simulation")]
+            Self::Simulated(_) => Ok(true),
+        }
+    }
+
     pub(crate) async fn sync_all(&self) -> io::Result<()> {
         match self {
             Self::Real(file) => file.sync_all(),
@@ -82,7 +107,7 @@ pub(crate) async fn create_dir(path: &Path) -> io::Result<()> {
     if let Some(disk) = simulated() {
         return disk.create_folder(path).await;
     }
-    fs::create_dir(path)
+    fs::DirBuilder::new().mode(0o700).create(path)
 }
 
 pub(crate) async fn remove_file(path: &Path) -> io::Result<()> {

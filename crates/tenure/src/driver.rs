@@ -9,15 +9,17 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::FutureExt;
 use tenure_core::cluster::Going;
 use tenure_core::election::Term;
 use tenure_core::election::machine::EndReason;
-use tenure_core::node::{Answer, Input, Node, Output, Request, Ticket};
+use tenure_core::node::{Answer, Input, Joining, Node, Output, Request, Ticket};
+use tenure_core::session::machine::Farewell;
 use tenure_core::session::record::About;
 use tenure_core::session::{Config, Holder, Record, State};
-use tenure_core::{ElectionName, Incarnation, Lineage, Moment, NodeId, Written};
-use tenure_store::{Hint, Store, Watch};
+use tenure_core::{ElectionName, Incarnation, Lineage, Moment, NodeId, Nonce, Read, Written};
+use tenure_store::{Hint, Key, Page, Store, Watch, urgent};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::Instrument;
@@ -32,9 +34,11 @@ use crate::keys::Keys;
 use crate::leadership::TermState;
 use crate::metrics::Counters;
 use crate::nudge::{Nudge, Nudger};
-use crate::polls::Listings;
-use crate::requests::{self, Chain, poll};
+use crate::polls::{Poll, Polls};
+use crate::requests::{self, Chain};
+use crate::sweep::Sweep;
 use crate::task;
+use crate::turns::{Rank, Turns};
 
 /// How many commands are carried out before time is looked at again.
 const COMMANDS_AT_ONCE: usize = 256;
@@ -55,6 +59,8 @@ pub(crate) enum Command {
     /// The work of this term is watched from now on.
     WatchdogSet(Arc<TermState>),
     Cluster(cluster::Order),
+    /// What keeps this process from doing what it is asked.
+    Trouble(Option<String>),
     Shutdown(Option<oneshot::Sender<()>>),
 }
 
@@ -79,6 +85,8 @@ pub(crate) struct Driver {
     pub(crate) cluster: Option<Box<cluster::Coordination>>,
     pub(crate) stopping: Vec<oneshot::Sender<()>>,
     pub(crate) is_stopping: bool,
+    /// How the session before this one would have said that it is gone, if nobody knows whether it did.
+    pub(crate) farewell: Option<Box<Farewell>>,
 }
 
 /// One incarnation: what lives as long as its session.
@@ -86,13 +94,15 @@ struct Run {
     machine: Node,
     me: Holder,
     requests: JoinSet<Done>,
-    /// For polls that come one by one, and for a hint that anything may have changed.
-    polls: Arc<Listings>,
-    hinted: Arc<Listings>,
+    /// Requests about elections that wait for their turn.
+    turns: Turns<Waiting>,
+    /// Looks at leases that wait for a listing.
+    polls: Polls,
     leading: BTreeMap<ElectionName, Arc<TermState>>,
     /// Those whose work has a watchdog.
     watched: Vec<Arc<TermState>>,
     duplicates: Duplicates,
+    sweep: Sweep,
     /// Heartbeats in a row that were not confirmed.
     missed: u64,
     left: bool,
@@ -101,15 +111,60 @@ struct Run {
 /// A task has ended.
 enum Done {
     Answer(Ticket, Sent, Box<Answer>, Duration),
-    Look(Option<Look>),
+    /// Of a listing of all leases.
+    Page(Option<Page>),
+    Look(Option<Look>, Option<Sweep>),
+    /// What has to be said once more.
+    Farewell(Option<Box<Farewell>>),
 }
 
 /// What of a request matters once it is answered.
 enum Sent {
     Heartbeat,
+    /// A look at the own session, to settle a heartbeat.
+    Settling,
     Eviction,
     Observation,
     Of(ElectionName),
+}
+
+impl Sent {
+    /// Whether it is of the session itself, which waits for no turn.
+    fn is_of_session(&self) -> bool {
+        matches!(self, Sent::Heartbeat | Sent::Settling)
+    }
+}
+
+/// A request that has not been sent yet.
+#[derive(Debug)]
+struct Waiting {
+    ticket: Ticket,
+    request: Request,
+    within: Duration,
+}
+
+impl From<Poll> for Waiting {
+    fn from(poll: Poll) -> Self {
+        let request = Request::ReadLease {
+            election: poll.election,
+            known: Some(poll.known),
+        };
+        Self {
+            ticket: poll.ticket,
+            request,
+            within: poll.within,
+        }
+    }
+}
+
+/// How leases are looked at that are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Looks {
+    /// Each by a read.
+    Singly,
+    /// By a listing, once others have had time to join; or at once, since there was a hint.
+    Gathered,
+    Hinted,
 }
 
 enum Wake {
@@ -128,6 +183,9 @@ impl Driver {
         while !self.is_stopping {
             self.run_incarnation(&mut hints).await;
             self.session.send_replace(None);
+        }
+        if let Some(nudger) = &mut self.nudger {
+            nudger.finish().await;
         }
         self.cluster_ends().await;
         for stopped in self.stopping.drain(..) {
@@ -149,11 +207,15 @@ impl Driver {
             tracing::info!("joining");
             self.cluster_begins(&mut run);
             self.step(&mut run, Input::Wake);
-            let seats: Vec<_> = self.elections.values().cloned().collect();
-            for (seat, priority) in seats {
-                self.step(&mut run, join(&seat, priority));
-            }
+            let seats = self.elections.values();
+            let joining = seats.map(|(seat, priority)| joining(seat, *priority));
+            let joining = joining.collect();
+            self.join(&mut run, joining);
             while !run.left {
+                if run.polls.take_hint(self.clock.moment()) {
+                    self.step_by_listing(&mut run, Input::HintAll, Looks::Hinted);
+                }
+                self.send_waiting(&mut run);
                 let wake = self.next(&mut run, hints).await;
                 // Time first: nothing that came meanwhile may hide that trust has ended, least of all
                 // after the whole process was paused.
@@ -163,10 +225,10 @@ impl Driver {
                 }
                 match wake {
                     Wake::Hint(election) => self.step(&mut run, Input::Hint(election)),
-                    Wake::HintAll => {
-                        let hinted = run.hinted.clone();
-                        self.step_by_listing(&mut run, Input::HintAll, &hinted);
-                    }
+                    Wake::HintAll => match run.polls.is_worth(self.elections.len()) {
+                        true => run.polls.hint(),
+                        false => self.step(&mut run, Input::HintAll),
+                    },
                     Wake::Done(done) => self.on_done(&mut run, done),
                     Wake::Command(command) => self.on_commands(&mut run, command),
                     Wake::Cluster(wake) => self.on_cluster(&mut run, wake),
@@ -177,6 +239,9 @@ impl Driver {
             self.counters.left();
         };
         whole.instrument(span).await;
+        if let Some(farewell) = run.machine.farewell() {
+            self.farewell = Some(Box::new(farewell));
+        }
     }
 
     fn begin(&self, incarnation: Incarnation) -> Run {
@@ -187,7 +252,6 @@ impl Driver {
         };
         let seed = uuid::Uuid::from_u128(incarnation.0).as_u64_pair().0;
         let about = self.about.clone();
-        let listings = |pause| Listings::new(self.store.clone(), self.keys.elections(), pause);
         // Patience for an answer counts from the question, so company is waited for only so long.
         let pause = self.config.heartbeat.min(self.config.request_timeout) / 4;
         Run {
@@ -200,11 +264,12 @@ impl Driver {
             ),
             me,
             requests: JoinSet::new(),
-            polls: listings(pause),
-            hinted: listings(Duration::ZERO),
+            turns: Turns::default(),
+            polls: Polls::new(pause, self.config.request_timeout),
             leading: BTreeMap::new(),
             watched: Vec::new(),
             duplicates: Duplicates::default(),
+            sweep: Sweep::default(),
             missed: 0,
             left: false,
         }
@@ -213,7 +278,8 @@ impl Driver {
     /// Waits for whatever comes first. Nothing is lost if another branch wins: every branch can be
     /// cancelled, and requests go on in tasks of their own.
     async fn next(&mut self, run: &mut Run, hints: &mut Option<Watch>) -> Wake {
-        let deadline = self.deadline(run);
+        let listing_at = run.polls.wake_at(self.clock.moment());
+        let deadline = self.deadline(run).min(listing_at);
         tokio::select! {
             biased;
             Some(done) = run.requests.join_next(), if !run.requests.is_empty() => {
@@ -241,12 +307,26 @@ impl Driver {
     fn on_done(&mut self, run: &mut Run, done: Done) {
         let (ticket, sent, answer, took) = match done {
             Done::Answer(ticket, sent, answer, took) => (ticket, sent, answer, took),
-            Done::Look(look) => return self.on_look(run, look),
+            Done::Page(page) => return self.on_page(run, page),
+            Done::Look(look, swept) => {
+                run.sweep = swept.unwrap_or_else(|| std::mem::take(&mut run.sweep));
+                return self.on_look(run, look);
+            }
+            Done::Farewell(farewell) => {
+                self.farewell = farewell;
+                return;
+            }
         };
+        if !sent.is_of_session() {
+            run.turns.ended();
+        }
         match (&sent, &*answer) {
             (Sent::Heartbeat, Answer::Written(written)) => {
                 self.counters.heartbeat(written, took);
                 run.heartbeat(written, took);
+                if matches!(written, Written::Done(_)) && run.machine.farewell().is_none() {
+                    self.say_farewell(run);
+                }
             }
             (Sent::Eviction, Answer::Written(Written::Done(_))) => {
                 tracing::warn!(latency = ?took, "evicted a session without heartbeats");
@@ -268,6 +348,41 @@ impl Driver {
         }
     }
 
+    fn on_page(&mut self, run: &mut Run, page: Option<Page>) {
+        let shown = run.polls.on_page(self.clock.moment(), page);
+        if let Some(next) = shown.next {
+            self.list(run, Some(next));
+        }
+        for poll in shown.changed {
+            run.turns.wait(Rank::Looks, poll.into());
+        }
+        for poll in shown.unchanged {
+            let answer = Answer::Lease(Read::Unchanged { age: None });
+            self.poll(run, Input::Answer(poll.ticket, answer));
+            run.refresh_trust(&poll.election);
+        }
+    }
+
+    /// The session before this one left while the store was away, for longer than it tried to say so. Its work had ended before it
+    /// began to, so it can be said now: the same write, only later. Otherwise whoever waits for what it held, this process
+    /// too, would have to watch it for a whole ttl.
+    fn say_farewell(&mut self, run: &mut Run) {
+        let Some(words) = self.farewell.take() else {
+            return;
+        };
+        let (store, keys) = (self.store.clone(), self.keys.clone());
+        let (within, nonce) = (self.config.request_timeout, self.clock.now().nonce);
+        let said = async move {
+            let said = farewell(&*store, &keys, &words, nonce);
+            let told = tokio::time::timeout(within, said).await;
+            let is_settled = matches!(told, Ok(Ok(())));
+            (!is_settled).then_some(words)
+        };
+        let said = AssertUnwindSafe(said).catch_unwind();
+        let done = said.map(|ended| Done::Farewell(ended.unwrap_or_default()));
+        run.requests.spawn(task::scoped(done.in_current_span()));
+    }
+
     fn on_time(&mut self, run: &mut Run) {
         self.cluster_wakes();
         self.check_watchdogs(run);
@@ -280,21 +395,40 @@ impl Driver {
 
     fn look(&self, run: &mut Run) {
         let before = run.duplicates.begin();
+        // The leader of a cluster does it, if there is one.
+        let is_due = self.cluster.is_none() && run.duplicates.is_time_to_sweep();
+        let sweep = is_due.then(|| run.sweep.clone());
         let (store, keys, me) = (self.store.clone(), self.keys.clone(), run.me.clone());
-        let within = self.config.request_timeout;
+        let (within, clock) = (self.config.request_timeout, self.clock.clone());
         let look = async move {
             let look = duplicates::look(&*store, &keys, &me, &before);
-            match tokio::time::timeout(within, look).await {
+            let look = match tokio::time::timeout(within, look).await {
                 Ok(Ok(look)) => Some(look),
                 Ok(Err(error)) => {
                     tracing::debug!(error = %Chain(&error), "cannot look for duplicates");
                     None
                 }
                 Err(_) => None,
-            }
+            };
+            let Some(sweep) = sweep else {
+                return (look, None);
+            };
+            let sweep = sweep.look(&*store, &keys, &me, || clock.moment());
+            let swept = match tokio::time::timeout(within, sweep).await {
+                Ok(Ok(swept)) => Some(swept),
+                Ok(Err(error)) => {
+                    tracing::debug!(error = %Chain(&error), "cannot remove dead sessions");
+                    None
+                }
+                Err(_) => None,
+            };
+            (look, swept)
         };
         let look = AssertUnwindSafe(look).catch_unwind();
-        let done = look.map(|look| Done::Look(look.unwrap_or_default()));
+        let done = look.map(|ended| {
+            let (look, swept) = ended.unwrap_or_default();
+            Done::Look(look, swept)
+        });
         run.requests.spawn(task::scoped(done.in_current_span()));
     }
 
@@ -316,28 +450,40 @@ impl Driver {
         });
     }
 
-    /// A command, and those that have come with it: many shards that start at once are one piece of news.
+    /// A command, and those that have come with it: many shards that start at once are one piece of news, and so
+    /// are many elections that are joined.
     fn on_commands(&mut self, run: &mut Run, first: Command) {
-        self.on_command(run, first);
-        for _ in 1..COMMANDS_AT_ONCE {
+        let mut joined = Vec::new();
+        let mut next = Some(first);
+        for _ in 0..COMMANDS_AT_ONCE {
+            let Some(command) = next.take().or_else(|| self.commands.try_recv().ok()) else {
+                break;
+            };
+            self.on_command(run, command, &mut joined);
             // What comes after the end is for the next session.
             if run.left {
                 return;
             }
-            match self.commands.try_recv() {
-                Ok(command) => self.on_command(run, command),
-                Err(_) => return,
-            }
+        }
+        self.join(run, joined);
+    }
+
+    fn join(&mut self, run: &mut Run, joining: Vec<Joining>) {
+        if !joining.is_empty() {
+            self.step(run, Input::JoinMany(joining));
         }
     }
 
-    fn on_command(&mut self, run: &mut Run, command: Command) {
+    /// `joined` are the elections that the commands before this one join.
+    fn on_command(&mut self, run: &mut Run, command: Command, joined: &mut Vec<Joining>) {
+        if let Command::Join { seat, priority } = command {
+            joined.push(joining(&seat, priority));
+            self.elections.insert(seat.name().clone(), (seat, priority));
+            return;
+        }
+        self.join(run, std::mem::take(joined));
         let input = match command {
-            Command::Join { seat, priority } => {
-                let input = join(&seat, priority);
-                self.elections.insert(seat.name().clone(), (seat, priority));
-                input
-            }
+            Command::Join { .. } => return,
             Command::Resign(election) => Input::Resign(election),
             Command::ResignTerm(election, term) => match run.leading.get(&election) {
                 Some(leading) if leading.term == term => Input::Resign(election),
@@ -347,6 +493,10 @@ impl Driver {
             Command::WorkEnded(election, term) => Input::WorkEnded(election, term),
             Command::WatchdogSet(term) => return run.watch(term),
             Command::Cluster(order) => return self.on_order(run, order),
+            Command::Trouble(trouble) => {
+                self.about.trouble = trouble;
+                return self.tell_about(run);
+            }
             Command::Shutdown(stopped) => {
                 self.stopping.extend(stopped);
                 self.is_stopping = true;
@@ -370,24 +520,26 @@ impl Driver {
 
     /// One step of the machine, with everything that it asks for.
     fn step(&mut self, run: &mut Run, input: Input) {
-        let outputs = run.machine.step(self.clock.now(), input);
-        self.carry_out(run, outputs, None);
+        let outputs = run.machine.step(self.clock.step(), input);
+        self.carry_out(run, outputs, Looks::Singly);
     }
 
     /// The same for an input after which elections look at their leases because it is time to.
     fn poll(&mut self, run: &mut Run, input: Input) {
-        let polls = run.polls.clone();
-        self.step_by_listing(run, input, &polls);
+        self.step_by_listing(run, input, Looks::Gathered);
     }
 
     /// The same for an input that makes many elections look at their leases.
-    fn step_by_listing(&mut self, run: &mut Run, input: Input, listings: &Arc<Listings>) {
-        let outputs = run.machine.step(self.clock.now(), input);
-        let is_worth = listings.is_worth(self.elections.len());
-        self.carry_out(run, outputs, is_worth.then_some(listings));
+    fn step_by_listing(&mut self, run: &mut Run, input: Input, looks: Looks) {
+        let outputs = run.machine.step(self.clock.step(), input);
+        let looks = match run.polls.is_worth(self.elections.len()) {
+            true => looks,
+            false => Looks::Singly,
+        };
+        self.carry_out(run, outputs, looks);
     }
 
-    fn carry_out(&mut self, run: &mut Run, outputs: Vec<Output>, listings: Option<&Arc<Listings>>) {
+    fn carry_out(&mut self, run: &mut Run, outputs: Vec<Output>, looks: Looks) {
         for output in outputs {
             match output {
                 Output::Request {
@@ -395,37 +547,104 @@ impl Driver {
                     request,
                     within,
                 } => {
-                    self.send(run, ticket, request, within, listings);
+                    let waiting = Waiting {
+                        ticket,
+                        request,
+                        within,
+                    };
+                    self.send(run, waiting, looks);
                 }
                 Output::Event(event) => self.on_event(run, event),
             }
         }
     }
 
-    /// Sends a request; the look at a lease that is one of many goes with the next listing.
-    fn send(
-        &self,
-        run: &mut Run,
-        ticket: Ticket,
-        request: Request,
-        within: Duration,
-        listings: Option<&Arc<Listings>>,
-    ) {
+    /// Sends what is of the session; the rest waits for its turn, or for the next listing.
+    fn send(&mut self, run: &mut Run, waiting: Waiting, looks: Looks) {
+        let rank = match &waiting.request {
+            Request::WriteSession { record, .. } if record.incarnation == run.me.incarnation => {
+                return self.launch(run, waiting);
+            }
+            Request::ReadSession { holder, .. } if holder.incarnation == run.me.incarnation => {
+                return self.launch(run, waiting);
+            }
+            Request::ReadLease {
+                election,
+                known: Some(known),
+            } if looks != Looks::Singly => {
+                let poll = Poll {
+                    ticket: waiting.ticket,
+                    election: election.clone(),
+                    known: known.clone(),
+                    within: waiting.within,
+                    asked: self.clock.moment(),
+                };
+                let key = self.keys.lease(election);
+                return run.polls.join(key, poll, looks == Looks::Hinted);
+            }
+            Request::WriteLease {
+                election, lease, ..
+            } if lease.holder().is_none() => {
+                // However the term has ended: whoever waits for the lease is told when it is free.
+                if let Some(nudger) = &mut self.nudger {
+                    nudger.prepare(&self.store, &self.keys, election, &run.me);
+                }
+                Rank::Ends
+            }
+            Request::WriteSession { .. }
+            | Request::ReadSession { .. }
+            | Request::ReadFence { .. }
+            | Request::WriteFence { .. } => Rank::Ends,
+            Request::ReadLease { known: Some(_), .. } => Rank::Looks,
+            Request::WriteLease { .. } => Rank::Takes,
+            Request::ReadLease { known: None, .. } => Rank::Begins,
+        };
+        run.turns.wait(rank, waiting);
+    }
+
+    /// Sends whatever has its turn.
+    fn send_waiting(&self, run: &mut Run) {
+        let now = self.clock.moment();
+        if run.polls.start(now) {
+            self.list(run, None);
+        }
+        loop {
+            let late = || run.polls.take_late(now).map(Waiting::from);
+            let Some(mut waiting) = run.turns.next(late) else {
+                return;
+            };
+            // As the core has it: never past the end of trust, which has come nearer meanwhile.
+            let remaining = run.machine.trusted_until().since(now);
+            if !remaining.is_zero() {
+                waiting.within = waiting.within.min(remaining);
+            }
+            self.launch(run, waiting);
+        }
+    }
+
+    fn launch(&self, run: &mut Run, waiting: Waiting) {
+        let Waiting {
+            ticket,
+            request,
+            within,
+        } = waiting;
         let sent = match &request {
             Request::WriteSession { record, .. } => match record.state {
                 State::Evicted { .. } => Sent::Eviction,
                 State::Alive | State::Gone => Sent::Heartbeat,
             },
+            Request::ReadSession { holder, .. } if holder.incarnation == run.me.incarnation => {
+                Sent::Settling
+            }
             Request::ReadSession { .. } => Sent::Observation,
             Request::ReadLease { election, .. }
             | Request::WriteLease { election, .. }
             | Request::ReadFence { election }
             | Request::WriteFence { election, .. } => Sent::Of(election.clone()),
         };
+        let is_of_session = sent.is_of_session();
         let (store, keys) = (self.store.clone(), self.keys.clone());
         let (clock, started) = (self.clock.clone(), self.clock.moment());
-        let is_poll = matches!(request, Request::ReadLease { known: Some(_), .. });
-        let listing = listings.filter(|_| is_poll).map(Listings::join);
         let done = move |answer| {
             let took = clock.moment().since(started);
             Done::Answer(ticket, sent, Box::new(answer), took)
@@ -433,15 +652,10 @@ impl Driver {
         // An engine that panics has told nothing: as bad as a lost answer, and no worse.
         let lost = requests::lost(&request);
         let answer = async move {
-            match (request, listing) {
-                (
-                    Request::ReadLease {
-                        election,
-                        known: Some(known),
-                    },
-                    Some(listing),
-                ) => poll(&*store, &keys, election, known, listing, within).await,
-                (request, _) => requests::carry_out(&*store, &keys, request, within).await,
+            let answer = requests::carry_out(&*store, &keys, request, within);
+            match is_of_session {
+                true => urgent(answer).await,
+                false => answer.await,
             }
         };
         let answer = AssertUnwindSafe(answer).catch_unwind().map(|answer| {
@@ -453,6 +667,43 @@ impl Driver {
         let answered = answer.map(done).in_current_span();
         run.requests.spawn(task::scoped(answered));
     }
+
+    /// Asks for a page of the listing of all leases.
+    fn list(&self, run: &mut Run, after: Option<Key>) {
+        let (store, prefix) = (self.store.clone(), self.keys.elections());
+        let within = self.config.request_timeout;
+        let page = async move { requests::list(&*store, &prefix, after.as_ref(), within).await };
+        let page = AssertUnwindSafe(page).catch_unwind().map(|page| {
+            Done::Page(page.unwrap_or_else(|_| {
+                tracing::error!("the engine panicked: its answer counts as lost");
+                None
+            }))
+        });
+        run.requests.spawn(task::scoped(page.in_current_span()));
+    }
+}
+
+/// Marks a session as gone if it still says that it is alive, in its own words.
+async fn farewell(
+    store: &dyn Store,
+    keys: &Keys,
+    words: &Farewell,
+    nonce: Nonce,
+) -> Result<(), tenure_store::Error> {
+    let key = keys.session(&words.holder());
+    let Some(object) = store.get(&key).await? else {
+        return Ok(());
+    };
+    let Ok(found) = Record::decode(&object.value) else {
+        return Ok(());
+    };
+    let version = requests::from_store(&object.version);
+    let Some(record) = words.after(&found, &version, nonce) else {
+        return Ok(());
+    };
+    let value = Bytes::from(record.encode());
+    let expect = tenure_store::Expect::Version(object.version);
+    store.put(&key, value, &expect).await.map(drop)
 }
 
 impl Run {
@@ -543,12 +794,11 @@ impl Drop for Run {
     }
 }
 
-fn join(seat: &Seat, priority: Option<u8>) -> Input {
-    let new_lineage = Lineage(task::unique().as_u128());
-    Input::Join {
+fn joining(seat: &Seat, priority: Option<u8>) -> Joining {
+    Joining {
         election: seat.name().clone(),
         priority,
-        new_lineage,
+        new_lineage: Lineage(task::unique().as_u128()),
     }
 }
 

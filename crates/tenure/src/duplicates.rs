@@ -13,6 +13,7 @@ use tenure_core::session::{Config, Holder, Record, State};
 use tenure_core::{Incarnation, Moment};
 use tenure_store::{Error, Store, Version, list_all};
 
+use crate::is_one_shot;
 use crate::keys::Keys;
 
 /// The second look comes after this share of a heartbeat: whoever lives has written by then.
@@ -20,6 +21,9 @@ const SECOND_LOOK_HEARTBEATS: (u32, u32) = (3, 2);
 
 /// Later looks are for those who come later, and may be rare.
 const LATER_LOOK_HEARTBEATS: u32 = 10;
+
+/// One look of so many removes dead sessions.
+const SWEEP_LOOKS: u32 = 10;
 
 /// What was seen, and when to look again.
 #[derive(Debug, Default)]
@@ -45,6 +49,11 @@ impl Duplicates {
     pub(crate) fn begin(&mut self) -> Versions {
         self.next_look = None;
         self.seen.clone()
+    }
+
+    /// Whether this look, which is rare already, is one of the few at which dead sessions are removed as well.
+    pub(crate) fn is_time_to_sweep(&self) -> bool {
+        self.looks % SWEEP_LOOKS == 1
     }
 
     /// Takes a look, or that it failed, and returns those who were not reported before.
@@ -98,6 +107,8 @@ pub(crate) async fn look(
             && let Some(object) = store.get(&entry.key).await?
             && let Ok(record) = Record::decode(&object.value)
             && record.state == State::Alive
+            // A caller of one-shot elections on the same host is not another node.
+            && !is_one_shot(&record)
         {
             look.alive.push(record);
         }
@@ -120,10 +131,11 @@ mod tests {
             node: NodeId::new("a").unwrap(),
             incarnation: Incarnation(incarnation),
             counter,
+            nonce: tenure_core::Nonce::default(),
             ttl: Duration::from_secs(10),
             state,
             joined_at: Wall(0),
-            about: tenure_core::session::record::About::default(),
+            about: Box::default(),
         }
     }
 

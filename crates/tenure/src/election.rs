@@ -85,7 +85,8 @@ impl Election {
     }
 
     /// Does `work` in every term that this process leads, until the node is shut down. When the work
-    /// returns, leadership is given up, and another node gets its turn.
+    /// returns, leadership is given up, and another node gets its turn. It is also given up when this future is
+    /// dropped while the work runs; the process stays a candidate.
     pub async fn lead<W, F>(&self, mut work: W) -> Result<(), Error>
     where
         W: FnMut(Leadership) -> F,
@@ -97,10 +98,11 @@ impl Election {
                 Err(Error::ShutDown) => return Ok(()),
                 Err(error) => return Err(error),
             };
-            let result: Result<(), Stopped> = leadership.run(work(leadership.clone())).await;
-            if result.is_ok() {
-                leadership.resign();
-            }
+            // Nobody works for a term whose work was dropped, so it is resigned in any case. Once the term is over
+            // that changes nothing.
+            let resigned = ResignOnDrop(&leadership);
+            let _: Result<(), Stopped> = leadership.run(work(leadership.clone())).await;
+            drop(resigned);
             self.ended(&leadership).await;
         }
     }
@@ -160,6 +162,14 @@ impl Election {
     #[must_use]
     pub fn subscribe(&self) -> Transitions {
         self.seat.subscribe()
+    }
+}
+
+struct ResignOnDrop<'a>(&'a Leadership);
+
+impl Drop for ResignOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.resign();
     }
 }
 

@@ -47,6 +47,12 @@ pub enum Error {
         /// Which election.
         election: ElectionName,
     },
+    /// Too many programs stand under one id, each with a secret of its own. Nothing was done; use another id.
+    #[error("too many candidates stand under the id {node} already, nothing was done")]
+    Crowded {
+        /// The id.
+        node: NodeId,
+    },
     /// The drains change faster than they can be written. Nothing was changed; try again.
     #[error("the list of drained nodes kept changing, nothing was changed")]
     DrainsContended,

@@ -81,16 +81,39 @@ impl Namespaced {
 
     /// Everything about one election. Two reads, and one per node.
     pub async fn status(&self, election: &ElectionName) -> Result<Status, Error> {
+        let sessions = sessions(&*self.store, &self.keys).await?;
+        self.status_among(election, &sessions).await
+    }
+
+    /// Everything about some elections. Two reads for each, and one per node.
+    pub async fn statuses(&self, elections: &[ElectionName]) -> Result<Vec<Status>, Error> {
+        let sessions = sessions(&*self.store, &self.keys).await?;
+        let reads: Vec<_> = elections
+            .iter()
+            .map(|election| self.status_among(election, &sessions))
+            .collect();
+        let mut reads = stream::iter(reads).buffered(READS_AT_ONCE);
+        let mut statuses = Vec::new();
+        while let Some(status) = reads.next().await {
+            statuses.push(status?);
+        }
+        Ok(statuses)
+    }
+
+    async fn status_among(
+        &self,
+        election: &ElectionName,
+        sessions: &[(Record, Object)],
+    ) -> Result<Status, Error> {
         let lease = self.lease(election).await?.map(|(lease, _)| lease);
         let key = self.keys.fence(election);
         let fence = read(&*self.store, &key, Fence::decode)
             .await?
             .map(|(fence, _)| fence);
-        let candidates = candidates(&*self.store, &self.keys, election).await?;
         Ok(Status {
             lease,
             fence,
-            candidates,
+            candidates: candidates_among(sessions, election),
         })
     }
 
@@ -109,10 +132,13 @@ impl Namespaced {
             .map(|sessions| sessions.into_iter().map(|(record, _)| record).collect())
     }
 
-    /// How long ago each session was written, for those of which the engine can say it.
+    /// How long ago each session was written, for those of which the engine can say it: to show to people,
+    /// since some engines take it from a clock that can be set.
     pub async fn ages(&self) -> Result<BTreeMap<Incarnation, Duration>, Error> {
         let sessions = sessions(&*self.store, &self.keys).await?;
-        let aged = |(record, object): (Record, Object)| Some((record.incarnation, object.age?));
+        let aged = |(record, object): (Record, Object)| {
+            Some((record.incarnation, object.age.or(object.shown_age)?))
+        };
         Ok(sessions.into_iter().filter_map(aged).collect())
     }
 
@@ -182,11 +208,15 @@ impl Namespaced {
         let writer = Writer {
             incarnation: Incarnation(uuid::Uuid::new_v4().as_u128()),
             counter: 1,
+            nonce: tenure_core::Nonce::default(),
         };
         let request = Request {
             kind,
             by: by.clone(),
         };
+        // The term of a request whose answer was lost. Its leader may have obeyed by now, and then its successor is not
+        // to be asked as well.
+        let mut perhaps_asked = None;
         for _ in 0..ATTEMPTS_MAX {
             let Some((lease, version)) = self.lease(election).await? else {
                 return Err(Error::NoLeader {
@@ -196,11 +226,18 @@ impl Namespaced {
             if lease.writer == writer {
                 return Ok(());
             }
+            let term = (lease.lineage, lease.term);
             let Some(asked) = lease.with_request(request.clone(), writer) else {
-                return Err(Error::NoLeader {
-                    election: election.clone(),
-                });
+                return match perhaps_asked {
+                    Some(_) => Ok(()),
+                    None => Err(Error::NoLeader {
+                        election: election.clone(),
+                    }),
+                };
             };
+            if perhaps_asked.is_some_and(|of| of != term) {
+                return Ok(());
+            }
             let key = self.keys.lease(election);
             let value = Bytes::from(asked.encode());
             match self.store.put(&key, value, &Expect::Version(version)).await {
@@ -208,8 +245,8 @@ impl Namespaced {
                     self.nudge_holder(election, &asked).await;
                     return Ok(());
                 }
-                Err(tenure_store::Error::Conflict { .. } | tenure_store::Error::Unknown { .. }) => {
-                }
+                Err(tenure_store::Error::Conflict { .. }) => {}
+                Err(tenure_store::Error::Unknown { .. }) => perhaps_asked = Some(term),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -236,31 +273,45 @@ impl Namespaced {
     }
 }
 
+/// The sessions that live, as far as one look can tell.
+pub(crate) async fn live_sessions(store: &dyn Store, keys: &Keys) -> Result<Vec<Record>, Error> {
+    let sessions = sessions(store, keys).await?.into_iter();
+    let live = sessions.filter(is_live);
+    Ok(live.map(|(record, _)| record).collect())
+}
+
+/// A session that has stood for its whole ttl is as good as evicted. Nothing is taken from it for this, so a clock
+/// that can be set is good enough.
+fn is_live((record, object): &(Record, Object)) -> bool {
+    let age = object.age.or(object.shown_age);
+    record.state == State::Alive && age.is_none_or(|age| age < record.ttl)
+}
+
 /// The live candidates of an election, the highest priority first.
 pub(crate) async fn candidates(
     store: &dyn Store,
     keys: &Keys,
     election: &ElectionName,
 ) -> Result<Vec<Candidate>, Error> {
-    let mut candidates: Vec<Candidate> = sessions(store, keys)
-        .await?
-        .into_iter()
-        .filter(|(record, object)| {
-            // A session that has stood for its whole ttl is as good as evicted.
-            let is_fresh = object.age.is_none_or(|age| age < record.ttl);
-            record.state == State::Alive && is_fresh
-        })
+    let sessions = sessions(store, keys).await?;
+    Ok(candidates_among(&sessions, election))
+}
+
+fn candidates_among(sessions: &[(Record, Object)], election: &ElectionName) -> Vec<Candidate> {
+    let mut candidates: Vec<Candidate> = sessions
+        .iter()
+        .filter(|session| is_live(session))
         .filter_map(|(record, _)| {
             let priority = *record.about.stands.get(election)?;
             Some(Candidate {
                 holder: record.holder(),
                 priority,
-                about: record.about,
+                about: (*record.about).clone(),
             })
         })
         .collect();
     candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.priority));
-    Ok(candidates)
+    candidates
 }
 
 async fn sessions(store: &dyn Store, keys: &Keys) -> Result<Vec<(Record, Object)>, Error> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tenure_core::election::Term;
 use tenure_core::election::machine::EndReason;
-use tenure_core::{ElectionName, Lineage, Moment};
+use tenure_core::{ElectionName, Incarnation, Lineage, Moment};
 use tenure_store::Key;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -19,7 +19,8 @@ use crate::fence::Token;
 
 /// The right to lead for one term. Cheap to clone; holding it does not keep the term alive.
 ///
-/// Ask [`check`](Leadership::check) right before everything that only a leader may do, and pass the
+/// Do what only a leader may do within [`run`](Leadership::run), or after [`begin_work`](Leadership::begin_work): only
+/// such work is waited for when leadership is given up. Ask [`check`](Leadership::check) right before everything that only a leader may do, and pass the
 /// [`token`](Leadership::token) on to whatever can refuse an older one: a process can be paused between
 /// the check and the act.
 #[derive(Debug, Clone)]
@@ -33,6 +34,8 @@ pub(crate) struct TermState {
     pub(crate) election: ElectionName,
     pub(crate) term: Term,
     lineage: Lineage,
+    /// The process that leads: the fence names it too.
+    incarnation: Incarnation,
     fence_key: Key,
     clock: Clock,
     /// The end of trust, in nanoseconds since the clock's origin: read at every check, without a lock.
@@ -101,8 +104,19 @@ impl Leadership {
         &self.term.fence_key
     }
 
-    /// How long this process may still act as the leader, at least; an error if it may not. Reads two
-    /// atomics and a clock.
+    /// Which process leads: this one, from its start to its end.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.term.incarnation
+    }
+
+    /// How long this process may still act as the leader, if leadership is not given up meanwhile; an error if it may
+    /// not. Reads two atomics and a clock.
+    ///
+    /// It is given up when it is resigned or transferred, when somebody asks for either, and when the node is shut down. Then
+    /// [`run`](Leadership::run) and [`begin_work`](Leadership::begin_work) make it wait for the work, up to
+    /// `stop_within` and never beyond this time. Without one of them nobody knows that there is work: the term ends, and
+    /// another node may lead, as soon as the lease is vacated. Only the token protects receivers from what is done after that.
     pub fn check(&self) -> Result<Duration, Stopped> {
         let remaining = self.term.trusted_until().since(self.term.clock.moment());
         if remaining.is_zero() || self.term.over.is_cancelled() {
@@ -152,7 +166,8 @@ impl Leadership {
     /// and gets `stop_within` for it; leadership is released when all work of the term has ended, so a
     /// successor never starts beside it. Work that does not stop in time is dropped, as it is at once
     /// when trust ends, and is never polled again, also if this process was paused and has only just woken
-    /// up. If the work panics, leadership is given up.
+    /// up. If the work panics, leadership is given up. Work that returns, or whose future is dropped, does not end the
+    /// term: [`Election::lead`](crate::Election::lead) resigns then.
     ///
     /// Work that does not return control (a blocking call) cannot be dropped: others then lead beside it
     /// as if the process had died, and only the token protects receivers. This process takes no lease of
@@ -245,6 +260,7 @@ impl TermState {
     pub(crate) fn new(
         election: ElectionName,
         token: Token,
+        incarnation: Incarnation,
         fence_key: Key,
         trusted_until: Moment,
         clock: Clock,
@@ -254,6 +270,7 @@ impl TermState {
             election,
             term: token.term,
             lineage: token.lineage,
+            incarnation,
             fence_key,
             clock,
             trusted_until: AtomicU64::new(nanoseconds(trusted_until)),
@@ -264,6 +281,10 @@ impl TermState {
             watchdog: Mutex::default(),
             commands,
         })
+    }
+
+    pub(crate) fn lineage(&self) -> Lineage {
+        self.lineage
     }
 
     pub(crate) fn trust_until(&self, until: Moment) {

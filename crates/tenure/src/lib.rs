@@ -47,8 +47,10 @@ mod requests;
 #[cfg(feature = "__simulation")]
 #[doc(hidden)]
 pub mod simulation;
+mod sweep;
 mod task;
 pub mod testing;
+mod turns;
 
 pub use clock::Clock;
 pub use cluster::Cluster;
@@ -56,14 +58,14 @@ pub use daemon::Daemon;
 pub use election::{Election, Transition, Transitions};
 pub use error::Error;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-pub use fence::transaction::{FenceError, Fenceable};
+pub use fence::transaction::{FenceError, Fenceable, Locked};
 pub use fence::{Receiver, Stale, Token, TokenError};
 pub use follow::{Follower, Seen};
 pub use inspect::{Candidate, Namespaced, Status};
 pub use leadership::{Leadership, Stopped, Watchdog, Working};
 pub use metrics::{ClusterMetrics, ElectionMetrics, HeartbeatOutcome, Heartbeats, Metrics};
 pub use node::{Node, NodeOptions, host_name};
-pub use one_shot::{OneShot, Outcome};
+pub use one_shot::{OneShot, Outcome, Withdrawal, is_one_shot};
 
 pub use tenure_core as core;
 pub use tenure_store as store;

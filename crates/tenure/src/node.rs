@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use tenure_core::election::machine::PRIORITY_DEFAULT;
+use tenure_core::queue::Rules;
 use tenure_core::session::record::About;
 use tenure_core::session::{Config, Holder, Record};
 use tenure_core::{ElectionName, Namespace, NodeId};
@@ -23,6 +25,10 @@ use crate::keys::Keys;
 use crate::metrics::{Counters, Metrics};
 use crate::nudge::Nudger;
 use crate::{Error, requests, task};
+
+/// How long the threads of a session are kept that do what blocks: as good as for ever. One that ends may have no
+/// successor, if programs have taken every process that this user may have; and then no heartbeat could be sent.
+const KEEP_THREADS: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// How to take part in a namespace.
 #[derive(Debug, Clone)]
@@ -99,8 +105,9 @@ pub(crate) struct Inner {
 }
 
 impl Node {
-    /// Opens the store twice (the session gets a connection of its own), joins the namespace and waits
-    /// until the session stands.
+    /// Opens the store twice (the session gets a connection of its own) and begins to join the namespace;
+    /// [`joined`](Node::joined) waits for the session. Dropped before it is done, it leaves nothing behind: a
+    /// session that was begun is ended.
     pub async fn start(options: NodeOptions) -> Result<Self, Error> {
         let view = options.counted(tenure_store::open(&options.store).await?);
         // A store in memory cannot be opened twice.
@@ -149,7 +156,7 @@ impl Node {
             counters: counters.clone(),
         };
         thread.launch(ready, stopped.clone().drop_guard())?;
-        opened.await.map_err(|_| Error::ShutDown)??;
+        // Made before anything is waited for: dropped, it ends the session, however far that has come.
         let inner = Inner {
             id,
             view: Namespaced::new(view, namespace),
@@ -163,6 +170,7 @@ impl Node {
             seats: Mutex::default(),
             stopped,
         };
+        opened.await.map_err(|_| Error::ShutDown)??;
         Ok(Self {
             inner: Arc::new(inner),
         })
@@ -221,12 +229,14 @@ impl Node {
         self.inner.view.store()
     }
 
-    /// Becomes a candidate.
+    /// Becomes a candidate. Names that begin with `tenure.` are refused: they are those of the queue and of the
+    /// cluster, in which only whoever opens the one or takes part in the other stands.
     pub async fn join(&self, election: &str) -> Result<Election, Error> {
         self.join_with(election, Some(PRIORITY_DEFAULT)).await
     }
 
-    /// Follows an election without standing in it.
+    /// Follows an election without standing in it; also one of the product's own, in which this node stands on
+    /// if it does already.
     pub async fn observe(&self, election: &str) -> Result<Election, Error> {
         self.join_with(election, None).await
     }
@@ -234,13 +244,22 @@ impl Node {
     /// Becomes a candidate with a priority: each point below 100 waits 10 ms longer before it takes a
     /// free lease, so that nodes with a higher one come first. Nobody is pushed out.
     pub async fn join_with(&self, election: &str, priority: Option<u8>) -> Result<Election, Error> {
+        if priority.is_some() {
+            return Ok(self.join_own(ElectionName::of_users(election)?, priority));
+        }
         let name = ElectionName::new(election)?;
+        if name.is_reserved()
+            && let Some(seat) = self.inner.seats().get(&name)
+        {
+            return Ok(Election::new(seat.clone(), self.inner.clone()));
+        }
+        Ok(self.join_own(name, None))
+    }
+
+    /// The same for any election, also those that only the product itself stands in.
+    pub(crate) fn join_own(&self, name: ElectionName, priority: Option<u8>) -> Election {
         let seat = {
-            let mut seats = self
-                .inner
-                .seats
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut seats = self.inner.seats();
             seats
                 .entry(name.clone())
                 .or_insert_with(|| Seat::new(name))
@@ -250,14 +269,20 @@ impl Node {
             seat: seat.clone(),
             priority,
         });
-        Ok(Election::new(seat, self.inner.clone()))
+        Election::new(seat, self.inner.clone())
     }
 
-    /// Takes part in the cluster of the namespace: hands out daemons when it leads the default election, and
-    /// runs those that are registered with the answer. Must be called within a tokio runtime: daemons run
+    /// Takes part in the cluster of the namespace: hands out daemons when it leads the election `tenure.cluster`,
+    /// and runs those that are registered with the answer. Must be called within a tokio runtime: daemons run
     /// there. The first call's options hold.
     pub async fn cluster(&self, options: cluster::Options) -> Result<Cluster, Error> {
         Cluster::take_part(self, self.inner.clone(), options).await
+    }
+
+    /// Says in its session what keeps this process from doing what it is asked, for people to see in
+    /// `tenure status`; `None` when it is over.
+    pub fn set_trouble(&self, trouble: Option<String>) {
+        self.inner.send(Command::Trouble(trouble));
     }
 
     /// Drains all daemons, stops all work, gives every lease back, leaves, and waits for all of it.
@@ -278,6 +303,10 @@ impl Inner {
 
     pub(crate) fn counters(&self) -> &Arc<Counters> {
         &self.counters
+    }
+
+    fn seats(&self) -> MutexGuard<'_, HashMap<ElectionName, Arc<Seat>>> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) async fn stopped(&self) {
@@ -342,6 +371,7 @@ impl Thread {
     fn run(self, ready: oneshot::Sender<Result<(), Error>>) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
+            .thread_keep_alive(KEEP_THREADS)
             .build();
         let runtime = match runtime {
             Ok(runtime) => runtime,
@@ -378,6 +408,7 @@ impl Thread {
         let mut about = About {
             address: self.options.address,
             labels: self.options.labels,
+            rules: Rules::LATEST,
             ..About::default()
         };
         let mut nudger = None;
@@ -414,6 +445,7 @@ impl Thread {
             cluster: None,
             stopping: Vec::new(),
             is_stopping: false,
+            farewell: None,
         })
     }
 }

@@ -3,8 +3,12 @@
 //!
 //! A nudge carries no truth, only the name of an election. Forged ones cost one look every [`PAUSE`]: those that
 //! come sooner wait, and several become one that says that anything may have changed.
+//!
+//! Whom to tell is looked up while the work stops, or at the latest while the lease is written. One look at the
+//! sessions is for all leases that are given up meanwhile: who leaves five hundred elections does not read every
+//! session five hundred times.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +20,17 @@ use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::inspect;
 use crate::keys::Keys;
+use crate::{inspect, task};
 
 /// How often nudges make this process look, at most.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// For how long what a look-up found is used for further leases.
+const KNOWN_FOR: Duration = Duration::from_secs(1);
+
+/// How long a process that leaves waits to learn whom to tell.
+const LAST_WORDS_WITHIN: Duration = Duration::from_millis(500);
 
 const MAGIC: &str = "tenure-nudge-1";
 
@@ -31,9 +41,19 @@ pub(crate) struct Nudger {
     /// When the last nudge was passed on, and what has come since.
     told: Option<Instant>,
     waiting: Option<Nudge>,
-    /// Leases that are being given up: the candidates are looked up while the work stops.
-    planned: BTreeMap<ElectionName, Plan>,
-    look_ups: JoinSet<(ElectionName, Vec<SocketAddr>)>,
+    /// Leases that are being given up, and whether they have been.
+    planned: BTreeMap<ElectionName, bool>,
+    /// Who else stands in which elections, and since when that is known.
+    known: Option<(Instant, Vec<Other>)>,
+    /// One at most.
+    look_up: JoinSet<Vec<Other>>,
+}
+
+/// Another process.
+#[derive(Debug)]
+struct Other {
+    address: SocketAddr,
+    stands: BTreeSet<ElectionName>,
 }
 
 /// What a nudge says.
@@ -45,12 +65,6 @@ pub(crate) enum Nudge {
     OfMany,
 }
 
-#[derive(Debug, Default)]
-struct Plan {
-    candidates: Option<Vec<SocketAddr>>,
-    vacated: bool,
-}
-
 impl Nudger {
     pub(crate) async fn bind(address: SocketAddr, namespace: Namespace) -> std::io::Result<Self> {
         let socket = Arc::new(UdpSocket::bind(address).await?);
@@ -60,7 +74,8 @@ impl Nudger {
             told: None,
             waiting: None,
             planned: BTreeMap::new(),
-            look_ups: JoinSet::new(),
+            known: None,
+            look_up: JoinSet::new(),
         })
     }
 
@@ -74,11 +89,8 @@ impl Nudger {
         loop {
             let ready_at = self.told.map_or_else(Instant::now, |told| told + PAUSE);
             tokio::select! {
-                Some(found) = self.look_ups.join_next(), if !self.look_ups.is_empty() => {
-                    if let Ok((election, candidates)) = found {
-                        self.planned.entry(election.clone()).or_default().candidates = Some(candidates);
-                        self.send_if_ready(&election);
-                    }
+                Some(found) = self.look_up.join_next(), if !self.look_up.is_empty() => {
+                    self.found(found.unwrap_or_default());
                 }
                 received = self.socket.recv_from(&mut buffer) => {
                     let Ok((length, _)) = received else { continue };
@@ -104,7 +116,7 @@ impl Nudger {
         });
     }
 
-    /// A lease of ours is about to be given up: find out whom to tell.
+    /// A lease of ours is about to be given up: find out whom to tell, unless that is known or being found out.
     pub(crate) fn prepare(
         &mut self,
         store: &Arc<dyn Store>,
@@ -112,42 +124,66 @@ impl Nudger {
         election: &ElectionName,
         me: &Holder,
     ) {
-        self.planned.insert(election.clone(), Plan::default());
-        let (store, keys, election) = (store.clone(), keys.clone(), election.clone());
-        let me = me.incarnation;
-        self.look_ups.spawn(async move {
-            let candidates = inspect::candidates(&*store, &keys, &election)
-                .await
-                .unwrap_or_default();
-            let addresses = candidates
-                .into_iter()
-                .filter(|candidate| candidate.holder.incarnation != me)
-                .filter_map(|candidate| candidate.about.nudge?.parse().ok())
-                .collect();
-            (election, addresses)
-        });
+        self.planned.entry(election.clone()).or_insert(false);
+        let is_known = matches!(&self.known, Some((since, _)) if since.elapsed() < KNOWN_FOR);
+        if is_known || !self.look_up.is_empty() {
+            return;
+        }
+        self.known = None;
+        let (store, keys, me) = (store.clone(), keys.clone(), me.incarnation);
+        self.look_up.spawn(task::scoped(async move {
+            let sessions = inspect::live_sessions(&*store, &keys).await;
+            let others = sessions.unwrap_or_default().into_iter();
+            others
+                .filter(|other| other.incarnation != me)
+                .filter_map(|other| {
+                    let address = other.about.nudge.as_ref()?.parse().ok()?;
+                    let stands = other.about.stands.into_keys().collect();
+                    Some(Other { address, stands })
+                })
+                .collect()
+        }));
     }
 
     /// The lease of an election is free; if it was ours, tell the others.
     pub(crate) fn vacated(&mut self, election: &ElectionName) {
-        if let Some(plan) = self.planned.get_mut(election) {
-            plan.vacated = true;
+        if let Some(vacated) = self.planned.get_mut(election) {
+            *vacated = true;
             self.send_if_ready(election);
         }
     }
 
+    /// Waits until those who wait for a lease of ours have been told, but not for long.
+    pub(crate) async fn finish(&mut self) {
+        if !self.planned.values().any(|&vacated| vacated) {
+            return;
+        }
+        let found = tokio::time::timeout(LAST_WORDS_WITHIN, self.look_up.join_next());
+        if let Ok(Some(found)) = found.await {
+            self.found(found.unwrap_or_default());
+        }
+    }
+
+    fn found(&mut self, others: Vec<Other>) {
+        self.known = Some((Instant::now(), others));
+        let planned = self.planned.iter();
+        let vacated = planned.filter(|(_, vacated)| **vacated);
+        let elections: Vec<_> = vacated.map(|(election, _)| election.clone()).collect();
+        for election in elections {
+            self.send_if_ready(&election);
+        }
+    }
+
     fn send_if_ready(&mut self, election: &ElectionName) {
-        let Some(Plan {
-            candidates: Some(candidates),
-            vacated: true,
-        }) = self.planned.get(election)
-        else {
+        let (Some(true), Some((_, others))) = (self.planned.get(election), &self.known) else {
             return;
         };
         let text = text(&self.namespace, election);
-        for candidate in candidates {
-            // Best effort by nature: an error is a lost nudge.
-            let _ = self.socket.try_send_to(text.as_bytes(), *candidate);
+        for other in others {
+            if other.stands.contains(election) {
+                // Best effort by nature: an error is a lost nudge.
+                let _ = self.socket.try_send_to(text.as_bytes(), other.address);
+            }
         }
         self.planned.remove(election);
     }

@@ -4,11 +4,31 @@
 //! again from time to time; [`OneShot::elect`] gives the leadership to the caller if it is free, and says
 //! who has it otherwise. Nobody is pushed out.
 //!
-//! The candidate is known by its id alone, so two programs that use one id are one candidate to this
-//! interface; a program that needs more should run a [`Node`](crate::Node).
+//! The candidate is known by its id, and by a secret if it was given one
+//! ([`with_secret_digest`](OneShot::with_secret_digest)). Two programs that use one id, and no secrets, are one
+//! candidate to this interface; a program that needs more should run a [`Node`](crate::Node).
 //!
-//! A candidate that stopped to call is found out by the age that the store reports for its session, so
-//! this needs a store that knows it: every durable engine does.
+//! A leader that is asked to resign, or to hand over, is told so at its next call: it leads no longer, and is renewed no
+//! more. The lease passes on when it withdraws, which says that its work has ended, or when the time that it was
+//! given before is over. It cannot be given up by that call itself: the caller acts on what it was told before until it has
+//! the answer.
+//!
+//! # What is left behind
+//!
+//! A candidate that withdraws deletes its session, after it has confirmed that it is marked as gone. A delete is not
+//! conditional, and need not be: an incarnation is never used twice, so nobody writes this object again on purpose. A
+//! doubled request of the past that creates it anew, however late, makes a session that holds nothing and that nobody
+//! renews: it expires. Candidates that never came back are removed by whoever registers next, a few at a time, and by
+//! running nodes. A node watches. A call cannot, so a newcomer notes in its session which versions of some others stood
+//! when it came, and later newcomers on the same host read that: what still stands after ten times its ttl, and a
+//! minute, belongs to nobody who is alive. If every call is made on a host that makes no other, nobody can tell, and
+//! the sessions stay until a node runs in the namespace.
+//!
+//! A candidate that stopped calling may be replaced when one version of its session has stood for its whole
+//! ttl. On one host a file store and SQLite can tell that at once. Everywhere else a call that finds someone
+//! leading notes in its own session which version it saw, and when, on the clock of its host that cannot be
+//! set; a later call on the same host, a ttl after it or more, then knows. So there it takes two calls to
+//! replace a leader that has died, and both from one host.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -32,25 +52,41 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_core::election::machine::{Input, Leader, Output};
-use tenure_core::election::{Election as Machine, machine::PRIORITY_DEFAULT};
+use tenure_core::election::{Election as Machine, RequestKind, Term, machine::PRIORITY_DEFAULT};
 use tenure_core::node::{Answer, Request};
 use tenure_core::session::observer::{self, Observer};
 use tenure_core::session::record::About;
-use tenure_core::session::{Config, Holder, Record, State};
-use tenure_core::{ElectionName, Incarnation, Lineage, Moment, Namespace, NodeId, Read, Written};
-use tenure_store::{Expect, Store, Version, list_all};
+use tenure_core::session::{Config, Glance, Holder, Record, Sighting, State};
+use tenure_core::{
+    ElectionName, Incarnation, Lineage, Moment, Namespace, NodeId, Nonce, Read, Written,
+};
+use tenure_store::{Entry, Expect, Key, Object, Store, Version, list_all};
 
 use crate::clock::HOST;
 use crate::inspect::{Candidate, Namespaced, candidates};
 use crate::keys::Keys;
-use crate::requests::carry_out;
+use crate::requests::{Chain, carry_out};
 use crate::{Error, Token};
 
 /// Marks the sessions of this interface, so that they are told from those of running nodes.
-const LABEL: &str = "tenure.one-shot";
+pub(crate) const LABEL: &str = "tenure.one-shot";
 
 /// The election that is meant if none is named.
 const ELECTION: &str = "default";
+
+/// How long a dead candidate is kept: so many times its ttl, and not less than a while.
+const KEPT_TTLS: u32 = 10;
+const KEPT_MIN: Duration = Duration::from_secs(60);
+
+/// How many sessions of others a new candidate reads, to learn what they saw in passing.
+const LOOKED_AT: usize = 4;
+
+/// How many it removes on the word of those. Each has to be evicted, and later deleted: more than two, or their number
+/// grows without end.
+const REMOVED_AT_ONCE: usize = 4;
+
+/// How many candidates may stand under one id with secrets of their own: each call of one reads all.
+const STANDING_MAX: usize = 8;
 
 /// How often a write is tried against others, or an answer settled, before giving up.
 const ATTEMPTS_MAX: usize = 20;
@@ -63,6 +99,7 @@ pub struct OneShot {
     view: Namespaced,
     config: Config,
     election: ElectionName,
+    secret_digest: Option<String>,
 }
 
 /// What an election came to.
@@ -75,6 +112,20 @@ pub struct Outcome {
     /// How long the caller may act as the leader from now on, at least, without another call. Zero if it
     /// does not lead.
     pub valid_for: Duration,
+    /// Who asked the caller to give up the term that it led. It leads no longer; the lease passes on when it withdraws, or when
+    /// what it was told before is over.
+    pub asked_by: Option<NodeId>,
+}
+
+/// What became of a withdrawal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Withdrawal {
+    /// The candidate stands no longer, and leads nothing.
+    Done,
+    /// It did not stand.
+    NotStanding,
+    /// It does not lead the term that was named. Nothing was changed.
+    OtherTerm,
 }
 
 impl Outcome {
@@ -89,6 +140,16 @@ impl Outcome {
 struct Standing {
     record: Record,
     version: Version,
+    age: Option<Duration>,
+}
+
+/// The sessions of this interface under one id.
+#[derive(Default)]
+struct Found {
+    /// The caller's own.
+    own: Option<Standing>,
+    /// How many others live, with other secrets.
+    others: usize,
 }
 
 impl OneShot {
@@ -106,19 +167,31 @@ impl OneShot {
             view,
             config,
             election,
+            secret_digest: None,
         })
     }
 
-    /// The same for another election of the namespace than `default`. A candidate of several has one session, so
+    /// The same for callers who prove by a secret that a candidate is theirs; its digest is kept with the candidate. Without
+    /// the secret nobody gets at that candidate: they are another one, also under the same id.
+    #[must_use]
+    pub fn with_secret_digest(self, digest: Option<String>) -> Self {
+        Self {
+            secret_digest: digest,
+            ..self
+        }
+    }
+
+    /// The same for another election of the namespace than `default`; not for those of the product itself, whose names
+    /// begin with `tenure.`. A candidate of several has one session, so
     /// each call keeps it in all of them.
     pub fn with_election(self, name: &str) -> Result<Self, Error> {
-        let election = ElectionName::new(name)?;
+        let election = ElectionName::of_users(name)?;
         Ok(Self { election, ..self })
     }
 
     /// Makes `id` a candidate, or says that it still is one. One list, one read and one write.
     pub async fn register_candidate(&self, id: &NodeId) -> Result<(), Error> {
-        self.beat(id).await.map(drop)
+        self.beat(id, None).await.map(drop)
     }
 
     /// The same as [`OneShot::register_candidate`].
@@ -128,9 +201,21 @@ impl OneShot {
 
     /// Registers `id` and lets it lead if nobody does. Returns at once if someone else leads; waits only
     /// where the protocol has to, after a lease was deleted or while it is reserved.
+    ///
+    /// If the future is dropped, `id` may lead without knowing it, until its session expires: call this again, or
+    /// [`unregister_candidate`](OneShot::unregister_candidate).
     pub async fn elect(&self, id: &NodeId) -> Result<Outcome, Error> {
-        let (me, mut trusted_until) = self.beat(id).await?;
+        let found = self.find(id).await?;
+        if let Some(asked) = self.asked(id, &found).await? {
+            return Ok(asked);
+        }
+        let Session {
+            record,
+            mut trusted_until,
+        } = self.beat(id, Some(found)).await?;
+        let me = record.holder();
         let mut call = Call::new(self, me, trusted_until);
+        call.seen = record.about.seen.get(&self.election).cloned();
         call.step(Input::Stand(PRIORITY_DEFAULT));
         let give_up = HOST.moment() + self.config.ttl * 3;
         while call.token.is_none() && !call.is_lost() {
@@ -140,10 +225,23 @@ impl OneShot {
                 });
             }
             if HOST.moment() + self.config.grace >= trusted_until {
-                trusted_until = self.beat(id).await?.1;
+                let session = self.beat(id, None).await?;
+                // The session of another call has landed beside this one: what is trusted by it is not what is held.
+                if session.record.incarnation != call.me {
+                    return Err(self.contended());
+                }
+                trusted_until = session.trusted_until;
                 call.step(Input::Trusted(trusted_until));
             }
             call.turn().await;
+        }
+        if call.token.is_none()
+            && let Some(sighting) = call.sighting.take()
+            && let Err(error) = self.keep_sighting(id, &sighting).await
+        {
+            // What the call came to is certain; only a later one has to begin anew.
+            let (election, error) = (&self.election, Chain(&error));
+            tracing::warn!(%election, %error, "could not note what was seen of the leader");
         }
         let valid_for = match call.token {
             Some(_) => trusted_until.since(HOST.moment()),
@@ -154,7 +252,35 @@ impl OneShot {
             leader: call.leader,
             token,
             valid_for,
+            asked_by: None,
         })
+    }
+
+    /// If `id` leads and is asked not to, what it is told. Its session is not renewed, so that it expires in any case. When it
+    /// has, nothing that the caller was told before holds any more, and the lease is given back here.
+    async fn asked(&self, id: &NodeId, found: &Found) -> Result<Option<Outcome>, Error> {
+        let Some(own) = &found.own else {
+            return Ok(None);
+        };
+        let Some((lease, _)) = self.view.lease(&self.election).await? else {
+            return Ok(None);
+        };
+        let is_mine = |holder: &Holder| holder.incarnation == own.record.incarnation;
+        let Some(request) = lease.request.clone().filter(|request| {
+            let is_to_me = matches!(&request.kind, RequestKind::Transfer { to } if is_mine(to));
+            lease.holder().is_some_and(is_mine) && !is_to_me
+        }) else {
+            return Ok(None);
+        };
+        if own.age.is_some_and(|age| age >= own.record.ttl) {
+            self.withdraw(id, None).await?;
+        }
+        Ok(Some(Outcome {
+            leader: None,
+            token: None,
+            valid_for: Duration::ZERO,
+            asked_by: Some(request.by),
+        }))
     }
 
     /// Whether `id` leads, as the store has it now. To act on it, use [`OneShot::elect`], which also says
@@ -176,12 +302,26 @@ impl OneShot {
         candidates(&*self.store, &self.keys, &self.election).await
     }
 
+    /// Whether anybody stands under this id by this interface, with whatever secret, as far as the store can tell.
+    pub async fn is_taken(&self, id: &NodeId) -> Result<bool, Error> {
+        let found = self.find(id).await?;
+        let is_fresh = |own: Standing| own.age.is_none_or(|age| age < own.record.ttl);
+        Ok(found.others > 0 || found.own.is_some_and(is_fresh))
+    }
+
     /// Takes `id` off the list, and vacates its leadership first if it has it.
     pub async fn unregister_candidate(&self, id: &NodeId) -> Result<(), Error> {
-        let Some(Standing { record, .. }) = self.find(id).await? else {
-            return Ok(());
+        self.withdraw(id, None).await.map(drop)
+    }
+
+    /// The same, and says what became of it. With a term, only if the candidate leads that term: a withdrawal that was
+    /// delayed, or is repeated, changes nothing in a later one.
+    pub async fn withdraw(&self, id: &NodeId, term: Option<Term>) -> Result<Withdrawal, Error> {
+        let Some(Standing { record, .. }) = self.find(id).await?.own else {
+            return Ok(Withdrawal::NotStanding);
         };
         let mut call = Call::new(self, record.holder(), Moment::default());
+        let mut is_given_back = false;
         let give_up = HOST.moment() + self.config.ttl;
         // A machine that does not stand gives back whatever it finds in its hands.
         while !call.machine.holds_nothing() {
@@ -190,47 +330,118 @@ impl OneShot {
                     election: self.election.clone(),
                 });
             }
+            if let Some((_, Request::WriteLease { lease, .. })) = call.requests.last() {
+                if term.is_some_and(|term| lease.term != term) {
+                    return Ok(Withdrawal::OtherTerm);
+                }
+                is_given_back = true;
+            }
             call.turn().await;
+        }
+        if term.is_some() && !is_given_back {
+            return Ok(Withdrawal::OtherTerm);
         }
         let stand_down = |record: &mut Record| {
             record.about.stands.remove(&self.election);
+            record.about.seen.remove(&self.election);
             if record.about.stands.is_empty() {
                 record.state = State::Gone;
             }
         };
-        self.write(id, stand_down).await.map(drop)
-    }
-
-    /// Renews the session of `id`, or makes one, and returns until when it is trusted.
-    async fn beat(&self, id: &NodeId) -> Result<(Holder, Moment), Error> {
-        let stand = |record: &mut Record| {
-            let stands = &mut record.about.stands;
-            stands.insert(self.election.clone(), PRIORITY_DEFAULT);
+        let Some(written) = self.write(id, None, stand_down, Missing::Leave).await? else {
+            return Ok(Withdrawal::NotStanding);
         };
-        self.write(id, stand).await
+        if written.record.state == State::Gone {
+            // Nothing depends on it: whoever reads it next tries again.
+            let key = self.keys.session(&written.record.holder());
+            let _ = self.store.delete(&key).await;
+        }
+        Ok(Withdrawal::Done)
     }
 
-    /// Changes the session of `id`, once, whatever happens to the answers.
+    /// Notes what this call saw of the leader's session, for the next one on this host. Costs a list, a read
+    /// and a write, and nothing where the store tells ages or the version is the one that was noted.
+    async fn keep_sighting(&self, id: &NodeId, sighting: &Sighting) -> Result<(), Error> {
+        let note = |record: &mut Record| {
+            let About { stands, seen, .. } = &mut *record.about;
+            stands.insert(self.election.clone(), PRIORITY_DEFAULT);
+            seen.insert(self.election.clone(), sighting.clone());
+        };
+        let missing = Missing::Create;
+        self.write(id, None, note, missing).await.map(drop)
+    }
+
+    /// Renews the session of `id`, or makes one.
+    async fn beat(&self, id: &NodeId, found: Option<Found>) -> Result<Session, Error> {
+        let mut found = match found {
+            Some(found) => found,
+            None => self.find(id).await?,
+        };
+        let mut passed = None;
+        if found.own.is_none() {
+            passed = self.sweep().await;
+            if found.others >= STANDING_MAX {
+                // There may be room now.
+                found = self.find(id).await?;
+            }
+        }
+        let stand = |record: &mut Record| {
+            let About {
+                stands,
+                passed: noted,
+                ..
+            } = &mut *record.about;
+            stands.insert(self.election.clone(), PRIORITY_DEFAULT);
+            if record.counter == 1 {
+                noted.clone_from(&passed);
+            }
+        };
+        let missing = Missing::Create;
+        let written = self.write(id, Some(found), stand, missing).await?;
+        written.ok_or_else(|| self.contended())
+    }
+
+    /// Changes the session of `id`, once, whatever happens to the answers. None if it has none, and none is to be made.
     async fn write(
         &self,
         id: &NodeId,
+        mut seen: Option<Found>,
         change: impl Fn(&mut Record),
-    ) -> Result<(Holder, Moment), Error> {
-        // A write of ours whose answer was lost is recognised by its incarnation and counter.
-        let mut lost: Option<(Incarnation, u64, Moment)> = None;
+        missing: Missing,
+    ) -> Result<Option<Session>, Error> {
+        // A write of ours whose answer was lost is recognised by its nonce: another call for the same candidate counts on
+        // from the same number.
+        let mut lost: Option<(Record, Moment)> = None;
         for _ in 0..ATTEMPTS_MAX {
-            let found = self.find(id).await?;
-            if let (Some(Standing { record, .. }), Some((incarnation, counter, started))) =
-                (&found, lost)
-                && (record.incarnation, record.counter) == (incarnation, counter)
+            let found = match seen.take() {
+                Some(found) => found,
+                None => self.find(id).await?,
+            };
+            if let (Some(Standing { record, .. }), Some((sent, started))) = (&found.own, &lost)
+                && (record.incarnation, record.nonce) == (sent.incarnation, sent.nonce)
             {
-                return Ok((record.holder(), self.trust(started)));
+                return Ok(Some(self.session(sent.clone(), *started)));
             }
-            let (mut record, expect) = match found {
-                Some(Standing { record, version }) => (record, Expect::Version(version)),
-                None => (self.new_record(id), Expect::Absent),
+            let (mut record, expect) = match found.own {
+                Some(Standing {
+                    record, version, ..
+                }) => (record, Expect::Version(version)),
+                // It was there, and is not alive any more: marked as gone by the write whose answer was lost, or
+                // evicted. Neither stands.
+                None if missing == Missing::Leave => {
+                    return Ok(lost.map(|(sent, started)| self.session(sent, started)));
+                }
+                None if found.others >= STANDING_MAX => {
+                    return Err(Error::Crowded { node: id.clone() });
+                }
+                // Under the same name as the one that may yet land, so that one of them does at most.
+                None => match lost.take_if(|(sent, _)| sent.counter == 1) {
+                    Some((sent, _)) => (Record { counter: 0, ..sent }, Expect::Absent),
+                    None => (self.new_record(id), Expect::Absent),
+                },
             };
             record.counter += 1;
+            record.nonce = HOST.step().nonce;
             // Never shorter than an earlier call was told that it may act.
             record.ttl = record.ttl.max(self.config.ttl);
             change(&mut record);
@@ -241,21 +452,26 @@ impl OneShot {
                 .put(&key, Bytes::from(record.encode()), &expect)
                 .await
             {
-                Ok(_) => return Ok((record.holder(), self.trust(started))),
+                Ok(_) => return Ok(Some(self.session(record, started))),
                 Err(tenure_store::Error::Conflict { .. }) => {}
-                Err(tenure_store::Error::Unknown { .. }) => {
-                    lost = Some((record.incarnation, record.counter, started));
-                }
+                Err(tenure_store::Error::Unknown { .. }) => lost = Some((record, started)),
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Error::Contended {
-            election: self.election.clone(),
-        })
+        Err(self.contended())
     }
 
-    fn trust(&self, started: Moment) -> Moment {
-        started + (self.config.ttl - self.config.margin)
+    fn contended(&self) -> Error {
+        Error::Contended {
+            election: self.election.clone(),
+        }
+    }
+
+    fn session(&self, record: Record, started: Moment) -> Session {
+        Session {
+            record,
+            trusted_until: started + (self.config.ttl - self.config.margin),
+        }
     }
 
     fn new_record(&self, id: &NodeId) -> Record {
@@ -263,35 +479,171 @@ impl OneShot {
             node: id.clone(),
             incarnation: Incarnation(uuid::Uuid::new_v4().as_u128()),
             counter: 0,
+            nonce: Nonce::default(),
             ttl: self.config.ttl,
             state: State::Alive,
             joined_at: HOST.now().wall,
-            about: About {
+            about: Box::new(About {
                 labels: [(LABEL.to_owned(), "true".to_owned())].into(),
+                secret_digest: self.secret_digest.clone(),
                 ..About::default()
-            },
+            }),
         }
     }
 
     /// The session of `id` that has not ended. An ended one is never revived: whoever ended it may be
     /// taking what it held, so the candidate starts over as a new incarnation.
-    async fn find(&self, id: &NodeId) -> Result<Option<Standing>, Error> {
+    ///
+    /// A call that was dropped may have made one more, however late. It holds nothing: the one that leads counts.
+    async fn find(&self, id: &NodeId) -> Result<Found, Error> {
+        let mut found = Found::default();
+        let mut own = Vec::new();
         for entry in list_all(&*self.store, &self.keys.sessions_of(id)).await? {
-            let Some(object) = self.store.get(&entry.key).await? else {
+            let Some((record, object)) = self.candidate(&entry.key).await? else {
                 continue;
             };
-            let Ok(record) = Record::decode(&object.value) else {
+            let is_alive = record.state == State::Alive;
+            if is_alive && record.about.secret_digest == self.secret_digest {
+                own.push((entry.key, record, object));
                 continue;
-            };
-            if record.state == State::Alive && record.about.labels.contains_key(LABEL) {
-                return Ok(Some(Standing {
+            }
+            if is_alive && object.age.is_none_or(|age| age < record.ttl) {
+                found.others += 1;
+            }
+            let age = object.age;
+            self.tidy(&entry.key, record, object, age).await;
+        }
+        let mut leads = 0;
+        if own.len() > 1
+            && let Some((lease, _)) = self.view.lease(&self.election).await?
+            && let Some(holder) = lease.holder()
+        {
+            let mut all = own.iter();
+            let place = all.position(|(_, record, _)| record.incarnation == holder.incarnation);
+            leads = place.unwrap_or_default();
+        }
+        for (place, (key, record, object)) in own.into_iter().enumerate() {
+            if place == leads {
+                found.own = Some(Standing {
                     record,
                     version: object.version,
-                }));
+                    age: object.age,
+                });
+            } else {
+                found.others += usize::from(object.age.is_none_or(|age| age < record.ttl));
+                let age = object.age;
+                self.tidy(&key, record, object, age).await;
             }
         }
-        Ok(None)
+        Ok(found)
     }
+
+    /// The session of a candidate of this interface.
+    async fn candidate(&self, key: &Key) -> Result<Option<(Record, Object)>, Error> {
+        let Some(object) = self.store.get(key).await? else {
+            return Ok(None);
+        };
+        let record = Record::decode(&object.value).ok();
+        let record = record.filter(is_one_shot);
+        Ok(record.map(|record| (record, object)))
+    }
+
+    /// Removes some of those that are long dead, and returns what a newcomer notes for those who come later. Whatever
+    /// fails is for the next one to do.
+    async fn sweep(&self) -> Option<Box<Glance>> {
+        let page = self.store.list(&self.keys.nodes(), None).await.ok()?;
+        // What was listed stood so by now.
+        let (listed_at, wall) = (HOST.reading(), HOST.now().wall);
+        let mut listed: Vec<(Incarnation, Entry)> = Vec::new();
+        for entry in page.entries {
+            if let Some((_, incarnation)) = Keys::session_of(&entry.key) {
+                listed.push((incarnation, entry));
+            }
+        }
+        let mut quiet: Vec<(&Entry, Duration)> = Vec::new();
+        for (_, entry) in some_of(&listed).take(LOOKED_AT) {
+            let Ok(Some((record, object))) = self.candidate(&entry.key).await else {
+                continue;
+            };
+            let passed = record.about.passed.clone();
+            let age = object.age;
+            self.tidy(&entry.key, record, object, age).await;
+            let Some((passed, now)) = passed.zip(listed_at) else {
+                continue;
+            };
+            let stood = passed.age(now, wall).unwrap_or_default();
+            if stood < KEPT_MIN {
+                continue;
+            }
+            for (incarnation, version) in passed.versions() {
+                let found = listed.iter().find(|(each, _)| *each == incarnation);
+                let as_noted = found.filter(|(_, entry)| entry.version.tag() == version);
+                quiet.extend(as_noted.map(|(_, entry)| (entry, stood)));
+            }
+        }
+        // Of one that several have seen, the longest time.
+        quiet.sort_by(|(a, shorter), (b, longer)| a.key.cmp(&b.key).then(longer.cmp(shorter)));
+        quiet.dedup_by(|(a, _), (b, _)| a.key == b.key);
+        for (entry, stood) in some_of(&quiet).take(REMOVED_AT_ONCE) {
+            if let Ok(Some((record, object))) = self.candidate(&entry.key).await
+                && object.version == entry.version
+            {
+                self.tidy(&entry.key, record, object, Some(*stood)).await;
+            }
+        }
+        let sessions = some_of(&listed);
+        let sessions = sessions.map(|(incarnation, entry)| (*incarnation, entry.version.tag()));
+        Some(Box::new(Glance::new(sessions, listed_at?, wall)))
+    }
+
+    /// Removes what a candidate has left behind, if this version has stood for so long. One that is gone has given
+    /// everything back before it said so. One that was not heard of for long is evicted first, like any dead leader, and
+    /// deleted when it has been so for as long.
+    async fn tidy(&self, key: &Key, mut record: Record, object: Object, stood: Option<Duration>) {
+        let kept = record.ttl.saturating_mul(KEPT_TTLS).max(KEPT_MIN);
+        let is_old = stood.is_some_and(|stood| stood >= kept);
+        // Whatever comes of it: what stays is seen again.
+        match record.state {
+            State::Alive if is_old => {
+                record.state = State::Evicted {
+                    by: record.node.clone(),
+                };
+                let value = Bytes::from(record.encode());
+                let expect = Expect::Version(object.version);
+                let _ = self.store.put(key, value, &expect).await;
+            }
+            State::Gone => drop(self.store.delete(key).await),
+            State::Evicted { .. } if is_old => drop(self.store.delete(key).await),
+            State::Alive | State::Evicted { .. } => {}
+        }
+    }
+}
+
+/// All of them once, from any place on: another one each time.
+fn some_of<T>(all: &[T]) -> impl Iterator<Item = &T> {
+    let places = all.len();
+    let chance = uuid::Uuid::new_v4().as_u64_pair().0;
+    let start = usize::try_from(chance % places.max(1) as u64).unwrap_or_default();
+    all.iter().cycle().skip(start).take(places)
+}
+
+/// Whether a session is that of a one-shot candidate, and not of a running node.
+#[must_use]
+pub fn is_one_shot(record: &Record) -> bool {
+    record.about.labels.contains_key(LABEL)
+}
+
+/// What to do for a candidate without a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Missing {
+    Create,
+    Leave,
+}
+
+/// A session as this call has written it.
+struct Session {
+    record: Record,
+    trusted_until: Moment,
 }
 
 /// The core's machines, for as long as one call takes.
@@ -305,6 +657,10 @@ struct Call<'a> {
     is_troubled: bool,
     leader: Option<Leader>,
     token: Option<Token>,
+    /// What an earlier call saw of the leader's session.
+    seen: Option<Sighting>,
+    /// What this one saw of it, if the next one should know.
+    sighting: Option<Sighting>,
 }
 
 /// Which machine made a request, about what.
@@ -329,6 +685,8 @@ impl<'a> Call<'a> {
             is_troubled: false,
             leader: None,
             token: None,
+            seen: None,
+            sighting: None,
         };
         call.step(Input::Trusted(trusted_until));
         call
@@ -372,6 +730,7 @@ impl<'a> Call<'a> {
             (From::Fence, Answer::Fence(read)) => self.step(Input::FenceRead(read)),
             (From::Fence, Answer::Written(written)) => self.step(Input::FenceWritten(written)),
             (From::Session(who), Answer::Session(read)) => {
+                let read = self.recall(who, read);
                 self.observe(observer::Input::Read(who, read));
             }
             (From::Session(who), Answer::Written(written)) => {
@@ -381,8 +740,24 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Where the store cannot say how old a version is, an earlier call may have seen it.
+    fn recall(&mut self, who: Incarnation, mut read: Read<Record>) -> Read<Record> {
+        if let Read::Found { version, age, .. } = &mut read
+            && age.is_none()
+            && let Some(now) = HOST.reading()
+        {
+            let seen = self.seen.as_ref();
+            *age = seen.and_then(|seen| seen.age(who, version, now));
+            self.sighting = match age {
+                Some(_) => None,
+                None => Some(Sighting::new(who, version, now)),
+            };
+        }
+        read
+    }
+
     fn step(&mut self, input: Input) {
-        for output in self.machine.step(HOST.now(), input) {
+        for output in self.machine.step(HOST.step(), input) {
             let election = self.elections.election.clone();
             let request = match output {
                 Output::ReadLease { known } => {
@@ -425,7 +800,9 @@ impl<'a> Call<'a> {
                     tracing::error!(%election, "{anomaly}");
                     continue;
                 }
-                // A call ends as soon as it is elected, so it sees no end of a term.
+                // A call ends as soon as it is elected, so it sees no end of a term; and it renews no session, so that
+                // what it cannot read is free when that has run out.
+                Output::Blind => continue,
                 Output::Stop { .. } | Output::Ended { .. } => continue,
             };
             self.requests.push(request);

@@ -7,123 +7,271 @@
 //! That is as good as a read of its own: the core counts trust from the moment when it asked for the look,
 //! and a listing serves only those who asked before it was started. Each line of it, on whichever page, was
 //! read after that.
+//!
+//! # Listings that are slow, or fail
+//!
+//! A namespace may have many more elections than this process is in, and a page may be slow. So:
+//!
+//! - A page serves those whose names it has come past, whatever becomes of the next one.
+//! - Polls that have waited for [`Polls::patience`] are late. From then on some are read for each page, from the end of
+//!   the alphabet, while the listing goes on from its beginning until they meet.
+//! - A page that fails, or does not come in time, ends its listing. Whoever still waits is read one by one.
+//! - A further page that could serve no more than [`SAVED_MIN`] polls is not asked for: they are read instead.
+//! - How many pages there are is learnt from every page, so the next polls know whether a listing is worth it.
+//!
+//! # Hints
+//!
+//! Thousands of changes at once, most of them our own, become hints that anything may have changed, one after the other.
+//! Each makes every election look, so there is a [pause](Polls::hint) between them, and none while a listing is under way.
+//!
+//! This decides and asks nothing of a store itself; the driver does.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared};
-use tenure_store::{Entry, Key, PAGE_ENTRIES_MAX, Prefix, Store, Version, list_all};
+use tenure_core::node::Ticket;
+use tenure_core::{ElectionName, Moment, Version};
+use tenure_store::{Key, Page};
 
-use crate::requests::{Chain, OUTAGE};
+use crate::requests::to_store;
 
 /// How many single reads a page of a listing must save: a listing is a heavier request than they are.
 const SAVED_MIN: usize = 10;
 
-/// A listing that several polls wait for.
-pub(crate) type Listing = Shared<BoxFuture<'static, Option<Arc<[Entry]>>>>;
+/// How many times the pause of a listing lies between two hints that make everyone look.
+const HINT_PAUSES: u32 = 3;
 
-/// Listings of one prefix, each started once whoever has asked meanwhile can share it.
+/// How many late polls are read for each page while a listing brings them: it serves many more, and whatever else
+/// elections ask has its turn too.
+const LATE_MAX: usize = 100;
+
+/// A look at a lease whose version is known.
 #[derive(Debug)]
-pub(crate) struct Listings {
-    store: Arc<dyn Store>,
-    prefix: Prefix,
-    /// How long a listing waits for company. Polls are jittered, so they come one by one.
-    pause: Duration,
-    /// The listing that has not been started yet.
-    next: Mutex<Option<Listing>>,
-    /// How many pages the last one had.
-    pages: AtomicUsize,
+pub(crate) struct Poll {
+    pub(crate) ticket: Ticket,
+    pub(crate) election: ElectionName,
+    pub(crate) known: Version,
+    pub(crate) within: Duration,
+    pub(crate) asked: Moment,
 }
 
-impl Listings {
-    pub(crate) fn new(store: Arc<dyn Store>, prefix: Prefix, pause: Duration) -> Arc<Self> {
-        Arc::new(Self {
-            store,
-            prefix,
+/// The polls that wait, and the listing that is under way.
+#[derive(Debug)]
+pub(crate) struct Polls {
+    /// How long a listing waits for company. Polls are jittered, so they come one by one.
+    pause: Duration,
+    /// How long a poll waits for its page.
+    patience: Duration,
+    /// Those who wait for the next listing, and when it is to start.
+    gathering: Group,
+    starts_at: Moment,
+    /// Those who wait for the listing that is under way.
+    listed: Group,
+    /// How many pages of it have come; `None` while there is none under way.
+    pages_seen: Option<usize>,
+    /// When the last page of it came, or it began, and how many that were late have been read since.
+    page_at: Moment,
+    late: usize,
+    /// Those whose listing has ended without them.
+    left: Vec<Poll>,
+    /// How many pages there are, as far as is known.
+    pages: usize,
+    /// A hint that anything may have changed has come and was not heeded yet, and when the next one may be.
+    is_hinted: bool,
+    hints_from: Moment,
+}
+
+#[derive(Debug)]
+struct Group {
+    polls: BTreeMap<Key, Poll>,
+    late_at: Moment,
+}
+
+impl Group {
+    fn empty() -> Self {
+        Self {
+            polls: BTreeMap::new(),
+            late_at: Moment::NEVER,
+        }
+    }
+}
+
+/// What a page says to those who waited for it.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) unchanged: Vec<Poll>,
+    /// These are not at the version that was known, or not there.
+    pub(crate) changed: Vec<Poll>,
+    /// The listing goes on behind this key.
+    pub(crate) next: Option<Key>,
+}
+
+impl Polls {
+    pub(crate) fn new(pause: Duration, patience: Duration) -> Self {
+        Self {
             pause,
-            next: Mutex::default(),
-            pages: AtomicUsize::new(1),
-        })
+            patience,
+            gathering: Group::empty(),
+            starts_at: Moment::NEVER,
+            listed: Group::empty(),
+            pages_seen: None,
+            page_at: Moment::default(),
+            late: 0,
+            left: Vec::new(),
+            pages: 1,
+            is_hinted: false,
+            hints_from: Moment::default(),
+        }
     }
 
     /// Whether a listing costs less than looking at this many objects one by one.
     pub(crate) fn is_worth(&self, objects: usize) -> bool {
-        objects > SAVED_MIN * self.pages.load(Ordering::Relaxed)
+        objects > SAVED_MIN * self.pages
     }
 
-    /// A listing that has not been started yet. It is under way once it is polled.
-    pub(crate) fn join(self: &Arc<Self>) -> Listing {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        next.get_or_insert_with(|| list(Arc::downgrade(self)).boxed().shared())
-            .clone()
+    /// Waits for a listing that has not been started yet: soon, or when others have had time to join.
+    pub(crate) fn join(&mut self, key: Key, poll: Poll, is_hinted: bool) {
+        let pause = match is_hinted {
+            true => Duration::ZERO,
+            false => self.pause,
+        };
+        self.starts_at = self.starts_at.min(poll.asked + pause);
+        self.gathering.late_at = self.gathering.late_at.min(poll.asked + self.patience);
+        self.gathering.polls.insert(key, poll);
     }
 
-    fn close(&self) {
-        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    /// Anything may have changed.
+    pub(crate) fn hint(&mut self) {
+        self.is_hinted = true;
     }
-}
 
-/// Weak, because the listing that is kept for others to join must not keep its keeper alive.
-async fn list(listings: Weak<Listings>) -> Option<Arc<[Entry]>> {
-    let pause = listings.upgrade()?.pause;
-    if !pause.is_zero() {
-        tokio::time::sleep(pause).await;
-    }
-    let listings = listings.upgrade()?;
-    // Whoever asks from here on gets another one.
-    listings.close();
-    match list_all(&*listings.store, &listings.prefix).await {
-        Ok(entries) => {
-            let pages = entries.len().div_ceil(PAGE_ENTRIES_MAX).max(1);
-            listings.pages.store(pages, Ordering::Relaxed);
-            Some(entries.into())
+    /// Whether all are to look now, because of a hint.
+    pub(crate) fn take_hint(&mut self, now: Moment) -> bool {
+        let is_due = self.is_hinted && self.pages_seen.is_none() && now >= self.hints_from;
+        if is_due {
+            self.is_hinted = false;
+            self.hints_from = now + self.pause * HINT_PAUSES;
         }
-        Err(error) => {
-            let prefix = &listings.prefix;
-            OUTAGE.failed(format_args!("listing {prefix}: {}", Chain(&error)));
-            None
-        }
+        is_due
     }
-}
 
-/// Whether the listing shows the object at this version.
-pub(crate) fn shows(entries: &[Entry], key: &Key, version: &Version) -> bool {
-    entries
-        .binary_search_by(|entry| entry.key.cmp(key))
-        .is_ok_and(|at| entries[at].version == *version)
+    /// When to call [`start`](Self::start), [`take_late`](Self::take_late) or [`take_hint`](Self::take_hint) next.
+    pub(crate) fn wake_at(&self, now: Moment) -> Moment {
+        let starts_at = match self.pages_seen {
+            None => self.starts_at,
+            Some(_) => Moment::NEVER,
+        };
+        // Those that are late already wait for their turn, not for time.
+        let late_at = self.gathering.late_at.min(self.listed.late_at);
+        let late_at = if late_at > now {
+            late_at
+        } else {
+            Moment::NEVER
+        };
+        let hints_at = match self.is_hinted && self.pages_seen.is_none() {
+            true => self.hints_from,
+            false => Moment::NEVER,
+        };
+        let stalls_at = match self.is_steady(now) && self.late >= LATE_MAX {
+            true => self.page_at + self.page_patience(),
+            false => Moment::NEVER,
+        };
+        starts_at.min(late_at).min(hints_at).min(stalls_at)
+    }
+
+    /// Whether a listing is to be started now. There is one at a time.
+    pub(crate) fn start(&mut self, now: Moment) -> bool {
+        if self.pages_seen.is_some() || now < self.starts_at {
+            return false;
+        }
+        self.starts_at = Moment::NEVER;
+        if self.gathering.polls.is_empty() {
+            self.gathering = Group::empty();
+            return false;
+        }
+        self.listed = std::mem::replace(&mut self.gathering, Group::empty());
+        self.pages_seen = Some(0);
+        (self.page_at, self.late) = (now, 0);
+        true
+    }
+
+    /// The page that was asked for, or `None` if it did not come.
+    pub(crate) fn on_page(&mut self, now: Moment, page: Option<Page>) -> Shown {
+        (self.page_at, self.late) = (now, 0);
+        let mut shown = Shown {
+            unchanged: Vec::new(),
+            changed: Vec::new(),
+            next: None,
+        };
+        let Some(Page { entries, more }) = page else {
+            self.end();
+            return shown;
+        };
+        let seen = self.pages_seen.unwrap_or_default() + 1;
+        let last = entries.last().map(|entry| entry.key.clone());
+        let passed = match last.filter(|_| more) {
+            // All who come before the end of this page, or at it.
+            Some(last) => {
+                let mut after = self.listed.polls.split_off(&last);
+                if let Some(at) = after.remove(&last) {
+                    self.listed.polls.insert(last.clone(), at);
+                }
+                shown.next = Some(last);
+                std::mem::replace(&mut self.listed.polls, after)
+            }
+            None => std::mem::take(&mut self.listed.polls),
+        };
+        for (key, poll) in passed {
+            let at = entries.binary_search_by(|entry| entry.key.cmp(&key));
+            match at.is_ok_and(|at| entries[at].version == to_store(&poll.known)) {
+                true => shown.unchanged.push(poll),
+                false => shown.changed.push(poll),
+            }
+        }
+        self.pages_seen = Some(seen);
+        self.pages = match shown.next {
+            Some(_) => self.pages.max(seen + 1),
+            None => seen,
+        };
+        if shown.next.is_none() || self.listed.polls.len() <= SAVED_MIN {
+            shown.next = None;
+            self.end();
+        }
+        shown
+    }
+
+    /// The next poll that is to be read by itself, if any is.
+    pub(crate) fn take_late(&mut self, now: Moment) -> Option<Poll> {
+        if let Some(poll) = self.left.pop() {
+            return Some(poll);
+        }
+        if self.is_steady(now) && self.late >= LATE_MAX {
+            return None;
+        }
+        // The listing comes from the other end.
+        let late = [&mut self.listed, &mut self.gathering]
+            .into_iter()
+            .filter(|group| group.late_at <= now)
+            .find_map(|group| group.polls.pop_last());
+        self.late += usize::from(late.is_some());
+        late.map(|(_, poll)| poll)
+    }
+
+    /// Whether a listing is under way and its next page can still be expected soon.
+    fn is_steady(&self, now: Moment) -> bool {
+        self.pages_seen.is_some() && now < self.page_at + self.page_patience()
+    }
+
+    fn page_patience(&self) -> Duration {
+        self.patience / 4
+    }
+
+    fn end(&mut self) {
+        self.pages_seen = None;
+        let listed = std::mem::replace(&mut self.listed, Group::empty());
+        self.left.extend(listed.polls.into_values());
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use tenure_store::Expect;
-    use tenure_store::engine::memory::Memory;
-    use tenure_store::wrap::metered::{Metered, Operation, Outcome};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_listing_serves_all_who_asked_before_it_and_nobody_later() {
-        let store = Arc::new(Metered::new(Arc::new(Memory::new())));
-        let lists = || {
-            let snapshot = store.meter().snapshot();
-            snapshot.count(Operation::List, Outcome::Done)
-        };
-        let prefix = Prefix::new("a").unwrap();
-        let listings = Listings::new(store.clone(), prefix.clone(), Duration::ZERO);
-        let key = prefix.key("b").unwrap();
-        let (early, too) = (listings.join(), listings.join());
-        let version = store.put(&key, "1".into(), &Expect::Absent).await.unwrap();
-        assert!(shows(&early.await.unwrap(), &key, &version));
-        assert!(shows(&too.await.unwrap(), &key, &version));
-        assert_eq!(lists(), 1);
-
-        let late = listings.join();
-        let expect = Expect::Version(version.clone());
-        let newer = store.put(&key, "2".into(), &expect).await.unwrap();
-        let entries = late.await.unwrap();
-        assert!(shows(&entries, &key, &newer) && !shows(&entries, &key, &version));
-        assert_eq!(lists(), 2);
-    }
-}
+mod tests;

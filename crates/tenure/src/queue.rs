@@ -1,7 +1,7 @@
 //! The job queue, to embed: [`Queue`] is served by whichever process leads. And what makes it durable, its log:
 //! what was committed, in order, on any store, and fenced.
 //!
-//! The broker of a queue is the leader of a namespace. Its state is in memory, in a [`Machine`]; what makes it
+//! The broker of a queue is the leader of its election, `tenure.queue`. Its state is in memory, in a [`Machine`]; what makes it
 //! durable is a log of the records that the machine was given. [`Log::take_over`] replays it and fences off
 //! whoever wrote before; a [`Writer`] commits new records in batches and lets the machine apply them.
 //!
@@ -18,17 +18,18 @@
 //!
 //! # How it is kept
 //!
-//! Under `<namespace>/queue/`:
+//! Under `<namespace>/queue/`, or another [folder](Config::folder) for another queue:
 //!
 //! | key | what it is |
 //! | --- | --- |
 //! | `origin` | the form of the log, and who took over last: `queue/origin.rs` |
+//! | `reached` | how far the log is known to reach: `queue/reached.rs` |
 //! | `log/<place>` | one commit, in the form with objects: `queue/objects.rs` |
 //! | `segments/<takeover>-<number>` | many commits, in the form with files: `queue/segment.rs` |
 //! | `snapshot/<place>-<unique>/<part>` | the state at a place: `queue/snapshot.rs` |
 //! | `snapshot/<place>-<unique>/manifest` | what makes a snapshot count |
 //!
-//! Everything but the origin is a frame: a header line, and lines (`queue/frame.rs`). A *place* is the number of a frame in the
+//! Everything but the first two is a frame: a header line, and lines (`queue/frame.rs`). A *place* is the number of a frame in the
 //! log, a *position* that of a record; every *take-over* has a number too. All of them only grow.
 //!
 //! The forms differ in how a replaced leader is kept from acknowledging. With objects, its next place is
@@ -39,7 +40,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use tenure_core::Incarnation;
+pub use tenure_core::queue::Rules;
+use tenure_core::{ElectionName, Incarnation};
 use tenure_store::VALUE_BYTES_MAX;
 
 use crate::Token;
@@ -52,6 +54,7 @@ mod calls;
 mod claims;
 mod cleanup;
 mod committer;
+mod crowd;
 mod error;
 mod follow;
 mod frame;
@@ -66,6 +69,8 @@ mod objects;
 mod options;
 mod origin;
 mod policy;
+mod reached;
+mod readers;
 mod reads;
 mod recovery;
 mod segment;
@@ -84,6 +89,7 @@ pub use log::{Committed, Log, Record, replay};
 pub use metrics::{Latency, Metrics, SnapshotMetrics};
 pub use options::{Claim, Heartbeat, Options, Serving};
 pub use origin::Form;
+pub use reads::PAGE_BYTES_MAX;
 pub use recovery::Progress;
 pub use time::ClockState;
 pub use writer::Writer;
@@ -107,6 +113,21 @@ pub trait Machine: Send + 'static {
     /// ends recovery.
     fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), String>;
 
+    /// The newest rules by which this machine can apply records; a log that follows later ones is not replayed. The
+    /// first, if the meaning of its records never changes.
+    fn rules_max(&self) -> Rules {
+        Rules::FIRST
+    }
+
+    /// Applies what follows by these rules, which it knows. Replays do so at the same place.
+    fn set_rules(&mut self, _rules: Rules) {}
+
+    /// A small number for its state, so that a replay that comes to another state is noticed; `None` if it has none.
+    /// Calculated for every commit, so it must cost next to nothing.
+    fn digest(&self) -> Option<u64> {
+        None
+    }
+
     /// Forgets everything: a replay begins, perhaps not for the first time.
     fn reset(&mut self);
 
@@ -122,7 +143,7 @@ pub trait Machine: Send + 'static {
     fn begin_snapshot(&mut self);
 
     /// The next piece of the snapshot: whole lines, each with its newline, without zero bytes, and at most one
-    /// line more than `bytes_max`; `None` when it is complete. Records are applied between two calls, and the
+    /// line more than `bytes_max`; empty if there is more to do first; `None` when it is complete. Records are applied between two calls, and the
     /// lines must show the state as it was when the snapshot was begun.
     fn snapshot_chunk(&mut self, bytes_max: usize) -> Option<Bytes>;
 
@@ -163,6 +184,8 @@ pub struct Owner {
 /// How a log is written and read. The defaults are right for most.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
+    /// The folder of the namespace in which the log is kept: `queue`, or a name below it, such as `queue.3`.
+    pub folder: String,
     /// The most bytes that are committed together, and so the largest record. Larger batches cost latency on
     /// slow networks, smaller ones throughput. Well below the limit of the store.
     pub batch_bytes_max: usize,
@@ -191,6 +214,9 @@ pub struct Config {
     /// read. With the defaults there is a snapshot after about a thousand small commits, so that recovery takes
     /// some tens of times the latency of the store.
     pub object_cost_bytes: u64,
+    /// The newest rules by which records are applied, if this process can. A log that already follows newer ones
+    /// stays with those. Every process that may take the log over must know them.
+    pub rules_max: Rules,
     /// How many objects of the log are read at once. Recovery takes the latency of the store for every so
     /// many commits.
     pub read_ahead: usize,
@@ -199,6 +225,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            folder: "queue".to_owned(),
             batch_bytes_max: 1024 * 1024,
             batch_records_max: 10_000,
             commit_interval: Duration::ZERO,
@@ -211,6 +238,7 @@ impl Default for Config {
             part_bytes_max: 4 * 1024 * 1024,
             snapshot_bytes_min: 4 * 1024 * 1024,
             object_cost_bytes: 4 * 1024,
+            rules_max: Rules::LATEST,
             read_ahead: 32,
         }
     }
@@ -237,6 +265,13 @@ impl Config {
             if value == 0 || value > max {
                 violations.push(format!("{name} is {value}, not from 1 to {max}"));
             }
+        }
+        let election = format!("{}{}", ElectionName::RESERVED, self.folder);
+        if !ElectionName::new(election).is_ok_and(|name| name.is_of_queue()) {
+            let folder: String = self.folder.chars().take(40).collect();
+            violations.push(format!(
+                "the folder is {folder:?}, not queue or a name below it, such as queue.3"
+            ));
         }
         if self.backlog_bytes_max < self.batch_bytes_max {
             violations.push("backlog_bytes_max is less than batch_bytes_max".to_owned());

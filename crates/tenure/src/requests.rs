@@ -6,12 +6,11 @@ use bytes::Bytes;
 use tenure_core::election::{Fence, Lease};
 use tenure_core::node::{Answer, Request};
 use tenure_core::session::Record;
-use tenure_core::{ElectionName, Expect, Read, RecordError, Version, Written};
-use tenure_store::{Change, Error, Key, Object, Outage, Store};
-use tokio::time::{Instant, timeout};
+use tenure_core::{Expect, Read, RecordError, Version, Written};
+use tenure_store::{Change, Error, Key, Object, Outage, Page, Prefix, Store};
+use tokio::time::timeout;
 
 use crate::keys::Keys;
-use crate::polls::{Listing, shows};
 
 /// One for the process: what counts is that whoever reads its log hears of it, once.
 pub(crate) static OUTAGE: Outage = Outage::new();
@@ -86,26 +85,29 @@ pub(crate) fn lost(request: &Request) -> Answer {
     }
 }
 
-/// Looks at a lease that is one of many: by a listing, and only if that shows a change by a read.
-pub(crate) async fn poll(
+/// One page of a listing; `None` if it did not come.
+pub(crate) async fn list(
     store: &dyn Store,
-    keys: &Keys,
-    election: ElectionName,
-    known: Version,
-    listing: Listing,
+    prefix: &Prefix,
+    after: Option<&Key>,
     within: Duration,
-) -> Answer {
-    let started = Instant::now();
-    let Ok(Some(entries)) = timeout(within, listing).await else {
-        return Answer::Lease(Read::Failed);
-    };
-    if shows(&entries, &keys.lease(&election), &to_store(&known)) {
-        return Answer::Lease(Read::Unchanged { age: None });
+) -> Option<Page> {
+    match timeout(within, store.list(prefix, after)).await {
+        Ok(Ok(page)) => {
+            OUTAGE.answered();
+            Some(page)
+        }
+        Ok(Err(error)) => {
+            OUTAGE.failed(format_args!("listing {prefix}: {}", Chain(&error)));
+            None
+        }
+        Err(_) => {
+            OUTAGE.failed(format_args!(
+                "listing {prefix}: no answer within {within:?}"
+            ));
+            None
+        }
     }
-    let known = Some(known);
-    let request = Request::ReadLease { election, known };
-    let left = within.saturating_sub(started.elapsed());
-    carry_out(store, keys, request, left).await
 }
 
 pub(crate) async fn read<T>(
@@ -136,6 +138,7 @@ pub(crate) async fn read<T>(
             value,
             version,
             age,
+            ..
         }))) => match decode(&value) {
             Ok(record) => Read::Found {
                 record,
@@ -151,7 +154,11 @@ pub(crate) async fn read<T>(
         },
         Ok(Err(error)) => {
             OUTAGE.failed(format_args!("reading {key}: {}", Chain(&error)));
-            Read::Failed
+            match error {
+                // Whoever held anything there holds it no longer, and must not wait for its trust to end.
+                Error::Gone { .. } => Read::Missing,
+                _ => Read::Failed,
+            }
         }
         Err(_) => {
             OUTAGE.failed(format_args!("reading {key}: no answer within {within:?}"));
@@ -178,6 +185,15 @@ pub(crate) async fn write(
                 Written::Done(from_store(&version))
             }
             Ok(Err(Error::Conflict { .. })) => Written::Conflict,
+            Ok(Err(error @ Error::Gone { .. })) => {
+                OUTAGE.failed(format_args!("writing {key}: {}", Chain(&error)));
+                match expect {
+                    // What was expected is not there any more: the writer looks, and finds nothing.
+                    tenure_store::Expect::Version(_) => Written::Conflict,
+                    // Nothing can be made there either, and whoever tries again waits first.
+                    tenure_store::Expect::Absent => Written::NotApplied,
+                }
+            }
             Ok(Err(error)) => {
                 OUTAGE.failed(format_args!("writing {key}: {}", Chain(&error)));
                 if error.is_not_applied() {

@@ -8,12 +8,12 @@ use tenure_core::cluster::{
 };
 use tenure_core::election::Writer;
 use tenure_core::session::{Holder, Record, State};
-use tenure_core::{DaemonId, Incarnation, NodeId};
+use tenure_core::{DaemonId, ElectionName, Incarnation, NodeId};
 use tenure_store::{Expect, Version};
 
-use super::{Member, default_election};
+use super::Member;
 use crate::inspect::{Namespaced, read};
-use crate::{Error, clock};
+use crate::{Error, clock, is_one_shot};
 
 /// How often the drains are written again because they have changed meanwhile.
 const ATTEMPTS_MAX: usize = 10;
@@ -25,8 +25,9 @@ pub struct NodeStatus {
     pub member: Member,
     /// Whether it was heard of within its ttl, as far as the store can tell.
     pub is_heard_of: bool,
-    /// Whether it leads the default election.
-    pub leads: bool,
+    /// Which of the product's own elections it leads: `tenure.queue` if it serves the queue, `tenure.cluster` if
+    /// it hands out the daemons.
+    pub leads: Vec<ElectionName>,
     /// How many shards are assigned to it.
     pub shards: usize,
     /// The sum of their weights.
@@ -55,6 +56,10 @@ pub struct ShardStatus {
     pub assigned: Option<(NodeId, Assignment)>,
     /// What the node reports of that generation; `None` if it has taken no notice yet.
     pub reported: Option<RunState>,
+    /// Why the node cannot end it, if it says so.
+    pub stuck: Option<String>,
+    /// Whether the node was heard of within its ttl. If not, nobody may run the shard.
+    pub has_node: bool,
 }
 
 /// Whether a request changed anything.
@@ -73,7 +78,8 @@ struct Stored {
     sessions: Vec<Record>,
     /// Sessions that have stood for their whole ttl.
     silent: BTreeSet<Incarnation>,
-    leader: Option<Holder>,
+    /// Who leads the product's own elections.
+    leaders: Vec<(ElectionName, Holder)>,
 }
 
 impl Namespaced {
@@ -88,8 +94,14 @@ impl Namespaced {
             *load += u64::from(daemons[id].definition.weight);
         }
         let drained = |node: &NodeId| stored.drains.as_ref()?.nodes.get(node).cloned();
-        let leads = |it: &Record| stored.leader.as_ref() == Some(&it.holder());
-        let alive = stored.live().map(|record| {
+        let leads = |it: &Record| {
+            let own = stored.leaders.iter();
+            let own = own.filter(|(_, holder)| *holder == it.holder());
+            own.map(|(election, _)| election.clone()).collect()
+        };
+        // A one-shot candidate is a caller, not a node.
+        let nodes = stored.live().filter(|record| !is_one_shot(record));
+        let alive = nodes.map(|record| {
             let (shards, load) = loads.get(&record.incarnation).copied().unwrap_or_default();
             NodeStatus {
                 member: Member::of(record),
@@ -110,6 +122,11 @@ impl Namespaced {
         let mut reports: BTreeMap<(Incarnation, &DaemonId, u32), &tenure_core::cluster::Run> =
             BTreeMap::new();
         let mut daemons: BTreeMap<&DaemonId, DaemonStatus> = BTreeMap::new();
+        let heard_of = stored.live();
+        let heard_of = heard_of.filter(|it| !stored.silent.contains(&it.incarnation));
+        let live: BTreeMap<Incarnation, &Record> = heard_of
+            .map(|record| (record.incarnation, record))
+            .collect();
         for record in stored.live() {
             let part = Part::of(&record.about);
             for (id, runs) in &part.runs {
@@ -135,9 +152,14 @@ impl Namespaced {
                 let report = reports.get(&(assignment.incarnation, id, index));
                 let report = report.filter(|run| run.1 == assignment.generation);
                 let node = holders[&assignment.incarnation].node.clone();
+                let holder = live.get(&assignment.incarnation);
+                let part = holder.map(|record| Part::of(&record.about));
+                let stuck = part.and_then(|it| it.stuck(id, index, assignment.generation));
                 ShardStatus {
                     assigned: Some((node, *assignment)),
                     reported: report.map(|run| run.2.clone()),
+                    stuck: stuck.map(str::to_owned),
+                    has_node: holder.is_some(),
                 }
             };
             let status = DaemonStatus {
@@ -201,6 +223,7 @@ impl Namespaced {
         let writer = Writer {
             incarnation: Incarnation(uuid::Uuid::new_v4().as_u128()),
             counter: 1,
+            nonce: tenure_core::Nonce::default(),
         };
         let key = self.keys().drains();
         for _ in 0..ATTEMPTS_MAX {
@@ -236,11 +259,19 @@ impl Namespaced {
         let key = self.keys().assignments();
         let assignments = read(&**self.store(), &key, Assignments::decode).await?;
         let drains = self.drains().await?;
-        let lease = self.lease(&default_election()).await?;
+        let mut leaders = Vec::new();
+        for election in [ElectionName::queue(), ElectionName::cluster()] {
+            if let Some((lease, _)) = self.lease(&election).await?
+                && let Some(holder) = lease.holder()
+            {
+                leaders.push((election, holder.clone()));
+            }
+        }
         let mut silent = BTreeSet::new();
         let mut sessions = Vec::new();
         for (record, object) in self.session_objects().await? {
-            if object.age.is_some_and(|age| age >= record.ttl) {
+            let age = object.age.or(object.shown_age);
+            if age.is_some_and(|age| age >= record.ttl) {
                 silent.insert(record.incarnation);
             }
             sessions.push(record);
@@ -250,7 +281,7 @@ impl Namespaced {
             drains: drains.map(|(drains, _)| drains),
             sessions,
             silent,
-            leader: lease.and_then(|(lease, _)| lease.holder().cloned()),
+            leaders,
         })
     }
 }
@@ -266,5 +297,7 @@ impl ShardStatus {
     const FREE: Self = Self {
         assigned: None,
         reported: None,
+        stuck: None,
+        has_node: false,
     };
 }

@@ -27,6 +27,7 @@ pub struct Revoked {
 pub(crate) struct ShardState {
     pub(crate) shard: Shard,
     pub(crate) generation: Generation,
+    pub(crate) count: u32,
     pub(crate) node: NodeId,
     pub(crate) clock: Clock,
     /// The end of trust, in nanoseconds since the clock's origin: read at every check, without a lock.
@@ -53,6 +54,7 @@ impl ShardState {
     pub(crate) fn new(
         shard: Shard,
         generation: Generation,
+        count: u32,
         node: NodeId,
         clock: Clock,
         commands: mpsc::UnboundedSender<Command>,
@@ -60,6 +62,7 @@ impl ShardState {
         Arc::new(Self {
             shard,
             generation,
+            count,
             node,
             clock,
             trusted_until: AtomicU64::new(0),
@@ -148,6 +151,14 @@ impl ShardState {
 
     pub(super) fn started(&self) {
         self.send(Order::Started(self.shard.clone(), self.generation));
+    }
+
+    pub(super) fn stuck(&self, error: Option<String>) {
+        self.send(Order::Stuck {
+            shard: self.shard.clone(),
+            generation: self.generation,
+            error,
+        });
     }
 
     /// The first thing that went wrong counts.

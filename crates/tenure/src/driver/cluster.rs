@@ -17,7 +17,7 @@ use tenure_core::election::Term;
 use tenure_core::node::Input as NodeInput;
 use tenure_core::session::record::About;
 use tenure_core::session::{self, Holder};
-use tenure_core::{DaemonId, Incarnation, Moment, NodeId, Now};
+use tenure_core::{DaemonId, ElectionName, Incarnation, Moment, NodeId, Now};
 use tenure_store::{Hint, Store, Watch};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
@@ -49,6 +49,12 @@ pub(crate) enum Order {
     Plan(oneshot::Sender<Option<Vec<Decision>>>),
     Started(Shard, Generation),
     Ended {
+        shard: Shard,
+        generation: Generation,
+        error: Option<String>,
+    },
+    /// A shard cannot be ended; or can, after all.
+    Stuck {
         shard: Shard,
         generation: Generation,
         error: Option<String>,
@@ -124,7 +130,7 @@ pub(super) enum Input {
 
 /// What wakes the driver for the cluster.
 pub(super) enum Wake {
-    Told(Told),
+    Told(Box<Told>),
     Assignments(Hint),
     Session(Hint),
 }
@@ -186,7 +192,7 @@ impl Coordination {
     pub(super) async fn next(&mut self) -> Wake {
         tokio::select! {
             biased;
-            told = self.requests.next() => Wake::Told(told),
+            told = self.requests.next() => Wake::Told(Box::new(told)),
             hint = super::next_hint(&mut self.assignments_hints) => Wake::Assignments(hint),
             hint = super::next_hint(&mut self.session_hints) => Wake::Session(hint),
         }
@@ -231,7 +237,11 @@ impl Coordination {
     fn on_agent(&mut self, output: agent::Output, about: &mut About, asked: &mut Vec<NodeInput>) {
         match output {
             agent::Output::Look { known } => self.requests.send(self.me(), Ask::Look { known }),
-            agent::Output::Start { shard, generation } => self.start(shard, generation),
+            agent::Output::Start {
+                shard,
+                generation,
+                count,
+            } => self.start(shard, generation, count),
             agent::Output::Drain {
                 shard,
                 generation,
@@ -260,11 +270,12 @@ impl Coordination {
         }
     }
 
-    fn start(&mut self, shard: Shard, generation: Generation) {
+    fn start(&mut self, shard: Shard, generation: Generation, count: u32) {
         tracing::info!(%shard, %generation, "assigned, starting");
         let state = ShardState::new(
             shard.clone(),
             generation,
+            count,
             self.node.clone(),
             self.clock.clone(),
             self.reports.clone(),
@@ -358,6 +369,10 @@ impl Coordination {
             }
             assigner::Output::Superseded { by } => {
                 tracing::warn!(%by, "a newer leader hands out the work");
+            }
+            assigner::Output::Resign { term } => {
+                tracing::info!(%term, "this node is drained, and leaves it to others to hand out the work");
+                asked.push(NodeInput::Resign(ElectionName::cluster()));
             }
             assigner::Output::Anomaly(anomaly) => {
                 tracing::error!(

@@ -120,7 +120,16 @@ impl Driver {
         let reports = self.reports.clone();
         let token = Token { lineage, term };
         let clock = self.clock.clone();
-        let state = TermState::new(election.clone(), token, fence_key, until, clock, reports);
+        let incarnation = run.me.incarnation;
+        let state = TermState::new(
+            election.clone(),
+            token,
+            incarnation,
+            fence_key,
+            until,
+            clock,
+            reports,
+        );
         run.leading.insert(election, state.clone());
         seat.elected(Leadership::new(state), term, lineage);
     }

@@ -3,17 +3,27 @@
 //! No clock is involved. [`Leadership::fence`] reads the election's fence row inside the transaction, with
 //! a share lock that stays until the transaction ends. A successor has to raise that row before it counts
 //! as elected, so it waits for the transaction, and from then on the transaction of an older term finds a
-//! higher fence and fails. Heartbeats write another row and never wait.
+//! higher fence and fails. In PostgreSQL, MySQL and MariaDB heartbeats write another row and never wait.
+//! SQLite has one writer at a time: from the transaction's first write on, or from `BEGIN IMMEDIATE`, every
+//! other write waits until it ends, heartbeats too, and after 8 s is told that the store is not available. A
+//! transaction that is open for longer than the ttl less a heartbeat there ends every session on the file,
+//! its own leader's included, and nobody can take over before it ends.
+//!
+//! The row must be this very term's: same lineage, same term, installed by this process. After a fail-over that lost
+//! the newest commits, or a restore, the row is older or someone else's, and so is the data beside it: the
+//! transaction is refused, though no successor has been seen.
 //!
 //! The transaction must run in the database that is the store. Keep it short: while it is open nobody can
-//! take over. PostgreSQL is told to end it if it is left idle for longer than leadership was trusted when it
-//! began.
+//! take over. A server is told to end it if it is left idle for longer than leadership was trusted when it
+//! began: PostgreSQL and MariaDB the transaction, MySQL the whole connection, which it also closes if it is
+//! idle for so long afterwards. SQLite ends it only with the process.
 
 use std::future::Future;
 use std::time::Duration;
 
 use sqlx::Row;
-use tenure_core::election::Fence;
+use tenure_core::NodeId;
+use tenure_core::election::{Fence, Term};
 
 use super::{Stale, Token};
 use crate::Leadership;
@@ -29,6 +39,23 @@ pub enum FenceError {
     /// Another leader has been installed since. This process leads no longer.
     #[error("the term of this transaction is over")]
     Stale(#[from] Stale),
+    /// The fence is not the one that this term installed: a fail-over of the database lost it, or an older copy
+    /// was restored. What this process believes about the data may be lost too.
+    #[error(
+        "the fence at {key} says term {term} of {holder}, which is not this term: the database lost writes"
+    )]
+    Foreign {
+        /// Where it is.
+        key: String,
+        /// Its term.
+        term: Term,
+        /// The node that installed it.
+        holder: NodeId,
+    },
+    /// The connection has no open transaction, so nothing would keep the fence from being raised. Nothing was
+    /// locked; begin a transaction first.
+    #[error("a fence holds for a transaction, and none is open on this connection")]
+    NoTransaction,
     /// There is no fence: this is not the database that is the store, or someone deleted the row.
     #[error("the table tenure_objects of this database has no fence at {key}")]
     Missing {
@@ -56,7 +83,17 @@ pub trait Fenceable: Send {
         &mut self,
         key: &str,
         idle_milliseconds_max: u128,
-    ) -> impl Future<Output = Result<Option<Vec<u8>>, sqlx::Error>> + Send;
+    ) -> impl Future<Output = Result<Locked, sqlx::Error>> + Send;
+}
+
+/// What came of looking at the fence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Locked {
+    /// The row, which nobody changes before the transaction ends; none if there is no such row.
+    Row(Option<Vec<u8>>),
+    /// No transaction is open.
+    NoTransaction,
 }
 
 impl Leadership {
@@ -76,17 +113,27 @@ impl Leadership {
         let key = self.fence_key().as_str();
         let remaining = self.check().unwrap_or_default();
         let idle_max = remaining.max(IDLE_MIN).as_millis();
-        let Some(row) = connection.lock_fence(key, idle_max).await? else {
-            return Err(FenceError::Missing {
+        let row = match connection.lock_fence(key, idle_max).await? {
+            Locked::NoTransaction => return Err(FenceError::NoTransaction),
+            Locked::Row(row) => row.ok_or_else(|| FenceError::Missing {
                 key: key.to_owned(),
-            });
+            })?,
         };
-        let Fence { lineage, term, .. } =
-            Fence::decode(&row).map_err(|source| FenceError::Unreadable {
+        let fence = Fence::decode(&row).map_err(|source| FenceError::Unreadable {
+            key: key.to_owned(),
+            source,
+        })?;
+        let (lineage, term) = (fence.lineage, fence.term);
+        self.token().check_against(Token { lineage, term })?;
+        // An older term is as foreign as another process in the same one: both are what a lost write leaves.
+        if term != self.term() || fence.holder.incarnation != self.incarnation() {
+            return Err(FenceError::Foreign {
                 key: key.to_owned(),
-                source,
-            })?;
-        Ok(self.token().check_against(Token { lineage, term })?)
+                term,
+                holder: fence.holder.node,
+            });
+        }
+        Ok(())
     }
 }
 
@@ -96,35 +143,81 @@ impl Fenceable for sqlx::PgConnection {
         &mut self,
         key: &str,
         idle_milliseconds_max: u128,
-    ) -> Result<Option<Vec<u8>>, sqlx::Error> {
+    ) -> Result<Locked, sqlx::Error> {
         // A leader that is paused in its transaction must not keep others from taking over for ever. Ends
-        // with the transaction, since behind a pooler others use the same session.
-        let limit =
-            format!("SET LOCAL idle_in_transaction_session_timeout = {idle_milliseconds_max}");
+        // with the transaction, since behind a pooler others use the same session. The mark does too, so it is
+        // there for the next statement only if both are in one transaction.
+        let limit = format!(
+            "SET LOCAL idle_in_transaction_session_timeout = {idle_milliseconds_max}; SET LOCAL tenure.fence = 'held'"
+        );
         sqlx::raw_sql(sqlx::AssertSqlSafe(limit))
             .execute(&mut *self)
             .await?;
-        let row = sqlx::query("SELECT value FROM tenure_objects WHERE key = $1 FOR SHARE")
-            .bind(key)
-            // Behind a pooler the name of a prepared statement may be taken by somebody else's.
-            .persistent(false)
-            .fetch_optional(self)
-            .await?;
-        row.map(|row| row.try_get(0)).transpose()
+        let row = sqlx::query(
+            "SELECT value, coalesce(current_setting('tenure.fence', true), '') = 'held' \
+             FROM tenure_objects WHERE key = $1 FOR SHARE",
+        )
+        .bind(key)
+        // Behind a pooler the name of a prepared statement may be taken by somebody else's.
+        .persistent(false)
+        .fetch_optional(self)
+        .await?;
+        let Some(row) = row else {
+            return Ok(Locked::Row(None));
+        };
+        match row.try_get(1)? {
+            true => Ok(Locked::Row(Some(row.try_get(0)?))),
+            false => Ok(Locked::NoTransaction),
+        }
     }
 }
 
+/// MySQL: "transaction characteristics can't be changed while a transaction is in progress".
+#[cfg(feature = "mysql")]
+const IN_TRANSACTION: u16 = 1568;
+
 #[cfg(feature = "mysql")]
 impl Fenceable for sqlx::MySqlConnection {
-    async fn lock_fence(&mut self, key: &str, _: u128) -> Result<Option<Vec<u8>>, sqlx::Error> {
+    async fn lock_fence(
+        &mut self,
+        key: &str,
+        idle_milliseconds_max: u128,
+    ) -> Result<Locked, sqlx::Error> {
+        // MariaDB bounds idle transactions, MySQL only idle sessions; each takes the other's words for a
+        // comment. Both count seconds, and keep to it on this connection.
+        let seconds = idle_milliseconds_max.div_ceil(1000).max(1);
+        let limit = format!(
+            "SET SESSION /*M!100300 idle_transaction_timeout = {seconds} */ \
+             /*!50700 wait_timeout = {seconds} */"
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(limit))
+            .execute(&mut *self)
+            .await?;
         // The older of the two spellings, which MariaDB knows too.
         let row =
             sqlx::query("SELECT value FROM tenure_objects WHERE `key` = ? LOCK IN SHARE MODE")
                 .bind(key)
-                .fetch_optional(self)
+                .fetch_optional(&mut *self)
                 .await?;
-        row.map(|row| row.try_get(0)).transpose()
+        // MySQL has no way to ask, but refuses this while a transaction is open, and changes nothing by it. Asked
+        // after the row was read: without autocommit that is what opens the transaction.
+        let asked = sqlx::raw_sql("SET TRANSACTION READ WRITE").execute(self);
+        match asked.await {
+            Ok(_) => Ok(Locked::NoTransaction),
+            Err(sqlx::Error::Database(error)) if is_number(&*error, IN_TRANSACTION) => {
+                let value = row.map(|row| row.try_get(0)).transpose()?;
+                Ok(Locked::Row(value))
+            }
+            Err(error) => Err(error),
+        }
     }
+}
+
+#[cfg(feature = "mysql")]
+fn is_number(error: &dyn sqlx::error::DatabaseError, number: u16) -> bool {
+    error
+        .try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()
+        .is_some_and(|error| error.number() == number)
 }
 
 #[cfg(feature = "sqlite")]
@@ -133,11 +226,17 @@ impl Fenceable for sqlx::SqliteConnection {
     /// transaction's first write, the snapshot is out of date and that write is refused; after the first
     /// write nobody else writes until the transaction ends. Any other write in between, a heartbeat say, has
     /// the same effect: begin with `BEGIN IMMEDIATE`, and nothing comes in between.
-    async fn lock_fence(&mut self, key: &str, _: u128) -> Result<Option<Vec<u8>>, sqlx::Error> {
+    async fn lock_fence(&mut self, key: &str, _: u128) -> Result<Locked, sqlx::Error> {
+        // A transaction within a transaction is refused, and the outer one goes on.
+        if sqlx::raw_sql("BEGIN").execute(&mut *self).await.is_ok() {
+            sqlx::raw_sql("ROLLBACK").execute(self).await?;
+            return Ok(Locked::NoTransaction);
+        }
         let row = sqlx::query("SELECT value FROM tenure_objects WHERE key = ?")
             .bind(key)
             .fetch_optional(self)
             .await?;
-        row.map(|row| row.try_get(0)).transpose()
+        let value = row.map(|row| row.try_get(0)).transpose()?;
+        Ok(Locked::Row(value))
     }
 }

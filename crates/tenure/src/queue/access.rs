@@ -43,7 +43,7 @@ impl Access {
     pub(crate) fn new(store: Arc<dyn Store>, namespace: &Namespace, config: Config) -> Arc<Self> {
         Arc::new(Self {
             store,
-            keys: Keys::new(namespace),
+            keys: Keys::new(namespace, &config.folder),
             config,
         })
     }
@@ -222,12 +222,12 @@ pub(crate) struct Keys {
     queue: Prefix,
 }
 
-const NAMES_FIT: &str = "a namespace of 200 bytes and a number fit a key";
+const NAMES_FIT: &str = "a namespace, a checked folder and a number fit a key";
 
 impl Keys {
-    fn new(namespace: &Namespace) -> Self {
+    fn new(namespace: &Namespace, folder: &str) -> Self {
         Self {
-            queue: Prefix::new(format!("{namespace}/queue")).expect(NAMES_FIT),
+            queue: Prefix::new(format!("{namespace}/{folder}")).expect(NAMES_FIT),
         }
     }
 
@@ -238,6 +238,10 @@ impl Keys {
 
     pub(crate) fn origin(&self) -> Key {
         self.queue.key("origin").expect(NAMES_FIT)
+    }
+
+    pub(crate) fn reached(&self) -> Key {
+        self.queue.key("reached").expect(NAMES_FIT)
     }
 
     pub(crate) fn log(&self) -> Prefix {

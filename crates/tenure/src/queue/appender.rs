@@ -23,6 +23,7 @@ use tenure_core::mutation::{self, Mutation};
 
 use super::frame::{self, Kind, Place, Previous};
 use super::lines::Lines;
+use super::log::LastApplied;
 use super::segment::{Link, Name, failed, unknown};
 use super::{Committed, Error, Position};
 use crate::disk::{self, File};
@@ -40,6 +41,8 @@ pub(crate) struct Appender {
     fence: Fence,
     file: File,
     name: Name,
+    /// The number of the last file that was made, or was to be.
+    number: u64,
     /// Where the next frame goes in the file.
     end: u64,
     /// How large the file is: behind the end are zeros.
@@ -49,10 +52,21 @@ pub(crate) struct Appender {
     segment_bytes_max: u64,
     /// What the first frame of a segment says to people.
     lines: Vec<String>,
+    applied: LastApplied,
     /// The segments that were made and not yet told of.
     made: Vec<Link>,
     /// Every frame so far is committed, or certainly not in the file.
     is_settled: bool,
+}
+
+/// The last file that a new leader has read.
+#[derive(Debug, Clone)]
+pub(crate) struct Last {
+    pub(crate) name: Name,
+    /// What it has read, from the beginning of the file to the end of the log.
+    pub(crate) bytes: Bytes,
+    /// Whether it is certain that the disk has it.
+    pub(crate) is_durable: bool,
 }
 
 /// What must stay as it is for this leader to go on.
@@ -67,45 +81,46 @@ pub(crate) struct Fence {
 pub(crate) struct Appended {
     pub(crate) committed: Committed,
     pub(crate) records: u64,
+    /// Where it ends in its file.
+    pub(crate) end: u64,
     /// The segments that were made since the last time, the last of them for this.
     pub(crate) made: Vec<Link>,
 }
 
 impl Appender {
-    /// Writes the first segment of a leader, behind what it has read. The lines are for people.
+    /// Writes the first segment of a leader, behind what it has read, and says which file it goes on from. The lines
+    /// are for people.
     pub(crate) async fn begin(
         folder: PathBuf,
         fence: Fence,
         place: Place,
-        last: Option<(Name, u64)>,
+        last: Option<Last>,
         segment_bytes_max: u64,
         lines: Vec<String>,
-    ) -> Result<Self, Error> {
+        applied: LastApplied,
+    ) -> Result<(Self, Option<(Name, u64)>), Error> {
         let name = Name {
             takeover: place.takeover,
             number: 1,
         };
-        if let Some((last, _)) = last.filter(|_| !mutation::is(Mutation::BuildOnUnsynced)) {
-            // Its writer may have been killed before it synced what we have read and build on.
-            disk::sync(&folder.join(last.to_string()))
-                .await
-                .map_err(|error| failed("syncing", &folder, error))?;
-            // The same goes for its name: ours, that leads to it, must not be durable without it.
-            disk::sync(&folder)
-                .await
-                .map_err(|error| failed("syncing", &folder, error))?;
-        }
         make_folder(&folder)
             .await
             .map_err(|error| failed("making", &folder, error))?;
+        let last = match last {
+            Some(last) => Some(secure(&folder, place.takeover, last).await?),
+            None => None,
+        };
         let first = frame::encode(Kind::Term, place, last.map(Previous::from), &lines);
-        let file = create(&folder, name, &first).await?;
+        let file = create(&folder, name, &first).await;
+        // Nothing was acknowledged, and whoever takes over next uses another name.
+        let file = file.map_err(|failure| failure.into_not_applied(&folder))?;
         let end = first.len() as u64;
         let appender = Self {
             folder,
             fence,
             file,
             name,
+            number: name.number,
             end,
             filled: end,
             next: Place {
@@ -115,6 +130,7 @@ impl Appender {
             },
             segment_bytes_max,
             lines,
+            applied,
             made: vec![Link {
                 name,
                 first: place.seq,
@@ -122,7 +138,7 @@ impl Appender {
             }],
             is_settled: true,
         };
-        appender.fence.check().await.map(|()| appender)
+        appender.fence.check().await.map(|()| (appender, last))
     }
 
     /// Commits records together: one write, one sync, one look at the fence.
@@ -133,13 +149,15 @@ impl Appender {
             return Err(Error::Stopped);
         }
         if self.end >= self.segment_bytes_max {
-            self.rotate().await?;
+            let rotated = self.rotate().await;
+            self.is_settled = rotated.as_ref().err().is_none_or(Error::is_not_applied);
+            rotated?;
         }
         let place = self.next;
         // Whatever becomes of it, no other bytes carry this number.
         self.next.number += 1;
         let count = records.count() as u64;
-        let (frame, _) = records.seal(Kind::Commit, place, None);
+        let (frame, _) = records.seal(Kind::Commit, place, None, self.applied.get());
         let result = self.append(&frame).await;
         self.is_settled = result.as_ref().err().is_none_or(Error::is_not_applied);
         result?;
@@ -153,8 +171,14 @@ impl Appender {
         Ok(Appended {
             committed,
             records: count,
+            end: self.end,
             made: self.made(),
         })
+    }
+
+    /// Where the next frame goes in its file.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
     }
 
     /// The segments that were made and not yet told of.
@@ -188,6 +212,12 @@ impl Appender {
         if !mutation::is(Mutation::FenceUnchecked) {
             self.fence.check().await?;
         }
+        // A fence that was copied with its folder says nothing about the file that we have open.
+        match self.file.is_at(&self.path()).await {
+            Ok(true) => {}
+            Ok(false) => return Err(Error::Fenced),
+            Err(error) => return Err(unknown(&self.path(), error)),
+        }
         self.end = end;
         Ok(())
     }
@@ -215,11 +245,17 @@ impl Appender {
 
     /// Goes on in a new file.
     async fn rotate(&mut self) -> Result<(), Error> {
-        let (place, mut name) = (self.next, self.name);
-        name.number += 1;
+        // A file whose making has failed is not made again: what of it is on the disk nobody knows.
+        self.number += 1;
+        let place = self.next;
+        let name = Name {
+            number: self.number,
+            ..self.name
+        };
         let previous = Previous::from((self.name, self.end));
         let first = frame::encode(Kind::Segment, place, Some(previous), &self.lines);
-        let file = create(&self.folder, name, &first).await?;
+        let file = create(&self.folder, name, &first).await;
+        let file = file.map_err(|failure| failure.into_unknown(&self.folder))?;
         self.trim().await;
         (self.file, self.name) = (file, name);
         self.end = first.len() as u64;
@@ -257,20 +293,85 @@ impl Fence {
     }
 }
 
-/// Makes the file, durable under its name, with its first frame.
-async fn create(folder: &Path, name: Name, first: &[u8]) -> Result<File, Error> {
+/// Makes sure that what a new leader builds on is on the disk. Returns where it is, and where the log ends there.
+async fn secure(folder: &Path, takeover: u64, last: Last) -> Result<(Name, u64), Error> {
+    let Last {
+        name,
+        bytes,
+        is_durable,
+    } = last;
+    let end = bytes.len() as u64;
+    if is_durable || mutation::is(Mutation::BuildOnUnsynced) {
+        return Ok((name, end));
+    }
+    if mutation::is(Mutation::TrustFailedSync) {
+        for path in [folder.join(name.to_string()), folder.to_owned()] {
+            disk::sync(&path)
+                .await
+                .map_err(|error| failed("syncing", &path, error))?;
+        }
+        return Ok((name, end));
+    }
+    // Its writer may not have synced what we have read, or its sync has failed.
+    let copy = Name::copy_of(takeover);
+    if let Err(failure) = create(folder, copy, &bytes).await {
+        // No file leads to it, so nobody reads it.
+        let _ = disk::remove_file(&folder.join(copy.to_string())).await;
+        return Err(failure.into_not_applied(folder));
+    }
+    Ok((copy, end))
+}
+
+/// Why a file could not be made.
+enum Failure {
+    /// It is not there any more.
+    Unwritten(io::Error),
+    /// It is there, and what of it is on the disk nobody knows.
+    Unsynced(io::Error),
+}
+
+impl Failure {
+    fn into_not_applied(self, folder: &Path) -> Error {
+        match self {
+            Failure::Unwritten(error) | Failure::Unsynced(error) => {
+                failed("making a file in", folder, error)
+            }
+        }
+    }
+
+    fn into_unknown(self, folder: &Path) -> Error {
+        match self {
+            Failure::Unwritten(error) => failed("making a file in", folder, error),
+            Failure::Unsynced(error) => unknown(folder, error),
+        }
+    }
+}
+
+/// Makes the file, durable under its name, with what it begins with. No file had that name before.
+async fn create(folder: &Path, name: Name, first: &[u8]) -> Result<File, Failure> {
     let path = folder.join(name.to_string());
     let write = async {
-        // Only a failed attempt of this very leader can have left one.
         let file = File::create(&path).await?;
         file.write_all_at(first, 0).await?;
-        file.sync_all().await?;
-        if !mutation::is(Mutation::FolderUnsynced) {
-            disk::sync(folder).await?;
-        }
         Ok(file)
     };
-    write.await.map_err(|error| failed("making", &path, error))
+    let file = match write.await {
+        Ok(file) => file,
+        Err(error) => {
+            // A disk that is full should not fill with names as well.
+            let _ = disk::remove_file(&path).await;
+            return Err(Failure::Unwritten(error));
+        }
+    };
+    let sync = async {
+        file.sync_all().await?;
+        match mutation::is(Mutation::FolderUnsynced) {
+            true => Ok(()),
+            false => disk::sync(folder).await,
+        }
+    };
+    sync.await.map_err(Failure::Unsynced)?;
+    Ok(file)
 }
 
 /// The folder above is there, and durable, because the origin is in it.

@@ -5,11 +5,14 @@
 //! other whole; nothing under it waits or writes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use tenure_core::Moment;
 use tenure_core::mutation::{self, Mutation};
-use tenure_core::queue::{Action, Claim, ClaimRequest, Command, Event, Leases, Queue, Restore};
+use tenure_core::queue::{
+    Action, Claim, ClaimRequest, Command, Event, Leases, Queue, Restore, Rules,
+};
 use tokio::sync::{Notify, broadcast, mpsc};
 
 use super::claims::Waiting;
@@ -75,6 +78,9 @@ pub(crate) struct Alarm {
 /// Wakes the tasks of a term.
 #[derive(Debug, Default)]
 pub(crate) struct Bells {
+    /// How many queues and types there are: whether it is worth the lock to look.
+    pub(crate) queues: AtomicUsize,
+    pub(crate) types: AtomicUsize,
     /// Something may be due earlier than it was.
     pub(crate) due: Notify,
     /// Claims that wait may be woken.
@@ -117,6 +123,7 @@ impl Broker {
         if !mutation::is(Mutation::LeasesNotResumed) {
             self.leases = Leases::resume(&self.queue, self.clock.moment());
         }
+        self.count();
     }
 
     pub(crate) fn follow(&self) -> Option<broadcast::Receiver<Followed>> {
@@ -144,13 +151,14 @@ impl Broker {
             .iter()
             .filter(|event| matches!(event, Event::Claimed(_)))
             .count();
-        if got as u64 >= u64::from(request.max)
-            && self
-                .queue
-                .claimable_at(&request.queues, &request.types)
-                .is_some()
-        {
-            self.waiting.left_over();
+        if got == 0 {
+            return;
+        }
+        let opens = self.queue.claimable_at(&request.queues, &request.types);
+        // One that was cut short, for its bytes, has left some that can be claimed now.
+        let is_cut = opens.is_some_and(|opens| opens <= self.queue.now());
+        if opens.is_some() && (got as u64 >= u64::from(request.max) || is_cut) {
+            self.waiting.left_over(&request.queues);
         }
     }
 
@@ -165,9 +173,15 @@ impl Broker {
             };
             self.bells.due.notify_one();
         }
-        if self.waiting.is_credited() {
+        if self.waiting.opens_sooner() || self.waiting.is_credited() {
             self.bells.claimable.notify_one();
         }
+    }
+
+    fn count(&self) {
+        let (queues, types) = (self.queue.queues_len(), self.queue.types_len());
+        self.bells.queues.store(queues, Ordering::Relaxed);
+        self.bells.types.store(types, Ordering::Relaxed);
     }
 
     fn publish(&self, position: Position, at_ms: u64, events: &[Event]) {
@@ -208,7 +222,10 @@ impl Machine for Broker {
                 _ => {}
             }
         }
+        let was_full = self.queue.is_full();
         let events = self.queue.apply(command);
+        // Slots of schedules wait for room.
+        let is_schedule = is_schedule || (was_full && !self.queue.is_full());
         self.leases.follow(&events, now);
         if !self.waiting.is_empty() {
             self.waiting.follow(&self.queue, &events);
@@ -216,6 +233,7 @@ impl Machine for Broker {
         }
         self.publish(position, at, &events);
         self.ring(is_schedule);
+        self.count();
         let has_claims = matches!(events.last(), Some(Event::Claimed(_)));
         Answer {
             abandoned: has_claims.then(|| self.abandoned.clone()),
@@ -228,6 +246,18 @@ impl Machine for Broker {
             .map_err(|error| format!("a command cannot be read: {error}"))?;
         let _ = self.queue.apply(command);
         Ok(())
+    }
+
+    fn rules_max(&self) -> Rules {
+        Rules::LATEST
+    }
+
+    fn set_rules(&mut self, rules: Rules) {
+        self.queue.set_rules(rules);
+    }
+
+    fn digest(&self) -> Option<u64> {
+        Some(self.queue.digest())
     }
 
     fn reset(&mut self) {

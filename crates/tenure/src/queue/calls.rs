@@ -4,16 +4,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::queue::{
-    Action, Claim as Held, ClaimRequest, Claimed, Completion, Event, Failure, Lost, Payload,
-    QueueOptions, Schedule, ScheduleSpec, Settings, Submission,
+    Action, Claim as Held, ClaimRequest, Claimed, Completion, Event, Failure, KeepIds, Lost,
+    Payload, QueueOptions, Rules, Schedule, ScheduleSpec, Settings, Submission,
 };
 use tenure_core::{JobId, QueueName, ScheduleName, queue};
 use tokio::sync::watch;
 use tokio_util::sync::DropGuard;
 
 use super::serve::{Shared, serve};
+use super::service::Service;
 use super::{Claim, Error, Follower, Heartbeat, Options, Serving};
 use crate::{Election, Node, task};
+
+/// How many schedules go into one command when time was set back.
+const REPLANNED_MAX: usize = 500;
 
 /// The job queue of a namespace, in this process. Cheap to clone.
 ///
@@ -67,11 +71,11 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Stands for election on this node, and serves the queue whenever this process leads. The work is done
+    /// Stands in the queue's own election on this node, and serves the queue whenever this process leads. The work is done
     /// by a task of the present runtime; it keeps the node's session until the queue is closed.
     pub async fn open(node: &Node, options: Options) -> Result<Self, Error> {
-        options.check()?;
-        let election = node.join_with(&options.election, options.priority).await?;
+        let name = options.check()?;
+        let election = node.join_own(name, options.priority);
         let shared = Arc::new(Shared::new(node.clone(), election, options));
         let open = Arc::new(shared.closing.clone().drop_guard());
         task::spawn(serve(shared.clone()));
@@ -128,6 +132,7 @@ impl Queue {
         let service = self.shared.service()?;
         let at = service.time.at();
         service.limits.submissions(&jobs, at)?;
+        self.shared.answer(service.admit_jobs(&jobs))?;
         self.answers(service.commit_at(at, Action::Submit(jobs)).await)
     }
 
@@ -164,12 +169,9 @@ impl Queue {
         let service = self.shared.service()?;
         let limits = self.shared.limits();
         limits.batch("claims", claims.len())?;
-        for progress in claims.iter().filter_map(|(_, progress)| progress.as_ref()) {
-            if progress.bytes() > limits.result_bytes_max {
-                return Err(Error::invalid(
-                    format!("progress of {} bytes is too large", progress.bytes()),
-                    format!("the limit is {} bytes", limits.result_bytes_max),
-                ));
+        for (place, (_, progress)) in claims.iter().enumerate() {
+            if let Some(progress) = progress {
+                limits.progress(place, progress)?;
             }
         }
         let now = service.time.clock().moment();
@@ -234,12 +236,16 @@ impl Queue {
 
     /// Sets a queue's limits, all of them.
     pub async fn set_queue(&self, name: QueueName, options: QueueOptions) -> Result<Event, Error> {
+        self.shared.limits().queue(&name)?;
         self.shared.limits().queue_options(&options)?;
+        self.admit(|service| service.admit_queue(&name))?;
         self.ask_one(Action::SetQueue(name, options)).await
     }
 
     /// Lets no job of a queue be claimed. What runs goes on.
     pub async fn pause(&self, name: QueueName) -> Result<Event, Error> {
+        self.shared.limits().queue(&name)?;
+        self.admit(|service| service.admit_queue(&name))?;
         self.ask_one(Action::Pause(name)).await
     }
 
@@ -256,6 +262,7 @@ impl Queue {
     ) -> Result<Event, Error> {
         let now = self.shared.service()?.time.at();
         self.shared.limits().schedule(&name, &spec, now)?;
+        self.admit(|service| service.admit_schedule(&name, &spec))?;
         self.ask_one(Schedule::command(name, spec, now)?).await
     }
 
@@ -267,7 +274,54 @@ impl Queue {
     /// Sets what holds for all queues.
     pub async fn configure(&self, settings: Settings) -> Result<Event, Error> {
         self.shared.limits().settings(&settings)?;
+        // A broker of an earlier version must be able to read what is committed.
+        if settings.ids != KeepIds::default() && self.rules()? < Rules::SECOND {
+            return Err(Error::invalid(
+                "how long ids are kept cannot be set yet: a process of an earlier version is in the namespace",
+                "nothing was done; upgrade or stop it, and send this again after a while",
+            ));
+        }
         self.ask_one(Action::Configure(settings)).await
+    }
+
+    /// Sets the queue's time, back as well, to what this host's clock shows or to `to`: for an operator, after a clock
+    /// was wrong. Jobs whose wait began at a later time wait as long from now on, what ended later counts as ended now,
+    /// rates count anew, and schedules go on with the next slot; a slot whose job is still there does not run twice.
+    /// Claims are not touched. Looks at every job once if time goes back.
+    ///
+    /// Refused if it is before 2024 or more than a year ahead of this host's clock, and while brokers of an older version
+    /// take part, which could not read it.
+    ///
+    /// Once begun it is done to its end, also if the future is dropped: half of it would leave schedules with slots of the
+    /// time before.
+    pub async fn set_time(&self, to: Option<u64>) -> Result<(), Error> {
+        let queue = self.clone();
+        let done = task::spawn(async move { queue.set_time_and_slots(to).await });
+        done.await.unwrap_or(Err(Error::Unknown { source: None }))
+    }
+
+    async fn set_time_and_slots(&self, to: Option<u64>) -> Result<(), Error> {
+        let service = self.shared.service()?;
+        let wall = service.time.wall();
+        let to = to.unwrap_or(wall);
+        super::time::check_set(to, wall)?;
+        if service.read(|broker| broker.queue.rules())? < Rules::SECOND {
+            return Err(Error::invalid(
+                "a broker of an older version takes part, which cannot read this",
+                "upgrade all brokers of this namespace first",
+            ));
+        }
+        tracing::warn!(
+            from = service.time.at(),
+            to,
+            "the queue's time is being set"
+        );
+        self.shared.answer(service.set_time(to).await)?;
+        let replanned = service.read(|broker| broker.queue.replanned(to))?;
+        for firings in replanned.chunks(REPLANNED_MAX) {
+            self.ask(Action::Fire(firings.to_vec())).await?;
+        }
+        Ok(())
     }
 
     /// What is committed from now on, in the order of the log. A follower that falls too far behind is cut off
@@ -284,6 +338,11 @@ impl Queue {
     pub async fn close(&self) {
         self.shared.closing.cancel();
         self.shared.ended.cancelled().await;
+    }
+
+    fn admit(&self, admit: impl FnOnce(&Service) -> Result<(), Error>) -> Result<(), Error> {
+        let service = self.shared.service()?;
+        self.shared.answer(admit(&service))
     }
 
     async fn ask(&self, action: Action) -> Result<Vec<Event>, Error> {

@@ -7,6 +7,9 @@
 //! older one has as long as it takes the log to grow to the size of the state. A slower one finds something
 //! missing, looks for a newer snapshot and begins again with that.
 //!
+//! So if the newest is damaged, recovery has the one before it, and the log from there on. A leader that has found
+//! a snapshot damaged does not count it among the two.
+//!
 //! These rules hold whoever follows them: what a replaced leader deletes late lies behind a snapshot that
 //! counts, and the newest snapshot is never deleted. A leader that knows that it was replaced leaves the
 //! work to its successor all the same.
@@ -44,6 +47,8 @@ pub(crate) struct Remains {
     /// Files: the chain. The last is the one being written.
     pub(crate) chain: Vec<Link>,
     pub(crate) folder: Option<PathBuf>,
+    /// The names of snapshots that were found damaged: nothing rests on them.
+    pub(crate) damaged: Vec<String>,
 }
 
 /// Deletes what the snapshot `newest` has made superfluous; returns the place up to which all is gone.
@@ -57,6 +62,7 @@ pub(crate) async fn sweep(
     let mut published: Vec<u64> = listing
         .published
         .iter()
+        .filter(|published| !remains.damaged.contains(&published.name))
         .map(|published| published.seq)
         .filter(|&seq| seq <= newest.seq)
         .collect();

@@ -33,6 +33,29 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
+    /// A newer version of this program wrote the log, and this one does not know how to read it. Nothing is damaged
+    /// and nothing was changed. Upgrade this process.
+    #[error(
+        "{location} was written by a newer version of tenure: {what}; nothing is damaged, upgrade this process"
+    )]
+    Newer {
+        /// The object, or the file and the place in it.
+        location: String,
+        /// What this version does not know.
+        what: String,
+    },
+    /// Replaying the log gave another state than its leader had. The log is as it was written and nothing was changed,
+    /// but this version would answer otherwise than what was promised, so it serves nothing. Run the version that
+    /// wrote the log, and report this.
+    #[error(
+        "replaying the log gave another state at place {place} than its leader had, as {location} says; nothing was changed"
+    )]
+    Diverged {
+        /// The place after which the states differ.
+        place: u64,
+        /// The object, or the file, that says what the leader had.
+        location: String,
+    },
     /// The request makes no sense. Nothing was committed.
     #[error("{what}")]
     Invalid {
@@ -62,6 +85,15 @@ pub enum Error {
         /// How many bytes they have.
         bytes: usize,
     },
+    /// There are as many queues, types or schedules as this broker takes. Nothing was committed. Use names that
+    /// are there, drop some, or raise the limit in [`Options::limits`](super::Options::limits).
+    #[error("{what}")]
+    Full {
+        /// What there is too much of.
+        what: String,
+        /// What to do about it.
+        hint: String,
+    },
     /// This process does not serve the queue: it does not lead, or has not read the log yet. Nothing was
     /// done. Ask whoever leads, or wait.
     #[error("the queue is not served here{}", leader_hint(leader.as_ref()))]
@@ -83,6 +115,13 @@ impl Error {
 
     pub(crate) fn corrupt(location: &impl std::fmt::Display, what: impl Into<String>) -> Self {
         Error::Corrupt {
+            location: location.to_string(),
+            what: what.into(),
+        }
+    }
+
+    pub(crate) fn newer(location: &impl std::fmt::Display, what: impl Into<String>) -> Self {
+        Error::Newer {
             location: location.to_string(),
             what: what.into(),
         }
@@ -148,5 +187,21 @@ pub(crate) enum Halt {
 impl From<Error> for Halt {
     fn from(error: Error) -> Self {
         Halt::Failed(error)
+    }
+}
+
+impl Halt {
+    /// Whether what is stored is not what was written, or is not there.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(self, Halt::Missing(_) | Halt::Failed(Error::Corrupt { .. }))
+    }
+}
+
+impl std::fmt::Display for Halt {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Halt::Missing(location) => write!(formatter, "{location} is missing"),
+            Halt::Failed(error) => error.fmt(formatter),
+        }
     }
 }

@@ -26,17 +26,27 @@
 //!   the next is written.
 //!
 //! Records hold neither zeros nor newlines. All else is damage. Nothing but zeros is the end of the file.
+//!
+//! # Newer or damaged
+//!
+//! The header also names the rules by which its records are applied (see [`Rules`]). Frames of the first rules have
+//! format 1, all others format 2, so that versions that know only the first refuse them. A header whose checksum is
+//! right and whose format or rules this version does not know was written by a newer one.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tenure_core::Incarnation;
 use tenure_core::election::Term;
+use tenure_core::queue::Rules;
 
 use super::lines::Lines;
 use super::{Error, Position};
 
-/// The format that this version writes, and the only one that it reads.
-pub(crate) const FORMAT: u32 = 1;
+/// The format of whatever follows the first rules.
+pub(crate) const FORMAT_FIRST: u32 = 1;
+
+/// The format of whatever follows later rules: it names them.
+pub(crate) const FORMAT_RULES: u32 = 2;
 
 /// The most bytes in a header line.
 pub(crate) const HEADER_BYTES_MAX: usize = 1024;
@@ -87,9 +97,36 @@ pub(crate) struct Header {
     /// In a file of the log: where it goes on from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) previous: Option<Previous>,
+    /// By which its records are applied.
+    #[serde(default, skip_serializing_if = "Rules::are_first")]
+    pub(crate) rules: Rules,
+    /// What its writer's state was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) applied: Option<Applied>,
     pub(crate) count: usize,
     pub(crate) bytes: usize,
     pub(crate) body: Checksum,
+}
+
+/// What a leader's state was after the frame at an earlier place: whoever replays the log compares it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Applied {
+    pub(crate) seq: u64,
+    pub(crate) digest: Digest,
+}
+
+/// A [`Machine::digest`](super::Machine::digest), as sixteen hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Digest(pub(crate) u64);
+
+/// Why a frame cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unread {
+    /// It is not what was written.
+    Damaged(String),
+    /// It is as it was written, by a version that knows more.
+    Newer(String),
 }
 
 /// Up to where the log goes in the file before.
@@ -123,6 +160,8 @@ pub(crate) enum Found {
     /// Nothing but zeros, for frames to come.
     End,
     Damaged(String),
+    /// A frame that a newer version wrote.
+    Newer(String),
 }
 
 /// Who writes, and where the next frame goes.
@@ -134,6 +173,8 @@ pub(crate) struct Place {
     pub(crate) term: Term,
     pub(crate) incarnation: Incarnation,
     pub(crate) number: u64,
+    /// By which the records behind it are applied.
+    pub(crate) rules: Rules,
 }
 
 /// Writes a frame. Every line has passed [`check_line`].
@@ -143,7 +184,7 @@ pub(crate) fn encode<L: AsRef<[u8]>>(
     previous: Option<Previous>,
     lines: &[L],
 ) -> Bytes {
-    Lines::of(lines).seal(kind, place, previous).0
+    Lines::of(lines).seal(kind, place, previous, None).0
 }
 
 /// Whether a record can be written: a line of its own, and not one that looks like a crash.
@@ -187,15 +228,14 @@ pub(crate) fn newlines(bytes: &[u8]) -> usize {
 }
 
 /// Reads a frame that is all there is.
-pub(crate) fn decode(bytes: &Bytes) -> Result<Frame, String> {
+pub(crate) fn decode(bytes: &Bytes) -> Result<Frame, Unread> {
     let (header, start) = Header::read(bytes)?;
     let (there, said) = (bytes.len() - start, header.bytes);
     if there != said {
-        return Err(format!(
-            "its records have {there} bytes, its header says {said}"
-        ));
+        let what = format!("its records have {there} bytes, its header says {said}");
+        return Err(Unread::Damaged(what));
     }
-    Frame::check(header, bytes.slice(start..))
+    Frame::check(header, bytes.slice(start..)).map_err(Unread::Damaged)
 }
 
 /// Reads the frame that begins at `at` in what is there of a file.
@@ -206,8 +246,9 @@ pub(crate) fn find(file: &Bytes, at: usize) -> Found {
     }
     let (header, start) = match Header::read(&rest) {
         Ok(header) => header,
-        Err(_) if is_torn_header(file, at) => return Found::Torn,
-        Err(what) => return Found::Damaged(what),
+        Err(Unread::Newer(what)) => return Found::Newer(what),
+        Err(Unread::Damaged(_)) if is_torn_header(file, at) => return Found::Torn,
+        Err(Unread::Damaged(what)) => return Found::Damaged(what),
     };
     if header.bytes > rest.len() - start {
         return Found::Torn;
@@ -259,7 +300,10 @@ fn is_zero_sector(file: &[u8], at: usize, start: usize) -> bool {
 fn holds_header(rest: &[u8]) -> bool {
     rest.windows(BEGINNING.len())
         .enumerate()
-        .any(|(at, window)| window == BEGINNING && Header::read(&rest[at..]).is_ok())
+        .any(|(at, window)| {
+            let is_header = || !matches!(Header::read(&rest[at..]), Err(Unread::Damaged(_)));
+            window == BEGINNING && is_header()
+        })
 }
 
 impl Header {
@@ -275,28 +319,27 @@ impl Header {
     }
 
     /// Reads the line at the beginning of `bytes`; also says where the body begins.
-    fn read(bytes: &[u8]) -> Result<(Self, usize), String> {
+    fn read(bytes: &[u8]) -> Result<(Self, usize), Unread> {
+        let damaged = |what: &str| Err(Unread::Damaged(what.to_owned()));
         let first = &bytes[..bytes.len().min(HEADER_BYTES_MAX)];
         let Some(end) = first.iter().position(|&byte| byte == b'\n') else {
-            return Err("it does not begin with a header".to_owned());
+            return damaged("it does not begin with a header");
         };
         let Some((line, check)) = first[..end].split_last_chunk::<CHECK_BYTES>() else {
-            return Err("its header is cut short".to_owned());
+            return damaged("its header is cut short");
         };
         if check_of(line).as_bytes() != check {
-            return Err("the checksum of its header is wrong".to_owned());
+            return damaged("the checksum of its header is wrong");
         }
         let json = [line, b"}"].concat();
-        let read = |error: serde_json::Error| format!("its header cannot be read: {error}");
-        // A later format may have other fields, so its number is read first.
-        let Format { format } = serde_json::from_slice(&json).map_err(read)?;
-        if format != FORMAT {
-            return Err(format!(
-                "it has format {format}, this version reads format {FORMAT}"
-            ));
-        }
+        let read = |error: serde_json::Error| {
+            Unread::Damaged(format!("its header cannot be read: {error}"))
+        };
+        // What is newer may have other fields, so its numbers are read first.
+        let version: Version = serde_json::from_slice(&json).map_err(read)?;
+        version.check()?;
         let header: Self = serde_json::from_slice(&json).map_err(read)?;
-        header.check_numbers()?;
+        header.check_numbers().map_err(Unread::Damaged)?;
         Ok((header, end + 1))
     }
 
@@ -310,13 +353,67 @@ impl Header {
     }
 }
 
-#[derive(Deserialize)]
-struct Format {
+/// What says whether the rest can be understood.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Version {
     format: u32,
+    #[serde(default)]
+    rules: Rules,
+}
+
+impl Version {
+    /// Whether this version reads what is written so.
+    pub(crate) fn check(&self) -> Result<(), Unread> {
+        let Self { format, rules } = *self;
+        if format > FORMAT_RULES {
+            return Err(Unread::Newer(format!(
+                "it has format {format}, this version reads formats up to {FORMAT_RULES}"
+            )));
+        }
+        if format != format_of(rules) {
+            return Err(Unread::Damaged(format!(
+                "it has format {format} and rules {rules}, which do not belong together"
+            )));
+        }
+        if !rules.are_known() {
+            return Err(Unread::Newer(format!(
+                "it follows rules {rules}, this version knows rules up to {}",
+                Rules::LATEST
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// The format in which something is written that follows these rules.
+pub(crate) fn format_of(rules: Rules) -> u32 {
+    match rules.are_first() {
+        true => FORMAT_FIRST,
+        false => FORMAT_RULES,
+    }
+}
+
+impl Unread {
+    /// The error that it is, there.
+    pub(crate) fn at(self, location: &impl std::fmt::Display) -> Error {
+        match self {
+            Unread::Damaged(what) => Error::corrupt(location, what),
+            Unread::Newer(what) => Error::newer(location, what),
+        }
+    }
+}
+
+/// The JSON object of a line that ends with its checksum, without that.
+pub(crate) fn unchecked(line: &[u8]) -> Result<Vec<u8>, &'static str> {
+    match line.split_last_chunk::<CHECK_BYTES>() {
+        None => Err("it is cut short"),
+        Some((line, check)) if check_of(line).as_bytes() != check => Err("its checksum is wrong"),
+        Some((line, _)) => Ok([line, b"}"].concat()),
+    }
 }
 
 /// Compared as text, so that not even the case of a digit can change unnoticed.
-fn check_of(line: &[u8]) -> String {
+pub(crate) fn check_of(line: &[u8]) -> String {
     format!(",\"check\":\"{}\"}}", String::from(Checksum::of(line)))
 }
 
@@ -358,6 +455,19 @@ impl Checksum {
     }
 }
 
+impl From<Digest> for String {
+    fn from(digest: Digest) -> String {
+        format!("{:016x}", digest.0)
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = std::num::ParseIntError;
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        u64::from_str_radix(&text, 16).map(Self)
+    }
+}
+
 impl From<Checksum> for String {
     fn from(checksum: Checksum) -> String {
         format!("{:08x}", checksum.0)
@@ -389,6 +499,7 @@ mod tests {
             term: Term(5),
             incarnation: Incarnation(0xa),
             number: 7,
+            rules: Rules::FIRST,
         }
     }
 
@@ -506,10 +617,48 @@ mod tests {
     }
 
     #[test]
-    fn another_format_is_named() {
-        let line = br#"{"format":2,"new":true"#.to_vec();
-        let stored = [&line[..], check_of(&line).as_bytes(), b"\n"].concat();
-        let error = decode(&stored.into()).unwrap_err();
-        assert_eq!(error, "it has format 2, this version reads format 1");
+    fn what_is_newer_is_not_called_damaged() {
+        for (line, newer) in [
+            (r#"{"format":3,"new":true"#, "it has format 3"),
+            (r#"{"format":2,"rules":3,"new":true"#, "it follows rules 3"),
+        ] {
+            let stored = [line.as_bytes(), check_of(line.as_bytes()).as_bytes(), b"\n"].concat();
+            let Err(Unread::Newer(what)) = decode(&stored.clone().into()) else {
+                panic!("{line} is newer");
+            };
+            assert!(what.starts_with(newer), "{what}");
+            for zeros in ZEROS {
+                let file = [&stored[..], &vec![0; zeros]].concat();
+                assert_eq!(find(&file.into(), 0), Found::Newer(what.clone()));
+            }
+        }
+        for line in [
+            r#"{"format":2,"old":true"#,
+            r#"{"format":1,"rules":2"#,
+            r#"{"format":0"#,
+        ] {
+            let stored = [line.as_bytes(), check_of(line.as_bytes()).as_bytes(), b"\n"].concat();
+            let read = decode(&stored.into());
+            assert!(matches!(read, Err(Unread::Damaged(_))), "{line}");
+        }
+    }
+
+    #[test]
+    fn later_rules_and_the_state_stand_in_the_header() {
+        let place = Place {
+            rules: Rules::SECOND,
+            ..place(2)
+        };
+        let applied = Applied {
+            seq: 1,
+            digest: Digest(0xabc),
+        };
+        let lines = Lines::of(&["null"]);
+        let (stored, header) = lines.seal(Kind::Commit, place, None, Some(applied));
+        let text = std::str::from_utf8(&stored).unwrap();
+        let said = r#""rules":2,"applied":{"seq":1,"digest":"0000000000000abc"},"count":1"#;
+        assert!(text.starts_with(r#"{"format":2,"#), "{text}");
+        assert!(text.contains(said), "{text}");
+        assert_eq!(decode(&stored).unwrap().header, header);
     }
 }

@@ -77,6 +77,8 @@ pub(crate) struct Counters {
     in_flight_max: AtomicU64,
     turned_away: AtomicU64,
     pub(crate) snapshots: AtomicU64,
+    /// Terms that could not be served to their end.
+    pub(crate) terms_failed: AtomicU64,
 }
 
 impl<M: Machine<Command = Record>> Handle<M> {

@@ -19,7 +19,7 @@ use tenure_store::{PAGE_ENTRIES_MAX, Store};
 
 use super::access::Access;
 use super::error::Halt;
-use super::frame::decode;
+use super::frame::{Unread, decode};
 use super::origin::{Form, Origin};
 use super::recovery::{Replay, segment_folder};
 use super::segment;
@@ -316,7 +316,7 @@ async fn layout(folder: &Path) -> Result<Vec<Segment>, Error> {
             Some(before) => index = before,
             None => return Ok(segments),
         }
-        if first(names[index]).await.is_some() {
+        if !names[index].is_copy() && first(names[index]).await.is_some() {
             break;
         }
     }
@@ -348,10 +348,11 @@ async fn object(access: Arc<Access>, place: u64) -> Result<Option<Frame>, Error>
         if frame.header.seq == place {
             Ok(frame)
         } else {
-            Err(format!("it says that it is at place {}", frame.header.seq))
+            let what = format!("it says that it is at place {}", frame.header.seq);
+            Err(Unread::Damaged(what))
         }
     });
-    let frame = frame.map_err(|what| Error::corrupt(&key, what))?;
+    let frame = frame.map_err(|unread| unread.at(&key))?;
     let bytes = object.value.len() as u64;
     Ok(Some(Frame::new(key.to_string(), 0, bytes, frame)))
 }

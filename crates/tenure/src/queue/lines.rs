@@ -7,7 +7,7 @@ use std::fmt;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::frame::{self, Checksum, FORMAT, HEADER_BYTES_MAX, Header, Kind, Place, Previous};
+use super::frame::{self, Applied, Checksum, HEADER_BYTES_MAX, Header, Kind, Place, Previous};
 
 pub(crate) struct Lines {
     /// The gap, and the lines, each with its newline.
@@ -64,9 +64,10 @@ impl Lines {
         kind: Kind,
         place: Place,
         previous: Option<Previous>,
+        applied: Option<Applied>,
     ) -> (Bytes, Header) {
         let header = Header {
-            format: FORMAT,
+            format: frame::format_of(place.rules),
             kind,
             seq: place.seq,
             position: place.position,
@@ -75,6 +76,8 @@ impl Lines {
             incarnation: place.incarnation,
             number: place.number,
             previous,
+            rules: place.rules,
+            applied,
             count: self.count,
             bytes: self.bytes(),
             body: Checksum::of(&self.frame[HEADER_BYTES_MAX..]),

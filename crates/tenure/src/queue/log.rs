@@ -1,20 +1,24 @@
 //! The log: what was committed, in order, and the right to go on.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_core::Namespace;
 use tenure_core::mutation::{self, Mutation};
+use tenure_core::queue::Rules;
 use tenure_store::Store;
 
-use super::access::{Access, Created};
-use super::appender::{Appended, Appender, Fence};
+use super::access::{Access, Created, Pause};
+use super::appender::{Appended, Appender, Fence, Last};
 use super::cleanup::Remains;
-use super::frame::{Kind, Place, check_line};
+use super::frame::{Applied, Digest, Kind, Place, Previous, check_line};
 use super::lines::Lines;
 use super::origin::{Claim, Form, Origin};
 use super::policy::Growth;
+use super::reached::Reached;
 use super::recovery::{Progress, Replay, Tail, segment_folder};
+use super::segment::Name;
 use super::snapshot::Contents;
 use super::{Config, Error, Machine, Owner, Position, objects};
 use crate::task::blocking;
@@ -55,7 +59,26 @@ pub struct Log {
     /// Where the next frame goes.
     next: Place,
     tail: Tail,
+    /// Files: where the log ends in the last of them.
+    end: u64,
+    /// Files: the last one that is noted to be in the log.
+    noted: Option<Name>,
     writes: Writes,
+    applied: LastApplied,
+}
+
+/// What the machine came to last, for the frames to come. Shared by whoever applies and whoever writes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LastApplied(Arc<Mutex<Option<Applied>>>);
+
+impl LastApplied {
+    pub(crate) fn get(&self) -> Option<Applied> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, applied: Applied) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(applied);
+    }
 }
 
 /// How the next commit is written.
@@ -104,7 +127,8 @@ impl Log {
         if reads_first && let Some(origin) = Origin::read(&access).await? {
             replay.run(&access, origin.form).await?;
         }
-        let claim = Claim::take(&access, &owner).await?;
+        let wanted = access.config.rules_max.min(replay.machine.rules_max());
+        let claim = Claim::take(&access, &owner, wanted).await?;
         let origin = &claim.origin;
         if !reads_first {
             replay.run(&access, origin.form).await?;
@@ -119,13 +143,17 @@ impl Log {
             term: origin.term,
             incarnation: origin.incarnation,
             number: 0,
+            rules: origin.rules.max(replay.tail.rules),
         };
         let mut log = Self {
             access,
             claim,
             next: place,
             tail: Tail::default(),
+            end: 0,
+            noted: None,
             writes: Writes::ToObjects,
+            applied: LastApplied::default(),
         };
         log.begin(&mut replay).await?;
         Ok(log)
@@ -136,13 +164,18 @@ impl Log {
         let lines = self.about();
         let place = match segment_folder(&self.access) {
             Some(folder) if self.claim.origin.form == Form::Segments => {
-                let last = replay.tail.chain.last().map(|link| link.name);
-                let last = last.map(|name| (name, replay.tail.end));
+                let last = last_file(replay);
                 let (fence, place) = (self.fence(), self.next);
                 let bytes_max = self.access.config.segment_bytes_max;
-                let begin = Appender::begin(folder, fence, place, last, bytes_max, lines);
-                let mut appender = blocking(begin).await?;
+                let applied = self.applied.clone();
+                let begin = Appender::begin(folder, fence, place, last, bytes_max, lines, applied);
+                let (mut appender, before) = blocking(begin).await?;
+                // It may go on from a copy.
+                if let (Some(link), Some((name, end))) = (replay.tail.chain.last_mut(), before) {
+                    (link.name, link.end) = (name, Some(end));
+                }
                 replay.tail.chain.extend(appender.made());
+                self.end = appender.end();
                 self.writes = Writes::ToFiles(Box::new(appender));
                 place
             }
@@ -157,13 +190,39 @@ impl Log {
             }
         };
         self.tail = std::mem::take(&mut replay.tail);
+        self.tail.last = Bytes::new();
         self.tail.seq = place.seq;
         self.next = Place {
             seq: place.seq + 1,
             number: 1,
             ..place
         };
+        // As whoever replays the term record will do.
+        replay.machine.set_rules(place.rules);
+        self.was_applied(place.seq, replay.machine.digest());
+        // From here on nobody leaves our first frame out; and nothing was acknowledged behind it yet.
+        let patience = self.access.config.patience;
+        self.note(false, Pause::new(patience)).await
+    }
+
+    /// Notes how far the log reaches.
+    async fn note(&mut self, closed: bool, pause: Pause) -> Result<(), Error> {
+        let last = self.tail.chain.last().map(|link| link.name);
+        let file = last.map(|name| Previous::from((name, self.end)));
+        let (place, position) = (self.next.seq - 1, self.position());
+        let reached = Reached::new(self.takeover(), place, position, closed, file);
+        reached.note(&self.access, pause).await?;
+        self.noted = last;
         Ok(())
+    }
+
+    /// The machine has applied everything up to a place, and says what it came to.
+    pub(crate) fn was_applied(&mut self, seq: u64, digest: Option<u64>) {
+        // Those who know the first rules only do not look for it.
+        if let Some(digest) = digest.filter(|_| !self.rules().are_first()) {
+            let digest = Digest(digest);
+            self.applied.set(Applied { seq, digest });
+        }
     }
 
     fn fence(&self) -> Fence {
@@ -211,7 +270,9 @@ impl Log {
                 .await;
                 // It says itself whether it goes on.
                 self.writes = Writes::ToFiles(appender);
-                result.map(|appended| self.appended(appended))
+                let committed = self.appended(result?);
+                self.note_file().await;
+                Ok(committed)
             }
         }
     }
@@ -234,11 +295,48 @@ impl Log {
         self.next.seq = committed.seq + 1;
         self.next.position = Position(committed.first.0 + appended.records);
         self.tail.chain.extend(appended.made);
+        self.end = appended.end;
         self.tail.growth += Growth {
             bytes: committed.bytes,
             objects: 0,
         };
         committed
+    }
+
+    /// Notes that the log goes on in another file, if it does since the last time. To be done before anything in it
+    /// is acknowledged.
+    pub(crate) async fn note_file(&mut self) {
+        let last = self.tail.chain.last().map(|link| link.name);
+        if last == self.noted {
+            return;
+        }
+        // Once: what is committed is durable without it, and its callers wait.
+        if let Err(error) = self.note(false, Pause::new(Duration::ZERO)).await {
+            let error = crate::requests::Chain(&error);
+            tracing::warn!(
+                %error,
+                "could not note that the log goes on in another file, trying again with the next commit; \
+                 until then nobody would notice if that file was lost"
+            );
+        }
+    }
+
+    /// Notes where the log ends: nothing was committed since, and nothing will be.
+    pub(crate) async fn close(&mut self) {
+        let patience = self.access.config.stop_patience;
+        let note = self.note(true, Pause::new(patience));
+        let error = match tokio::time::timeout(patience, note).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => crate::requests::Chain(&error).to_string(),
+            Err(_) => "there was no answer in time".to_owned(),
+        };
+        // The next leader takes the log as if this one had crashed.
+        tracing::info!(%error, "could not note where the log ends");
+    }
+
+    /// Whether a snapshot that should have been used is damaged, and none was published since.
+    pub(crate) fn has_damaged_snapshot(&self) -> bool {
+        !self.tail.damaged.is_empty() && !self.tail.is_mended
     }
 
     fn check_batch(&self, records: &Lines) -> Result<(), Error> {
@@ -258,7 +356,7 @@ impl Log {
         // Whatever becomes of it, no other bytes carry this number.
         self.next.number += 1;
         let count = records.count() as u64;
-        let (frame, _) = records.seal(Kind::Commit, place, None);
+        let (frame, _) = records.seal(Kind::Commit, place, None, self.applied.get());
         let bytes = frame.len() as u64;
         let key = self.access.keys.log_object(place.seq);
         let created = self.access.create(&key, &frame).await?;
@@ -285,6 +383,12 @@ impl Log {
     #[must_use]
     pub fn takeover(&self) -> u64 {
         self.claim.origin.takeover
+    }
+
+    /// The rules by which its records are applied.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        self.next.rules
     }
 
     /// The last record that was committed.
@@ -328,6 +432,7 @@ impl Log {
                 kept: self.tail.kept.clone(),
                 chain: self.tail.chain.clone(),
                 folder: segment_folder(&self.access),
+                damaged: self.tail.damaged.clone(),
             },
         }
     }
@@ -335,6 +440,7 @@ impl Log {
     /// A snapshot was published, of the log as it was when it had grown so far.
     pub(crate) fn published(&mut self, snapshot_bytes: u64, growth: Growth) {
         self.tail.snapshot_bytes = snapshot_bytes;
+        self.tail.is_mended = true;
         self.tail.growth -= growth;
     }
 
@@ -347,6 +453,20 @@ impl Log {
         let needed = tail.chain.partition_point(|link| link.first <= swept + 1);
         tail.chain.drain(..needed.saturating_sub(1));
     }
+}
+
+/// The last file that was read, and whether the disk has all of it for certain.
+fn last_file<M: Machine>(replay: &Replay<'_, M>) -> Option<Last> {
+    let name = replay.tail.chain.last()?.name;
+    let bytes = replay.tail.last.clone();
+    let end = bytes.len() as u64;
+    let reached = replay.reached.as_ref();
+    let is_durable = reached.is_some_and(|reached| reached.is_durable(&name.to_string(), end));
+    Some(Last {
+        name,
+        bytes,
+        is_durable,
+    })
 }
 
 /// Gives the machine everything that is in the log now, without taking it over. A leader may go on writing

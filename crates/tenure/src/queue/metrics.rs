@@ -28,6 +28,15 @@ pub struct Metrics {
     pub waiting_claims: u64,
     /// Jobs that run.
     pub leases: u64,
+    /// Ids that are kept beyond their jobs, and what they take.
+    #[serde(default)]
+    pub ids: u64,
+    /// What they take in memory.
+    #[serde(default)]
+    pub ids_bytes: u64,
+    /// How many of them went before their time, for want of room, in this term.
+    #[serde(default)]
+    pub ids_dropped: u64,
     /// The last record of the log, while this process serves.
     pub position: Position,
     /// The size of the log behind the last snapshot, while this process serves.
@@ -40,6 +49,8 @@ pub struct Metrics {
     pub recoveries: u64,
     /// How long the last time took.
     pub last_recovery: Option<Duration>,
+    /// Terms that could not be served to their end: the log could not be read, or the queue's own work failed.
+    pub terms_failed: u64,
 }
 
 /// A snapshot that was published.

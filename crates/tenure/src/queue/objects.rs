@@ -58,7 +58,7 @@ pub(crate) async fn replay<M: Machine>(
             .buffered(access.config.read_ahead);
         while let Some((key, object)) = objects.next().await {
             let Some(object) = object? else { break };
-            let frame = frame::decode(&object.value).map_err(|what| Error::corrupt(&key, what))?;
+            let frame = frame::decode(&object.value).map_err(|unread| unread.at(&key))?;
             replay.frame(&frame, || key.to_string()).await?;
             replay.tail.growth.objects += 1;
         }
@@ -93,12 +93,14 @@ pub(crate) async fn take_place<M: Machine>(
 ) -> Result<Place, Error> {
     loop {
         (place.seq, place.position) = (replay.tail.seq + 1, replay.tail.position.next());
+        // Never below those of whoever was faster.
+        place.rules = place.rules.max(replay.tail.rules);
         let key = access.keys.log_object(place.seq);
         let record = frame::encode(Kind::Term, place, None, lines);
         let Created::Taken(other) = access.create(&key, &record).await? else {
             break;
         };
-        let other = frame::decode(&other).map_err(|what| Error::corrupt(&key, what))?;
+        let other = frame::decode(&other).map_err(|unread| unread.at(&key))?;
         if other.header.takeover >= place.takeover {
             return Err(Error::Fenced);
         }

@@ -10,11 +10,12 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tenure_core::election::Term;
+use tenure_core::queue::Rules;
 use tenure_core::{Incarnation, Lineage};
 use tenure_store::Expect;
 
 use super::access::{Access, Pause};
-use super::frame::{FORMAT, NUMBER_MAX};
+use super::frame::{NUMBER_MAX, Version, format_of};
 use super::{Error, Owner};
 
 /// How often someone else may get in between.
@@ -39,6 +40,9 @@ pub(crate) struct Origin {
     pub(crate) lineage: Lineage,
     pub(crate) term: Term,
     pub(crate) incarnation: Incarnation,
+    /// The newest rules in the log: a version that does not know them takes nothing over.
+    #[serde(default, skip_serializing_if = "Rules::are_first")]
+    pub(crate) rules: Rules,
     /// Makes the value unlike any other, so that its writer recognises it.
     nonce: Incarnation,
 }
@@ -66,15 +70,10 @@ impl Origin {
 
     fn decode(access: &Access, value: &[u8]) -> Result<Self, Error> {
         let key = access.keys.origin();
-        let origin: Self = serde_json::from_slice(value)
-            .map_err(|error| Error::corrupt(&key, format!("it cannot be read: {error}")))?;
-        if origin.format != FORMAT {
-            let format = origin.format;
-            return Err(Error::corrupt(
-                &key,
-                format!("it has format {format}, this version reads format {FORMAT}"),
-            ));
-        }
+        let read = |error| Error::corrupt(&key, format!("it cannot be read: {error}"));
+        let version: Version = serde_json::from_slice(value).map_err(read)?;
+        version.check().map_err(|unread| unread.at(&key))?;
+        let origin: Self = serde_json::from_slice(value).map_err(read)?;
         if origin.takeover > NUMBER_MAX {
             return Err(Error::corrupt(
                 &key,
@@ -92,8 +91,9 @@ impl Origin {
 }
 
 impl Claim {
-    /// Takes over: raises the number by one.
-    pub(crate) async fn take(access: &Access, owner: &Owner) -> Result<Self, Error> {
+    /// Takes over: raises the number by one. What is written behind it follows these rules, or those that the log
+    /// has already.
+    pub(crate) async fn take(access: &Access, owner: &Owner, rules: Rules) -> Result<Self, Error> {
         let key = access.keys.origin();
         for _ in 0..ATTEMPTS_MAX {
             let (last, expect) = match access.get(&key).await? {
@@ -103,10 +103,17 @@ impl Claim {
                 }
                 None => {
                     refuse_lost_origin(access).await?;
+                    if owner.token.term > Term(1) {
+                        tracing::warn!(
+                            term = %owner.token.term,
+                            "there is no log, though the queue was led before: an empty queue begins. If it had jobs, \
+                             stop every broker, restore the namespace's folder `queue`, and start again"
+                        );
+                    }
                     (None, Expect::Absent)
                 }
             };
-            let claim = Self::after(last, access, owner)?;
+            let claim = Self::after(last, access, owner, rules)?;
             if claim.write(access, &expect).await? {
                 return Ok(claim);
             }
@@ -114,7 +121,13 @@ impl Claim {
         Err(Error::Fenced)
     }
 
-    fn after(last: Option<Origin>, access: &Access, owner: &Owner) -> Result<Self, Error> {
+    fn after(
+        last: Option<Origin>,
+        access: &Access,
+        owner: &Owner,
+        rules: Rules,
+    ) -> Result<Self, Error> {
+        let rules = last.as_ref().map_or(rules, |last| last.rules.max(rules));
         let (form, takeover) = match last {
             // A candidate that was paused between winning and this must not take over from its successor.
             Some(last) if last.lineage == owner.token.lineage && last.term > owner.token.term => {
@@ -125,12 +138,13 @@ impl Claim {
             None => (Form::Objects, 0),
         };
         let origin = Origin {
-            format: FORMAT,
+            format: format_of(rules),
             form,
             takeover: takeover + 1,
             lineage: owner.token.lineage,
             term: owner.token.term,
             incarnation: owner.incarnation,
+            rules,
             nonce: Incarnation(crate::task::unique().as_u128()),
         };
         let value = serde_json::to_vec(&origin).expect("an origin has no failing serializers");

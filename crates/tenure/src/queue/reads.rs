@@ -3,17 +3,30 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use tenure_core::queue::{Filter, JobView, Key, Page, Place, QueueView, Schedule, Settings, Token};
+use tenure_core::queue::{
+    Counts, Filter, JobView, Key, Page, Place, QueueView, Reading, Rules, Schedule, Settings, Token,
+};
 use tenure_core::{JobId, QueueName, ScheduleName};
 
 use super::broker::Broker;
 use super::{ClockState, Error, Metrics, Position, Queue, Statistics};
 
+/// The most bytes of a page of jobs as JSON, unless its only job is larger.
+pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// How many queues or schedules are read in one turn at the lock: a millisecond or so.
+const PORTION: usize = 1_000;
+
+/// How many bytes of schedules' payloads are handed out at once.
+const SCHEDULES_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 impl Queue {
-    /// One job; none if there never was one with this id, or it was forgotten.
+    /// One job, or what is left of it; none if there never was one with this id, or it was forgotten.
     pub fn job(&self, id: &JobId) -> Result<Option<JobView>, Error> {
         self.read(|broker| {
-            let mut job = broker.queue.job(id)?;
+            let Some(mut job) = broker.queue.job(id) else {
+                return broker.queue.remnant(id);
+            };
             job.progress = broker.leases.progress(&broker.queue, id).cloned();
             Some(job)
         })
@@ -28,10 +41,23 @@ impl Queue {
         })
     }
 
-    /// Jobs in the order of the log, or backwards: at most `limit`, and at most as many as a batch may have.
+    /// Jobs in the order of the log, or backwards: at most `limit`, at most as many as a batch may have, and at
+    /// most [`PAGE_BYTES_MAX`] or one job. A shorter page that is not the last has a [`next`](Page::next). They are
+    /// looked at in portions: others are served in between.
     pub fn page(&self, filter: &Filter, from: Place, limit: usize) -> Result<Page, Error> {
         let limit = limit.min(self.shared.limits().batch_max);
-        self.read(|broker| broker.queue.page(filter, from, limit))
+        let mut reading = Reading::new(filter.clone(), from, limit, PAGE_BYTES_MAX);
+        while self.read_on(&mut reading)? {
+            // Whoever waits for the lock is let in: it is not handed over by itself.
+            std::thread::yield_now();
+        }
+        Ok(reading.into_page())
+    }
+
+    /// The same, one portion at a time, for callers who must not keep their thread for long. Whether there is more to
+    /// look at.
+    pub fn read_on(&self, reading: &mut Reading) -> Result<bool, Error> {
+        self.read(|broker| broker.queue.read_on(reading))
     }
 
     /// The jobs of a filter that have a text somewhere, in lower or upper case: one portion of the search, which
@@ -47,9 +73,51 @@ impl Queue {
         self.read(|broker| broker.queue.search(filter, text, from, limit))
     }
 
-    /// Every queue that has jobs or settings, by name.
+    /// Every queue that has jobs or settings, by name. They are read in portions: others are served in between,
+    /// and what they change may be in the rest.
     pub fn queues(&self) -> Result<Vec<QueueView>, Error> {
-        self.read(|broker| broker.queue.queues().collect())
+        let mut all: Vec<QueueView> = Vec::new();
+        loop {
+            let page = self.queues_behind(all.last().map(|view| &view.name), PORTION)?;
+            let is_last = page.len() < PORTION;
+            all.extend(page.into_iter().map(|(view, _)| view));
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Some queues behind a name, by name: at most `limit`, and at most 1,000. Each with the time since when its
+    /// oldest ready job could have been claimed.
+    pub fn queues_behind(
+        &self,
+        name: Option<&QueueName>,
+        limit: usize,
+    ) -> Result<Vec<(QueueView, Option<u64>)>, Error> {
+        let limit = limit.min(PORTION);
+        self.read(|broker| broker.queue.queues_behind(name, limit))
+    }
+
+    /// The queues of these names that there are, at most 1,000, with the same.
+    pub fn queues_named<'a>(
+        &self,
+        names: impl Iterator<Item = &'a QueueName>,
+    ) -> Result<Vec<(QueueView, Option<u64>)>, Error> {
+        self.read(|broker| {
+            let queue = &broker.queue;
+            let views = names.take(PORTION).filter_map(|name| queue.queue(name));
+            views
+                .map(|view| {
+                    let since = queue.oldest_ready_since(&view.name);
+                    (view, since)
+                })
+                .collect()
+        })
+    }
+
+    /// The jobs of all queues together by state, and how many queues there are.
+    pub fn counts(&self) -> Result<(Counts, usize), Error> {
+        self.read(|broker| (broker.queue.counts(), broker.queue.queues_len()))
     }
 
     /// One queue; none if it has neither jobs nor settings.
@@ -57,14 +125,39 @@ impl Queue {
         self.read(|broker| broker.queue.queue(name))
     }
 
+    /// Since when the oldest ready job of a queue could have been claimed.
+    pub fn oldest_ready_since(&self, name: &QueueName) -> Result<Option<u64>, Error> {
+        self.read(|broker| broker.queue.oldest_ready_since(name))
+    }
+
     /// The claimable job of a queue that stands first in the log.
     pub fn oldest_ready(&self, name: &QueueName) -> Result<Option<JobView>, Error> {
         self.read(|broker| broker.queue.oldest_ready(name))
     }
 
-    /// Every schedule, by name.
+    /// Every schedule, by name. They are read in portions, like the queues.
     pub fn schedules(&self) -> Result<Vec<Schedule>, Error> {
-        self.read(|broker| broker.queue.schedules().cloned().collect())
+        let mut all: Vec<Schedule> = Vec::new();
+        loop {
+            let behind = all.last().map(|schedule| &schedule.name);
+            let page = self.schedules_behind(behind, PORTION)?;
+            if page.is_empty() {
+                return Ok(all);
+            }
+            all.extend(page);
+        }
+    }
+
+    /// Some schedules behind a name, by name: at most `limit`, at most 1,000, and fewer if their payloads have more
+    /// than a few MiB. There are no more if there are none.
+    pub fn schedules_behind(
+        &self,
+        name: Option<&ScheduleName>,
+        limit: usize,
+    ) -> Result<Vec<Schedule>, Error> {
+        let limit = limit.min(PORTION);
+        let bytes_max = SCHEDULES_BYTES_MAX;
+        self.read(|broker| broker.queue.schedules_behind(name, limit, bytes_max))
     }
 
     /// One schedule.
@@ -77,6 +170,11 @@ impl Queue {
         self.read(|broker| *broker.queue.settings())
     }
 
+    /// The rules by which commands are applied: those that every process of the namespace can read.
+    pub fn rules(&self) -> Result<Rules, Error> {
+        self.read(|broker| broker.queue.rules())
+    }
+
     /// What was committed since the queue was opened, and what waits to be.
     pub fn statistics(&self) -> Result<Statistics, Error> {
         Ok(self.shared.service()?.handle.statistics())
@@ -85,6 +183,11 @@ impl Queue {
     /// The queue's time, in milliseconds since 1970.
     pub fn now_ms(&self) -> Result<u64, Error> {
         Ok(self.shared.service()?.time.at())
+    }
+
+    /// What this host's wall clock shows, in milliseconds since 1970.
+    pub fn wall_ms(&self) -> Result<u64, Error> {
+        Ok(self.shared.service()?.time.wall())
     }
 
     /// What the queue makes of this host's wall clock.
@@ -108,10 +211,13 @@ impl Queue {
         let service = self.shared.service().ok();
         let waiting = service.as_ref().map(|service| service.handle.statistics());
         let now = service.and_then(|service| {
-            let count = |broker: &Broker| (broker.waiting.len(), broker.leases.len());
+            let count = |broker: &Broker| {
+                let remnants = broker.queue.remnants();
+                (broker.waiting.len(), broker.leases.len(), remnants)
+            };
             service.read(count).ok()
         });
-        let (waiting_claims, leases) = now.unwrap_or_default();
+        let (waiting_claims, leases, remnants) = now.unwrap_or_default();
         let done = counters.statistics();
         Metrics {
             commits: done.commits,
@@ -122,12 +228,16 @@ impl Queue {
             turned_away: done.turned_away,
             waiting_claims: waiting_claims as u64,
             leases: leases as u64,
+            ids: remnants.ids,
+            ids_bytes: remnants.bytes,
+            ids_dropped: remnants.dropped,
             position: Position(counters.position.load(Ordering::Relaxed)),
             log_bytes: counters.log_bytes.load(Ordering::Relaxed),
             snapshots: done.snapshots,
             last_snapshot: *snapshot,
             recoveries: recoveries.0,
             last_recovery: recoveries.1,
+            terms_failed: counters.terms_failed.load(Ordering::Relaxed),
         }
     }
 

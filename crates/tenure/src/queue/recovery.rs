@@ -1,21 +1,30 @@
 //! Recovery: the newest snapshot, then the log behind it, in order and without gaps.
 //!
+//! If the newest snapshot is damaged, the one before it is taken, with the log from there on, which clean-up keeps
+//! for that. It must lead as far as the damaged one did, and as far as the log is known to reach
+//! (see [`reached`](super::reached)); else the damage is named and nothing is served. That it was
+//! so is an error in this process's own log, and a new snapshot is made as soon as the log is served.
+//!
 //! Everything is checked as it streams in: checksums, the order of places, positions and take-overs. What is
 //! damaged, cut short or missing is an error that names it; nothing is skipped.
 //!
 //! A reader may be slow, and what it is about to read may be cleaned up meanwhile. What it misses then is
 //! behind a newer snapshot: it begins again with that one. If there is none, what is missing is lost.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use tenure_core::queue::Rules;
 use tokio::time::Instant;
 
 use super::access::Access;
 use super::error::Halt;
-use super::frame::{Frame, Kind};
+use super::frame::{Digest, Frame, Header, Kind};
 use super::origin::Form;
 use super::policy::Growth;
+use super::reached::Reached;
 use super::segment::{self, Link};
 use super::snapshot::{self, Listing, Published};
 use super::{Error, Machine, Position, objects};
@@ -26,6 +35,10 @@ const RESTARTS_MAX: usize = 10;
 
 /// After how many frames others get a turn on this thread.
 const FRAMES_PER_TURN: u64 = 64;
+
+/// How many digests are remembered. A frame names a state that its writer had applied when it was sealed; so many
+/// commits are never under way at once.
+const DIGESTS_MAX: usize = 64;
 
 /// How far recovery has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -49,6 +62,8 @@ pub(crate) struct Tail {
     pub(crate) position: Position,
     /// Who wrote last.
     pub(crate) takeover: u64,
+    /// By which the last frame's records were applied.
+    pub(crate) rules: Rules,
     pub(crate) snapshot: Option<Published>,
     pub(crate) snapshot_bytes: u64,
     /// The log behind the snapshot.
@@ -56,9 +71,13 @@ pub(crate) struct Tail {
     /// Objects: see [`snapshot::Contents`].
     pub(crate) swept: u64,
     pub(crate) kept: Vec<u64>,
-    /// Files: the chain, and where the last of it ends.
+    /// Files: the chain, and what was read in the last of it.
     pub(crate) chain: Vec<Link>,
-    pub(crate) end: u64,
+    pub(crate) last: Bytes,
+    /// The names of snapshots that should have been used, and are damaged.
+    pub(crate) damaged: Vec<String>,
+    /// A snapshot was published since.
+    pub(crate) is_mended: bool,
 }
 
 /// Takes what is read, in order.
@@ -67,10 +86,14 @@ pub(crate) struct Replay<'a, M> {
     pub(crate) tail: Tail,
     /// The last place that is wanted.
     pub(crate) until: u64,
+    /// How far the log was known to reach before it was read.
+    pub(crate) reached: Option<Reached>,
     progress: Progress,
     report: &'a mut (dyn FnMut(Progress) + Send),
     started: Instant,
     frames: u64,
+    /// What the machine came to at the last places.
+    digests: VecDeque<(u64, Digest)>,
 }
 
 impl<'a, M: Machine> Replay<'a, M> {
@@ -79,33 +102,111 @@ impl<'a, M: Machine> Replay<'a, M> {
             machine,
             tail: Tail::default(),
             until: u64::MAX,
+            reached: None,
             progress: Progress::default(),
             report,
             started: Instant::now(),
             frames: 0,
+            digests: VecDeque::new(),
         }
     }
 
     /// Reads everything there is.
     pub(crate) async fn run(&mut self, access: &Access, form: Form) -> Result<(), Error> {
         for _ in 0..RESTARTS_MAX {
+            // Before the log, which only grows.
+            self.reached = Reached::read(access).await?;
             let listing = Listing::read(access).await?;
-            let newest = listing.newest_until(self.until).cloned();
-            let missing = match self.pass(access, form, newest.as_ref()).await {
+            let usable = listing.until(self.until);
+            let newest = usable.last().cloned();
+            let halt = match self.attempt(access, form, usable).await {
                 Ok(()) => return Ok(()),
+                Err(halt) if halt.is_damage() => halt,
                 Err(Halt::Failed(error)) => return Err(error),
-                Err(Halt::Missing(location)) => location,
+                Err(halt) => halt,
             };
             let now = Listing::read(access).await?;
-            if now.newest_until(self.until) <= newest.as_ref() {
-                return Err(self.lost(&now, &missing));
+            if now.until(self.until).last() <= newest.as_ref() {
+                return Err(match halt {
+                    Halt::Failed(error) => error,
+                    Halt::Missing(missing) => self.lost(&now, &missing),
+                });
             }
-            tracing::info!(%missing, "was cleaned up while it was wanted, beginning again");
+            tracing::info!(%halt, "there is a newer snapshot, beginning again");
         }
         Err(Error::corrupt(
             &access.keys.snapshots(),
             "new snapshots come faster than they can be read",
         ))
+    }
+
+    /// Begins with the newest of some snapshots, in order, that is whole.
+    async fn attempt(
+        &mut self,
+        access: &Access,
+        form: Form,
+        usable: &[Published],
+    ) -> Result<(), Halt> {
+        let mut first_damage: Option<Halt> = None;
+        let mut damaged = Vec::new();
+        for snapshot in usable.iter().rev().map(Some).chain([None]) {
+            match self.begin_with(access, snapshot).await {
+                Ok(()) => {}
+                Err(halt) if !halt.is_damage() => return Err(halt),
+                Err(halt) => {
+                    // What is missing may have been cleaned up behind a newer snapshot.
+                    let now = Listing::read(access).await?;
+                    if now.until(self.until).last() > usable.last() {
+                        return Err(halt);
+                    }
+                    damaged.extend(snapshot.map(|snapshot| snapshot.name.clone()));
+                    first_damage.get_or_insert(halt);
+                    continue;
+                }
+            }
+            let read = match self.go_on(access, form).await {
+                Ok(()) => self.is_whole(access, usable.last()).map_err(Halt::from),
+                Err(halt) => Err(halt),
+            };
+            return match (read, first_damage) {
+                (Ok(()), None) => Ok(()),
+                (Ok(()), Some(damage)) => {
+                    let (namespace, place) = (access.keys.queue(), self.tail.seq);
+                    tracing::error!(
+                        queue = %namespace, %place, %damage,
+                        "a snapshot is damaged: recovered from the one before it and the log, nothing is lost; \
+                         check the storage, and verify the log"
+                    );
+                    self.tail.damaged = damaged;
+                    Ok(())
+                }
+                (Err(halt), None) => Err(halt),
+                // A store that fails now may have it all a moment later.
+                (Err(halt), Some(_)) if !halt.is_damage() => Err(halt),
+                // What the older snapshot lacks says nothing of what happened.
+                (Err(_), Some(damage)) => Err(damage),
+            };
+        }
+        match first_damage {
+            Some(damage) => Err(damage),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the log, read to its end, has all that it is known to have had.
+    fn is_whole(&self, access: &Access, newest: Option<&Published>) -> Result<(), Error> {
+        let last = self.tail.seq;
+        if let Some(newest) = newest.filter(|newest| newest.seq > last) {
+            let what = format!(
+                "it is missing, and the snapshot {} contains it",
+                newest.name
+            );
+            return Err(Error::corrupt(&access.keys.log_object(last + 1), what));
+        }
+        match &self.reached {
+            Some(reached) if self.until == u64::MAX => reached.check(access, last),
+            _ => Ok(()),
+        }
     }
 
     /// Something is missing, and no newer snapshot makes up for it.
@@ -122,19 +223,20 @@ impl<'a, M: Machine> Replay<'a, M> {
         }
     }
 
-    async fn pass(
+    async fn begin_with(
         &mut self,
         access: &Access,
-        form: Form,
-        newest: Option<&Published>,
+        snapshot: Option<&Published>,
     ) -> Result<(), Halt> {
         self.machine.reset();
+        self.machine.set_rules(Rules::FIRST);
         self.tail = Tail::default();
+        self.digests.clear();
         self.progress = Progress::default();
-        if let Some(newest) = newest {
-            self.restore(access, newest).await?;
+        match snapshot {
+            Some(snapshot) => self.restore(access, snapshot).await,
+            None => Ok(()),
         }
-        self.go_on(access, form).await
     }
 
     /// Reads the log behind what was read so far.
@@ -158,12 +260,15 @@ impl<'a, M: Machine> Replay<'a, M> {
             seq: manifest.header.seq,
             position: manifest.header.position,
             takeover: manifest.header.takeover,
+            rules: manifest.header.rules,
             snapshot: Some(newest.clone()),
             snapshot_bytes: bytes,
             swept: contents.swept,
             kept: contents.kept,
             ..Tail::default()
         };
+        self.machine.set_rules(manifest.header.rules);
+        self.applied();
         Ok(())
     }
 
@@ -195,7 +300,7 @@ impl<'a, M: Machine> Replay<'a, M> {
                     self.frame(frame, location).await?;
                 }
             }
-            self.tail.end = read.end;
+            self.tail.last = read.bytes;
         }
         self.tail.chain = chain;
         Ok(())
@@ -225,6 +330,9 @@ impl<'a, M: Machine> Replay<'a, M> {
             );
             return Err(Error::corrupt(&location(), what));
         }
+        self.check_rules(header, &location)?;
+        self.compare(header, &location)?;
+        let tail = &mut self.tail;
         tail.seq = header.seq;
         tail.takeover = header.takeover;
         tail.growth.bytes += frame.body().len() as u64;
@@ -237,7 +345,12 @@ impl<'a, M: Machine> Replay<'a, M> {
                         .map_err(|what| Error::corrupt(&location(), what))?;
                 }
             }
-            Kind::Term => tail.kept.push(header.seq),
+            Kind::Term => {
+                tail.kept.push(header.seq);
+                // From here on its leader applied what it wrote by these.
+                tail.rules = header.rules;
+                self.machine.set_rules(header.rules);
+            }
             Kind::Segment => {}
             Kind::Part | Kind::Manifest => {
                 return Err(Error::corrupt(
@@ -246,6 +359,7 @@ impl<'a, M: Machine> Replay<'a, M> {
                 ));
             }
         }
+        self.applied();
         if header.kind == Kind::Commit {
             self.progress.records += frame.count() as u64;
         }
@@ -257,6 +371,57 @@ impl<'a, M: Machine> Replay<'a, M> {
             tokio::task::yield_now().await;
         }
         Ok(())
+    }
+}
+
+impl<M: Machine> Replay<'_, M> {
+    /// Rules change where a leader takes over, and never back.
+    fn check_rules(&self, header: &Header, location: &impl Fn() -> String) -> Result<(), Error> {
+        let (rules, before) = (header.rules, self.tail.rules);
+        if rules > self.machine.rules_max() {
+            let what = format!("it follows rules {rules}");
+            return Err(Error::newer(&location(), what));
+        }
+        let fits = match header.kind {
+            Kind::Term => rules >= before,
+            _ => rules == before,
+        };
+        if !fits {
+            let what = format!("it follows rules {rules}, and what comes before it rules {before}");
+            return Err(Error::corrupt(&location(), what));
+        }
+        Ok(())
+    }
+
+    /// Whether the machine came to what its leader had, as far as the frame says.
+    fn compare(&self, header: &Header, location: &impl Fn() -> String) -> Result<(), Error> {
+        let Some(applied) = header.applied else {
+            return Ok(());
+        };
+        let place = applied.seq;
+        if place >= header.seq {
+            let what = format!("it tells of the state at place {place}, which comes later");
+            return Err(Error::corrupt(&location(), what));
+        }
+        // Places before the snapshot are not among them.
+        let ours = self.digests.iter().rev().find(|ours| ours.0 == place);
+        match ours {
+            Some(&(_, digest)) if digest != applied.digest => Err(Error::Diverged {
+                place,
+                location: location(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Remembers what the machine has come to.
+    fn applied(&mut self) {
+        if let Some(digest) = self.machine.digest() {
+            if self.digests.len() >= DIGESTS_MAX {
+                self.digests.pop_front();
+            }
+            self.digests.push_back((self.tail.seq, Digest(digest)));
+        }
     }
 }
 

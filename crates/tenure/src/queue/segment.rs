@@ -4,7 +4,7 @@
 //! Each leader writes to segments of its own: nobody ever writes to a file of another, and what a leader has
 //! written of a frame it never changes. The first frame of a segment names the segment before it and the offset up to
 //! which the log goes there, so the segments form a chain. The log is the chain that ends in the segment with
-//! the highest take-over and number whose first frame is whole. What lies in a file behind the offset that
+//! the highest take-over and number, from 1 on, whose first frame is whole. What lies in a file behind the offset that
 //! its successor names is not in the log, and neither is a segment that no chain leads to.
 //!
 //! # The fence
@@ -14,8 +14,27 @@
 //!
 //! - A leader **commits** by appending the frame, syncing it, and then reading the origin. If that is, byte
 //!   for byte, the one it wrote itself, the commit is done; if not, it is fenced and never commits again.
-//! - A leader **takes over** by replacing the origin, then reading the chain, then syncing the last file of
-//!   it, then writing the first segment of its own, and then reading the origin once more.
+//! - A leader **takes over** by replacing the origin, then reading the chain, then writing what it has read in the
+//!   last file of it to a copy and syncing that, then writing the first segment of its own, which goes on from the
+//!   copy, and then reading the origin once more.
+//!
+//! # Why the last file is copied
+//!
+//! What is read in a file need not be on the disk. Its writer may have been killed before it synced. Or its sync has
+//! failed: then Linux shows what was written until it needs the memory, forgets that the disk does not have it, and
+//! calls the next sync a success. So a sync of that file proves nothing, whoever makes it. Only bytes that
+//! are written anew, to another file, and synced there without an error, are durable. All files before the last one are:
+//! a leader goes on in another file when every commit so far was synced, and the first frame of a leader names
+//! a copy.
+//!
+//! The copy is the file `<takeover>-000000` of the new leader: byte for byte what it has read and given to its
+//! machine, up to the end of the last whole frame. Nobody takes a copy for the end of a chain, so one that is not
+//! whole, because its leader died over it, does no harm: the file that it was made from is still the last. When the
+//! first segment that goes on from the copy is there, the file that it was made from is in no log any more, and
+//! clean-up removes it. A file is not copied if its leader has ended in an orderly way: then `queue/reached` says
+//! that all of it was synced.
+//!
+//! For the same reason a file whose making has failed is not made again: the next attempt has another number.
 //!
 //! # Why no acknowledged record is lost
 //!
@@ -24,7 +43,7 @@
 //! all later ones, after R was in the file; and h reads only after it replaced the origin. What h takes for
 //! the end of the chain is a segment of g, or of some leader between g and h, since g's first segment was
 //! whole before R was written. If it is g's, then h reads R, which was synced whole before it was
-//! acknowledged. If it is that of a leader between, that one too replaced the origin after R was in
+//! acknowledged, and R is in h's copy of that file. If it is that of a leader between, that one too replaced the origin after R was in
 //! the file, and by induction its chain, which its first frame fixes for ever, has R.
 //!
 //! # Why nothing else appears
@@ -45,10 +64,9 @@
 //!
 //! # What is assumed
 //!
-//! A file system of this host, as the file store demands. After a failed sync the kernel may show bytes that the
-//! disk does not have, so the leader that saw it stops for good, with an unknown outcome. Should a
-//! successor read such bytes and the host then lose power, the chain says that they are missing: an error,
-//! never a gap that nobody notices.
+//! A file system of this host, as the file store demands. A sync without an error means that what was written to that
+//! file since it was made is on the disk, unless an earlier sync of the same file has failed. The leader that saw
+//! such a failure stops for good, with an unknown outcome, and whoever takes over next copies what it finds.
 
 use std::fmt;
 use std::io;
@@ -92,7 +110,8 @@ pub(crate) struct Link {
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub(crate) frames: Vec<Frame>,
-    pub(crate) end: u64,
+    /// All of them, as they stand in the file from its beginning.
+    pub(crate) bytes: Bytes,
 }
 
 /// The chain, the oldest first, back to the segment that holds the place `from`.
@@ -103,6 +122,10 @@ pub(crate) async fn chain(folder: &Path, from: u64) -> Result<Vec<Link>, Halt> {
         let Some(name) = names.pop() else {
             return Ok(links);
         };
+        // It counts where another file leads to it.
+        if name.is_copy() {
+            continue;
+        }
         match first_frame(folder, name).await? {
             Some(frame) => break link(&mut links, name, None, &frame),
             // Its leader has not come so far as to acknowledge anything.
@@ -218,6 +241,11 @@ impl Frames {
                 Found::End if is_last => return Ok(Next::End),
                 Found::Torn | Found::End => "a frame is cut short".to_owned(),
                 Found::Damaged(what) => what,
+                Found::Newer(what) => {
+                    let location = format!("{} at offset {at}", self.path.display());
+                    self.at = self.file.len();
+                    return Err(Error::newer(&location, what).into());
+                }
             };
             if is_last && left > 0 {
                 left -= 1;
@@ -241,7 +269,7 @@ pub(crate) async fn read(folder: &Path, link: &Link) -> Result<Contents, Halt> {
             Next::Frame(frame, _) => frames.push(frame),
             Next::Torn => {
                 let (path, offset) = (read.path().display(), read.offset());
-                tracing::info!(%path, offset, "cut off what was never acknowledged");
+                tracing::info!(%path, offset, "cut off a frame that was not finished");
                 break;
             }
             Next::End => break,
@@ -249,7 +277,7 @@ pub(crate) async fn read(folder: &Path, link: &Link) -> Result<Contents, Halt> {
     }
     Ok(Contents {
         frames,
-        end: read.offset(),
+        bytes: read.file.slice(..read.at),
     })
 }
 
@@ -276,6 +304,10 @@ pub(crate) async fn first_frame(folder: &Path, name: Name) -> Result<Option<Fram
             damaged("its first frame is not whole, and others follow".to_owned())
         }
         Found::Damaged(what) => damaged(what),
+        Found::Newer(what) => {
+            let location = format!("{} at offset 0", path.display());
+            Err(Error::newer(&location, what).into())
+        }
     }
 }
 
@@ -333,6 +365,20 @@ pub(crate) fn unknown(path: &Path, error: io::Error) -> Error {
     }
 }
 
+impl Name {
+    /// Where a leader keeps what it has read in the last file of its predecessor.
+    pub(crate) fn copy_of(takeover: u64) -> Self {
+        Self {
+            takeover,
+            number: 0,
+        }
+    }
+
+    pub(crate) fn is_copy(self) -> bool {
+        self.number == 0
+    }
+}
+
 impl From<(Name, u64)> for Previous {
     fn from((name, end): (Name, u64)) -> Self {
         Self {
@@ -369,6 +415,7 @@ impl FromStr for Name {
 mod tests {
     use tenure_core::Incarnation;
     use tenure_core::election::Term;
+    use tenure_core::queue::Rules;
 
     use super::super::Position;
     use super::super::frame::{Place, encode};
@@ -391,6 +438,7 @@ mod tests {
             term: Term(1),
             incarnation: Incarnation(1),
             number: 1,
+            rules: Rules::FIRST,
         };
         let whole = encode(Kind::Commit, place, None, &["x".repeat(2000)]);
         // The reader was here before the writer was, and there after it.

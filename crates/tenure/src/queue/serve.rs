@@ -12,6 +12,9 @@
 //! more, and nothing is written after trust has ended. What protects the log if that fails, since a process can
 //! be paused anywhere, is the log itself: a leader that was replaced acknowledges nothing.
 //!
+//! A log that follows older rules than this process knows is taken over again, in the same term, when every other
+//! process can read the newer ones: see `readers.rs`.
+//!
 //! A commit whose outcome stays unknown ends the log but not the term: it is taken over again, by the same
 //! leader, and reading it tells what became of the commit. A log that cannot be read is not served. This
 //! process then leaves the election for a while, so that another one may try, and says so in
@@ -28,11 +31,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::broker::{Bells, Broker};
-use super::handle::Counters;
+use super::handle::{Counters, add};
 use super::maintenance::{hand_back, maintain, wake_claims};
+use super::readers::Readers;
 use super::service::Service;
-use super::time::Time;
-use super::{Error, Log, Options, Owner, Progress, Serving, Writer};
+use super::time::{ClockLimits, Time};
+use super::{Config, Error, Log, Options, Owner, Progress, Serving, Writer};
 use crate::task::scoped;
 use crate::{Election, Leadership, Node};
 
@@ -43,6 +47,9 @@ const STAND_BACK_MAX: Duration = Duration::from_secs(60);
 /// How long to wait before the log is taken over again in the same term.
 const RETAKE_PAUSE_MIN: Duration = Duration::from_millis(100);
 const RETAKE_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// The largest record that the queue makes itself.
+const RECORD_BYTES_MAX: usize = 64 * 1024;
 
 /// What the handles of a queue and its task share.
 #[derive(Debug)]
@@ -67,8 +74,9 @@ pub(crate) async fn serve(shared: Arc<Shared>) {
     let _stop = Stop(shared.clone());
     let mut stand_back = STAND_BACK_MIN;
     let mut told = None;
+    let mut readers = Readers::default();
     while let Some(leadership) = shared.stand_by().await {
-        let failed = match lead(&shared, &leadership).await {
+        let failed = match lead(&shared, &leadership, &mut readers).await {
             Ok(()) | Err(Error::Fenced) => {
                 (stand_back, told) = (STAND_BACK_MIN, None);
                 None
@@ -77,6 +85,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) {
         };
         leadership.resign();
         if let Some(error) = failed {
+            add(&shared.counters.terms_failed, 1);
             let text = crate::requests::Chain(&error).to_string();
             // Once is enough: it is tried again and again.
             if told.as_ref() != Some(&text) {
@@ -91,17 +100,21 @@ pub(crate) async fn serve(shared: Arc<Shared>) {
         shared.election.ended(&leadership).await;
     }
     // Whoever leads is to serve.
-    shared.stand(None).await;
+    shared.stand(None);
 }
 
 /// Leads one term. An error says why it cannot be led to its end.
-async fn lead(shared: &Arc<Shared>, leadership: &Leadership) -> Result<(), Error> {
+async fn lead(
+    shared: &Arc<Shared>,
+    leadership: &Leadership,
+    readers: &mut Readers,
+) -> Result<(), Error> {
     let mut pause = RETAKE_PAUSE_MIN;
     let (namespace, term) = (shared.namespace(), leadership.term());
     loop {
         let led = {
             let _over = Over(shared);
-            Box::pin(leadership.run(serve_term(shared, leadership))).await
+            Box::pin(leadership.run(serve_term(shared, leadership, readers))).await
         };
         match led {
             // The work was dropped when trust ended.
@@ -118,7 +131,14 @@ async fn lead(shared: &Arc<Shared>, leadership: &Leadership) -> Result<(), Error
                 let _ = tokio::time::timeout(pause, stopping.cancelled()).await;
                 pause = (pause * 2).min(RETAKE_PAUSE_MAX);
             }
+            Ok(Ok(Ended::Outdated)) if leadership.check().is_ok() => {
+                tracing::info!(
+                    %namespace, %term,
+                    "every process reads newer rules, taking the log over again by them"
+                );
+            }
             Ok(result) => {
+                let result = result.map(drop);
                 tracing::info!(%namespace, %term, ?result, "stepped down as the queue's broker");
                 return result;
             }
@@ -126,12 +146,24 @@ async fn lead(shared: &Arc<Shared>, leadership: &Leadership) -> Result<(), Error
     }
 }
 
+/// Why a log is not served any more.
+enum Ended {
+    /// Leadership is to end, or the queue is.
+    Over,
+    /// It may follow newer rules.
+    Outdated,
+}
+
 /// Reads the log and serves it until leadership is to end, or the log has.
-async fn serve_term(shared: &Arc<Shared>, leadership: &Leadership) -> Result<(), Error> {
+async fn serve_term(
+    shared: &Arc<Shared>,
+    leadership: &Leadership,
+    readers: &mut Readers,
+) -> Result<Ended, Error> {
     let (namespace, term) = (shared.namespace(), leadership.term());
     let Some(session) = shared.node.session() else {
         // It ended just now, and the term with it.
-        return Ok(());
+        return Ok(Ended::Over);
     };
     let (options, clock) = (&shared.options, shared.node.clock());
     let bells = Arc::new(Bells::default());
@@ -145,32 +177,30 @@ async fn serve_term(shared: &Arc<Shared>, leadership: &Leadership) -> Result<(),
     shared.set(Serving::Recovering(Progress::default()));
     let mut read = Progress::default();
     let stopping = leadership.stopping();
-    let taken = Log::take_over(
-        shared.node.view().store().clone(),
-        shared.node.view().namespace(),
-        owner,
-        options.log.clone(),
-        &mut broker,
-        |progress| {
-            read = progress;
-            shared.set(Serving::Recovering(progress));
-        },
-    );
+    let taken = take_over(shared, owner, readers, &mut broker, |progress| {
+        read = progress;
+        shared.set(Serving::Recovering(progress));
+    });
     let log = tokio::select! {
         biased;
         // Reading may take longer than whoever asked is ready to wait, and nobody is served yet. To drop
         // it is what a loss of trust does as well: the next one to take over finds the log as it is.
-        () = stopping.cancelled() => return Ok(()),
-        () = shared.closing.cancelled() => return Ok(()),
+        () = stopping.cancelled() => return Ok(Ended::Over),
+        () = shared.closing.cancelled() => return Ok(Ended::Over),
         log = taken => log?,
     };
     broker.begin();
+    let rules = log.rules();
     let took = clock.moment().since(started);
     tracing::info!(
-        %namespace, %term, ?took, jobs = broker.queue.len(), records = read.records, bytes = read.bytes,
+        %namespace, %term, ?took, %rules, jobs = broker.queue.len(), records = read.records, bytes = read.bytes,
         "recovered the queue"
     );
-    let time = Time::new(clock.clone(), options.clock_ahead_max, broker.queue.now());
+    let limits = ClockLimits {
+        ahead_max: options.clock_ahead_max,
+        step_max: options.clock_step_max,
+    };
+    let time = Time::new(clock.clone(), limits, broker.queue.now());
     shared.recovered(took);
     let stop = leadership.stopping();
     let (handle, writer) = Writer::counted(log, broker, stop, shared.counters.clone());
@@ -180,6 +210,8 @@ async fn serve_term(shared: &Arc<Shared>, leadership: &Leadership) -> Result<(),
         time,
         limits: options.limits.clone(),
         waiting_max: options.waiting_claims_max,
+        waiting_bytes_max: options.waiting_claims_bytes_max,
+        record_bytes_max: (options.log.batch_bytes_max / 2).min(RECORD_BYTES_MAX),
         bells,
         nonce: AtomicU32::new(crate::task::unique().as_fields().0),
     });
@@ -196,26 +228,64 @@ async fn serve_term(shared: &Arc<Shared>, leadership: &Leadership) -> Result<(),
     let mut writer = std::pin::pin!(writer.run());
     tokio::select! {
         biased;
-        result = &mut writer => result,
+        result = &mut writer => result.map(|()| Ended::Over),
         () = shared.closing.cancelled() => {
             // Nobody sends anything any more; what waits is committed.
             shared.uninstall();
             service.answer_waiting(&Error::Stopped);
             let (result, ()) = tokio::join!(writer, service.handle.shutdown());
-            result
+            result.map(|()| Ended::Over)
         }
-        () = panicked(&mut tasks) => Err(Error::Stopped),
+        () = readers.newer(&shared.node, options, rules) => {
+            shared.uninstall();
+            let error = shared.not_serving();
+            service.answer_waiting(&error);
+            let (result, ()) = tokio::join!(writer, service.handle.shutdown());
+            // Whoever still has it must not read what is about to be old.
+            service.end(&error);
+            result.map(|()| Ended::Outdated)
+        }
+        error = broken(&mut tasks) => {
+            // Without them leases would never run out and nothing would ever be due, and nobody would be told.
+            tracing::error!(
+                %namespace, %term, error = %crate::requests::Chain(&error),
+                "the queue's own work has ended before its term, the term is given up"
+            );
+            Err(error)
+        }
     }
 }
 
-/// Resolves if a task of the term has panicked. One that ended otherwise has found the term over.
-async fn panicked(tasks: &mut JoinSet<Error>) {
+/// Takes the log over by the newest rules that everyone reads.
+async fn take_over(
+    shared: &Shared,
+    owner: Owner,
+    readers: &mut Readers,
+    broker: &mut Broker,
+    progress: impl FnMut(Progress) + Send,
+) -> Result<Log, Error> {
+    let (node, options) = (&shared.node, &shared.options);
+    let config = Config {
+        rules_max: readers.rules(node, options).await,
+        ..options.log.clone()
+    };
+    let (store, namespace) = (node.view().store().clone(), node.view().namespace());
+    Log::take_over(store, namespace, owner, config, broker, progress).await
+}
+
+/// Resolves if a task of the term has ended for a reason that is not the end of the term: it panicked, or met an
+/// error that nobody has thought of. One that was stopped, fenced, or left without an answer has found the term
+/// over; the writer says how.
+async fn broken(tasks: &mut JoinSet<Error>) -> Error {
     while let Some(ended) = tasks.join_next().await {
-        if ended.is_err() {
-            return;
+        match ended {
+            Ok(Error::Stopped | Error::Fenced | Error::Unknown { .. }) => {}
+            Ok(error) => return error,
+            // The panic itself is in the log already.
+            Err(_) => return Error::Stopped,
         }
     }
-    std::future::pending::<()>().await;
+    std::future::pending().await
 }
 
 impl Shared {
@@ -311,19 +381,18 @@ impl Shared {
 
     /// Leaves the election for a while.
     async fn stand_back(&self, leadership: &Leadership, pause: Duration) {
-        self.stand(None).await;
+        self.stand(None);
         self.election.ended(leadership).await;
         tokio::select! {
             biased;
             () = self.closing.cancelled() => {}
-            () = tokio::time::sleep(pause) => self.stand(self.options.priority).await,
+            () = tokio::time::sleep(pause) => self.stand(self.options.priority),
         }
     }
 
-    async fn stand(&self, priority: Option<u8>) {
-        let name = self.election_name().as_str();
+    fn stand(&self, priority: Option<u8>) {
         // It was joined under this name before.
-        let _ = self.node.join_with(name, priority).await;
+        self.node.join_own(self.election_name().clone(), priority);
     }
 }
 
@@ -346,5 +415,32 @@ impl Drop for Stop {
         self.0.closing.cancel();
         self.0.set(Serving::Stopped);
         self.0.ended.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_queues_own_work_ends_the_term_if_the_term_did_not_end_it() {
+        let too_large = Error::TooLarge {
+            bytes: 2,
+            bytes_max: 1,
+        };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async { Error::Stopped });
+        tasks.spawn(async { Error::Unknown { source: None } });
+        tasks.spawn(async { Error::Fenced });
+        tasks.spawn(async move { too_large });
+        let error = broken(&mut tasks).await;
+        assert!(matches!(error, Error::TooLarge { .. }), "{error:?}");
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async { Error::Fenced });
+        let soon = Duration::from_millis(20);
+        let waits = tokio::time::timeout(soon, broken(&mut tasks)).await;
+        assert!(waits.is_err(), "the writer says how the term ended");
+        tasks.spawn(async { panic!("expected by this test") });
+        assert!(matches!(broken(&mut tasks).await, Error::Stopped));
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tenure_core::queue::{Action, ClaimRequest, Command, Event, Limits};
+use tenure_core::{Moment, QueueName};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -23,6 +24,9 @@ pub(crate) struct Service {
     pub(crate) time: Time,
     pub(crate) limits: Limits,
     pub(crate) waiting_max: usize,
+    pub(crate) waiting_bytes_max: usize,
+    /// The largest record of the queue's own: far from what one commit takes, so that others go with it.
+    pub(crate) record_bytes_max: usize,
     pub(crate) bells: Arc<Bells>,
     /// Where the nonces of claims come from.
     pub(crate) nonce: AtomicU32,
@@ -55,6 +59,32 @@ impl Service {
 
     /// The same without waiting for it.
     fn post(&self, at: u64, action: Action, sender: Sender<Answer>) {
+        self.time.in_line(at, |at| self.write(at, action, sender));
+    }
+
+    /// Sets the queue's time, and goes back to what it was if that is not committed.
+    pub(crate) async fn set_time(&self, to: u64) -> Result<(), Error> {
+        let (sender, receiver) = oneshot::channel();
+        let started = self.time.clock().moment();
+        let before = self
+            .time
+            .set(to, || self.write(to, Action::SetTime(to), sender));
+        let mut undo = Undo {
+            time: Some(&self.time),
+            before,
+            started,
+        };
+        receiver
+            .await
+            .unwrap_or(Err(Error::Unknown { source: None }))?;
+        undo.time = None;
+        // Waits were counted on the time before.
+        self.bells.due.notify_one();
+        self.bells.claimable.notify_one();
+        Ok(())
+    }
+
+    fn write(&self, at: u64, action: Action, sender: Sender<Answer>) {
         let command = Command { at, action };
         let mut line = Vec::with_capacity(LINE_BYTES);
         serde_json::to_writer(&mut line, &command)
@@ -125,6 +155,7 @@ impl Service {
                         // It is being committed.
                         Err(_) => (&mut waits.receiver).await,
                     }
+                    .inspect(|answered| waits.is_settled = answered.is_ok())
                 }
             };
             let answered = answered.unwrap_or(Err(Error::Unknown { source: None }))?;
@@ -163,22 +194,24 @@ impl Service {
                 return Ok((woken, None, Begun::Empty));
             }
             let waiting = &mut broker.waiting;
-            if waiting.len() >= self.waiting_max {
+            let bytes = waiting.bytes_with(request);
+            if waiting.len() >= self.waiting_max || bytes > self.waiting_bytes_max {
                 return Err(Error::Overloaded {
                     records: waiting.len(),
-                    bytes: 0,
+                    bytes,
                 });
             }
-            if let Some(opens) = opens {
-                waiting.wake_at(opens, None);
+            let ticket = *place.get_or_insert_with(|| waiting.ticket());
+            waiting.wait(&broker.queue, at, ticket, request.clone(), sender);
+            if waiting.opens_sooner() {
                 self.bells.claimable.notify_one();
             }
-            let ticket = *place.get_or_insert_with(|| waiting.ticket());
-            waiting.wait(ticket, request.clone(), sender);
             let waits = Waits {
                 service: self,
                 ticket,
+                queues: request.queues.clone(),
                 receiver,
+                is_settled: false,
             };
             Ok((woken, None, Begun::Waits(waits)))
         });
@@ -195,6 +228,10 @@ impl Service {
         let at = self.time.at();
         let (woken, opens) = self.change(|broker| {
             let woken = broker.waiting.wake(&broker.queue, at);
+            if broker.waiting.is_credited() {
+                // There is more to look at than in one turn: others first.
+                self.bells.claimable.notify_one();
+            }
             (woken, broker.waiting.next_opening())
         })?;
         self.send(at, woken);
@@ -219,23 +256,54 @@ enum Begun<'a> {
 struct Waits<'a> {
     service: &'a Service,
     ticket: Ticket,
+    queues: Vec<QueueName>,
     receiver: Receiver,
+    /// It was woken, and what it was woken for was decided; or it has left before.
+    is_settled: bool,
 }
 
 impl Waits<'_> {
     /// Whether it waited until now; otherwise it is being committed, or has been answered.
-    fn leave(&self) -> bool {
+    fn leave(&mut self) -> bool {
         let ticket = self.ticket;
         let left = self
             .service
             .handle
             .change(|broker| broker.waiting.leave(ticket));
-        left.unwrap_or(false)
+        let left = left.unwrap_or(false);
+        self.is_settled |= left;
+        left
     }
 }
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        self.leave();
+        if self.is_settled || self.leave() {
+            return;
+        }
+        // It was woken and its answer is not known here. If it was not committed, somebody else has to be woken
+        // for the jobs that it was woken for.
+        let _ = self
+            .service
+            .handle
+            .change(|broker| broker.waiting.left_over(&self.queues));
+        self.service.bells.claimable.notify_one();
+    }
+}
+
+/// Goes on with the time before, unless the one that was set is in the log.
+struct Undo<'a> {
+    time: Option<&'a Time>,
+    before: u64,
+    started: Moment,
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if let Some(time) = self.time {
+            let elapsed = time.clock().moment().since(self.started);
+            let elapsed = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
+            time.set(self.before.saturating_add(elapsed), || ());
+        }
     }
 }

@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
-use tenure_store::Key;
+use tenure_store::{Key, VALUE_BYTES_MAX};
 use tokio::sync::mpsc;
 
 use super::access::{Access, Created};
 use super::error::Halt;
-use super::frame::{self, Checksum, Frame, Header, Kind, Place};
+use super::frame::{self, Checksum, Frame, Header, Kind, Place, Unread};
 use super::lines::Lines;
 use super::{Error, Machine};
 
@@ -121,10 +121,10 @@ impl Listing {
         self.published.last()
     }
 
-    /// The newest of this place or an earlier one.
-    pub(crate) fn newest_until(&self, seq: u64) -> Option<&Published> {
+    /// Those of this place or an earlier one, in order.
+    pub(crate) fn until(&self, seq: u64) -> &[Published] {
         let later = self.published.partition_point(|one| one.seq <= seq);
-        self.published[..later].last()
+        &self.published[..later]
     }
 }
 
@@ -186,8 +186,17 @@ async fn write_part(
     lines: Lines,
 ) -> Result<u64, Error> {
     let number = contents.parts.len() as u64;
-    let (part, header) = lines.seal(Kind::Part, Place { number, ..place }, None);
-    create(access, &access.keys.part(name, number), &part).await?;
+    let (part, header) = lines.seal(Kind::Part, Place { number, ..place }, None, None);
+    let key = access.keys.part(name, number);
+    // The store would refuse it, and the next one, for ever: whoever reads of it should know why.
+    if part.len() > VALUE_BYTES_MAX {
+        let bytes = part.len();
+        return Err(Error::invalid(
+            format!("{key} would have {bytes} bytes, more than the {VALUE_BYTES_MAX} of an object"),
+            "the machine gave a line that is too long; nothing was written",
+        ));
+    }
+    create(access, &key, &part).await?;
     contents.parts.push(Part::of(&header));
     Ok(part.len() as u64)
 }
@@ -247,8 +256,8 @@ pub(crate) async fn read(access: &Access, key: &Key, kind: Kind, seq: u64) -> Re
         if (frame.header.kind, frame.header.seq) == (kind, seq) {
             Ok(frame)
         } else {
-            Err("it belongs elsewhere".to_owned())
+            Err(Unread::Damaged("it belongs elsewhere".to_owned()))
         }
     });
-    Ok(frame.map_err(|what| Error::corrupt(key, what))?)
+    Ok(frame.map_err(|unread| unread.at(key))?)
 }

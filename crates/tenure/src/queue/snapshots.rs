@@ -110,6 +110,8 @@ impl Snapshots {
         pulled: Result<Option<Bytes>, Error>,
     ) -> Option<Outcome> {
         match pulled {
+            // The machine has got on, and nothing is to be written yet.
+            Ok(Some(lines)) if lines.is_empty() => {}
             Ok(Some(lines)) => permit.send(Piece::Lines(lines)),
             Ok(None) => {
                 permit.send(Piece::End);
@@ -134,7 +136,7 @@ impl Drop for Active {
 fn pull<M: Machine>(machine: &Mutex<M>) -> Result<Option<Bytes>, Error> {
     let mut machine = machine.lock().map_err(|_| Error::Stopped)?;
     let piece = machine.snapshot_chunk(PIECE_BYTES);
-    if let Some(lines) = &piece {
+    if let Some(lines) = piece.as_ref().filter(|lines| !lines.is_empty()) {
         check_lines(lines)?;
     }
     Ok(piece)

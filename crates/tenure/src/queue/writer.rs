@@ -91,6 +91,9 @@ impl<M: Machine> Writer<M> {
     /// Commits until the handles are gone or shut it down, or `stop` is cancelled: `Ok`. Any error means that
     /// the log has ended, and so must leadership.
     pub async fn run(mut self) -> Result<(), Error> {
+        if self.log.has_damaged_snapshot() {
+            self.begin_snapshot_if_due();
+        }
         match self.log.take_appender() {
             Some(appender) => self.run_beside(appender).await,
             None => self.run_alone().await,
@@ -129,15 +132,19 @@ impl<M: Machine> Writer<M> {
                 },
             };
             match next {
-                Next::Done(Some(done)) => self.done(done)?,
-                Next::Done(None) => return Ok(()),
+                Next::Done(Some(done)) => self.done(done).await?,
+                // Everything that was committed has come out, and the thread has ended.
+                Next::Done(None) => {
+                    self.log.close().await;
+                    return Ok(());
+                }
                 Next::Snapshot(outcome) => self.snapshot_ended(outcome),
                 Next::GivenUp => break,
             }
         }
         let in_flight = self.shared.backlog().land();
         while let Some(done) = committer.try_next() {
-            self.done(done)?;
+            self.done(done).await?;
         }
         let Some(mut batch) = in_flight else {
             return Ok(());
@@ -148,8 +155,9 @@ impl<M: Machine> Writer<M> {
     }
 
     /// A batch has come out of the thread. An error means that the log has ended.
-    fn done(&mut self, done: Done<M>) -> Result<(), Error> {
+    async fn done(&mut self, done: Done<M>) -> Result<(), Error> {
         let result = done.result.map(|appended| self.log.appended(appended));
+        self.log.note_file().await;
         self.settle(done.batch, result, done.took)
     }
 
@@ -158,7 +166,10 @@ impl<M: Machine> Writer<M> {
         loop {
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return Ok(()),
+                () = self.stop.cancelled() => {
+                    self.log.close().await;
+                    return Ok(());
+                }
                 () = self.shared.wanted() => {}
                 outcome = self.snapshots.step(&self.shared.machine) => {
                     self.snapshot_ended(outcome);
@@ -166,7 +177,9 @@ impl<M: Machine> Writer<M> {
                 }
             }
             self.pace().await;
-            let Some((records, batch)) = self.shared.backlog().take() else {
+            let taken = self.shared.backlog().take();
+            let Some((records, batch)) = taken else {
+                self.log.close().await;
                 return Ok(());
             };
             let span = tracing::debug_span!(parent: None, "commit", records = records.count());
@@ -255,7 +268,7 @@ impl<M: Machine> Writer<M> {
     /// The machine first, then the callers.
     fn apply(&mut self, mut batch: Batch<M>, committed: Committed) {
         let mut position = committed.first;
-        let answers: Vec<_> = {
+        let (answers, digest): (Vec<_>, _) = {
             let mut machine = self
                 .shared
                 .machine
@@ -267,8 +280,10 @@ impl<M: Machine> Writer<M> {
                 position = position.next();
                 answered
             };
-            batch.commands().into_iter().map(&mut apply).collect()
+            let answers = batch.commands().into_iter().map(&mut apply).collect();
+            (answers, machine.digest())
         };
+        self.log.was_applied(committed.seq, digest);
         let counters = &self.shared.counters;
         add(&counters.commits, 1);
         add(&counters.records, answers.len() as u64);
@@ -285,9 +300,10 @@ impl<M: Machine> Writer<M> {
         let config = self.log.config();
         let bytes_min = config.snapshot_bytes_min.max(self.snapshot_floor);
         let cost = growth.cost(config.object_cost_bytes);
-        if self.snapshots.is_active()
-            || !policy::is_snapshot_due(cost, self.log.snapshot_bytes(), bytes_min)
-        {
+        // One that is damaged is made good at once, unless that has just failed.
+        let is_wanted = self.log.has_damaged_snapshot() && cost >= self.snapshot_floor;
+        let is_due = policy::is_snapshot_due(cost, self.log.snapshot_bytes(), bytes_min);
+        if self.snapshots.is_active() || !(is_due || is_wanted) {
             return;
         }
         // Everything that is committed has been applied, so this is the state at the end of the log.
@@ -319,11 +335,13 @@ impl<M: Machine> Writer<M> {
                 match swept {
                     Ok(swept) => self.log.swept(swept),
                     Err(error) => {
+                        let error = crate::requests::Chain(&error);
                         tracing::warn!(%error, "clean-up behind a snapshot failed, trying again with the next");
                     }
                 }
             }
             Some(Outcome::Failed(error)) => {
+                let error = crate::requests::Chain(&error);
                 tracing::warn!(%error, "a snapshot failed, trying again when the log has grown");
                 if let Ok(mut machine) = self.shared.machine.lock() {
                     machine.abandon_snapshot();

@@ -44,6 +44,7 @@ impl ManualClock {
         let start = Now {
             moment: Moment::from_origin(Duration::from_secs(1_000_000)),
             wall: clock::wall(),
+            nonce: tenure_core::Nonce::default(),
         };
         Self {
             time: watch::Sender::new(start),

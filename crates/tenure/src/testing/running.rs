@@ -117,6 +117,7 @@ impl Running {
         Now {
             moment: Moment::from_origin(ORIGIN + self.shown()),
             wall: Wall(wall),
+            nonce: tenure_core::Nonce::default(),
         }
     }
 

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, Executor};
 use tenure::{FenceError, Fenceable};
+use tenure_core::Incarnation;
+use tenure_core::election::{Fence, Term};
+use tenure_store::Expect;
 
 use crate::support::{PATIENCE, elected, namespace, node, url};
 
@@ -36,6 +39,23 @@ async fn mariadb_commits_only_in_the_current_term() {
         return;
     };
     takeover_waits_for_an_open_transaction::<sqlx::MySql>(&url).await;
+}
+
+/// A leader that stops in the middle of its transaction keeps nobody from taking over for hours.
+#[tokio::test]
+async fn mariadb_ends_a_fenced_transaction_that_is_left_idle() {
+    let Some(url) = url("TENURE_TEST_MYSQL") else {
+        return;
+    };
+    let node = node(&url, &namespace(), "a", Duration::from_secs(2)).await;
+    let election = node.join("e").await.unwrap();
+    let leadership = elected(&election).await;
+    let mut connection = sqlx::MySqlConnection::connect(&url).await.unwrap();
+    let mut transaction = connection.begin().await.unwrap();
+    leadership.fence(&mut *transaction).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let ended = transaction.execute("SELECT 1").await;
+    assert!(ended.is_err(), "it is still open");
 }
 
 /// A transaction that is open when leadership moves commits before the new term begins; one that begins
@@ -101,17 +121,60 @@ where
     new.fence(&mut *current).await.unwrap();
     current.commit().await.unwrap();
 
-    let count = format!("SELECT COUNT(*) FROM {table}");
+    let rows = format!("SELECT term FROM {table}");
     let rows = connection
-        .fetch_all(sqlx::raw_sql(sql(count)))
+        .fetch_all(sqlx::raw_sql(sql(rows)))
         .await
-        .unwrap()
-        .len();
-    assert_eq!(rows, 1);
+        .unwrap();
+    assert_eq!(rows.len(), 1, "one transaction wrote, and committed");
+
+    let refused = new.fence(&mut connection).await.unwrap_err();
+    assert!(matches!(refused, FenceError::NoTransaction), "{refused}");
+    a_fence_that_is_not_ours_is_refused::<D>(&b, &new, &mut connection).await;
     let drop = format!("DROP TABLE {table}");
     connection.execute(sqlx::raw_sql(sql(drop))).await.unwrap();
     a.shutdown().await;
     b.shutdown().await;
+}
+
+/// What a fail-over that lost commits, or a restore, leaves behind: an older term, or the same term of another
+/// process. Rows are changed by hand, as no other leader would.
+async fn a_fence_that_is_not_ours_is_refused<D>(
+    node: &tenure::Node,
+    leadership: &tenure::Leadership,
+    connection: &mut D::Connection,
+) where
+    D: sqlx::Database,
+    D::Connection: Fenceable,
+    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+{
+    let store = node.view().store().clone();
+    let key = leadership.fence_key();
+    let own = store.get(key).await.unwrap().unwrap();
+    let fence = Fence::decode(&own.value).unwrap();
+    let mut older = fence.clone();
+    older.term = Term(fence.term.0 - 1);
+    let mut of_another = fence.clone();
+    of_another.holder.incarnation = Incarnation(fence.holder.incarnation.0 ^ 1);
+    let mut version = own.version;
+    for foreign in [older, of_another] {
+        let expect = Expect::Version(version);
+        version = store
+            .put(key, foreign.encode().into(), &expect)
+            .await
+            .unwrap();
+        let mut transaction = connection.begin().await.unwrap();
+        let refused = leadership.fence(&mut *transaction).await.unwrap_err();
+        assert!(matches!(refused, FenceError::Foreign { .. }), "{refused}");
+        transaction.rollback().await.unwrap();
+    }
+    store
+        .put(key, own.value, &Expect::Version(version))
+        .await
+        .unwrap();
+    let mut transaction = connection.begin().await.unwrap();
+    leadership.fence(&mut *transaction).await.unwrap();
+    transaction.rollback().await.unwrap();
 }
 
 #[tokio::test]
@@ -158,6 +221,10 @@ async fn sqlite_refuses_the_first_write_of_a_transaction_from_before_the_takeove
         .await
         .unwrap();
     current.commit().await.unwrap();
+
+    let refused = new.fence(&mut connection).await.unwrap_err();
+    assert!(matches!(refused, FenceError::NoTransaction), "{refused}");
+    a_fence_that_is_not_ours_is_refused::<sqlx::Sqlite>(&b, &new, &mut connection).await;
     a.shutdown().await;
     b.shutdown().await;
 }

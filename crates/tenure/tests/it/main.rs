@@ -2,14 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "also what tests share is test code")]
 
+#[cfg(all(feature = "object", feature = "postgres"))]
+mod ages;
+mod blind;
 mod cluster;
 mod deadline;
+mod dropped;
 mod elections;
 #[cfg(feature = "object")]
 mod engines;
 mod faults;
 #[cfg(all(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod fences;
+mod many;
 mod nudges;
 mod one_shot;
 mod panics;

@@ -3,9 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::core::election::Term;
+use async_trait::async_trait;
+use bytes::Bytes;
+use tenure::core::election::{LeaseState, Term};
+use tenure::core::session::{Record, State};
+use tenure::core::{ElectionName, Namespace, NodeId};
+use tenure::queue::{Options, Queue};
 use tenure::store::engine::memory::Memory;
-use tenure::{Error, OneShot};
+use tenure::store::wrap::faulty::{Fault, Faults, Faulty, Kind};
+use tenure::store::wrap::metered::{Meter, Metered, Operation};
+use tenure::store::{
+    Change, Description, Error as StoreError, Expect, Key, Object, Page, Prefix, Store, Version,
+    Watch, list_all,
+};
+use tenure::{Error, Namespaced, Node, NodeOptions, OneShot, Withdrawal};
+
+use crate::support::until;
 
 fn elections(ttl: Duration) -> OneShot {
     OneShot::new(Arc::new(Memory::new()), "test", ttl).unwrap()
@@ -65,6 +78,95 @@ async fn a_candidate_that_stopped_calling_is_replaced_after_its_ttl() {
     assert!(!late.is_leader());
 }
 
+/// A store that tells no ages, as databases and object stores do not.
+#[derive(Debug)]
+struct Ageless(Memory);
+
+fn ageless(object: Object) -> Object {
+    Object {
+        age: None,
+        shown_age: Some(Duration::from_secs(3600)),
+        ..object
+    }
+}
+
+#[async_trait]
+impl Store for Ageless {
+    fn describe(&self) -> Description {
+        self.0.describe()
+    }
+    async fn get(&self, key: &Key) -> Result<Option<Object>, StoreError> {
+        Ok(self.0.get(key).await?.map(ageless))
+    }
+    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, StoreError> {
+        Ok(match self.0.get_if_changed(key, version).await? {
+            Change::Changed(object) => Change::Changed(ageless(object)),
+            change => change,
+        })
+    }
+    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, StoreError> {
+        self.0.put(key, value, expect).await
+    }
+    async fn delete(&self, key: &Key) -> Result<(), StoreError> {
+        self.0.delete(key).await
+    }
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, StoreError> {
+        self.0.list(prefix, after).await
+    }
+    fn watch(&self, prefix: &Prefix) -> Option<Watch> {
+        self.0.watch(prefix)
+    }
+}
+
+/// However old the leader's session looks by the store's clock, only what was seen for a whole ttl counts.
+#[tokio::test]
+async fn without_ages_the_second_call_after_a_ttl_replaces_a_dead_leader() {
+    let ttl = Duration::from_secs(1);
+    let store = Arc::new(Ageless(Memory::new()));
+    let elections = OneShot::new(store.clone(), "test", ttl).unwrap();
+    let (a, b) = ("a".parse().unwrap(), "b".parse().unwrap());
+    assert!(elections.elect(&a).await.unwrap().is_leader());
+    assert!(!elections.elect(&b).await.unwrap().is_leader());
+    // The leader lives on: what was seen of it before says nothing any more.
+    tokio::time::sleep(ttl / 2).await;
+    assert!(elections.elect(&a).await.unwrap().is_leader());
+    tokio::time::sleep(ttl / 2 + Duration::from_millis(50)).await;
+    assert!(!elections.elect(&b).await.unwrap().is_leader());
+    // It has died. Neither a call too early nor one by a candidate that has not looked replaces it.
+    tokio::time::sleep(ttl / 2).await;
+    assert!(!elections.elect(&b).await.unwrap().is_leader());
+    tokio::time::sleep(ttl / 2 + Duration::from_millis(50)).await;
+    assert!(
+        !elections
+            .elect(&"c".parse().unwrap())
+            .await
+            .unwrap()
+            .is_leader()
+    );
+    let next = elections.elect(&b).await.unwrap();
+    assert_eq!(next.token.map(|token| token.term), Some(Term(2)));
+    // What was seen on another host, or before this one was started, says nothing.
+    tokio::time::sleep(ttl + Duration::from_millis(50)).await;
+    let session = Prefix::new("test/nodes/c").unwrap();
+    let entry = store.list(&session, None).await.unwrap().entries.remove(0);
+    let object = store.get(&entry.key).await.unwrap().unwrap();
+    let text = String::from_utf8(object.value.to_vec()).unwrap();
+    let mut record: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let seen = &mut record["seen"]["default"];
+    assert!(seen["clock"].is_string(), "{text}");
+    seen["clock"] = "00000000000000000000000000000abc".into();
+    let expect = Expect::Version(object.version);
+    let value = Bytes::from(record.to_string());
+    store.put(&entry.key, value, &expect).await.unwrap();
+    assert!(
+        !elections
+            .elect(&"c".parse().unwrap())
+            .await
+            .unwrap()
+            .is_leader()
+    );
+}
+
 #[tokio::test]
 async fn one_candidate_can_stand_in_several_elections() {
     let reports = elections(Duration::from_secs(60));
@@ -106,5 +208,472 @@ async fn bad_names_and_times_are_refused() {
     assert!(matches!(error, Error::Name(_)), "{error}");
     let error = OneShot::new(store, "a", Duration::ZERO).unwrap_err();
     assert!(matches!(error, Error::Config(_)), "{error}");
-    assert!("a\nb".parse::<tenure::core::NodeId>().is_err());
+    assert!("a\nb".parse::<NodeId>().is_err());
+}
+
+/// How many requests of any kind there were.
+fn requests(meter: &Meter) -> u64 {
+    let snapshot = meter.snapshot();
+    snapshot.ended.iter().map(|ended| ended.count).sum()
+}
+
+async fn sessions(store: &dyn Store) -> usize {
+    let nodes = Prefix::new("test/nodes").unwrap();
+    list_all(store, &nodes).await.unwrap().len()
+}
+
+#[tokio::test]
+async fn rounds_of_electing_and_leaving_leave_nothing_and_cost_the_same() {
+    let store = Arc::new(Metered::new(Arc::new(Memory::new())));
+    let elections = OneShot::new(store.clone(), "test", Duration::from_secs(60)).unwrap();
+    let (a, b) = ("a".parse().unwrap(), "b".parse().unwrap());
+    // Somebody else stands all the time, and is looked at.
+    elections.register_candidate(&b).await.unwrap();
+    let mut costs = Vec::new();
+    for _ in 0..120 {
+        let before = requests(store.meter());
+        assert!(elections.elect(&a).await.unwrap().is_leader());
+        elections.unregister_candidate(&a).await.unwrap();
+        costs.push(requests(store.meter()) - before);
+    }
+    // The first round also makes the election.
+    let usual = costs[1];
+    assert!(costs[1..].iter().all(|&cost| cost == usual), "{costs:?}");
+    assert!(usual <= 20, "{usual}");
+    assert_eq!(sessions(&*store).await, 1, "that of b");
+}
+
+#[tokio::test]
+async fn a_renewal_costs_one_write_and_one_listing() {
+    let store = Arc::new(Metered::new(Arc::new(Memory::new())));
+    let elections = OneShot::new(store.clone(), "test", Duration::from_secs(60)).unwrap();
+    let a = "a".parse().unwrap();
+    elections.elect(&a).await.unwrap();
+    let before = requests(store.meter());
+    elections.elect(&a).await.unwrap();
+    assert_eq!(
+        requests(store.meter()) - before,
+        6,
+        "a listing, four reads, a write"
+    );
+}
+
+/// A store whose objects are older than they are.
+#[derive(Debug)]
+struct Aged(Memory, Duration);
+
+#[async_trait::async_trait]
+impl Store for Aged {
+    fn describe(&self) -> Description {
+        self.0.describe()
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Object>, tenure::store::Error> {
+        let mut object = self.0.get(key).await?;
+        if let Some(object) = &mut object {
+            object.age = object.age.map(|age| age + self.1);
+        }
+        Ok(object)
+    }
+
+    async fn get_if_changed(
+        &self,
+        key: &Key,
+        version: &Version,
+    ) -> Result<Change, tenure::store::Error> {
+        self.0.get_if_changed(key, version).await
+    }
+
+    async fn put(
+        &self,
+        key: &Key,
+        value: Bytes,
+        expect: &Expect,
+    ) -> Result<Version, tenure::store::Error> {
+        self.0.put(key, value, expect).await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), tenure::store::Error> {
+        self.0.delete(key).await
+    }
+
+    async fn list(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Key>,
+    ) -> Result<Page, tenure::store::Error> {
+        self.0.list(prefix, after).await
+    }
+
+    fn watch(&self, prefix: &Prefix) -> Option<Watch> {
+        self.0.watch(prefix)
+    }
+}
+
+#[tokio::test]
+async fn candidates_that_never_came_back_are_removed_by_those_who_come() {
+    let store = Arc::new(Aged(Memory::new(), Duration::from_secs(3600)));
+    let elections = OneShot::new(store.clone(), "test", Duration::from_secs(60)).unwrap();
+    let mut most = 0;
+    for number in 0..300 {
+        let id = format!("c{number}").parse().unwrap();
+        elections.register_candidate(&id).await.unwrap();
+        most = most.max(sessions(&*store).await);
+    }
+    // Each is evicted, and then deleted: two looks, and every newcomer takes four.
+    assert!(most < 100, "{most} sessions of 300 candidates");
+}
+
+/// A store that tells no ages. What was noted in sessions was noted a minute earlier.
+#[derive(Debug)]
+struct Later(Ageless);
+
+impl Later {
+    fn later(mut object: Object) -> Object {
+        if let Ok(mut record) = serde_json::from_slice::<serde_json::Value>(&object.value)
+            && let Some(passed) = record.get_mut("passed")
+        {
+            for clock in ["at_ms", "wall"] {
+                passed[clock] = passed[clock]
+                    .as_u64()
+                    .unwrap()
+                    .saturating_sub(61_000)
+                    .into();
+            }
+            object.value = Bytes::from(record.to_string());
+        }
+        object
+    }
+}
+
+#[async_trait]
+impl Store for Later {
+    fn describe(&self) -> Description {
+        self.0.describe()
+    }
+    async fn get(&self, key: &Key) -> Result<Option<Object>, StoreError> {
+        Ok(self.0.get(key).await?.map(Self::later))
+    }
+    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, StoreError> {
+        self.0.get_if_changed(key, version).await
+    }
+    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, StoreError> {
+        self.0.put(key, value, expect).await
+    }
+    async fn delete(&self, key: &Key) -> Result<(), StoreError> {
+        self.0.delete(key).await
+    }
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, StoreError> {
+        self.0.list(prefix, after).await
+    }
+    fn watch(&self, prefix: &Prefix) -> Option<Watch> {
+        self.0.watch(prefix)
+    }
+}
+
+/// Calls that never come back, on a store that cannot say how old they are: others who came on the same host have seen
+/// them before.
+#[tokio::test]
+async fn without_ages_those_who_come_remove_what_others_saw_before() {
+    let store = Arc::new(Metered::new(Arc::new(Later(Ageless(Memory::new())))));
+    let elections = OneShot::new(store.clone(), "test", Duration::from_secs(5)).unwrap();
+    let (mut most_sessions, mut most_requests) = (0, 0);
+    let leader: NodeId = "leader".parse().unwrap();
+    assert!(elections.elect(&leader).await.unwrap().is_leader());
+    for number in 0..300 {
+        let id = format!("c{number}").parse().unwrap();
+        let before = requests(store.meter());
+        elections.elect(&id).await.unwrap();
+        most_requests = most_requests.max(requests(store.meter()) - before);
+        most_sessions = most_sessions.max(sessions(&*store).await);
+        // It lives, so it stays, however much time passes for the others.
+        assert!(
+            elections.elect(&leader).await.unwrap().is_leader(),
+            "{number}"
+        );
+    }
+    assert!(
+        most_sessions < 60,
+        "{most_sessions} sessions of 301 candidates"
+    );
+    assert!(most_requests < 30, "{most_requests} requests for a call");
+}
+
+/// Nobody stays out for ever because those who stood under the name had other secrets, and are dead.
+#[tokio::test]
+async fn without_ages_a_crowd_of_the_dead_makes_room() {
+    let store = Arc::new(Later(Ageless(Memory::new())));
+    let elections = OneShot::new(store, "test", Duration::from_secs(5)).unwrap();
+    let id = "a".parse().unwrap();
+    for number in 0..50 {
+        let elections = elections
+            .clone()
+            .with_secret_digest(Some(number.to_string()));
+        elections.register_candidate(&id).await.unwrap();
+    }
+}
+
+/// What was seen on another host, or a moment ago, says nothing.
+#[tokio::test]
+async fn without_ages_nobody_is_removed_who_was_not_seen_for_long() {
+    let store = Arc::new(Ageless(Memory::new()));
+    let elections = OneShot::new(store.clone(), "test", Duration::from_secs(5)).unwrap();
+    for number in 0..40 {
+        let id = format!("c{number}").parse().unwrap();
+        elections.register_candidate(&id).await.unwrap();
+    }
+    let nodes = Prefix::new("test/nodes").unwrap();
+    for entry in list_all(&*store, &nodes).await.unwrap() {
+        let object = store.get(&entry.key).await.unwrap().unwrap();
+        let record = Record::decode(&object.value).unwrap();
+        assert_eq!(record.state, State::Alive);
+    }
+    assert_eq!(sessions(&*store).await, 40);
+}
+
+#[tokio::test]
+async fn a_leader_that_is_asked_to_resign_is_told_and_renewed_no_more() {
+    let store = Arc::new(Memory::new());
+    let elections = OneShot::new(store.clone(), "test", Duration::from_secs(60)).unwrap();
+    let view = Namespaced::new(store.clone(), Namespace::new("test").unwrap());
+    let name = ElectionName::new("default").unwrap();
+    let [a, b, ops]: [NodeId; 3] = ["a", "b", "ops"].map(|id| id.parse().unwrap());
+    assert!(elections.elect(&a).await.unwrap().is_leader());
+    assert!(!elections.elect(&b).await.unwrap().is_leader());
+    view.request_resign(&name, &ops).await.unwrap();
+
+    let counter = async || {
+        let sessions = view.sessions().await.unwrap();
+        sessions
+            .iter()
+            .find(|session| session.node == a)
+            .unwrap()
+            .counter
+    };
+    let before = counter().await;
+    let told = elections.elect(&a).await.unwrap();
+    assert!(!told.is_leader() && told.valid_for.is_zero(), "{told:?}");
+    assert_eq!(told.asked_by, Some(ops.clone()));
+    assert_eq!(counter().await, before, "its session expires");
+    // What it was told before may still be acted on: nobody else leads yet.
+    assert!(!elections.elect(&b).await.unwrap().is_leader());
+
+    elections.unregister_candidate(&a).await.unwrap();
+    let next = elections.elect(&b).await.unwrap();
+    assert_eq!(next.token.unwrap().term, Term(2));
+    assert_eq!(next.asked_by, None);
+}
+
+#[tokio::test]
+async fn a_leader_that_is_asked_to_hand_over_reserves_the_lease() {
+    let store = Arc::new(Memory::new());
+    let elections = OneShot::new(store.clone(), "test", Duration::from_secs(60)).unwrap();
+    let view = Namespaced::new(store.clone(), Namespace::new("test").unwrap());
+    let name = ElectionName::new("default").unwrap();
+    let [a, b, c]: [NodeId; 3] = ["a", "b", "c"].map(|id| id.parse().unwrap());
+    assert!(elections.elect(&a).await.unwrap().is_leader());
+    elections.register_candidate(&b).await.unwrap();
+    elections.register_candidate(&c).await.unwrap();
+    view.request_transfer(&name, &c, &b).await.unwrap();
+    assert_eq!(elections.elect(&a).await.unwrap().asked_by, Some(b.clone()));
+    elections.unregister_candidate(&a).await.unwrap();
+    let status = view.status(&name).await.unwrap();
+    let state = status.lease.unwrap().state;
+    assert!(
+        matches!(&state, LeaseState::Reserved { candidate } if candidate.node == c),
+        "{state:?}"
+    );
+    assert!(elections.elect(&c).await.unwrap().is_leader());
+}
+
+#[tokio::test]
+async fn a_leader_that_was_asked_leads_again_when_what_it_was_told_is_over() {
+    let ttl = Duration::from_secs(1);
+    let store = Arc::new(Memory::new());
+    let elections = OneShot::new(store.clone(), "test", ttl).unwrap();
+    let view = Namespaced::new(store, Namespace::new("test").unwrap());
+    let [a, ops]: [NodeId; 2] = ["a", "ops"].map(|id| id.parse().unwrap());
+    assert!(elections.elect(&a).await.unwrap().is_leader());
+    let name = ElectionName::new("default").unwrap();
+    view.request_resign(&name, &ops).await.unwrap();
+    assert!(elections.elect(&a).await.unwrap().asked_by.is_some());
+    tokio::time::sleep(ttl + Duration::from_millis(20)).await;
+    assert!(
+        elections.elect(&a).await.unwrap().asked_by.is_some(),
+        "and it has resigned"
+    );
+    let again = elections.elect(&a).await.unwrap();
+    assert_eq!(again.token.unwrap().term, Term(2));
+}
+
+#[tokio::test]
+async fn a_withdrawal_of_one_term_ends_no_later_one() {
+    let elections = elections(Duration::from_secs(60));
+    let a = "a".parse().unwrap();
+    for term in 1..=3 {
+        assert_eq!(
+            elections.elect(&a).await.unwrap().token.unwrap().term,
+            Term(term)
+        );
+        if term < 3 {
+            let done = elections.withdraw(&a, Some(Term(term))).await.unwrap();
+            assert_eq!(done, Withdrawal::Done);
+            let again = elections.withdraw(&a, Some(Term(term))).await.unwrap();
+            assert_eq!(again, Withdrawal::NotStanding);
+        }
+    }
+    let replayed = elections.withdraw(&a, Some(Term(1))).await.unwrap();
+    assert_eq!(replayed, Withdrawal::OtherTerm);
+    assert!(elections.is_leader(&a).await.unwrap());
+    assert_eq!(
+        elections.elect(&a).await.unwrap().token.unwrap().term,
+        Term(3)
+    );
+}
+
+#[tokio::test]
+async fn candidates_with_different_secrets_are_different_candidates() {
+    let elections = elections(Duration::from_secs(60));
+    let with = |secret: &str| {
+        elections
+            .clone()
+            .with_secret_digest(Some(secret.to_owned()))
+    };
+    let (mine, yours) = (with("mine"), with("yours"));
+    let a = "a".parse().unwrap();
+    assert!(mine.elect(&a).await.unwrap().is_leader());
+    assert!(!yours.elect(&a).await.unwrap().is_leader());
+    assert!(!elections.elect(&a).await.unwrap().is_leader());
+    for other in [&yours, &elections] {
+        other.unregister_candidate(&a).await.unwrap();
+    }
+    assert!(mine.elect(&a).await.unwrap().is_leader());
+    assert!(elections.is_taken(&a).await.unwrap());
+    mine.unregister_candidate(&a).await.unwrap();
+    assert!(!elections.is_taken(&a).await.unwrap());
+    for number in 0..8 {
+        with(&number.to_string())
+            .register_candidate(&a)
+            .await
+            .unwrap();
+    }
+    let error = with("one more").register_candidate(&a).await.unwrap_err();
+    assert!(matches!(error, Error::Crowded { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn the_elections_of_the_product_itself_are_not_for_users() {
+    let elections = elections(Duration::from_secs(60));
+    let error = elections.with_election("tenure.queue").unwrap_err();
+    assert!(matches!(error, Error::Name(_)), "{error}");
+    let node = Node::start(NodeOptions::new("memory:", "test"))
+        .await
+        .unwrap();
+    for own in ["tenure.queue", "tenure.cluster", "tenure.mine"] {
+        let error = node.join(own).await.unwrap_err();
+        assert!(matches!(error, Error::Name(_)), "{error}");
+        // To look is allowed.
+        assert!(node.observe(own).await.unwrap().leader().is_none());
+    }
+    let options = Options {
+        election: "default".to_owned(),
+        ..Options::default()
+    };
+    let error = Queue::open(&node, options).await.unwrap_err().to_string();
+    assert!(
+        error.contains("cannot be served by the leader of the election"),
+        "{error}"
+    );
+    let options = Options {
+        election: "tenure.queue.3".to_owned(),
+        ..Options::default()
+    };
+    let error = Queue::open(&node, options).await.unwrap_err().to_string();
+    assert!(error.contains("cannot be kept in the folder"), "{error}");
+
+    let mut options = Options {
+        election: "tenure.queue.3".to_owned(),
+        ..Options::default()
+    };
+    options.log.folder = "queue.3".to_owned();
+    let third = Queue::open(&node, options).await.unwrap();
+    let first = Queue::open(&node, Options::default()).await.unwrap();
+    for queue in [&third, &first] {
+        queue.serving().await.unwrap();
+    }
+    // Observing it does not take the candidate out of it.
+    let seen = node.observe("tenure.queue").await.unwrap();
+    assert!(seen.is_leader() && first.is_serving());
+    for origin in ["test/queue/origin", "test/queue.3/origin"] {
+        assert!(
+            node.store()
+                .get(&Key::new(origin).unwrap())
+                .await
+                .unwrap()
+                .is_some()
+        );
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_write_of_another_call_is_not_taken_for_a_lost_one() {
+    let memory = Arc::new(Memory::new());
+    let ttl = Duration::from_secs(60);
+    let id: NodeId = "a".parse().unwrap();
+    let calls = OneShot::new(memory.clone(), "test", ttl).unwrap();
+    calls.register_candidate(&id).await.unwrap();
+
+    // The renewal is lost on its way, and what became of it is looked at only after another call was made.
+    let faulty = Arc::new(Faulty::new(memory.clone(), Faults::default(), 1).unwrap());
+    let sessions = Prefix::new("test/nodes/a").unwrap();
+    let session = list_all(&*memory, &sessions).await.unwrap().remove(0).key;
+    let lost = Fault::LoseRequest;
+    faulty.script(Operation::Put, &session, lost).unwrap();
+    let at_once = Fault::Delay(Duration::ZERO);
+    faulty.script(Operation::List, &sessions, at_once).unwrap();
+    let hang = Fault::Hang;
+    faulty.script(Operation::List, &sessions, hang).unwrap();
+    let slow = OneShot::new(faulty.clone(), "test", ttl).unwrap();
+    let slow = slow.with_election("slow").unwrap();
+    let renewed = {
+        let (slow, id) = (slow.clone(), id.clone());
+        tokio::spawn(async move { slow.register_candidate(&id).await })
+    };
+    until("the renewal is looked for", async || {
+        faulty.injected()[&Kind::Hung] >= 1
+    })
+    .await;
+    let other = calls.clone().with_election("other").unwrap();
+    other.register_candidate(&id).await.unwrap();
+    faulty.release();
+    renewed.await.unwrap().unwrap();
+    for (elections, name) in [(calls, "default"), (other, "other"), (slow, "slow")] {
+        let candidates = elections.list_candidates().await.unwrap();
+        assert_eq!(candidates.len(), 1, "it does not stand in {name}");
+    }
+}
+
+#[tokio::test]
+async fn an_election_that_is_dropped_keeps_nobody_from_leading() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("file:{}", folder.path().display());
+    let store = tenure::store::open(&url).await.unwrap();
+    let elections = OneShot::new(store, "test", Duration::from_secs(60)).unwrap();
+    let (a, b): (NodeId, NodeId) = ("a".parse().unwrap(), "b".parse().unwrap());
+    let mut dropped = 0;
+    for number in 0..40 {
+        let elect = elections.elect(&a);
+        let elect = tokio::time::timeout(Duration::from_micros(100 * number), elect);
+        dropped += usize::from(elect.await.is_err());
+        // However far it came, the same candidate goes on from there.
+        assert!(elections.elect(&a).await.unwrap().is_leader());
+        elections.unregister_candidate(&a).await.unwrap();
+        assert!(elections.elect(&b).await.unwrap().is_leader());
+        let withdraw = elections.unregister_candidate(&b);
+        let withdraw = tokio::time::timeout(Duration::from_micros(50 * number), withdraw);
+        dropped += usize::from(withdraw.await.is_err());
+        elections.unregister_candidate(&b).await.unwrap();
+    }
+    assert!(dropped > 0, "none was dropped half way");
 }

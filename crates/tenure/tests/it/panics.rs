@@ -73,6 +73,10 @@ impl Store for Panicking {
 async fn an_engine_that_panics_now_and_then_costs_nothing() {
     let store = Arc::new(Panicking::default());
     let node = node_on(&store, &namespace(), "a", brisk(Duration::from_secs(10))).await;
+    // The cluster asks the store on the same thread.
+    node.cluster(tenure::cluster::Options::default())
+        .await
+        .unwrap();
     // Enough elections that their leases are listed.
     let mut leaderships = Vec::new();
     for number in 0..15 {

@@ -1,10 +1,13 @@
 //! The queue in a process: served by the leader, on every store.
 
 mod claims;
+mod crowd;
+mod due;
 mod ends;
 mod engines;
 mod faults;
 mod follow;
+mod rules;
 mod stage;
 mod time;
 mod zombies;

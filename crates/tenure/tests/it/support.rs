@@ -1,7 +1,9 @@
 //! What several tests need.
 
+use std::future::Future;
 use std::io;
 use std::sync::{Arc, Mutex, Once};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tenure::core::NodeId;
@@ -77,6 +79,13 @@ pub(crate) async fn elected(election: &Election) -> Leadership {
         .await
         .expect("nobody is elected")
         .unwrap()
+}
+
+/// Polls a future once, and drops it. Says whether it was still under way.
+pub(crate) async fn begun_and_dropped(future: impl Future) -> bool {
+    let mut future = std::pin::pin!(future);
+    let poll = |context: &mut Context<'_>| Poll::Ready(future.as_mut().poll(context).is_pending());
+    std::future::poll_fn(poll).await
 }
 
 /// Waits until something is so; it is looked at again and again, since no signal tells of it.

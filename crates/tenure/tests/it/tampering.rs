@@ -145,3 +145,26 @@ async fn a_deleted_fence_is_made_again_above_the_lease_in_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     fence_deleted(File::open(folder.path()).await.unwrap()).await;
 }
+
+/// Somebody restores a backup under a running leader, or deletes the store: it ends at its next heartbeat, long
+/// before its trust does, and does not come back by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_replaced_ends_the_session() {
+    for scheme in ["file", "sqlite"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store");
+        let url = format!("{scheme}:{}", path.display());
+        let ttl = Duration::from_secs(20);
+        let node = crate::support::node(&url, &namespace(), "a", ttl).await;
+        let election = node.join("e").await.unwrap();
+        let leadership = crate::support::elected(&election).await;
+        std::fs::rename(&path, folder.path().join("aside")).unwrap();
+        let before = std::time::Instant::now();
+        tokio::time::timeout(ttl / 2, leadership.ended().cancelled_owned())
+            .await
+            .unwrap();
+        assert!(before.elapsed() < ttl / 2);
+        assert!(!election.is_leader());
+        assert!(!path.exists(), "it was made anew");
+    }
+}

@@ -74,7 +74,7 @@ where
         select(active).await == said(&["n1", "n1"])
     })
     .await;
-    let leads = "leader, state, session, address FROM tenure_leaders WHERE election = 'default' AND term = 1";
+    let leads = "leader, state, session, address FROM tenure_leaders WHERE election = 'tenure.cluster' AND term = 1";
     let expected = said(&["n1", "held", "alive", "http://10.0.0.5:8080"]);
     assert_eq!(select(leads).await, expected);
     let there =

@@ -8,12 +8,11 @@ use tenure_core::cluster::witness::What;
 use tenure_core::cluster::{Going, agent, assigner, registry};
 use tenure_core::election::machine::Leader;
 use tenure_core::node::{Event as NodeEvent, Input as NodeInput};
-use tenure_core::{Moment, Read};
+use tenure_core::{ElectionName, Lineage, Moment, Read};
 use tenure_store::Hint;
 
 use super::requests::{ToAssigner, Told};
 use super::{Assigner, Coordination, Input, Order, Silence, Taking, Wake};
-use crate::cluster::{DEFAULT_ELECTION, default_election};
 use crate::driver::{Command, Driver, Run};
 use crate::keys::Keys;
 
@@ -36,7 +35,7 @@ impl Driver {
             let Some(input) = cluster.pending.pop_front() else {
                 break;
             };
-            let asked = cluster.step(self.clock.now(), input, &mut self.about);
+            let asked = cluster.step(self.clock.step(), input, &mut self.about);
             for input in asked {
                 let is_report = matches!(input, NodeInput::Labels(_));
                 self.step(run, input);
@@ -133,6 +132,15 @@ impl Driver {
                 let started = agent::Input::Started(shard, generation);
                 cluster.push(Input::Agent(started));
             }
+            Order::Stuck {
+                shard,
+                generation,
+                error,
+            } => cluster.push(Input::Agent(agent::Input::Stuck {
+                shard,
+                generation,
+                error,
+            })),
             Order::Ended {
                 shard,
                 generation,
@@ -167,18 +175,18 @@ impl Driver {
         };
         let trusted = agent::Input::Trusted(run.machine.trusted_until());
         cluster.push(Input::Agent(trusted));
-        let election = default_election();
+        let election = ElectionName::cluster();
         if let Some((seat, _)) = self.elections.get(&election) {
             cluster.on_leader(self.clock.moment(), seat.leader().as_ref());
         }
         if let Some(term) = run.leading.get(&election) {
-            cluster.elected(term.term);
+            cluster.elected(term.lineage(), term.term);
         }
         self.settle(run);
     }
 
     /// What this process says of itself has changed.
-    fn tell_about(&mut self, run: &mut Run) {
+    pub(in crate::driver) fn tell_about(&mut self, run: &mut Run) {
         self.step(run, NodeInput::Labels(self.about.clone()));
         self.tell_own_session(run);
     }
@@ -220,7 +228,7 @@ impl Driver {
             return;
         };
         match wake {
-            Wake::Told(told) => cluster.on_told(self.clock.moment(), told),
+            Wake::Told(told) => cluster.on_told(self.clock.moment(), *told),
             Wake::Assignments(hint) => cluster.on_assignments_hint(&hint),
             Wake::Session(Hint::Anything) => self.step(run, NodeInput::HintAll),
             Wake::Session(Hint::Changed(key)) => {
@@ -265,13 +273,17 @@ impl Driver {
                 let ended = assigner::Input::SessionEnded(*incarnation, *end);
                 cluster.push(Input::Assigner(ended));
             }
-            NodeEvent::Leader { election, leader } if election.as_str() == DEFAULT_ELECTION => {
+            NodeEvent::Leader { election, leader } if is_clusters(election) => {
                 cluster.on_leader(self.clock.moment(), leader.as_ref());
             }
-            NodeEvent::Elected { election, term, .. } if election.as_str() == DEFAULT_ELECTION => {
-                cluster.elected(*term);
+            NodeEvent::Elected {
+                election,
+                term,
+                lineage,
+            } if is_clusters(election) => {
+                cluster.elected(*lineage, *term);
             }
-            NodeEvent::Ended { election, .. } if election.as_str() == DEFAULT_ELECTION => {
+            NodeEvent::Ended { election, .. } if is_clusters(election) => {
                 cluster.deposed();
             }
             _ => {}
@@ -290,11 +302,16 @@ impl Driver {
     }
 }
 
+/// Whether whoever leads this election hands out the work.
+fn is_clusters(election: &ElectionName) -> bool {
+    election.as_str() == ElectionName::CLUSTER
+}
+
 impl Coordination {
-    fn elected(&mut self, term: tenure_core::election::Term) {
+    fn elected(&mut self, lineage: Lineage, term: tenure_core::election::Term) {
         self.leads = Some(term);
         self.session_hints = self.requests.watch_sessions();
-        self.push(Input::Assigner(assigner::Input::Elected(term)));
+        self.push(Input::Assigner(assigner::Input::Elected(lineage, term)));
         self.push(Input::Registry(registry::Input::Leads(true)));
     }
 
@@ -374,7 +391,7 @@ impl Silence {
         }
     }
 
-    /// Warns of a leader that stands in the default election and takes no part in the cluster.
+    /// Warns of a leader that does not hand out work.
     fn check(&mut self, now: Moment, patience: std::time::Duration) {
         if let Some((term, since)) = self.leader
             && now.since(since) >= patience
@@ -383,8 +400,8 @@ impl Silence {
             self.warned = Some(term);
             tracing::warn!(
                 %term,
-                "whoever leads the default election hands out no daemons: every candidate of a namespace \
-                 with daemons must take part in its cluster"
+                "whoever leads the election tenure.cluster has handed out no daemons yet: see what it logs, or ask it \
+                 to resign"
             );
         }
     }

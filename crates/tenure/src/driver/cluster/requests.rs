@@ -1,8 +1,10 @@
 //! What the cluster's machines ask of the store, each in a task of its own.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tenure_core::cluster::registry::Listed;
 use tenure_core::cluster::{Assignments, Drains};
 use tenure_core::node::Answer;
@@ -42,6 +44,21 @@ pub(super) enum Ask {
     },
 }
 
+impl Ask {
+    /// What is told if there is no answer: what became of it is not known.
+    fn unanswered(&self, me: Incarnation) -> Told {
+        match self {
+            Ask::Look { .. } => Told::Looked(Read::Failed),
+            Ask::Assignments { .. } => Told::Assigner(me, ToAssigner::Assignments(Read::Failed)),
+            Ask::Write { .. } => Told::Assigner(me, ToAssigner::Written(Written::Unknown)),
+            Ask::Drains { .. } => Told::Assigner(me, ToAssigner::Drains(Read::Failed)),
+            Ask::List => Told::Listed(None),
+            Ask::Session { incarnation, .. } => Told::Session(*incarnation, Box::new(Read::Failed)),
+            Ask::Delete { .. } => Told::Deleted,
+        }
+    }
+}
+
 /// Its answer.
 pub(in crate::driver) enum Told {
     Looked(Read<Assignments>),
@@ -79,7 +96,13 @@ impl Requests {
     /// Sends a request. There is one answer to each, also if the store gives none.
     pub(super) fn send(&mut self, me: Incarnation, ask: Ask) {
         let (store, keys, within) = (self.store.clone(), self.keys.clone(), self.within);
-        let answer = async move { carry_out(&*store, &keys, me, ask, within).await };
+        let unanswered = ask.unanswered(me);
+        let answer = async move {
+            let answer = carry_out(&*store, &keys, me, ask, within);
+            // An engine with a bug must not take the session with it.
+            let answer = AssertUnwindSafe(answer).catch_unwind().await;
+            answer.unwrap_or(unanswered)
+        };
         self.tasks
             .spawn(crate::task::scoped(answer.in_current_span()));
     }

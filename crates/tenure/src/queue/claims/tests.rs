@@ -55,12 +55,16 @@ impl World {
         let ticket = self.waiting.ticket();
         let (sender, receiver) = oneshot::channel();
         self.receivers.push(receiver);
-        self.waiting.wait(ticket, request, sender);
+        self.waiting.wait(&self.queue, NOW, ticket, request, sender);
         ticket
     }
 
     fn apply(&mut self, action: Action) -> Vec<Event> {
-        let command = Command { at: NOW, action };
+        self.apply_at(NOW, action)
+    }
+
+    fn apply_at(&mut self, at: u64, action: Action) -> Vec<Event> {
+        let command = Command { at, action };
         let events = self.queue.apply(command);
         self.waiting.follow(&self.queue, &events);
         events
@@ -138,7 +142,8 @@ fn a_ticket_keeps_its_place() {
     let (sender, receiver) = oneshot::channel();
     world.receivers.push(receiver);
     let again = request("early", &[], &[], 1);
-    world.waiting.wait(early, again, sender);
+    let World { queue, waiting, .. } = &mut world;
+    waiting.wait(queue, NOW, early, again, sender);
     world.submit(vec![job("a", "x")]);
     assert_eq!(world.wake(NOW), told(&[("early", 1)]));
 }
@@ -188,7 +193,7 @@ fn the_end_of_one_job_is_room_for_another_where_concurrency_is_limited() {
         panic!("{claimed:?}");
     };
     world.wait(request("waits", &[], &[], 1));
-    world.waiting.left_over();
+    world.waiting.left_over(&[]);
     assert_eq!(world.wake(NOW), told(&[]), "there is no room");
     let done = tenure_core::queue::Completion {
         id: claimed.id.clone(),
@@ -213,4 +218,134 @@ fn when_everyone_is_answered_nobody_waits_and_tickets_go_on() {
         "credits are for those who wait"
     );
     assert!(world.waiting.ticket() > first);
+}
+
+fn rate(jobs: u32, period_ms: u32) -> QueueOptions {
+    let options = format!(r#"{{"rate":{{"jobs":{jobs},"period_ms":{period_ms},"burst":1}}}}"#);
+    serde_json::from_str(&options).unwrap()
+}
+
+#[test]
+fn a_queue_with_a_rate_wakes_one_after_the_other_whatever_lies_elsewhere() {
+    let mut world = World::new();
+    world.apply(Action::SetQueue(queue_name("a"), rate(1, 1_000)));
+    // Nobody takes this one, and it can be taken at any time.
+    world.submit(vec![job("b", "x")]);
+    for worker in ["1", "2", "3", "4"] {
+        world.wait(request(worker, &["a"], &[], 1));
+    }
+    world.submit((0..10).map(|_| job("a", "x")).collect());
+    for second in 0..4 {
+        let now = NOW + second * 1_000;
+        let worker = (second + 1).to_string();
+        assert_eq!(world.wake(now), told(&[(&worker, 1)]), "{second}");
+        let claim = request(&worker, &["a"], &[], 1);
+        assert_eq!(world.apply_at(now, Action::Claim(claim)).len(), 1);
+        // Those who still wait are told when the queue opens again.
+        assert!(world.waiting.opens_sooner() || second == 3);
+        assert_eq!(world.wake(now), told(&[]), "{second}");
+        let opens = (second < 3).then_some(now + 1_000);
+        assert_eq!(world.waiting.next_opening(), opens);
+    }
+}
+
+#[test]
+fn each_closed_queue_that_is_waited_for_opens_by_itself() {
+    let mut world = World::new();
+    for (name, period) in [("a", 1_000), ("b", 5_000), ("c", 3_000)] {
+        world.apply(Action::SetQueue(queue_name(name), rate(1, period)));
+        world.submit(vec![job(name, "x"), job(name, "x")]);
+        let claim = request("first", &[name], &[], 1);
+        assert_eq!(world.apply(Action::Claim(claim)).len(), 1);
+    }
+    world.wait(request("both", &["a", "b"], &[], 1));
+    assert_eq!(world.wake(NOW), told(&[]));
+    assert_eq!(world.waiting.next_opening(), Some(NOW + 1_000));
+    assert_eq!(world.wake(NOW + 1_000), told(&[("both", 1)]));
+    // Somebody else was faster: it waits on, and the other queue still counts.
+    let again = request("both", &["a", "b"], &[], 1);
+    let faster = Action::Claim(request("faster", &["a"], &[], 1));
+    assert_eq!(world.apply_at(NOW + 1_000, faster).len(), 1);
+    world.wait(again);
+    assert_eq!(world.wake(NOW + 4_999), told(&[]));
+    assert_eq!(world.waiting.next_opening(), Some(NOW + 5_000));
+    assert_eq!(world.wake(NOW + 5_000), told(&[("both", 1)]));
+}
+
+#[test]
+fn whoever_waits_for_every_queue_is_told_of_one_opening_after_the_other() {
+    let mut world = World::new();
+    for (name, period) in [("a", 1_000), ("b", 5_000), ("c", 3_000)] {
+        world.apply(Action::SetQueue(queue_name(name), rate(1, period)));
+        world.submit(vec![job(name, "x"), job(name, "x")]);
+        let claim = request("first", &[name], &[], 1);
+        assert_eq!(world.apply(Action::Claim(claim)).len(), 1);
+    }
+    // Nobody waited when they were closed.
+    world.waiting = Waiting::default();
+    for second in [1, 3, 5] {
+        world.wait(request(&second.to_string(), &[], &["x"], 1));
+    }
+    for second in [1, 3, 5] {
+        let at = NOW + second * 1_000;
+        assert_eq!(world.wake(at - 1), told(&[]));
+        assert_eq!(world.waiting.next_opening(), Some(at));
+        let worker = second.to_string();
+        assert_eq!(world.wake(at), told(&[(&worker, 1)]));
+        let claim = request(&worker, &[], &["x"], 1);
+        assert_eq!(world.apply_at(at, Action::Claim(claim)).len(), 1);
+    }
+}
+
+#[test]
+fn what_waits_costs_its_names_and_the_same_names_once() {
+    let names: Vec<String> = (0..100).map(|number| format!("name-{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut world = World::new();
+    world.wait(request("first", &names, &names, 1));
+    let one = world.waiting.bytes;
+    assert!(one < 40_000, "{one} bytes for 200 names");
+    let again = request("again", &names, &names, 1);
+    world.wait(again.clone());
+    assert!(world.waiting.bytes < one + 1_000, "the same names again");
+    assert!(world.waiting.bytes_with(&again) >= world.waiting.bytes + 200 * 6);
+    // Found by any of its pairs, the earliest first.
+    world.submit(vec![job("name-99", "name-0")]);
+    assert_eq!(world.wake(NOW), told(&[("first", 1)]));
+    world.submit(vec![job("name-0", "other")]);
+    assert_eq!(world.wake(NOW), told(&[]));
+    world.submit(vec![job("name-0", "name-99")]);
+    assert_eq!(world.wake(NOW), told(&[("again", 1)]));
+    assert_eq!(world.waiting.bytes, 0);
+    let indexes = (world.waiting.by_queue.len(), world.waiting.by_type.len());
+    assert_eq!((indexes, world.waiting.wants.len()), ((0, 0), 0));
+}
+
+#[test]
+fn many_different_wants_are_looked_at_in_portions() {
+    let mut world = World::new();
+    let names: Vec<String> = (0..100).map(|number| format!("n{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for number in 0..10 {
+        // A hundred queues and types each, and no two the same.
+        let mut queues = names.clone();
+        let own = format!("own-{number}");
+        queues[0] = &own;
+        world.wait(request(&number.to_string(), &queues, &names, 1));
+    }
+    world.wait(request("takes it", &[], &["wanted"], 1));
+    world.waiting.credits.clear();
+    world.apply(Action::Submit(vec![job("somewhere", "wanted")]));
+    world.waiting.left_over(&[]);
+    let mut turns = 1;
+    let woken = loop {
+        let woken = world.wake(NOW);
+        if !woken.is_empty() {
+            break woken;
+        }
+        assert!(world.waiting.is_credited(), "it is not done");
+        turns += 1;
+    };
+    assert_eq!(woken, told(&[("takes it", 1)]));
+    assert_eq!(turns, 6, "two of the large ones in each");
 }

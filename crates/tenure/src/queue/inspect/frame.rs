@@ -55,6 +55,12 @@ impl Frame {
         self.frame.lines()
     }
 
+    /// Whether it says the same, wherever it stands: a new leader may have copied it to another file.
+    #[must_use]
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        self.frame == other.frame
+    }
+
     /// How many lines there are.
     #[must_use]
     pub fn count(&self) -> usize {

@@ -1,7 +1,8 @@
 //! Whether everything that is stored is whole, and fits together.
 //!
 //! Every frame is read and its checksums are calculated. The log must go on without a gap, in places,
-//! positions and take-overs, from the oldest snapshot that counts, or from its first place, to its end; each
+//! positions and take-overs, from the oldest snapshot that counts, or from its first place, to its end, and must
+//! come as far as it is known to reach (see [`reached`](crate::queue::reached)); each
 //! snapshot that counts must have the parts that its manifest names. Damage does not end the search: all of it
 //! is named.
 
@@ -11,6 +12,7 @@ use super::{
     Error, Form, Frame, Frames, Kind, Name, Origin, RESTARTS_MAX, Segment, Snapshot, Stored,
 };
 use crate::queue::Position;
+use crate::queue::reached::Reached;
 
 /// Something that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,6 +101,14 @@ impl<'a> Pass<'a> {
     }
 
     async fn run(&mut self) -> Result<(), Error> {
+        // Before the log, which only grows.
+        let reached = match Reached::read(&self.stored.access).await {
+            Err(Error::Corrupt { location, what }) => {
+                self.damage(location, what);
+                None
+            }
+            reached => reached?,
+        };
         let snapshots = self.stored.snapshots().await?;
         let mut published = vec![(0, Some(Position(0)))];
         for snapshot in &snapshots {
@@ -130,6 +140,11 @@ impl<'a> Pass<'a> {
         }
         if let Some((place, position)) = self.last {
             (self.verified.place, self.verified.position) = (place, position);
+            let access = &self.stored.access;
+            let reached = reached.map_or(Ok(()), |reached| reached.check(access, place));
+            if let Err(Error::Corrupt { location, what }) = reached {
+                self.findings.push(Finding::Damage { location, what });
+            }
         }
         Ok(())
     }
@@ -204,6 +219,12 @@ impl<'a> Pass<'a> {
         let last = segments.iter().rposition(|segment| segment.is_in_log);
         for (index, segment) in segments.iter().enumerate() {
             let found = self.findings.len();
+            // What is damaged in a file that is in no log, and has been replaced, harms nobody.
+            if !segment.is_in_log && Some(index) < last {
+                self.remains(segment, &segment.name.to_string(), 0, false)
+                    .await?;
+                continue;
+            }
             let mut frames = self.stored.frames(&segment.name);
             let mut end = 0;
             let mut location = segment.name.to_string();
@@ -253,7 +274,7 @@ impl<'a> Pass<'a> {
         } else if is_last && bytes > end {
             self.findings.push(remains(
                 end,
-                "a frame that was not finished, never acknowledged",
+                "a frame that was not finished, never acknowledged if a crash tore it",
             ));
         }
         Ok(())

@@ -175,7 +175,7 @@ impl Troupe {
 
     pub(super) async fn leader(&self) -> String {
         let nodes = self.view().await.nodes().await.unwrap();
-        let leader = nodes.into_iter().find(|node| node.leads);
+        let leader = nodes.into_iter().find(|node| !node.leads.is_empty());
         leader.unwrap().member.node.to_string()
     }
 }

@@ -4,15 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::core::ScheduleName;
 use tenure::core::queue::{Event, Filter, Missed, Place, ScheduleSpec, State};
-use tenure::queue::{ClockState, Cut, Follower, Options, Queue};
+use tenure::core::{QueueName, ScheduleName};
+use tenure::queue::{ClockState, Cut, Error, Follower, Options, Queue};
 use tenure::store::engine::memory::Memory;
 use tenure::testing::ManualClock;
 use tokio::time::timeout;
 
 use super::stage::{claim, id, ids, job, node_on, open, submit, worker};
-use crate::support::PATIENCE;
+use crate::support::{PATIENCE, begun_and_dropped, until};
 
 /// Long enough that no session ends when the clock is moved.
 const TTL: Duration = Duration::from_secs(24 * 3600);
@@ -106,6 +106,37 @@ async fn a_rate_wakes_who_waits_when_it_allows_more() {
 }
 
 #[tokio::test]
+async fn a_rate_wakes_one_after_the_other_beside_a_queue_that_nobody_takes_from() {
+    let scene = Scene::new();
+    let queue = scene.lead("a").await;
+    let limited = QueueName::new("limited").unwrap();
+    let options =
+        serde_json::from_str(r#"{"rate":{"jobs":1,"period_ms":1000,"burst":1}}"#).unwrap();
+    queue.set_queue(limited.clone(), options).await.unwrap();
+    submit(&queue, &["nobody-takes-it"]).await;
+    let (served, mut serves) = tokio::sync::mpsc::unbounded_channel();
+    for number in 0..4 {
+        let mut claimed = worker(&number.to_string());
+        claimed.queues = vec![limited.clone()];
+        let (queue, served) = (queue.clone(), served.clone());
+        tokio::spawn(async move { served.send(claim(&queue, claimed).await) });
+    }
+    until("all wait", async || queue.metrics().waiting_claims == 4).await;
+    let jobs = (0..10).map(|number| {
+        let mut job = job(&number.to_string());
+        job.queue = limited.clone();
+        job
+    });
+    queue.submit(jobs.collect()).await.unwrap();
+    for number in 0..4 {
+        let claimed = timeout(PATIENCE / 2, serves.recv()).await;
+        let claimed = claimed.expect("nobody was woken").unwrap();
+        assert_eq!(ids(&claimed), [number.to_string()]);
+        scene.clock.advance(Duration::from_secs(1));
+    }
+}
+
+#[tokio::test]
 async fn schedules_fire_each_slot_once_over_a_change_of_leaders() {
     let scene = Scene::new();
     let first = scene.lead("a").await;
@@ -142,7 +173,7 @@ async fn schedules_fire_each_slot_once_over_a_change_of_leaders() {
         let page = second.page(&Filter::default(), Place::After(0), 100);
         page.unwrap().jobs.len()
     };
-    crate::support::until("the missed slots have fired", async || all() == 5).await;
+    until("the missed slots have fired", async || all() == 5).await;
     let page = second
         .page(&Filter::default(), Place::After(0), 100)
         .unwrap();
@@ -184,4 +215,87 @@ async fn no_clock_drags_the_queue_years_ahead() {
     assert_eq!(queue.clock().unwrap(), ClockState::Followed);
     // All of it is due now, in the order of the log.
     assert_eq!(ids(&claim(&queue, worker("w")).await), ["far"]);
+}
+
+#[tokio::test]
+async fn a_second_of_a_wrong_clock_changes_nothing() {
+    let scene = Scene::new();
+    let queue = scene.lead("a").await;
+    let right = scene.clock.wall_ms();
+    let mut later = job("later");
+    later.delay_ms = Some(30 * 24 * 3_600_000);
+    queue.submit(vec![later]).await.unwrap();
+    scene.clock.set_wall_ms(right + 200 * 24 * 3_600_000);
+    scene.clock.advance(Duration::from_millis(1_200));
+    submit(&queue, &["now"]).await;
+    assert!(matches!(queue.clock().unwrap(), ClockState::Ahead { .. }));
+    scene.clock.set_wall_ms(right + 1_200);
+    submit(&queue, &["after"]).await;
+    assert_eq!(queue.clock().unwrap(), ClockState::Followed);
+    assert!(queue.now_ms().unwrap() < right + 2_000);
+    assert_eq!(
+        queue.job(&id("later")).unwrap().unwrap().state,
+        State::Scheduled
+    );
+}
+
+#[tokio::test]
+async fn an_operator_sets_the_time_back_and_the_next_broker_knows() {
+    const DAY: u64 = 24 * 3_600_000;
+    let scene = Scene::new();
+    let right = scene.clock.wall_ms();
+    // The first look of a term believes a clock that is wrong by months.
+    scene.clock.set_wall_ms(right + 200 * DAY);
+    let queue = scene.lead("a").await;
+    let mut delayed = job("delayed");
+    delayed.delay_ms = Some(60_000);
+    queue.submit(vec![delayed]).await.unwrap();
+    assert_eq!(queue.now_ms().unwrap(), right + 200 * DAY);
+    scene.clock.set_wall_ms(right);
+    assert!(matches!(queue.clock().unwrap(), ClockState::Behind { .. }));
+    for wrong in [1_000, right + 400 * DAY] {
+        let refused = queue.set_time(Some(wrong)).await.unwrap_err();
+        assert!(matches!(refused, Error::Invalid { .. }), "{refused}");
+    }
+    queue.set_time(None).await.unwrap();
+    assert_eq!(queue.now_ms().unwrap(), right);
+    assert_eq!(queue.clock().unwrap(), ClockState::Followed);
+    let view = queue.job(&id("delayed")).unwrap().unwrap();
+    assert_eq!((view.created_at, view.run_at), (right, right + 60_000));
+    submit(&queue, &["now"]).await;
+    let view = queue.job(&id("now")).unwrap().unwrap();
+    assert_eq!(view.created_at, right);
+    queue.close().await;
+    let node = node_on(scene.store.clone(), "time", "b", TTL, Some(&scene.clock)).await;
+    let queue = open(&node).await;
+    assert_eq!(queue.now_ms().unwrap(), right);
+    assert_eq!(queue.clock().unwrap(), ClockState::Followed);
+}
+
+#[tokio::test]
+async fn a_time_that_is_being_set_is_set_to_the_end() {
+    const DAY: u64 = 24 * 3_600_000;
+    let scene = Scene::new();
+    let right = scene.clock.wall_ms();
+    scene.clock.set_wall_ms(right + 200 * DAY);
+    let queue = scene.lead("a").await;
+    let mut template = job("template");
+    template.id = None;
+    let spec = ScheduleSpec {
+        cron: "* * * * *".to_owned(),
+        timezone: "Europe/Berlin".to_owned(),
+        job: template,
+        missed: Missed::All(10),
+    };
+    let name = ScheduleName::new("minutely").unwrap();
+    queue.set_schedule(name.clone(), spec).await.unwrap();
+    scene.clock.set_wall_ms(right);
+    // Whoever asked is gone before it is done.
+    assert!(begun_and_dropped(queue.set_time(None)).await);
+    until("the time is set, and the schedule goes by it", async || {
+        let schedule = queue.schedule(&name).unwrap().unwrap();
+        let is_planned = schedule.next.is_some_and(|next| next <= right + 60_000);
+        is_planned && queue.now_ms().unwrap() == right
+    })
+    .await;
 }

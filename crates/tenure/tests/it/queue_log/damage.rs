@@ -1,9 +1,14 @@
 //! Damage: every bit of everything that is stored, and everything that can be missing or cut short.
 
 use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use tenure::queue::inspect::{Finding, Stored};
 use tenure::queue::{Config, Error, Writer};
+use tenure::store::wrap::faulty::{Fault, Faults, Faulty};
+use tenure::store::wrap::metered::Operation;
 use tenure::store::{Expect, Key, list_all};
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +25,10 @@ async fn no_bit_of_a_segment_changes_unnoticed() {
         }
     }
     let whole = world.replay().await.unwrap();
-    for path in world.segments() {
+    // The second leader goes on from its own copy of the first segment.
+    let segments = world.segments();
+    assert_eq!(segments.len(), 3);
+    for path in segments.into_iter().skip(1) {
         let stored = fs::read(&path).unwrap();
         let frames = frames_of(&path);
         // Also the last frame of the last segment: it is whole, so it is no torn one.
@@ -110,8 +118,15 @@ async fn no_bit_of_an_object_changes_unnoticed() {
             Bytes::from(damaged)
         }));
         damages.push([&stored[..], b"x"].concat().into());
+        let is_snapshot = key.segments().nth(2) == Some("snapshot");
         for damaged in damages {
             replace(&world, &key, damaged).await;
+            if is_snapshot {
+                // The one before it makes up for it.
+                assert_eq!(world.replay().await.unwrap().records, whole.records);
+                assert!(is_named(&world, &key).await, "{key}");
+                continue;
+            }
             let error = world.replay().await.expect_err("damage");
             assert!(matches!(error, Error::Corrupt { .. }), "{key}: {error}");
             assert!(
@@ -128,30 +143,179 @@ async fn no_bit_of_an_object_changes_unnoticed() {
 async fn whatever_is_missing_is_named() {
     let world = world_with_snapshots().await;
     let needed = needed(&world).await;
-    let last = needed
-        .iter()
-        .rfind(|key| key.segments().nth(2) == Some("log"))
-        .cloned();
+    let whole = world.replay().await.unwrap().records;
     for key in needed {
-        // Without its manifest a snapshot is none, and the one before it counts; the end of the log may
-        // always have been there.
-        if key.name() == "manifest" || Some(&key) == last.as_ref() {
-            continue;
-        }
         let stored = world.store.get(&key).await.unwrap().unwrap().value;
         world.store.delete(&key).await.unwrap();
+        if key.segments().nth(2) == Some("snapshot") {
+            assert_eq!(world.replay().await.unwrap().records, whole);
+            // Without its manifest a snapshot is none.
+            let is_none = key.name() == "manifest";
+            assert!(is_none || is_named(&world, &key).await, "{key}");
+            replace(&world, &key, stored).await;
+            continue;
+        }
         for error in [
             world.replay().await.unwrap_err(),
             world.lead(2, Config::default()).await.unwrap_err(),
         ] {
-            assert_eq!(
-                error.to_string(),
-                format!("{key} is damaged: it is missing")
-            );
+            let text = error.to_string();
+            let expected = format!("{key} is damaged: it is missing");
+            assert!(text.starts_with(&expected), "{text}");
         }
         replace(&world, &key, stored).await;
     }
     world.lead(3, Config::default()).await.unwrap();
+}
+
+/// Whether verifying names an object as damaged.
+async fn is_named(world: &World, key: &Key) -> bool {
+    let stored = Stored::open(world.store.clone(), &world.namespace).await;
+    let (_, findings) = stored.unwrap().unwrap().verify().await.unwrap();
+    findings.iter().any(
+        |finding| matches!(finding, Finding::Damage { location, .. } if location == key.as_str()),
+    )
+}
+
+/// Flips a bit in the middle of an object.
+async fn damage(world: &World, key: &Key) {
+    let stored = world.store.get(key).await.unwrap().unwrap().value;
+    let mut damaged = stored.to_vec();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 4;
+    replace(world, key, damaged.into()).await;
+}
+
+async fn keys_of_snapshots(world: &World) -> Vec<Key> {
+    let prefix = tenure::store::Prefix::new(world.key("snapshot").as_str()).unwrap();
+    let entries = list_all(&*world.store, &prefix).await.unwrap();
+    entries.into_iter().map(|entry| entry.key).collect()
+}
+
+async fn manifests(world: &World) -> Vec<Key> {
+    let keys = keys_of_snapshots(world).await.into_iter();
+    keys.filter(|key| key.name() == "manifest").collect()
+}
+
+/// Commits until so many snapshots more were published.
+async fn grow(world: &World, term: u64, snapshots: u64, sent: &mut Vec<String>) {
+    let (log, machine) = world.lead(term, tiny()).await.unwrap();
+    assert_eq!(machine.records, *sent);
+    let (handle, writer) = Writer::new(log, machine, CancellationToken::new());
+    let writer = tokio::spawn(writer.run());
+    while handle.statistics().snapshots < snapshots {
+        let line = format!("{{\"number\":{}}}", sent.len());
+        handle.commit(line.clone()).await.unwrap();
+        sent.push(line);
+        tokio::task::yield_now().await;
+    }
+    handle.shutdown().await;
+    writer.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_damaged_snapshot_is_made_up_for_and_nothing_rests_on_it() {
+    for world in [World::memory(), World::file().await] {
+        let mut sent = Vec::new();
+        grow(&world, 1, 3, &mut sent).await;
+        let before = manifests(&world).await;
+        assert_eq!(before.len(), 2);
+        let bad = before[1].clone();
+        damage(&world, &bad).await;
+        assert_eq!(world.replay().await.unwrap().records, sent);
+
+        // A new one is made at once, before anything is committed, and what the damaged one should have made
+        // superfluous stays.
+        let (log, machine) = world.lead(2, tiny()).await.unwrap();
+        assert_eq!(machine.records, sent);
+        let (handle, writer) = Writer::new(log, machine, CancellationToken::new());
+        let writer = tokio::spawn(writer.run());
+        while handle.statistics().snapshots == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        handle.shutdown().await;
+        writer.await.unwrap().unwrap();
+        let after = manifests(&world).await;
+        assert_eq!(after.len(), 3, "{after:?}");
+        assert_eq!(after[..2], before);
+        let newest = after[2].clone();
+        let whole = world.store.get(&newest).await.unwrap().unwrap().value;
+        damage(&world, &newest).await;
+        assert_eq!(world.replay().await.unwrap().records, sent);
+        replace(&world, &newest, whole).await;
+
+        // It goes with the others when there are two good ones.
+        grow(&world, 3, 2, &mut sent).await;
+        assert!(!manifests(&world).await.contains(&bad));
+        assert_eq!(world.replay().await.unwrap().records, sent);
+    }
+}
+
+#[tokio::test]
+async fn an_only_snapshot_is_made_up_for_by_the_whole_log() {
+    for world in [World::memory(), World::file().await] {
+        let mut sent = Vec::new();
+        grow(&world, 1, 1, &mut sent).await;
+        for key in keys_of_snapshots(&world).await {
+            damage(&world, &key).await;
+        }
+        assert_eq!(world.replay().await.unwrap().records, sent);
+    }
+}
+
+#[tokio::test]
+async fn damage_that_nothing_makes_up_for_is_named() {
+    let world = world_with_snapshots().await;
+    let snapshots = manifests(&world).await;
+    let [.., older, newest] = &snapshots[..] else {
+        panic!("{snapshots:?}");
+    };
+    damage(&world, newest).await;
+    world.replay().await.unwrap();
+    // The one before it is damaged as well, or the log behind it has a gap before the newest.
+    let whole = world.store.get(older).await.unwrap().unwrap().value;
+    damage(&world, older).await;
+    let error = world.replay().await.unwrap_err().to_string();
+    assert!(
+        error.starts_with(&format!("{newest} is damaged")),
+        "{error}"
+    );
+    replace(&world, older, whole).await;
+    let place = place_of(newest);
+    world.store.delete(&world.place(place)).await.unwrap();
+    let error = world.replay().await.unwrap_err().to_string();
+    assert!(
+        error.starts_with(&format!("{newest} is damaged")),
+        "{error}"
+    );
+    let error = world.lead(9, Config::default()).await.unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+}
+
+/// The last place that a snapshot contains.
+fn place_of(manifest: &Key) -> u64 {
+    let name = manifest.segments().nth(3).unwrap();
+    name.split_once('-').unwrap().0.parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_store_that_fails_while_damage_is_made_up_for_is_no_damage() {
+    let world = world_with_snapshots().await;
+    let newest = manifests(&world).await.pop().unwrap();
+    damage(&world, &newest).await;
+    let faulty = Arc::new(Faulty::new(world.store.clone(), Faults::default(), 1).unwrap());
+    let needed = world.place(place_of(&newest));
+    faulty
+        .script(Operation::Get, &needed, Fault::Refuse)
+        .unwrap();
+    let config = Config {
+        patience: Duration::ZERO,
+        ..Config::default()
+    };
+    let slow = world.through(faulty);
+    let error = slow.lead(9, config.clone()).await.unwrap_err();
+    assert!(matches!(error, Error::Store(_)), "{error}");
+    slow.lead(10, config).await.unwrap();
 }
 
 #[tokio::test]

@@ -21,7 +21,10 @@ impl Disk {
     /// In memory: exactly as large as it says.
     async fn in_memory() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        if mount(&["-t", "tmpfs", "-o", "size=1m", "tmpfs"], folder.path()) {
+        if mount(
+            &["-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs"],
+            folder.path(),
+        ) {
             return Some(Self::on(folder).await);
         }
         let why = "skipped: a small disk: run as a user that may mount one";

@@ -97,7 +97,13 @@ async fn the_log_is_shown_as_it_was_written() {
         assert!(texts(&mut stored.log(4).await.unwrap()).await.is_empty());
 
         let mut all = Vec::new();
-        for segment in stored.segments().await.unwrap() {
+        let mut segments = stored.segments().await.unwrap();
+        if let [left, ..] = &segments[..] {
+            // The second leader goes on from a copy of it.
+            assert!(!left.is_in_log && segments.len() == 3);
+            segments.remove(0);
+        }
+        for segment in segments {
             assert!(segment.is_in_log);
             all.extend(texts(&mut stored.frames(&segment.name)).await);
         }
@@ -185,8 +191,8 @@ async fn what_a_replaced_leader_leaves_is_no_damage() {
     assert_eq!(
         whats,
         [
-            "what a replaced leader appended, in no log",
-            "a frame that was not finished, never acknowledged"
+            "a file that a replaced leader has left, in no log",
+            "a frame that was not finished, never acknowledged if a crash tore it"
         ]
     );
     assert_eq!(

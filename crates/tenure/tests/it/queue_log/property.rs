@@ -67,6 +67,18 @@ impl Machine for Jobs {
         Ok(())
     }
 
+    fn rules_max(&self) -> Rules {
+        Rules::LATEST
+    }
+
+    fn set_rules(&mut self, rules: Rules) {
+        self.queue.set_rules(rules);
+    }
+
+    fn digest(&self) -> Option<u64> {
+        Some(self.queue.digest())
+    }
+
     fn reset(&mut self) {
         *self = Self::new(7);
     }

@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::Arc;
 
 use tenure::queue::{Config, Error, Form};
+use tenure::store::Expect;
 
 use super::suite::tiny;
 use super::world::{World, frames_of, lines, record, records, without_folder};
@@ -67,7 +68,12 @@ async fn a_leader_that_died_while_taking_over_leaves_nothing_in_the_way() {
     let world = World::file().await;
     let (mut log, _) = world.lead(1, Config::default()).await.unwrap();
     log.commit(&records(&["a"])).await.unwrap();
+    let key = world.key("reached");
+    let noted = world.store.get(&key).await.unwrap().unwrap().value;
     drop(world.lead(2, Config::default()).await.unwrap());
+    // It had not come so far as to note that it has taken over.
+    world.store.delete(&key).await.unwrap();
+    world.store.put(&key, noted, &Expect::Absent).await.unwrap();
     let last = world.segments().pop().unwrap();
     let whole = fs::read(&last).unwrap();
     // Its segment was made, and its first frame is not whole.
@@ -113,7 +119,7 @@ async fn a_missing_segment_is_named() {
     }
     let segments = world.segments();
     assert!(segments.len() >= 4);
-    for lost in &segments[..segments.len() - 1] {
+    for lost in &segments {
         let kept = fs::read(lost).unwrap();
         fs::remove_file(lost).unwrap();
         let error = world.replay().await.unwrap_err();
@@ -184,4 +190,32 @@ async fn a_lost_origin_does_not_begin_a_new_history() {
             assert!(matches!(error, Error::Unknown { .. }), "{error}");
         }
     }
+}
+
+/// A backup of the folder has the same fence, and not the file that is appended to.
+#[tokio::test]
+async fn a_commit_to_a_folder_that_was_replaced_is_not_acknowledged() {
+    let world = World::file().await;
+    let (mut log, _) = world.lead(1, Config::default()).await.unwrap();
+    log.commit(&records(&["a"])).await.unwrap();
+    let folder = world.folder.as_ref().unwrap().path();
+    let aside = folder.with_extension("aside");
+    fs::rename(folder, &aside).unwrap();
+    let copied = std::process::Command::new("cp")
+        .arg("-a")
+        .args([&aside, folder])
+        .status();
+    assert!(copied.unwrap().success());
+    let lost = log.commit(&records(&["lost"])).await;
+    assert!(lost.is_err(), "{lost:?}");
+    let after = log.commit(&records(&["after"])).await;
+    assert!(after.is_err(), "{after:?}");
+    fs::remove_dir_all(aside).unwrap();
+    // And so it is when there is nothing any more.
+    let world = World::file().await;
+    let (mut log, _) = world.lead(1, Config::default()).await.unwrap();
+    log.commit(&records(&["a"])).await.unwrap();
+    fs::remove_dir_all(world.folder.as_ref().unwrap().path()).unwrap();
+    let lost = log.commit(&records(&["lost"])).await;
+    assert!(lost.is_err(), "{lost:?}");
 }

@@ -1,0 +1,126 @@
+//! What clients can make has a bound, and they are told which.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure::core::queue::{Event, Limits, Missed, Payload, QueueOptions, ScheduleSpec, Submission};
+use tenure::core::{JobType, QueueName, ScheduleName};
+use tenure::queue::{Error, Options, Queue};
+use tenure::store::engine::memory::Memory;
+
+use super::stage::{claim, done, node_on, open_with, worker};
+
+const TTL: Duration = Duration::from_secs(60);
+
+async fn small() -> Queue {
+    let node = node_on(Arc::new(Memory::new()), "crowd", "a", TTL, None).await;
+    let limits = Limits {
+        queues_max: 3,
+        types_max: 4,
+        schedules_max: 2,
+        schedules_bytes_max: 1_000,
+        ..Limits::default()
+    };
+    let options = Options {
+        limits,
+        waiting_claims_bytes_max: 2_000,
+        ..Options::default()
+    };
+    open_with(&node, options).await
+}
+
+fn job(queue: &str, job_type: &str) -> Submission {
+    let mut job = Submission::new(JobType::new(job_type).unwrap());
+    job.queue = QueueName::new(queue).unwrap();
+    job
+}
+
+#[track_caller]
+fn full<T: std::fmt::Debug>(answer: Result<T, Error>, what: &str) {
+    match answer.unwrap_err() {
+        Error::Full { what: said, hint } => assert!(said.contains(what), "{said}; {hint}"),
+        error => panic!("{error:?}"),
+    }
+}
+
+#[tokio::test]
+async fn queues_and_types_are_bounded_and_what_is_there_goes_on() {
+    let queue = small().await;
+    for name in ["a", "b", "c"] {
+        queue.submit(vec![job(name, name)]).await.unwrap();
+    }
+    full(
+        queue.submit(vec![job("a", "a"), job("d", "a")]).await,
+        "3 queues, no room for d",
+    );
+    let name = |name| QueueName::new(name).unwrap();
+    let options = QueueOptions {
+        concurrency: Some(1),
+        rate: None,
+    };
+    full(queue.set_queue(name("d"), options).await, "no room for d");
+    full(queue.pause(name("d")).await, "no room for d");
+    queue.set_queue(name("a"), options).await.unwrap();
+    queue.submit(vec![job("a", "d")]).await.unwrap();
+    full(
+        queue.submit(vec![job("a", "e")]).await,
+        "4 job types, no room for e",
+    );
+    queue.submit(vec![job("a", "d")]).await.unwrap();
+    // A name is free when nothing has it any more.
+    let mut takes_b = worker("w");
+    takes_b.queues = vec![name("b")];
+    let claimed = claim(&queue, takes_b).await;
+    queue.complete(vec![done(&claimed[0])]).await.unwrap();
+    queue.forget(vec![claimed[0].id.clone()]).await.unwrap();
+    let answers = queue.submit(vec![job("d", "a")]).await.unwrap();
+    assert!(matches!(answers[..], [Event::Submitted { .. }]));
+}
+
+#[tokio::test]
+async fn schedules_are_bounded_in_number_and_in_bytes() {
+    let queue = small().await;
+    let set = async |name: &str, bytes: usize| {
+        let mut job = job("q", "t");
+        job.payload = Payload::of(&"x".repeat(bytes)).unwrap();
+        let spec = ScheduleSpec {
+            cron: "0 3 * * *".to_owned(),
+            timezone: "UTC".to_owned(),
+            job,
+            missed: Missed::Once,
+        };
+        queue
+            .set_schedule(ScheduleName::new(name).unwrap(), spec)
+            .await
+    };
+    set("a", 500).await.unwrap();
+    full(set("b", 600).await, "more than 1000");
+    set("b", 400).await.unwrap();
+    full(set("c", 1).await, "2 schedules, no room for c");
+    // One that is there may change, and shrink in any case.
+    set("b", 300).await.unwrap();
+    full(set("b", 600).await, "more than 1000");
+    queue
+        .delete_schedule(ScheduleName::new("a").unwrap())
+        .await
+        .unwrap();
+    set("c", 600).await.unwrap();
+}
+
+#[tokio::test]
+async fn claims_that_wait_are_bounded_in_bytes() {
+    let queue = small().await;
+    let mut waits = worker("w");
+    waits.types = (0..20)
+        .map(|number| JobType::new(format!("t{number}")).unwrap())
+        .collect();
+    let answer = queue.claim(waits, Duration::from_secs(60)).await;
+    assert!(
+        matches!(answer, Err(Error::Overloaded { .. })),
+        "{answer:?}"
+    );
+    let mut waits = worker("w");
+    waits.types = vec![JobType::new("t").unwrap()];
+    let answer = queue.claim(waits, Duration::from_millis(1)).await;
+    assert!(answer.unwrap().is_empty());
+}

@@ -1,0 +1,309 @@
+//! The end of the log: that it is missing is noticed, and that it is not is not doubted.
+
+use std::fs;
+use std::path::Path;
+
+use bytes::Bytes;
+use tenure::queue::inspect::{Finding, Stored};
+use tenure::queue::{Config, Error, Writer};
+use tenure::store::Expect;
+use tokio_util::sync::CancellationToken;
+
+use super::suite::tiny;
+use super::world::{World, frames_of, lines, record, records};
+
+/// Leads, commits so many records, and ends in an orderly way.
+async fn lead_in_order(world: &World, term: u64, config: Config, count: usize) {
+    let (log, machine) = world.lead(term, config).await.unwrap();
+    let (handle, writer) = Writer::new(log, machine, CancellationToken::new());
+    let writer = tokio::spawn(writer.run());
+    for number in 0..count {
+        let line = format!("{{\"term\":{term},\"number\":{number}}}");
+        handle.commit(line).await.unwrap();
+    }
+    handle.shutdown().await;
+    writer.await.unwrap().unwrap();
+}
+
+async fn damages(world: &World) -> Vec<String> {
+    let stored = Stored::open(world.store.clone(), &world.namespace).await;
+    let (_, findings) = stored.unwrap().unwrap().verify().await.unwrap();
+    let damage = |finding| match finding {
+        Finding::Damage { location, what } => Some(format!("{location} is damaged: {what}")),
+        Finding::Remains { .. } => None,
+    };
+    findings.into_iter().filter_map(damage).collect()
+}
+
+/// Everyone says that the log is damaged, and nobody takes it over.
+async fn is_named(world: &World, term: u64, what: &str) {
+    let error = world.replay().await.expect_err(what);
+    let taken = world.lead(term, Config::default()).await.expect_err(what);
+    for error in [&error, &taken] {
+        assert!(matches!(error, Error::Corrupt { .. }), "{what}: {error}");
+    }
+    let found = damages(world).await;
+    assert!(!found.is_empty(), "{what} is whole");
+}
+
+async fn note(world: &World) -> Bytes {
+    let object = world.store.get(&world.key("reached")).await.unwrap();
+    object.unwrap().value
+}
+
+async fn set_note(world: &World, note: Option<Bytes>) {
+    let key = world.key("reached");
+    world.store.delete(&key).await.unwrap();
+    if let Some(note) = note {
+        world.store.put(&key, note, &Expect::Absent).await.unwrap();
+    }
+}
+
+/// Something that can become of the log, and what it is called.
+type Loss = (&'static str, Box<dyn Fn()>);
+
+/// What can become of the last files.
+fn losses(segments: &[std::path::PathBuf]) -> Vec<Loss> {
+    let (all, last) = (segments.to_vec(), segments.last().unwrap().clone());
+    let two: Vec<_> = segments[segments.len().saturating_sub(2)..].to_vec();
+    let remove = |paths: Vec<std::path::PathBuf>| {
+        move || paths.iter().for_each(|path| fs::remove_file(path).unwrap())
+    };
+    let change = |path: &Path, change: fn(&mut Vec<u8>)| {
+        let path = path.to_owned();
+        move || {
+            let mut file = fs::read(&path).unwrap();
+            change(&mut file);
+            fs::write(&path, file).unwrap();
+        }
+    };
+    vec![
+        (
+            "without the last file",
+            Box::new(remove(vec![last.clone()])),
+        ),
+        ("without the last two files", Box::new(remove(two))),
+        ("without any file", Box::new(remove(all))),
+        (
+            "with an empty last file",
+            Box::new(change(&last, Vec::clear)),
+        ),
+        (
+            "with a last file of zeros",
+            Box::new(change(&last, |file| file.fill(0))),
+        ),
+        (
+            "with a last file whose beginning is zeros",
+            Box::new(change(&last, |file| {
+                let end = file.len().min(1024);
+                file[..end].fill(0);
+            })),
+        ),
+    ]
+}
+
+async fn each_loss_is_named(world: &World, more: Vec<Loss>) {
+    let whole = world.replay().await.unwrap().records;
+    assert_eq!(damages(world).await, [""; 0]);
+    let segments = world.segments();
+    let kept: Vec<_> = segments
+        .iter()
+        .map(|path| fs::read(path).unwrap())
+        .collect();
+    for (term, (what, lose)) in (100..).zip(losses(&segments).into_iter().chain(more)) {
+        lose();
+        is_named(world, term, what).await;
+        for (path, bytes) in segments.iter().zip(&kept) {
+            fs::write(path, bytes).unwrap();
+        }
+        assert_eq!(world.replay().await.unwrap().records, whole, "{what}");
+    }
+    let (_, machine) = world.lead(900, Config::default()).await.unwrap();
+    assert_eq!(machine.records, whole);
+}
+
+#[tokio::test]
+async fn a_lost_end_in_files_is_named_after_an_orderly_stop() {
+    // One small file, and several.
+    for (config, count) in [(Config::default(), 3), (tiny(), 40)] {
+        let world = World::file().await;
+        lead_in_order(&world, 1, config, count).await;
+        let last = world.segments().pop().unwrap();
+        let cut = move |bytes: usize| {
+            let last = last.clone();
+            Box::new(move || {
+                let file = fs::read(&last).unwrap();
+                fs::write(&last, &file[..file.len() - bytes]).unwrap();
+            }) as Box<dyn Fn()>
+        };
+        let more = vec![
+            ("cut by a byte", cut(1)),
+            ("cut by five bytes", cut(5)),
+            ("cut by a frame", cut(250)),
+        ];
+        each_loss_is_named(&world, more).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_file_is_named_after_a_crash() {
+    for (config, count) in [(Config::default(), 3), (tiny(), 40)] {
+        let world = World::file().await;
+        lead_in_order(&world, 1, config.clone(), count).await;
+        let (mut log, _) = world.lead(2, config).await.unwrap();
+        for number in 0..count {
+            log.commit(&[record(&number.to_string())]).await.unwrap();
+        }
+        drop(log);
+        each_loss_is_named(&world, Vec::new()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_end_in_objects_is_named() {
+    let world = World::memory();
+    lead_in_order(&world, 1, Config::default(), 3).await;
+    // The term record is at place 1.
+    let key = world.place(4);
+    let last = world.store.get(&key).await.unwrap().unwrap().value;
+    world.store.delete(&key).await.unwrap();
+    is_named(&world, 7, "without the last object").await;
+    let found = damages(&world).await.remove(0);
+    assert!(
+        found.contains("log/00000000000000000004 is damaged: it is missing"),
+        "{found}"
+    );
+    world.store.put(&key, last, &Expect::Absent).await.unwrap();
+
+    // A leader that crashed has noted its first place only.
+    let (mut log, _) = world.lead(8, Config::default()).await.unwrap();
+    log.commit(&records(&["a"])).await.unwrap();
+    drop(log);
+    world.store.delete(&world.place(6)).await.unwrap();
+    assert_eq!(world.replay().await.unwrap().records.len(), 3);
+    world.store.delete(&world.place(5)).await.unwrap();
+    is_named(&world, 9, "without the last term record").await;
+}
+
+#[tokio::test]
+async fn a_note_that_is_missing_or_older_keeps_nobody_out() {
+    for world in [World::file().await, World::memory()] {
+        lead_in_order(&world, 1, Config::default(), 3).await;
+        let older = note(&world).await;
+        lead_in_order(&world, 2, Config::default(), 3).await;
+        for noted in [None, Some(older)] {
+            set_note(&world, noted).await;
+            assert_eq!(world.replay().await.unwrap().records.len(), 6);
+            assert_eq!(damages(&world).await, [""; 0]);
+        }
+        // Whoever takes over notes it again.
+        let (_, machine) = world.lead(3, Config::default()).await.unwrap();
+        assert_eq!(machine.records.len(), 6);
+        let noted = String::from_utf8(note(&world).await.to_vec()).unwrap();
+        assert!(
+            noted.contains(r#""takeover":3,"place":9,"position":6,"closed":false"#),
+            "{noted}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn no_bit_of_the_note_changes_unnoticed() {
+    let world = World::memory();
+    lead_in_order(&world, 1, Config::default(), 3).await;
+    let whole = note(&world).await;
+    // Its last byte is a newline.
+    for byte in 0..whole.len() - 1 {
+        let mut damaged = whole.to_vec();
+        damaged[byte] ^= 1 << (byte % 8);
+        set_note(&world, Some(damaged.into())).await;
+        let error = world.replay().await.expect_err("a changed bit");
+        assert!(
+            error.to_string().contains("queue/reached is damaged"),
+            "{byte}: {error}"
+        );
+    }
+    set_note(&world, Some(whole)).await;
+    world.replay().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_replaced_leader_that_stops_late_does_not_take_the_note_back() {
+    for world in [World::file().await, World::memory()] {
+        let (log, machine) = world.lead(1, Config::default()).await.unwrap();
+        let (handle, writer) = Writer::new(log, machine, CancellationToken::new());
+        let writer = tokio::spawn(writer.run());
+        handle.commit("\"a\"").await.unwrap();
+        let (mut new, _) = world.lead(2, Config::default()).await.unwrap();
+        new.commit(&records(&["b"])).await.unwrap();
+        let before = note(&world).await;
+        handle.shutdown().await;
+        writer.await.unwrap().unwrap();
+        assert_eq!(note(&world).await, before);
+        assert_eq!(world.replay().await.unwrap().records.len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn a_new_leader_builds_on_a_copy_of_what_may_not_be_on_the_disk() {
+    let world = World::file().await;
+    let (mut log, _) = world.lead(1, Config::default()).await.unwrap();
+    log.commit(&records(&["a", "b"])).await.unwrap();
+    let first = world.segments().remove(0);
+    let written = frames_of(&first);
+    drop(log);
+
+    // A leader that died over its copy.
+    let copy = first.with_file_name("00000000000000000002-000000");
+    for end in [0, 1, written.len() / 2, written.len()] {
+        fs::write(&copy, &written[..end]).unwrap();
+        assert_eq!(world.replay().await.unwrap().records, lines(&["a", "b"]));
+    }
+    fs::remove_file(&copy).unwrap();
+
+    let (mut log, machine) = world.lead(2, Config::default()).await.unwrap();
+    assert_eq!(machine.records, lines(&["a", "b"]));
+    assert_eq!(fs::read(&copy).unwrap(), written);
+    log.commit(&records(&["c"])).await.unwrap();
+    drop(log);
+    // What the disk had of the file that it was made from does not matter any more.
+    for end in [written.len() - 3, 100, 0] {
+        fs::write(&first, &written[..end]).unwrap();
+        assert_eq!(
+            world.replay().await.unwrap().records,
+            lines(&["a", "b", "c"])
+        );
+        assert_eq!(damages(&world).await, [""; 0]);
+    }
+    fs::remove_file(&first).unwrap();
+    assert_eq!(
+        world.replay().await.unwrap().records,
+        lines(&["a", "b", "c"])
+    );
+    fs::remove_file(&copy).unwrap();
+    let error = world.replay().await.unwrap_err().to_string();
+    assert!(
+        error.contains("-000000 is damaged: it is missing"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn what_an_orderly_leader_has_synced_is_not_copied() {
+    let world = World::file().await;
+    lead_in_order(&world, 1, Config::default(), 3).await;
+    lead_in_order(&world, 2, Config::default(), 3).await;
+    let names: Vec<_> = world.segments();
+    assert_eq!(names.len(), 2, "{names:?}");
+    let (log, machine) = world.lead(3, Config::default()).await.unwrap();
+    assert_eq!(machine.records.len(), 6);
+    drop(log);
+    // That one crashed.
+    drop(world.lead(4, Config::default()).await.unwrap());
+    let copies = world.segments();
+    let copies = copies
+        .iter()
+        .filter(|path| path.to_str().unwrap().ends_with("-000000"));
+    assert_eq!(copies.count(), 1);
+    assert_eq!(world.replay().await.unwrap().records.len(), 6);
+}
