@@ -11,7 +11,9 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
 use crate::Config;
+use crate::audit::Audit;
 use crate::budget::Budget;
+use crate::connections::Connections;
 use crate::dashboard::Dashboard;
 use crate::forward::Forwarder;
 use crate::health::Probe;
@@ -38,10 +40,20 @@ pub(crate) struct App {
     pub(crate) probe: Probe,
     /// Room for calls that wait: claims, elections, and what is forwarded.
     pub(crate) waits: Semaphore,
+    /// Room for calls that are held until somebody leads.
+    pub(crate) holds: Semaphore,
     /// Room for followers of events.
     pub(crate) followers: Arc<Semaphore>,
+    pub(crate) connections: Arc<Connections>,
+    /// Room for bodies that arrive.
     pub(crate) bodies: Budget,
+    /// Room for answers that are read.
+    pub(crate) answers: Budget,
     pub(crate) dashboard: Dashboard,
+    /// Who changed what, and who was refused.
+    pub(crate) audit: Audit,
+    /// Cancelled when the server is about to stop: it hands over, and still answers.
+    pub(crate) leaving: CancellationToken,
     /// Cancelled when the server stops: whoever waits stops waiting.
     pub(crate) stop: CancellationToken,
 }
@@ -50,6 +62,11 @@ impl App {
     /// Whether calls about the queue are answered here.
     pub(crate) fn is_serving(&self) -> bool {
         self.queue.is_serving()
+    }
+
+    /// Whether this server's own session is alive.
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.node.session().is_some() && self.node.metrics().trust_remaining_ms > 0
     }
 
     /// Who leads, as this server saw last.

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, header};
 use ring::digest;
 use serde::{Deserialize, Serialize};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
@@ -149,12 +149,30 @@ impl Tokens {
         }
     }
 
+    /// Who sends these headers, for the log: the start of the token's digest, which tells tokens apart and is of no use
+    /// to anybody else.
+    pub(crate) fn who(&self, headers: &HeaderMap) -> String {
+        let sent = headers.get(header::AUTHORIZATION).map(|sent| {
+            let sent = sent.as_bytes();
+            digest(sent.get(7..).unwrap_or_default().trim_ascii())
+        });
+        let Some([first, second, third, fourth, ..]) = sent else {
+            return "no token".to_owned();
+        };
+        let scope = match self.scope(headers) {
+            Some(scope) if !self.is_empty() => scope.to_string(),
+            _ => "unknown".to_owned(),
+        };
+        format!("{scope} token {first:02x}{second:02x}{third:02x}{fourth:02x}")
+    }
+
     /// Whether a request may come from where its browser says it does. Programs say nothing, and may.
     ///
     /// With tokens it may: no page of elsewhere has one. Without, any page that a user of this host looks
-    /// at could send requests here, so those are refused that come from another site, and those that
-    /// name this host by a name that is not local (a page can make its own name point here).
-    pub(crate) fn origin_is_allowed(&self, method: &Method, headers: &HeaderMap) -> bool {
+    /// at could send requests here, so those are refused that come from another origin, and those that
+    /// name this host by a name that is not local (a page can make its own name point here). That the page
+    /// could not read the answer is not enough: it could still have the server make it.
+    pub(crate) fn origin_is_allowed(&self, headers: &HeaderMap) -> bool {
         if !self.is_empty() {
             return true;
         }
@@ -162,13 +180,14 @@ impl Tokens {
         if host.is_some_and(|host| !is_local(host)) {
             return false;
         }
+        // A page of another port of this host is of the same site, and of another origin.
+        let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
+        if site.is_some_and(|site| site != b"same-origin" && site != b"none") {
+            return false;
+        }
         let Some(origin) = headers.get(header::ORIGIN) else {
             return true;
         };
-        if method.is_safe() {
-            // Without the headers that would allow it, the page cannot read the answer.
-            return true;
-        }
         let origin = origin.as_bytes();
         let rest = origin
             .strip_prefix(b"http://")
@@ -271,7 +290,7 @@ mod tests {
             if let Some(origin) = origin {
                 headers.insert(header::ORIGIN, origin.parse().unwrap());
             }
-            open.origin_is_allowed(&Method::POST, &headers)
+            open.origin_is_allowed(&headers)
         };
         for host in [
             "localhost:8080",
@@ -288,10 +307,29 @@ mod tests {
         assert!(!allowed("localhost:8080", Some("null")));
         assert!(!allowed("localhost.evil.example", None));
         let headers = with(header::HOST, "broker.example");
-        assert!(
-            Tokens::parse(FILE)
-                .unwrap()
-                .origin_is_allowed(&Method::POST, &headers)
-        );
+        assert!(Tokens::parse(FILE).unwrap().origin_is_allowed(&headers));
+        for (site, is_allowed) in [
+            ("none", true),
+            ("same-origin", true),
+            ("same-site", false),
+            ("cross-site", false),
+        ] {
+            let mut headers = with(header::HOST, "localhost:8080");
+            headers.insert("sec-fetch-site", site.parse().unwrap());
+            assert_eq!(open.origin_is_allowed(&headers), is_allowed, "{site}");
+        }
+    }
+
+    #[test]
+    fn a_caller_is_named_without_its_token() {
+        let tokens = Tokens::parse(FILE).unwrap();
+        let who = |sent: &str| tokens.who(&with(header::AUTHORIZATION, sent));
+        assert_eq!(tokens.who(&HeaderMap::new()), "no token");
+        let name = who("Bearer aaaaaaaaaaaaaaaa");
+        assert!(name.starts_with("admin token "), "{name}");
+        assert_eq!(name.len(), "admin token ".len() + 8);
+        assert_ne!(name, who("Bearer rrrrrrrrrrrrrrrr"));
+        assert!(who("Bearer wrongwrongwrongwrong").starts_with("unknown token "));
+        assert!(who("x").starts_with("unknown token "));
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use futures_util::future::try_join_all;
 use tenure::Status;
 use tenure::cluster::{DaemonStatus, NodeStatus, ShardStatus};
 use tenure::core::cluster::{AssignmentState, Part, RunState};
@@ -18,10 +17,11 @@ use tenure_core::api::{
 };
 
 use crate::app::App;
+use crate::audit::detailed;
 use crate::extract::{Json, OptionalJson, json, ok};
 use crate::problem::Problem;
 
-/// The most elections that are shown: each costs two reads and one per node.
+/// The most elections that are shown: each costs two reads.
 const ELECTIONS_MAX: usize = 20;
 
 /// Nodes, elections, daemons
@@ -35,10 +35,14 @@ pub(crate) async fn show(State(app): State<Arc<App>>) -> Result<Response, Proble
 /// What the store says about all of it.
 pub(crate) async fn look(app: &App) -> Result<Cluster, Problem> {
     let view = app.node.view();
-    let names = view.elections().await?;
-    let names = &names[..names.len().min(ELECTIONS_MAX)];
-    let statuses = try_join_all(names.iter().map(|name| view.status(name))).await?;
-    let sessions = view.sessions().await?;
+    let mut names = view.elections().await?;
+    // However many elections users have, those of the product are shown.
+    names.sort_by_key(|name| !name.is_reserved());
+    names.truncate(ELECTIONS_MAX);
+    let statuses = view.statuses(&names).await?;
+    // A one-shot candidate is a caller, not a node.
+    let mut sessions = view.sessions().await?;
+    sessions.retain(|session| !tenure::is_one_shot(session));
     let present = view.nodes().await?;
     let daemons = view.daemons().await?;
     let own = names
@@ -86,7 +90,8 @@ pub(crate) async fn transfer(
     Json(request): Json<TransferRequest>,
 ) -> Result<Response, Problem> {
     app.queue.election().transfer_to(&request.node).await?;
-    Ok(json(StatusCode::ACCEPTED, &request))
+    let response = json(StatusCode::ACCEPTED, &request);
+    Ok(detailed(response, format!("to {}", request.node)))
 }
 
 pub(crate) fn namespace(app: &App) -> Namespace {

@@ -54,7 +54,8 @@ pub struct Config {
 /// What clients may take of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// The most connections. Further ones wait in the system's backlog. A waiting worker takes one.
+    /// The most connections. A waiting worker takes one. When all are taken the oldest that has not been allowed any
+    /// call yet is closed; if there is none, further ones are told of the server's health, and that it is full.
     pub connections_max: usize,
     /// The most claims that wait for a job, and of forwarded calls. Further ones are answered 429.
     pub waits_max: usize,
@@ -62,14 +63,22 @@ pub struct Limits {
     pub followers_max: usize,
     /// The largest body of a request.
     pub body_bytes_max: usize,
-    /// All bodies being received together. Beyond, requests are answered 429.
+    /// All bodies being received together, as far as they have arrived. Beyond, requests are answered 429.
     pub bodies_bytes_max: usize,
+    /// All larger answers being read together. Beyond, readers that make no progress lose their connection, and
+    /// further ones are answered 429.
+    pub answers_bytes_max: usize,
     /// How long a connection may be idle, or take to send the head of a request.
     pub head_timeout: Duration,
     /// How long a client may take to send a body.
     pub body_timeout: Duration,
     /// How long a client may take to read some of an answer that waits for it.
     pub write_timeout: Duration,
+    /// How long a call that needs the leader is held while nobody can answer it, before it is answered 503. Enough for
+    /// another server to take over: the ttl, and the time to read the log.
+    pub hold_timeout: Duration,
+    /// The most calls that are held. Further ones are answered 503 at once.
+    pub holds_max: usize,
     /// How long requests may still run when the server stops. Waiting claims are answered at once.
     pub stop_timeout: Duration,
 }
@@ -82,9 +91,12 @@ impl Default for Limits {
             followers_max: 256,
             body_bytes_max: 1024 * 1024,
             bodies_bytes_max: 256 * 1024 * 1024,
+            answers_bytes_max: 128 * 1024 * 1024,
             head_timeout: Duration::from_secs(60),
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(30),
+            hold_timeout: Duration::from_secs(15),
+            holds_max: 1_000,
             stop_timeout: Duration::from_secs(10),
         }
     }
@@ -154,7 +166,14 @@ impl Config {
             ));
         }
         match &self.advertise {
-            Some(url) => violations.extend(advertised(url).err()),
+            Some(url) => match advertised(url) {
+                Err(problem) => violations.push(problem),
+                Ok(url) if self.tls.is_some() && url.scheme() != "https" => violations.push(
+                    "there is a certificate, and the advertised URL is not https: tokens would cross the network in the clear"
+                        .to_owned(),
+                ),
+                Ok(_) => {}
+            },
             None if self.listen.ip().is_unspecified() => violations.push(format!(
                 "{} is every address of this host, so the URL for the other servers has to be given",
                 self.listen
@@ -181,11 +200,19 @@ impl Limits {
             ("connections_max", self.connections_max, 1, 1_000_000),
             ("waits_max", self.waits_max, 1, 1_000_000),
             ("followers_max", self.followers_max, 1, 100_000),
+            ("holds_max", self.holds_max, 0, 1_000_000),
             (
                 "body_bytes_max",
                 self.body_bytes_max,
                 1024,
                 64 * 1024 * 1024,
+            ),
+            // One page of jobs has to fit.
+            (
+                "answers_bytes_max",
+                self.answers_bytes_max,
+                2 * tenure::queue::PAGE_BYTES_MAX,
+                usize::MAX,
             ),
         ];
         let times = [
@@ -271,6 +298,24 @@ mod tests {
         config.advertise = Some("ftp://x".to_owned());
         let error = config.check().unwrap_err();
         assert_eq!(error.violations.len(), 4, "{error}");
+    }
+
+    #[test]
+    fn who_has_a_certificate_advertises_it() {
+        let tls = Tls {
+            certificate: "c".into(),
+            key: "k".into(),
+            authority: None,
+        };
+        let with = |url: &str| {
+            let mut config = Config::new("memory:");
+            config.tls = Some(tls.clone());
+            config.advertise = Some(url.to_owned());
+            config
+        };
+        with("https://broker.example").check().unwrap();
+        let error = with("http://broker.example").check().unwrap_err();
+        assert!(error.to_string().contains("in the clear"), "{error}");
     }
 
     #[test]

@@ -1,5 +1,10 @@
 //! One-shot elections, for programs in any language: every call stands alone, and any server answers it,
-//! straight from the store.
+//! straight from the store. An election is one of the broker's namespace, the same one that the command line and the
+//! library know by its name; those of the product itself are refused, so a token reaches nothing beyond its namespace.
+//!
+//! A candidate belongs to whoever knows its secret. Its digest is kept with the candidate, so that any broker can check it.
+//! Programs bring a secret of their own with every call, and so do not depend on an answer that may be lost; for the others the
+//! call that registers a candidate makes one, and tells it once.
 //!
 //! What may be acted on is `valid_for_ms`, counted from the moment at which the caller **sent** its request:
 //! the server counts from when it got it, which is never earlier.
@@ -10,76 +15,91 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tenure::core::election::LeaseState;
-use tenure::core::{ElectionName, Namespace, NodeId};
-use tenure::{Namespaced, OneShot, Status};
+use ring::digest;
+use ring::rand::{SecureRandom, SystemRandom};
+use tenure::core::election::{LeaseState, Term};
+use tenure::core::{ElectionName, NodeId};
+use tenure::{OneShot, Status, Withdrawal};
 use tenure_core::api::{
     Candidate, CandidateRequest, Code, ElectAnswer, ElectRequest, Election, ElectionQuery, Leader,
-    Problem as ProblemBody,
+    Problem as ProblemBody, Secret, WithdrawRequest,
 };
 
 use crate::app::App;
-use crate::extract::{Json, Named, NamedTwo, NoBody, OptionalJson, Parameters, ok};
+use crate::extract::{Json, Named, NamedTwo, OptionalJson, Parameters, ok};
 use crate::problem::Problem;
 
 /// How long a candidate stands without another call, unless it says.
 const TTL_MS_DEFAULT: u64 = 60_000;
 
-/// The longest that it can say: a day. Who does not come back is in the way for that long.
-const TTL_MS_MAX: u64 = 86_400_000;
-
-/// The election that one-shot calls hold in a namespace.
-const ELECTION: &str = "default";
+/// The longest that it can say: an hour. Who does not come back is in the way for that long.
+const TTL_MS_MAX: u64 = 3_600_000;
 
 /// Stand as a candidate, or go on standing
-#[utoipa::path(put, path = "/v1/elections/{ns}/candidates/{id}", tag = "elections",
-    params(("ns" = Namespace, Path, description = "The namespace"), ("id" = NodeId, Path, description = "The candidate")),
+#[utoipa::path(put, path = "/v1/elections/{election}/candidates/{id}", tag = "elections",
+    params(("election" = ElectionName, Path, description = "The election"), ("id" = NodeId, Path, description = "The candidate")),
     request_body = Option<CandidateRequest>,
     responses((status = 200, description = "It stands", body = Election),
-        (status = 403, description = "The namespace is the broker's own", body = ProblemBody),
-        (status = 422, description = "A name or time cannot be", body = ProblemBody)))]
+        (status = 403, description = "The election is one of the broker's own, or the candidate belongs to somebody else", body = ProblemBody),
+        (status = 409, description = "Too many candidates have this id", body = ProblemBody),
+        (status = 422, description = "A name, time or secret cannot be", body = ProblemBody)))]
 pub(crate) async fn stand(
     State(app): State<Arc<App>>,
-    NamedTwo(namespace, id): NamedTwo<Namespace, NodeId>,
+    NamedTwo(election, id): NamedTwo<ElectionName, NodeId>,
     OptionalJson(request): OptionalJson<CandidateRequest>,
 ) -> Result<Response, Problem> {
     let _permit = app.wait_permit()?;
-    let elections = elections(&app, &namespace, request.ttl_ms)?;
+    let elections = elections(&app, &election, request.ttl_ms)?;
+    let (elections, secret) = owned(elections, &id, request.secret).await?;
     elections.register_candidate(&id).await?;
-    look(&app, namespace).await
+    look(&app, &election, secret).await
 }
 
 /// Stand no longer, and give leadership back
-#[utoipa::path(delete, path = "/v1/elections/{ns}/candidates/{id}", tag = "elections",
-    params(("ns" = Namespace, Path, description = "The namespace"), ("id" = NodeId, Path, description = "The candidate")),
+#[utoipa::path(delete, path = "/v1/elections/{election}/candidates/{id}", tag = "elections",
+    params(("election" = ElectionName, Path, description = "The election"), ("id" = NodeId, Path, description = "The candidate")),
+    request_body = Option<WithdrawRequest>,
     responses((status = 204, description = "It stands no longer"),
-        (status = 403, description = "The namespace is the broker's own", body = ProblemBody),
-        (status = 422, description = "A name cannot be", body = ProblemBody)))]
+        (status = 403, description = "The election is one of the broker's own, or the candidate belongs to somebody else", body = ProblemBody),
+        (status = 409, description = "It does not lead the term that was named; nothing was changed", body = ProblemBody),
+        (status = 422, description = "A name or secret cannot be", body = ProblemBody)))]
 pub(crate) async fn withdraw(
     State(app): State<Arc<App>>,
-    NamedTwo(namespace, id): NamedTwo<Namespace, NodeId>,
-    _: NoBody,
+    NamedTwo(election, id): NamedTwo<ElectionName, NodeId>,
+    OptionalJson(request): OptionalJson<WithdrawRequest>,
 ) -> Result<StatusCode, Problem> {
     let _permit = app.wait_permit()?;
-    elections(&app, &namespace, None)?
-        .unregister_candidate(&id)
-        .await?;
-    Ok(StatusCode::NO_CONTENT)
+    let elections = elections(&app, &election, None)?;
+    // Without a secret nobody's candidate is meant, in particular not one of the command line.
+    let digest = request.secret.as_ref().map(digest).unwrap_or_default();
+    let elections = elections.with_secret_digest(Some(digest));
+    match elections.withdraw(&id, request.term.map(Term)).await? {
+        Withdrawal::Done => Ok(StatusCode::NO_CONTENT),
+        Withdrawal::NotStanding if elections.is_taken(&id).await? => Err(not_yours(&id)),
+        Withdrawal::NotStanding => Ok(StatusCode::NO_CONTENT),
+        Withdrawal::OtherTerm => Err(Problem::new(
+            Code::Conflict,
+            format!("{id} does not lead that term of {election}, nothing was changed"),
+        )
+        .field("term")),
+    }
 }
 
 /// Lead if nobody does, and say who does
-#[utoipa::path(post, path = "/v1/elections/{ns}/elect", tag = "elections",
-    params(("ns" = Namespace, Path, description = "The namespace")), request_body = ElectRequest,
+#[utoipa::path(post, path = "/v1/elections/{election}/elect", tag = "elections",
+    params(("election" = ElectionName, Path, description = "The election")), request_body = ElectRequest,
     responses((status = 200, description = "Who leads", body = ElectAnswer),
-        (status = 403, description = "The namespace is the broker's own", body = ProblemBody),
+        (status = 403, description = "The election is one of the broker's own, or the candidate belongs to somebody else", body = ProblemBody),
+        (status = 409, description = "Too many candidates have this id", body = ProblemBody),
         (status = 422, description = "A field cannot be", body = ProblemBody)))]
 pub(crate) async fn elect(
     State(app): State<Arc<App>>,
-    Named(namespace): Named<Namespace>,
+    Named(election): Named<ElectionName>,
     Json(request): Json<ElectRequest>,
 ) -> Result<Response, Problem> {
     let _permit = app.wait_permit()?;
-    let elections = elections(&app, &namespace, request.ttl_ms)?;
+    let elections = elections(&app, &election, request.ttl_ms)?;
+    let (elections, secret) = owned(elections, &request.candidate, request.secret).await?;
     let outcome = elections.elect(&request.candidate).await?;
     let is_leader = outcome.is_leader();
     let leader = outcome.leader.map(|leader| Leader {
@@ -109,32 +129,34 @@ pub(crate) async fn elect(
         term,
         token: outcome.token.map(|token| token.to_string()),
         valid_for_ms: u64::try_from(outcome.valid_for.as_millis()).unwrap_or(u64::MAX),
+        asked_by: outcome.asked_by,
+        secret,
     }))
 }
 
 /// Who leads, and who stands
-#[utoipa::path(get, path = "/v1/elections/{ns}", operation_id = "election", tag = "elections",
-    params(("ns" = Namespace, Path, description = "The namespace")),
+#[utoipa::path(get, path = "/v1/elections/{election}", operation_id = "election", tag = "elections",
+    params(("election" = ElectionName, Path, description = "The election")),
     responses((status = 200, description = "The election", body = Election),
         (status = 422, description = "The name cannot be", body = ProblemBody)))]
 pub(crate) async fn show(
     State(app): State<Arc<App>>,
-    Named(namespace): Named<Namespace>,
+    Named(election): Named<ElectionName>,
 ) -> Result<Response, Problem> {
-    look(&app, namespace).await
+    look(&app, &election, None).await
 }
 
 /// Who leads, and whether a candidate does
-#[utoipa::path(get, path = "/v1/elections/{ns}/leader", tag = "elections",
-    params(("ns" = Namespace, Path, description = "The namespace"), ElectionQuery),
+#[utoipa::path(get, path = "/v1/elections/{election}/leader", tag = "elections",
+    params(("election" = ElectionName, Path, description = "The election"), ElectionQuery),
     responses((status = 200, description = "Who leads. Nothing to act on: that is what elect is for", body = ElectAnswer),
         (status = 422, description = "A name cannot be", body = ProblemBody)))]
 pub(crate) async fn leader(
     State(app): State<Arc<App>>,
-    Named(namespace): Named<Namespace>,
+    Named(election): Named<ElectionName>,
     Parameters(query): Parameters<ElectionQuery>,
 ) -> Result<Response, Problem> {
-    let status = status(&app, namespace).await?;
+    let status = app.node.view().status(&election).await?;
     let leader = leader_of(&status);
     let is_leader =
         leader.is_some() && leader.as_ref().map(|leader| &leader.node) == query.candidate.as_ref();
@@ -144,17 +166,19 @@ pub(crate) async fn leader(
         is_leader,
         token: None,
         valid_for_ms: 0,
+        asked_by: None,
+        secret: None,
     }))
 }
 
-fn elections(app: &App, namespace: &Namespace, ttl_ms: Option<u64>) -> Result<OneShot, Problem> {
-    if namespace.as_str() == app.config.namespace {
+fn elections(app: &App, election: &ElectionName, ttl_ms: Option<u64>) -> Result<OneShot, Problem> {
+    if election.is_reserved() {
         return Err(Problem::new(
             Code::Forbidden,
-            format!("the election of the namespace {namespace} is that of the brokers themselves"),
+            format!("only nodes of Tenure itself stand in the election {election}"),
         )
-        .field("ns")
-        .hint("use a namespace of your own"));
+        .field("election")
+        .hint("choose a name that does not begin with \"tenure.\""));
     }
     let ttl_ms = ttl_ms.unwrap_or(TTL_MS_DEFAULT);
     if ttl_ms > TTL_MS_MAX {
@@ -165,11 +189,58 @@ fn elections(app: &App, namespace: &Namespace, ttl_ms: Option<u64>) -> Result<On
         .field("ttl_ms"));
     }
     let ttl = Duration::from_millis(ttl_ms);
-    Ok(OneShot::new(app.store.clone(), namespace.as_str(), ttl)?)
+    let elections = OneShot::new(app.store.clone(), &app.config.namespace, ttl)?;
+    Ok(elections.with_election(election.as_str())?)
 }
 
-async fn look(app: &App, namespace: Namespace) -> Result<Response, Problem> {
-    let status = status(app, namespace).await?;
+/// The elections as the owner of a candidate sees them, and the secret if it was made here.
+async fn owned(
+    elections: OneShot,
+    id: &NodeId,
+    secret: Option<Secret>,
+) -> Result<(OneShot, Option<Secret>), Problem> {
+    if let Some(secret) = secret {
+        return Ok((elections.with_secret_digest(Some(digest(&secret))), None));
+    }
+    if elections.is_taken(id).await? {
+        return Err(not_yours(id));
+    }
+    let secret = new_secret()?;
+    let elections = elections.with_secret_digest(Some(digest(&secret)));
+    Ok((elections, Some(secret)))
+}
+
+fn not_yours(id: &NodeId) -> Problem {
+    Problem::new(
+        Code::Forbidden,
+        format!("a candidate stands as {id} already, and this is not its secret; nothing was done"),
+    )
+    .field("secret")
+    .hint("send the secret that its registration returned, or choose another id")
+}
+
+fn new_secret() -> Result<Secret, Problem> {
+    let mut bytes = [0; 16];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| Problem::internal("the system gives no random numbers"))?;
+    let text = format!("{:032x}", u128::from_be_bytes(bytes));
+    Secret::new(text).map_err(|error| Problem::internal(&error.to_string()))
+}
+
+/// What is stored of a secret. A long random text needs no salt.
+fn digest(secret: &Secret) -> String {
+    let digest = digest::digest(&digest::SHA256, secret.expose().as_bytes());
+    let bytes = digest.as_ref().iter();
+    bytes.fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+async fn look(
+    app: &App,
+    election: &ElectionName,
+    secret: Option<Secret>,
+) -> Result<Response, Problem> {
+    let status = app.node.view().status(election).await?;
     let candidates = status.candidates.iter().map(|candidate| Candidate {
         id: candidate.holder.node.clone(),
         ttl_ms: u64::try_from(candidate.holder.ttl.as_millis()).unwrap_or(u64::MAX),
@@ -178,13 +249,8 @@ async fn look(app: &App, namespace: Namespace) -> Result<Response, Problem> {
         leader: leader_of(&status),
         term: status.lease.as_ref().map(|lease| lease.term.0),
         candidates: candidates.collect(),
+        secret,
     }))
-}
-
-async fn status(app: &App, namespace: Namespace) -> Result<Status, Problem> {
-    let election = ElectionName::new(ELECTION).expect("a constant that is a name");
-    let view = Namespaced::new(app.store.clone(), namespace);
-    Ok(view.status(&election).await?)
 }
 
 /// Who leads, if its session lives: a lease may name one that is long gone.

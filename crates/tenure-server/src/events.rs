@@ -4,7 +4,6 @@
 //! away, or was too slow, gets `reset` and reads anew what it keeps. When this server no longer leads the
 //! stream ends, and the client's next one is forwarded to whoever does.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,14 +40,13 @@ pub(crate) async fn events(
         .clone()
         .try_acquire_owned()
         .map_err(|_| Problem::overloaded("too many follow the events already"))?;
-    let mut waiting = VecDeque::new();
-    if headers.contains_key("last-event-id") {
-        waiting.push_back(reset("what happened meanwhile is not kept"));
-    }
+    let was_away = headers.contains_key("last-event-id");
+    let waiting = was_away.then(|| reset("what happened meanwhile is not kept"));
     let following = Following {
         follower: app.queue.follow(),
         query,
         waiting,
+        taken: None,
         is_over: false,
         stop: app.stop.clone(),
         _permit: permit,
@@ -66,7 +64,10 @@ pub(crate) async fn events(
 struct Following {
     follower: Follower,
     query: EventsQuery,
-    waiting: VecDeque<Message>,
+    waiting: Option<Message>,
+    /// What was committed last, and how much of it has been told. All followers share it: messages are made one at a
+    /// time, so that a slow follower has one in memory and not all of a batch.
+    taken: Option<(Followed, usize)>,
     is_over: bool,
     stop: CancellationToken,
     _permit: OwnedSemaphorePermit,
@@ -76,7 +77,7 @@ impl Following {
     fn stream(self) -> impl Stream<Item = Result<Message, std::convert::Infallible>> {
         stream::unfold(self, |mut this| async move {
             loop {
-                if let Some(message) = this.waiting.pop_front() {
+                if let Some(message) = this.waiting.take().or_else(|| this.next()) {
                     return Some((Ok(message), this));
                 }
                 if this.is_over {
@@ -87,11 +88,11 @@ impl Following {
                     () = this.stop.cancelled() => return None,
                 };
                 match next {
-                    Ok(followed) => this.take(&followed),
+                    Ok(followed) => this.taken = Some((followed, 0)),
                     Err(cut) => {
                         this.is_over = true;
                         if matches!(cut, Cut::Behind { .. }) {
-                            this.waiting.push_back(reset("this follower was too slow"));
+                            this.waiting = Some(reset("this follower was too slow"));
                         }
                     }
                 }
@@ -99,16 +100,19 @@ impl Following {
         })
     }
 
-    fn take(&mut self, followed: &Followed) {
-        let position = followed.position.0;
-        for event in followed.events.iter() {
-            let Some(event) = Event::of(event, followed.at_ms, position) else {
-                continue;
-            };
-            if is_wanted(&self.query, &event) {
-                self.waiting.extend(message(&event));
+    /// The next message of what was committed last.
+    fn next(&mut self) -> Option<Message> {
+        let (followed, told) = self.taken.as_mut()?;
+        while let Some(event) = followed.events.get(*told) {
+            *told += 1;
+            let event = Event::of(event, followed.at_ms, followed.position.0);
+            let wanted = event.filter(|event| is_wanted(&self.query, event));
+            if let Some(message) = wanted.and_then(|event| message(&event)) {
+                return Some(message);
             }
         }
+        self.taken = None;
+        None
     }
 }
 

@@ -19,10 +19,12 @@ use http_body_util::BodyExt as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_core::api::Code;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::app::App;
+use crate::budget::{Room, counted};
+use crate::connections::{Connection, Connections};
+use crate::hold::Kept;
 use crate::problem::Problem;
 
 /// A JSON body.
@@ -34,7 +36,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
         let is_json = is_json(request.headers());
-        let (bytes, _room) = read(request, app).await?;
+        let bytes = read(request, app).await?;
         if !is_json {
             return Err(media_type());
         }
@@ -51,7 +53,7 @@ impl<T: DeserializeOwned + Default> FromRequest<Arc<App>> for OptionalJson<T> {
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
         let is_json = is_json(request.headers());
-        let (bytes, _room) = read(request, app).await?;
+        let bytes = read(request, app).await?;
         if bytes.is_empty() {
             return Ok(Self(T::default()));
         }
@@ -74,6 +76,7 @@ impl FromRequest<Arc<App>> for NoBody {
         #[serde(deny_unknown_fields)]
         struct Nothing {}
         if request.body().is_end_stream() {
+            keep(request.into_parts().0, Bytes::new(), None);
             return Ok(Self);
         }
         OptionalJson::<Nothing>::from_request(request, app)
@@ -155,19 +158,46 @@ fn name<T: FromStr<Err: Display>>(names: &RawPathParams, place: usize) -> Result
         .map_err(|error: T::Err| Problem::new(Code::InvalidField, error.to_string()).field(field))
 }
 
+/// The whole body. The call is kept until it is answered: if this server stops leading before it has done anything, the
+/// call is made again where somebody leads.
+async fn read(request: Request, app: &App) -> Result<Bytes, Problem> {
+    let (parts, body) = request.into_parts();
+    let connection = parts.extensions.get::<Arc<Connection>>().cloned();
+    let (bytes, room) = read_whole(body, connection, app).await?;
+    keep(parts, bytes.clone(), Some(room));
+    Ok(bytes)
+}
+
+fn keep(parts: Parts, body: Bytes, room: Option<Room>) {
+    let connection = parts.extensions.get::<Arc<Connection>>().cloned();
+    if let Some(connection) = connection {
+        connection.keep(Kept {
+            parts,
+            body,
+            _room: room,
+        });
+    }
+}
+
 /// The whole body, and the room that it takes.
-async fn read(request: Request, app: &App) -> Result<(Bytes, OwnedSemaphorePermit), Problem> {
+pub(crate) async fn read_whole(
+    body: Body,
+    connection: Option<Arc<Connection>>,
+    app: &App,
+) -> Result<(Bytes, Room), Problem> {
     let limits = &app.config.limits;
     let most = limits.body_bytes_max;
-    let body = request.into_body();
     let known = body.size_hint().exact();
     if known.is_some_and(|bytes| bytes > most as u64) {
         return Err(too_large(most));
     }
-    let expected = known.map_or(most, |bytes| usize::try_from(bytes).unwrap_or(most));
-    let room = app.bodies.take(expected)?;
-    match timeout(limits.body_timeout, collect(body, most)).await {
-        Ok(Ok(bytes)) => Ok((bytes, room)),
+    let mut room = app.bodies.room(connection);
+    let body = collect(body, most, &mut room, &app.connections);
+    match timeout(limits.body_timeout, body).await {
+        Ok(Ok(bytes)) => {
+            room.settle();
+            Ok((bytes, room))
+        }
         Ok(Err(problem)) => Err(problem),
         Err(_) => Err(Problem::new(
             Code::Timeout,
@@ -177,7 +207,12 @@ async fn read(request: Request, app: &App) -> Result<(Bytes, OwnedSemaphorePermi
     }
 }
 
-async fn collect(mut body: Body, most: usize) -> Result<Bytes, Problem> {
+async fn collect(
+    mut body: Body,
+    most: usize,
+    room: &mut Room,
+    connections: &Connections,
+) -> Result<Bytes, Problem> {
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -189,6 +224,11 @@ async fn collect(mut body: Body, most: usize) -> Result<Bytes, Problem> {
         };
         if first.len() + all.len() + data.len() > most {
             return Err(too_large(most));
+        }
+        if !room.grow(data.len(), connections).await {
+            return Err(Problem::overloaded(
+                "too many bytes are being received at once",
+            ));
         }
         // Nearly every body is one frame, and is not copied.
         match (first.is_empty(), all.is_empty()) {
@@ -294,6 +334,36 @@ fn data(path: &str, message: &str) -> Problem {
     }
 }
 
+/// Room for an answer of at most so many bytes, taken before it is made: who cannot be given room makes none.
+pub(crate) async fn room_for(
+    app: &App,
+    connection: Option<Arc<Connection>>,
+    bytes: usize,
+) -> Result<Room, Problem> {
+    let mut room = app.answers.room(connection);
+    match room.grow(bytes, &app.connections).await {
+        true => Ok(room),
+        false => Err(no_room()),
+    }
+}
+
+/// Too many answers are in memory.
+pub(crate) fn no_room() -> Problem {
+    Problem::overloaded("too many answers wait for their readers")
+}
+
+/// Which connection a request came by; none in tests that use none.
+#[derive(Debug)]
+pub(crate) struct Via(pub(crate) Option<Arc<Connection>>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Via {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        Ok(Self(parts.extensions.get::<Arc<Connection>>().cloned()))
+    }
+}
+
 /// A JSON answer, serialised once.
 pub(crate) fn json(status: StatusCode, answer: &impl Serialize) -> Response {
     match serde_json::to_vec(answer) {
@@ -319,10 +389,26 @@ fn unwritable(error: &serde_json::Error) -> Response {
 
 /// A JSON answer with a tag of its content: who has it already is told so, and is sent nothing.
 pub(crate) fn tagged(headers: &HeaderMap, answer: &impl Serialize) -> Response {
-    let bytes = match serde_json::to_vec(answer) {
-        Ok(bytes) => bytes,
-        Err(error) => return unwritable(&error),
-    };
+    tagged_within(headers, answer, 128, None)
+}
+
+/// The same for an answer that may be large: it has about so many bytes, and counts as soon as it is there.
+pub(crate) fn tagged_within(
+    headers: &HeaderMap,
+    answer: &impl Serialize,
+    bytes: usize,
+    room: Option<Room>,
+) -> Response {
+    // What grows by doubling takes up to twice its size, for as long as it is read.
+    let mut text = Vec::with_capacity(bytes);
+    if let Err(error) = serde_json::to_writer(&mut text, answer) {
+        return unwritable(&error);
+    }
+    let bytes = text;
+    let room = room.map(|mut room| {
+        room.set(bytes.capacity());
+        room
+    });
     let tag = format!("W/\"{:016x}\"", hash(&bytes));
     let known = headers
         .get_all(header::IF_NONE_MATCH)
@@ -336,7 +422,10 @@ pub(crate) fn tagged(headers: &HeaderMap, answer: &impl Serialize) -> Response {
     };
     let tag = HeaderValue::try_from(tag).expect("digits and quotes");
     response.headers_mut().insert(header::ETAG, tag);
-    response
+    match room {
+        Some(room) if !known => counted(response, room),
+        _ => response,
+    }
 }
 
 /// The same for the same bytes, on every server of one version.
@@ -437,9 +526,15 @@ mod tests {
     async fn bodies_in_pieces_are_put_together() {
         let pieces = ["{", "\"a\"", ":1}"].map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece)));
         let body = Body::from_stream(futures_util::stream::iter(pieces));
-        assert_eq!(collect(body, 7).await.unwrap(), "{\"a\":1}");
+        let connections = Connections::new(1);
+        let budget = crate::budget::Budget::new(100);
+        let collect = async |body| {
+            let mut room = budget.room(None);
+            collect(body, 7, &mut room, &connections).await
+        };
+        assert_eq!(collect(body).await.unwrap(), "{\"a\":1}");
         let pieces = ["1234", "5678"].map(|piece| Ok::<_, std::io::Error>(Bytes::from(piece)));
         let body = Body::from_stream(futures_util::stream::iter(pieces));
-        assert_eq!(collect(body, 7).await.unwrap_err().code(), Code::TooLarge);
+        assert_eq!(collect(body).await.unwrap_err().code(), Code::TooLarge);
     }
 }

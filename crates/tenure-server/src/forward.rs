@@ -1,9 +1,11 @@
 //! From a standby to the leader: any server answers any call.
 //!
-//! Bodies stream both ways, so a standby holds none of them, and long polls and event streams pass through.
-//! A call is forwarded once: one that arrives forwarded and finds no leader here is answered `no_leader`,
-//! so two servers that each take the other for the leader cannot pass a call back and forth. Nothing is
-//! sent twice either: what broke after it was sent is answered `unknown_outcome`.
+//! Answers stream, so a standby keeps none of them, and long polls and event streams pass through. A call is
+//! forwarded once: one that arrives forwarded and finds no leader here is answered `no_leader`, so two servers
+//! that each take the other for the leader cannot pass a call back and forth. What broke after it was sent is
+//! answered `unknown_outcome`, and not sent again. What certainly was not done may be: see `hold.rs`.
+//!
+//! A server with TLS forwards to no leader without: the call would cross the network in the clear, its token with it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::uri::{Authority, PathAndQuery, Scheme, Uri};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
@@ -19,21 +21,32 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tenure::core::Incarnation;
 use tenure::core::election::machine::Leader;
-use tenure_core::api::{Code, WAIT_MS_MAX};
+use tenure_core::api::{self, Code, WAIT_MS_MAX};
 use tokio::sync::Mutex;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::app::App;
+use crate::connections::Connection;
 use crate::problem::{Problem, chain};
 use crate::{Error, Tls, config, tls};
 
-/// Says that a call was forwarded already.
+/// Says that a call was forwarded already, and for whom.
 pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("tenure-forwarded");
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long the leader may take to begin its answer: the longest wait for a job, and some.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(WAIT_MS_MAX as u64 + 15_000);
+
+/// How long a leader that was replaced may take to answer what it was sent before: it is told to step down, ends what it
+/// has begun, and answers.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// How long a leader may take to say how it is.
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The most bytes of a problem, or of what a leader says about itself.
+const PROBLEM_BYTES_MAX: usize = 64 * 1024;
 
 /// How often a waiting call looks whether the leader is still the same.
 const LEADER_CHECK: Duration = Duration::from_millis(250);
@@ -55,10 +68,35 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     HeaderName::from_static("keep-alive"),
 ];
 
+/// Headers that are about this server, which has checked them: to another one they would say something else.
+const OF_THIS_SERVER: [HeaderName; 6] = [
+    header::HOST,
+    header::ORIGIN,
+    HeaderName::from_static("sec-fetch-site"),
+    HeaderName::from_static("sec-fetch-mode"),
+    HeaderName::from_static("sec-fetch-dest"),
+    HeaderName::from_static("sec-fetch-user"),
+];
+
+/// Says that an answer is another server's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PassedOn;
+
+/// Why a call got no answer of the leader's.
+#[derive(Debug)]
+pub(crate) enum Failed {
+    /// Nothing was done, and that may soon be otherwise.
+    NotDone(Problem),
+    /// It may have been done, or there is no use in trying again.
+    Final(Problem),
+}
+
 /// The way to the leader.
 #[derive(Debug)]
 pub(crate) struct Forwarder {
     client: Client<HttpsConnector<HttpConnector>, Body>,
+    /// Whether to forward by TLS only.
+    is_secure: bool,
     /// Where the leader was found. One look-up at a time, and one per leader.
     found: Mutex<Option<(Incarnation, Origin)>>,
 }
@@ -89,34 +127,60 @@ impl Forwarder {
             .build(connector);
         Ok(Self {
             client,
+            is_secure: tls.is_some(),
             found: Mutex::default(),
         })
     }
 
     /// Where a leader can be reached. Reads the store when the leader is a new one.
-    async fn origin(&self, app: &App, leader: &Leader) -> Result<Origin, Problem> {
+    async fn origin(&self, app: &App, leader: &Leader) -> Result<Origin, Failed> {
         let mut found = self.found.lock().await;
         if let Some((incarnation, origin)) = &*found
             && *incarnation == leader.incarnation
         {
             return Ok(origin.clone());
         }
-        let sessions = app.node.view().sessions().await?;
-        let address = sessions
+        let sessions = app.node.view().sessions().await;
+        let sessions = sessions.map_err(|error| Failed::NotDone(error.into()))?;
+        let session = sessions
             .into_iter()
-            .find(|session| session.incarnation == leader.incarnation)
-            .and_then(|session| session.about.address);
-        let Some(address) = address else {
+            .find(|session| session.incarnation == leader.incarnation);
+        let Some(session) = session else {
+            let gone = "the session of the leader is gone, and nobody else leads yet";
+            return Err(Failed::NotDone(Problem::no_leader(gone)));
+        };
+        // A session of this process, now or before: it does not serve the queue, or it would not ask.
+        if session.about.address.is_none() && leader.node == *app.node.id() {
+            let own = Problem::no_leader(
+                "this node holds the lease, and does not serve the queue at the moment",
+            );
+            let hint = "try again; if it stays so, look at its log and at its store";
+            return Err(Failed::NotDone(own.hint(hint)));
+        }
+        let Some(address) = session.about.address else {
             let node = &leader.node;
-            return Err(Problem::no_leader(&format!(
-                "{node} leads, and does not say where it can be reached"
-            ))
-            .hint("start it with --advertise URL"));
+            return Err(Failed::Final(
+                Problem::no_leader(&format!(
+                    "{node} leads, and does not say where it can be reached"
+                ))
+                .hint("start it with --advertise URL"),
+            ));
         };
         let origin = parse(&address).map_err(|problem| {
             tracing::error!(node = %leader.node, problem, "the leader cannot be reached");
-            Problem::no_leader("the leader advertises a URL that cannot be used")
+            let problem = Problem::no_leader("the leader advertises a URL that cannot be used");
+            Failed::Final(problem)
         })?;
+        if self.is_secure && origin.scheme != Scheme::HTTPS {
+            tracing::error!(
+                node = %leader.node,
+                "the leader advertises an http URL, and this server has TLS: calls are not forwarded in the clear"
+            );
+            return Err(Failed::Final(
+                Problem::no_leader("the leader can be reached without TLS only, by which nothing is forwarded")
+                    .hint("give every server of the cluster a certificate, and have it advertise an https URL"),
+            ));
+        }
         *found = Some((leader.incarnation, origin.clone()));
         Ok(origin)
     }
@@ -132,54 +196,63 @@ fn parse(address: &str) -> Result<Origin, String> {
     }
 }
 
-/// Passes a call on to the leader, and its answer back.
+/// Passes a call on to the leader, and its answer back. Once, whatever comes of it.
 pub(crate) async fn forward(app: Arc<App>, request: Request) -> Response {
-    match try_forward(&app, request).await {
+    let forwarded = async {
+        let leader = leader(&app)?;
+        try_forward(&app, &leader, request).await
+    };
+    match forwarded.await {
         Ok(response) => {
             app.metrics.forwarded.inc();
             response
         }
-        Err(problem) => {
+        Err(Failed::NotDone(problem) | Failed::Final(problem)) => {
             app.metrics.forward_failures.inc();
             problem.into_response()
         }
     }
 }
 
-async fn try_forward(app: &App, request: Request) -> Result<Response, Problem> {
-    if request.headers().contains_key(FORWARDED) {
-        return Err(Problem::no_leader(
-            "this server was taken for the leader, and is not",
-        ));
+/// The leader to forward to.
+pub(crate) fn leader(app: &App) -> Result<Leader, Failed> {
+    let not_done = |detail| Err(Failed::NotDone(Problem::no_leader(detail)));
+    match app.leader() {
+        None => not_done("nobody leads at the moment"),
+        Some(leader) if app.is_me(&leader) => not_done(match app.leaving.is_cancelled() {
+            true => "this server is stopping",
+            false => "this server was just elected and is reading the log",
+        }),
+        Some(leader) => Ok(leader),
     }
-    let Some(leader) = app.leader() else {
-        return Err(Problem::no_leader("nobody leads at the moment"));
-    };
-    if app.is_me(&leader) {
-        return Err(Problem::no_leader(
-            "this server was just elected and is reading the log",
-        ));
-    }
+}
+
+/// Sends a call to a leader.
+pub(crate) async fn try_forward(
+    app: &App,
+    leader: &Leader,
+    request: Request,
+) -> Result<Response, Failed> {
     let _permit = app
         .waits
         .try_acquire()
-        .map_err(|_| Problem::overloaded("too many calls wait for the leader"))?;
-    let origin = app.forwarder.origin(app, &leader).await?;
+        .map_err(|_| Failed::Final(Problem::overloaded("too many calls wait for the leader")))?;
+    let origin = app.forwarder.origin(app, leader).await?;
     let is_safe = request.method().is_safe();
-    let request = outgoing(request, &origin)?;
+    let request = outgoing(request, &origin).map_err(Failed::Final)?;
     let answer = timeout(ANSWER_TIMEOUT, app.forwarder.client.request(request));
     let answered = tokio::select! {
         answered = answer => answered,
-        () = replaced(app, &leader) => return Err(lost(is_safe, "the leader has changed")),
-        () = app.stop.cancelled() => return Err(lost(is_safe, "this server is stopping")),
+        () = replaced(app, leader) => return Err(lost(is_safe, "the leader has changed")),
+        () = stopped(app) => return Err(lost(is_safe, "this server is stopping")),
     };
     match answered {
-        Ok(Ok(response)) => Ok(incoming(response)),
+        Ok(Ok(response)) => read(incoming(response), is_safe).await,
         Ok(Err(error)) if error.is_connect() => {
             tracing::debug!(error = %chain(&error), "the leader cannot be reached");
-            Err(Problem::no_leader(
+            Err(Failed::NotDone(Problem::no_leader(
                 "the leader cannot be reached; nothing was done",
-            ))
+            )))
         }
         Ok(Err(error)) => {
             tracing::debug!(error = %chain(&error), "the leader did not answer");
@@ -189,26 +262,77 @@ async fn try_forward(app: &App, request: Request) -> Result<Response, Problem> {
     }
 }
 
-/// What to say when a call was sent and its answer did not come.
-fn lost(is_safe: bool, what: &str) -> Problem {
-    if is_safe {
-        return Problem::no_leader(what);
-    }
-    Problem::new(
-        Code::UnknownOutcome,
-        format!("{what}; it may or may not have been done"),
-    )
-    .hint("send it again with the same id")
+/// This server stops, and has given the calls that it has passed on the time to be answered: most are at once, by the
+/// leader that it has just handed over to. A claim may wait for longer.
+async fn stopped(app: &App) {
+    app.stop.cancelled().await;
+    sleep(GRACE.min(app.config.limits.stop_timeout / 2)).await;
 }
 
-/// Waits until somebody else leads, or nobody.
+/// A leader's answer, unless it is that it leads no longer, and did nothing.
+async fn read(response: Response, is_safe: bool) -> Result<Response, Failed> {
+    if response.status() != StatusCode::SERVICE_UNAVAILABLE {
+        return Ok(response);
+    }
+    let (parts, body) = response.into_parts();
+    let body = axum::body::to_bytes(body, PROBLEM_BYTES_MAX)
+        .await
+        .map_err(|_| lost(is_safe, "the connection to the leader broke"))?;
+    match serde_json::from_slice::<api::Problem>(&body) {
+        Ok(problem) if problem.code == Code::NoLeader => {
+            Err(Failed::NotDone(Problem::no_leader(&problem.detail)))
+        }
+        _ => Ok(Response::from_parts(parts, Body::from(body))),
+    }
+}
+
+/// Asks a leader whether it serves: none if it does, and why it does not otherwise.
+pub(crate) async fn reason_not_to(app: &App, leader: &Leader) -> Option<&'static str> {
+    #[derive(serde::Deserialize)]
+    struct Readiness {
+        status: String,
+    }
+    let origin = match app.forwarder.origin(app, leader).await {
+        Ok(origin) => origin,
+        Err(Failed::Final(_)) => return Some("the leader has no URL that this server can use"),
+        Err(Failed::NotDone(_)) => return Some("it is not known where the leader is"),
+    };
+    let mut request = Request::new(Body::empty());
+    *request.uri_mut() = Uri::from_static("/readyz");
+    let request = outgoing(request, &origin).ok()?;
+    let asked = async {
+        let response = app.forwarder.client.request(request).await.ok()?;
+        let body = Body::new(response.into_body());
+        let body = axum::body::to_bytes(body, PROBLEM_BYTES_MAX).await.ok()?;
+        serde_json::from_slice::<Readiness>(&body).ok()
+    };
+    match timeout(ASK_TIMEOUT, asked).await {
+        Ok(Some(answer)) if answer.status == "leader" => None,
+        Ok(Some(_)) => Some("the leader does not serve yet, or any more"),
+        Ok(None) | Err(_) => Some("the leader does not answer"),
+    }
+}
+
+/// What to say when a call was sent and its answer did not come.
+fn lost(is_safe: bool, what: &str) -> Failed {
+    if is_safe {
+        return Failed::NotDone(Problem::no_leader(what));
+    }
+    let problem = Problem::new(
+        Code::UnknownOutcome,
+        format!("{what}; it may or may not have been done"),
+    );
+    Failed::Final(problem.hint("send it again with the same id"))
+}
+
+/// Waits until somebody else leads, or nobody, and the old leader has had time to answer.
 async fn replaced(app: &App, leader: &Leader) {
     let mut looks = interval(LEADER_CHECK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         looks.tick().await;
         if app.leader().as_ref() != Some(leader) {
-            return;
+            return sleep(GRACE).await;
         }
     }
 }
@@ -227,10 +351,16 @@ fn outgoing(request: Request, origin: &Origin) -> Result<Request, Problem> {
         .build()
         .map_err(|_| Problem::internal("the address cannot be passed on"))?;
     without_hops(&mut parts.headers);
-    parts.headers.remove(header::HOST);
-    parts
-        .headers
-        .insert(FORWARDED, HeaderValue::from_static("1"));
+    for name in &OF_THIS_SERVER {
+        parts.headers.remove(name);
+    }
+    let connection = parts.extensions.get::<Arc<Connection>>();
+    let caller = connection.and_then(|connection| {
+        let peer = connection.peer().to_string();
+        HeaderValue::try_from(peer).ok()
+    });
+    let caller = caller.unwrap_or_else(|| HeaderValue::from_static("1"));
+    parts.headers.insert(FORWARDED, caller);
     parts.extensions.clear();
     Ok(Request::from_parts(parts, body))
 }
@@ -239,6 +369,7 @@ fn incoming(response: http::Response<hyper::body::Incoming>) -> Response {
     let (mut parts, body) = response.into_parts();
     without_hops(&mut parts.headers);
     parts.extensions.clear();
+    parts.extensions.insert(PassedOn);
     Response::from_parts(parts, Body::new(body))
 }
 

@@ -1,7 +1,7 @@
 //! What every request passes before its handler: is it allowed, and is it to be answered here?
 //!
-//! One layer does all of it, since each costs allocations on every request: tokens, forwarding, counting, spans,
-//! and an answer for the client if the handler panics.
+//! One layer does all of it, since each costs allocations on every request: tokens, forwarding, counting, spans, the
+//! audit trail, and an answer for the client if the handler panics.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::extract::Request;
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
+use http_body::Body as _;
 use pin_project_lite::pin_project;
 use tenure_core::api::Code;
 use tower_layer::Layer;
@@ -19,10 +21,15 @@ use tower_service::Service;
 use tracing::Span;
 
 use crate::app::App;
+use crate::audit::{Detail, Entry, Outcome};
 use crate::auth::Scope;
-use crate::forward;
+use crate::budget::{Counted, Essential, SMALL_BYTES, counted};
+use crate::connections::Connection;
+use crate::extract::{self, no_room};
+use crate::forward::PassedOn;
+use crate::hold::{self, Kept};
 use crate::metrics::{Measured, Route};
-use crate::problem::Problem;
+use crate::problem::{NotServed, Problem};
 use crate::trace;
 
 /// Where a call is answered.
@@ -54,28 +61,70 @@ impl Gate {
         }
     }
 
-    fn check(&self, request: &Request) -> Result<(), Problem> {
+    fn check(&self, request: &Request, connection: Option<&Connection>) -> Result<(), Problem> {
         let Some(needed) = self.scope else {
             return Ok(());
         };
         let tokens = &self.app.config.tokens;
-        if !tokens.origin_is_allowed(request.method(), request.headers()) {
-            return Err(
+        let (problem, outcome) = if tokens.origin_is_allowed(request.headers()) {
+            match tokens.scope(request.headers()) {
+                Some(scope) if scope >= needed => return self.welcome(connection),
+                Some(scope) => (
+                    Problem::new(
+                        Code::Forbidden,
+                        format!("the token is for {scope}, this needs {needed}"),
+                    ),
+                    Outcome::Forbidden,
+                ),
+                None => (
+                    Problem::new(Code::Unauthorized, "no token, or one that is not known")
+                        .hint("send the header Authorization: Bearer TOKEN"),
+                    Outcome::Unauthorized,
+                ),
+            }
+        } else {
+            (
                 Problem::new(Code::Forbidden, "the request comes from another web site")
                     .hint("this server has no token, so it answers local programs only"),
-            );
+                Outcome::CrossSite,
+            )
+        };
+        self.app
+            .audit
+            .refused(&self.entry(request, connection), outcome);
+        Err(problem)
+    }
+
+    fn welcome(&self, connection: Option<&Connection>) -> Result<(), Problem> {
+        match connection.is_none_or(|connection| self.app.connections.welcome(connection)) {
+            true => Ok(()),
+            false => Err(Problem::overloaded("all connections are taken")),
         }
-        match tokens.scope(request.headers()) {
-            Some(scope) if scope >= needed => Ok(()),
-            Some(scope) => Err(Problem::new(
-                Code::Forbidden,
-                format!("the token is for {scope}, this needs {needed}"),
-            )),
-            None => Err(
-                Problem::new(Code::Unauthorized, "no token, or one that is not known")
-                    .hint("send the header Authorization: Bearer TOKEN"),
-            ),
+    }
+
+    fn entry(&self, request: &Request, connection: Option<&Connection>) -> Entry {
+        let tokens = &self.app.config.tokens;
+        Entry::new(self.route.name(), request, tokens, connection)
+    }
+
+    /// Counts the bytes of an answer that is in memory until its reader has them. If there are too many already, what
+    /// was only looked at is not answered; what was done has to be.
+    fn count(&self, response: Response, call: &Call) -> Response {
+        let bytes = response.body().size_hint().exact().unwrap_or(0);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let is_counted = response.extensions().get::<Counted>().is_some();
+        if bytes <= SMALL_BYTES || is_counted || self.scope.is_none() {
+            return response;
         }
+        let mut room = self.app.answers.room(call.connection.clone());
+        if !room.try_grow(bytes) {
+            self.app.connections.shed_slow(bytes);
+            if call.is_safe && response.extensions().get::<Essential>().is_none() {
+                return no_room().into_response();
+            }
+            room.set(bytes);
+        }
+        counted(response, room)
     }
 }
 
@@ -96,49 +145,140 @@ pub(crate) struct Gated<S> {
     gate: Gate,
 }
 
+/// What has to be known of a request when it is answered.
+#[derive(Debug)]
+struct Call {
+    connection: Option<Arc<Connection>>,
+    is_safe: bool,
+    entry: Option<Entry>,
+    /// A call without a body, to be made again if this server leads no longer. One with a body is kept by its
+    /// connection, once the body is read.
+    kept: Option<Kept>,
+}
+
+impl Call {
+    fn take_kept(&mut self) -> Option<Kept> {
+        let connection = self.connection.as_ref();
+        self.kept
+            .take()
+            .or_else(|| connection.and_then(|connection| connection.take_kept()))
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.connection {
+            drop(connection.take_kept());
+        }
+    }
+}
+
 impl<S> Service<Request> for Gated<S>
 where
-    S: Service<Request, Response = Response, Error = Infallible>,
+    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
 {
     type Response = Response;
     type Error = Infallible;
-    type Future = Passage<S::Future>;
+    type Future = Passage<S>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request) -> Passage<S::Future> {
-        let measured = Measured::start(self.gate.route.clone());
+    fn call(&mut self, request: Request) -> Passage<S> {
+        let gate = &self.gate;
+        let measured = Measured::start(gate.route.clone());
         let span = trace::span_of(measured.route(), &request);
-        let way = match self.gate.check(&request) {
+        let connection = request.extensions().get::<Arc<Connection>>().cloned();
+        let mut call = Call {
+            is_safe: request.method().is_safe(),
+            entry: None,
+            kept: None,
+            connection,
+        };
+        let way = match gate.check(&request, call.connection.as_deref()) {
             Err(problem) => Way::Refused {
                 response: Some(problem.into_response()),
             },
-            Ok(()) if self.gate.place == Place::Leader && !self.gate.app.is_serving() => {
-                Way::Forwarded {
-                    future: Box::pin(forward::forward(self.gate.app.clone(), request)),
+            Ok(()) => {
+                if gate.scope == Some(Scope::Admin) {
+                    call.entry = Some(gate.entry(&request, call.connection.as_deref()));
+                }
+                match gate.place {
+                    Place::Leader if !gate.app.is_serving() => Way::Away {
+                        future: Box::pin(away(gate.app.clone(), request, self.inner.clone())),
+                    },
+                    place => {
+                        let request = match place == Place::Leader && call.is_safe {
+                            true => kept(request, &mut call),
+                            false => request,
+                        };
+                        Way::Here {
+                            future: self.inner.call(request),
+                        }
+                    }
                 }
             }
-            Ok(()) => Way::Here {
-                future: self.inner.call(request),
-            },
         };
         Passage {
             way,
             measured,
             span,
+            gate: gate.clone(),
+            inner: self.inner.clone(),
+            call,
         }
+    }
+}
+
+fn kept(request: Request, call: &mut Call) -> Request {
+    let (parts, body) = request.into_parts();
+    call.kept = Some(Kept {
+        parts: parts.clone(),
+        body: bytes::Bytes::new(),
+        _room: None,
+    });
+    Request::from_parts(parts, body)
+}
+
+/// A call that cannot be answered here now.
+async fn away<S>(app: Arc<App>, request: Request, inner: S) -> Response
+where
+    S: Service<Request, Response = Response, Error = Infallible>,
+{
+    let (parts, body) = request.into_parts();
+    let read = match body.is_end_stream() {
+        true => Ok((bytes::Bytes::new(), None)),
+        false => {
+            let connection = parts.extensions.get::<Arc<Connection>>().cloned();
+            let read = extract::read_whole(body, connection, &app).await;
+            read.map(|(body, room)| (body, Some(room)))
+        }
+    };
+    match read {
+        Ok((body, room)) => {
+            let call = Kept {
+                parts,
+                body,
+                _room: room,
+            };
+            hold::answer(app, call, inner).await
+        }
+        Err(problem) => problem.into_response(),
     }
 }
 
 pin_project! {
     /// A request on its way through.
-    pub(crate) struct Passage<F> {
+    pub(crate) struct Passage<S: Service<Request>> {
         #[pin]
-        way: Way<F>,
+        way: Way<S::Future>,
         measured: Measured,
         span: Span,
+        gate: Gate,
+        inner: S,
+        call: Call,
     }
 }
 
@@ -146,36 +286,73 @@ pin_project! {
     #[project = WayProjected]
     enum Way<F> {
         Here { #[pin] future: F },
-        Forwarded { future: Pin<Box<dyn Future<Output = Response> + Send>> },
+        /// By the leader, or here once this server leads.
+        Away { future: Pin<Box<dyn Future<Output = Response> + Send>> },
         Refused { response: Option<Response> },
     }
 }
 
-impl<F: Future<Output = Result<Response, Infallible>>> Future for Passage<F> {
+impl<S> Future for Passage<S>
+where
+    S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+{
     type Output = Result<Response, Infallible>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let way = this.way.project();
+        let mut this = self.project();
         let _entered = this.span.enter();
-        // A handler that panics has lost its own state only: what is shared is never left half changed,
-        // since it changes under locks that are held for plain assignments. Its caller gets an answer.
-        let polled = catch_unwind(AssertUnwindSafe(|| match way {
-            WayProjected::Here { future } => future.poll(context).map(|Ok(response)| response),
-            WayProjected::Forwarded { future } => future.as_mut().poll(context),
-            WayProjected::Refused { response } => {
-                Poll::Ready(response.take().expect("polled once after it was ready"))
+        let response = loop {
+            let way = this.way.as_mut().project();
+            let is_here = matches!(way, WayProjected::Here { .. });
+            // A handler that panics has lost its own state only: what is shared is never left half changed,
+            // since it changes under locks that are held for plain assignments. Its caller gets an answer.
+            let polled = catch_unwind(AssertUnwindSafe(|| match way {
+                WayProjected::Here { future } => future.poll(context).map(|Ok(response)| response),
+                WayProjected::Away { future } => future.as_mut().poll(context),
+                WayProjected::Refused { response } => {
+                    Poll::Ready(response.take().expect("polled once after it was ready"))
+                }
+            }));
+            let response = match polled {
+                Ok(Poll::Pending) => return Poll::Pending,
+                Ok(Poll::Ready(response)) => response,
+                Err(_) => {
+                    tracing::error!(route = this.measured.route(), "a handler panicked");
+                    Problem::internal("the server has a bug; it is not known what was done")
+                        .into_response()
+                }
+            };
+            // It stopped leading before it did anything: the call goes to whoever leads next.
+            if is_here
+                && this.gate.place == Place::Leader
+                && response.extensions().get::<NotServed>().is_some()
+                && let Some(kept) = this.call.take_kept()
+            {
+                let future = hold::answer(this.gate.app.clone(), kept, this.inner.clone());
+                let future = Box::pin(future);
+                this.way.set(Way::Away { future });
+                continue;
             }
-        }));
-        let response = match polled {
-            Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(response)) => response,
-            Err(_) => {
-                tracing::error!(route = this.measured.route(), "a handler panicked");
-                Problem::internal("the server has a bug; it is not known what was done")
-                    .into_response()
-            }
+            break response;
         };
+        let was_passed_on = response.extensions().get::<PassedOn>().is_some();
+        let mut response = match was_passed_on {
+            // It is in the leader's memory, not in ours.
+            true => response,
+            false => this.gate.count(response, this.call),
+        };
+        let app = &this.gate.app;
+        if app.leaving.is_cancelled() {
+            // Its connections are to be gone before it is.
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(header::CONNECTION, close);
+        }
+        if let Some(entry) = &this.call.entry {
+            let detail = response.extensions().get::<Detail>();
+            app.audit
+                .ended(entry, response.status(), detail, was_passed_on);
+        }
         this.measured.end(response.status());
         trace::note_status(this.span, response.status());
         Poll::Ready(Ok(response))

@@ -1,23 +1,25 @@
 //! Is it alive, and is it of use?
 //!
 //! `/healthz` says that the process answers, and nothing else: restarting it because the storage is away
-//! would help nobody. `/readyz` says that a call sent here now can be answered: this server leads and has
-//! read the log, or it knows a leader to forward to; and in both cases its session is trusted and the store
-//! answers.
+//! would help nobody. `/readyz` says that a call sent here now would be answered, and not only held: this server
+//! leads and has read the log, or the leader says so of itself when this server asks it; and in both cases its
+//! session is trusted and the store answers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Serialize;
+use tenure::core::election::machine::Leader;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::extract::{json, ok};
+use crate::forward::{self, FORWARDED};
 
 /// How long an answer of the store is good for: probes come from many sides.
 const FRESH: Duration = Duration::from_secs(1);
@@ -25,10 +27,11 @@ const FRESH: Duration = Duration::from_secs(1);
 /// How long the store may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// When the store was asked last, and what was wrong then.
+/// When the store and the leader were asked last, and what was wrong then. One question at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Probe {
-    last: Mutex<Option<(Instant, Option<&'static str>)>>,
+    store: Mutex<Option<(Instant, Option<&'static str>)>>,
+    leader: Mutex<Option<(Instant, Leader, Option<&'static str>)>>,
 }
 
 /// The answer of `/healthz`.
@@ -58,10 +61,12 @@ pub(crate) async fn healthz() -> Response {
 
 /// Whether calls sent here can be answered
 #[utoipa::path(get, path = "/readyz", tag = "operations", responses(
-    (status = 200, description = "They can: this server leads, or knows who does", body = Readiness),
+    (status = 200, description = "They can: this server leads, or the leader says that it serves", body = Readiness),
     (status = 503, description = "They cannot", body = Readiness)))]
-pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Response {
-    let (status, readiness) = match not_ready(&app).await {
+pub(crate) async fn readyz(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
+    // A standby that asks whether to forward here asks about this server alone.
+    let of_itself = headers.contains_key(FORWARDED);
+    let (status, readiness) = match not_ready(&app, of_itself).await {
         None if app.is_serving() => (StatusCode::OK, ("leader", None)),
         None => (StatusCode::OK, ("standby", None)),
         reason => (StatusCode::SERVICE_UNAVAILABLE, ("not_ready", reason)),
@@ -76,8 +81,8 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Response {
     )
 }
 
-async fn not_ready(app: &App) -> Option<&'static str> {
-    if app.stop.is_cancelled() {
+async fn not_ready(app: &App, of_itself: bool) -> Option<&'static str> {
+    if app.leaving.is_cancelled() {
         return Some("the server is stopping");
     }
     if app.node.session().is_none() {
@@ -95,12 +100,31 @@ async fn not_ready(app: &App) -> Option<&'static str> {
     match app.leader() {
         None => Some("nobody leads"),
         Some(leader) if app.is_me(&leader) => Some("this server leads and is reading the log"),
-        Some(_) => None,
+        Some(_) if of_itself => Some("this server does not lead"),
+        Some(leader) => leader_reason(app, &leader, FRESH).await,
     }
 }
 
+/// Why a leader cannot be asked anything, by what it said no longer ago than `fresh`; none if it can.
+pub(crate) async fn leader_reason(
+    app: &App,
+    leader: &Leader,
+    fresh: Duration,
+) -> Option<&'static str> {
+    let mut last = app.probe.leader.lock().await;
+    if let Some((at, asked, reason)) = &*last
+        && asked == leader
+        && at.elapsed() < fresh
+    {
+        return *reason;
+    }
+    let reason = forward::reason_not_to(app, leader).await;
+    *last = Some((Instant::now(), leader.clone(), reason));
+    reason
+}
+
 async fn store_reason(app: &App) -> Option<&'static str> {
-    let mut last = app.probe.last.lock().await;
+    let mut last = app.probe.store.lock().await;
     if let Some((at, reason)) = *last
         && at.elapsed() < FRESH
     {

@@ -22,11 +22,12 @@
 //!   promise, and nothing here weakens it.
 //! - Every request gets one answer. What is wrong with it is the caller's to read: a problem document
 //!   (RFC 9457) with a stable code, and the field.
-//! - A call is forwarded once at most. One whose outcome is not known is answered `unknown_outcome`, never
-//!   sent again by the server.
+//! - A call is passed on until one server has taken it. One whose outcome is not known is answered
+//!   `unknown_outcome`, never sent again by the server.
+//! - While nobody leads, calls are held for a moment, in bounded number: a hand-over costs no error.
 //! - A worker that goes away while it waits for a job takes none.
-//! - Memory is bounded: connections, waiting claims, followers of events and the bytes of bodies all have a
-//!   limit, and every phase of a connection has a time.
+//! - Memory is bounded: connections, waiting claims, followers of events, and the bytes of bodies and of answers
+//!   all have a limit, and every phase of a connection has a time.
 //!
 //! # What is not
 //!
@@ -34,10 +35,12 @@
 
 mod alarm;
 mod app;
+mod audit;
 mod auth;
 mod budget;
 mod cluster;
 mod config;
+mod connections;
 mod dashboard;
 mod elections;
 mod error;
@@ -46,6 +49,7 @@ mod extract;
 mod forward;
 mod gate;
 mod health;
+mod hold;
 mod jobs;
 mod listen;
 mod metrics;

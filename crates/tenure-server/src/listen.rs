@@ -5,16 +5,19 @@
 //! `extract.rs`) and the answer (in `stall.rs`).
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::Service;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::alarm::Alarm;
 use crate::config::Limits;
+use crate::connections::{Connection, Connections};
 use crate::stall::Stalling;
 
 /// How long a TLS handshake may take.
@@ -43,28 +47,51 @@ pub(crate) struct Listening {
     pub(crate) limits: Limits,
     /// Cancelled: no new connections, and the present ones end with their request.
     pub(crate) stop: CancellationToken,
-    pub(crate) connections: TaskTracker,
+    pub(crate) tasks: TaskTracker,
+    pub(crate) connections: Arc<Connections>,
+}
+
+/// What a connection's requests are answered by: each is told which connection it came by.
+struct Entrance {
+    router: TowerToHyperService<Router>,
+    connection: Arc<Connection>,
+}
+
+impl Service<Request<Incoming>> for Entrance {
+    type Response = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Response;
+    type Error = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Error;
+    type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.connection.clone());
+        self.router.call(request)
+    }
+}
+
+/// Gives a connection's place back, however it ends.
+struct Leaving {
+    connections: Arc<Connections>,
+    connection: Arc<Connection>,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.connections.left(&self.connection);
+    }
 }
 
 impl Listening {
     /// Accepts until it is told to stop. Connections go on in tasks of their own.
     pub(crate) async fn run(self, listener: TcpListener) {
-        let room = Arc::new(Semaphore::new(self.limits.connections_max));
         loop {
-            let permit = tokio::select! {
-                biased;
-                () = self.stop.cancelled() => break,
-                permit = room.clone().acquire_owned() => permit.expect("nobody closes it"),
-            };
             let accepted = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => break,
                 accepted = listener.accept() => accepted,
             };
             match accepted {
-                Ok((stream, _)) => {
-                    self.connections
-                        .spawn(self.clone().connection(stream, permit));
+                Ok((stream, peer)) => {
+                    self.tasks.spawn(self.clone().connection(stream, peer));
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
@@ -75,23 +102,43 @@ impl Listening {
         }
     }
 
-    async fn connection(self, stream: TcpStream, permit: OwnedSemaphorePermit) {
+    async fn connection(self, stream: TcpStream, peer: SocketAddr) {
+        let connection = self.connections.admit(peer);
+        let leaving = Leaving {
+            connections: self.connections.clone(),
+            connection,
+        };
+        tokio::select! {
+            biased;
+            () = leaving.connection.closed() => tracing::debug!(%peer, "a connection made room for others"),
+            () = self.converse(stream, &leaving.connection) => {}
+        }
+    }
+
+    async fn converse(&self, stream: TcpStream, connection: &Arc<Connection>) {
         // Answers are small and wanted at once.
         let _ = stream.set_nodelay(true);
-        let stream = Stalling::new(stream, self.limits.write_timeout);
+        let patience = self.limits.write_timeout;
+        let stream = Stalling::new(stream, patience, Some(connection.clone()));
         match &self.tls {
-            None => self.serve(stream).await,
+            None => self.serve(stream, connection).await,
             Some(acceptor) => match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => self.serve(stream).await,
+                Ok(Ok(stream)) => self.serve(stream, connection).await,
                 Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
                 Err(_) => tracing::debug!("a handshake took too long"),
             },
         }
-        drop(permit);
     }
 
-    async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: S) {
-        let service = TowerToHyperService::new(self.router.clone());
+    async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        &self,
+        stream: S,
+        connection: &Arc<Connection>,
+    ) {
+        let service = Entrance {
+            router: TowerToHyperService::new(self.router.clone()),
+            connection: connection.clone(),
+        };
         let connection = http1::Builder::new()
             .timer(Alarm::default())
             .header_read_timeout(self.limits.head_timeout)

@@ -9,14 +9,16 @@ use std::time::Instant;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::app::App;
+use crate::budget::{Budget, Essential};
 use crate::problem::Problem;
 
 mod latencies;
@@ -46,6 +48,8 @@ pub(crate) struct Metrics {
     requests: Family<AnswerLabels, Counter>,
     seconds: Family<RouteLabels, Histogram>,
     in_flight: Gauge,
+    /// Calls that wait until somebody leads.
+    held: Gauge,
     /// Calls that a standby passed on, by what came of it.
     pub(crate) forwarded: Counter,
     pub(crate) forward_failures: Counter,
@@ -83,12 +87,19 @@ impl Metrics {
             "Calls that could not be passed on to the leader",
             forward_failures.clone(),
         );
+        let held = Gauge::default();
+        http.register(
+            "requests_held",
+            "Calls held until somebody leads",
+            held.clone(),
+        );
         let latencies = Arc::new(Latencies::new(&mut registry));
         Self {
             registry: Mutex::new(registry),
             requests,
             seconds,
             in_flight,
+            held,
             forwarded,
             forward_failures,
             latencies,
@@ -113,11 +124,26 @@ impl Metrics {
     }
 
     /// Lets others publish on the same page.
-    pub(crate) fn register(&self, add: impl FnOnce(&mut Registry)) {
+    pub(crate) fn register<T>(&self, add: impl FnOnce(&mut Registry) -> T) -> T {
         add(&mut self
             .registry
             .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner));
+            .unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// Counts a call that is held, until the answer is dropped.
+    pub(crate) fn hold(&self) -> Held {
+        self.held.inc();
+        Held(self.held.clone())
+    }
+
+    /// Publishes what bodies and answers take.
+    pub(crate) fn count_bytes(&self, bodies: &Budget, answers: &Budget) {
+        let bytes = Bytes {
+            bodies: bodies.clone(),
+            answers: answers.clone(),
+        };
+        self.register(|registry| registry.register_collector(Box::new(bytes)));
     }
 
     /// The page.
@@ -138,6 +164,36 @@ impl fmt::Debug for Metrics {
     }
 }
 
+/// What is in memory for clients.
+#[derive(Debug)]
+struct Bytes {
+    bodies: Budget,
+    answers: Budget,
+}
+
+impl Collector for Bytes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let numbers = [
+            (
+                "tenure_http_body_bytes",
+                "Bytes of bodies being received",
+                &self.bodies,
+            ),
+            (
+                "tenure_http_answer_bytes",
+                "Bytes of larger answers being read",
+                &self.answers,
+            ),
+        ];
+        for (name, help, budget) in numbers {
+            let bytes = ConstGauge::new(i64::try_from(budget.used()).unwrap_or(i64::MAX));
+            let metric = encoder.encode_descriptor(name, help, None, bytes.metric_type())?;
+            bytes.encode(metric)?;
+        }
+        Ok(())
+    }
+}
+
 const STATUSES: [&str; 5] = ["2xx", "3xx", "4xx", "5xx", "dropped"];
 
 /// One route's counters.
@@ -147,6 +203,23 @@ pub(crate) struct Route {
     answered: [Counter; STATUSES.len()],
     seconds: Histogram,
     in_flight: Gauge,
+}
+
+impl Route {
+    /// Its path, as the document has it.
+    pub(crate) fn name(&self) -> &str {
+        &self.route
+    }
+}
+
+/// A call that waits until somebody leads.
+#[derive(Debug)]
+pub(crate) struct Held(Gauge);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 /// A request being answered. Counted when it is, or when its client goes away.
@@ -209,5 +282,7 @@ pub(crate) async fn page(State(app): State<Arc<App>>) -> Result<Response, Proble
         .text()
         .map_err(|_| Problem::internal("the numbers cannot be written"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+    let mut response = ([(header::CONTENT_TYPE, kind)], text).into_response();
+    response.extensions_mut().insert(Essential);
+    Ok(response)
 }

@@ -12,11 +12,11 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use serde::{Deserialize, Serialize};
-use tenure::queue::Claim;
+use tenure::queue::{Claim, PAGE_BYTES_MAX};
 use tenure_core::api::{Code, Heartbeat, PROBLEM_CONTENT_TYPE};
 use tenure_core::queue::{
     Completion, Event, Filter, JobView, Key, Payload, Place, State as JobState, Submission, Token,
@@ -25,13 +25,13 @@ use tenure_core::{JobId, JobType, QueueName};
 
 use crate::app::App;
 use crate::auth::Scope;
-use crate::extract::{Json, Named, ok};
+use crate::budget::Room;
+use crate::extract::{Json, Named, Via, ok, room_for, tagged_within};
 use crate::gate::{Gate, Place as Answered};
 use crate::jobs::claim::take;
 use crate::jobs::outcome::{finish, keep, lost};
+use crate::jobs::search;
 use crate::problem::Problem;
-use crate::queues;
-use crate::stats::sum;
 
 /// The type of jobs that were submitted without one. It is not shown to osqueue's workers.
 const UNTYPED: &str = "untyped";
@@ -42,7 +42,8 @@ const LEASE: Duration = Duration::from_secs(30);
 /// How often osqueue tries a job unless told otherwise.
 const ATTEMPTS_DEFAULT: u32 = 3;
 
-/// The most jobs that are listed.
+/// The most jobs that are listed: fewer if they are large, for a list ends at about [`PAGE_BYTES_MAX`]. Its clients know
+/// no next page.
 const LIST_MAX: usize = 1_000;
 
 /// The calls, under `/osqueue`.
@@ -295,27 +296,35 @@ async fn stats(State(app): State<Arc<App>>) -> Result<Response, Failed> {
     Ok(ok(&numbers(&app)?))
 }
 
-async fn list(State(app): State<Arc<App>>) -> Result<Response, Failed> {
+async fn list(State(app): State<Arc<App>>, Via(connection): Via) -> Result<Response, Failed> {
+    let room = room_for(&app, connection, PAGE_BYTES_MAX).await?;
+    let (jobs, bytes) = unfinished(&app).await?;
     let list = List {
         numbers: numbers(&app)?,
-        jobs: unfinished(&app)?,
+        jobs,
     };
-    Ok(ok(&list))
+    Ok(large(&list, bytes, room))
 }
 
-async fn state(State(app): State<Arc<App>>) -> Result<Response, Failed> {
+async fn state(State(app): State<Arc<App>>, Via(connection): Via) -> Result<Response, Failed> {
+    let room = room_for(&app, connection, PAGE_BYTES_MAX).await?;
     let numbers = numbers(&app)?;
-    Ok(ok(&WholeState {
+    let (jobs, bytes) = unfinished(&app).await?;
+    let state = WholeState {
         broker: numbers.broker_address,
         broker_heartbeat: app.queue.now_ms()?,
-        jobs: unfinished(&app)?,
+        jobs,
         completed_total: numbers.completed_total,
-    }))
+    };
+    Ok(large(&state, bytes, room))
+}
+
+fn large(answer: &impl Serialize, bytes: usize, room: Room) -> Response {
+    tagged_within(&HeaderMap::new(), answer, bytes, Some(room))
 }
 
 fn numbers(app: &App) -> Result<Numbers, Problem> {
-    let queues = queues::all(app)?;
-    let counts = sum(queues.iter().map(|queue| &queue.counts));
+    let (counts, _) = app.queue.counts()?;
     let unclaimed = counts.scheduled + counts.ready;
     let address = app.url.split_once("://").map_or("", |(_, address)| address);
     Ok(Numbers {
@@ -327,21 +336,27 @@ fn numbers(app: &App) -> Result<Numbers, Problem> {
     })
 }
 
-/// Jobs that have not finished, in order.
-fn unfinished(app: &App) -> Result<Vec<Listed>, Problem> {
+/// Jobs that have not finished, in order, and about how many bytes they have as JSON.
+async fn unfinished(app: &App) -> Result<(Vec<Listed>, usize), Problem> {
     let mut jobs = Vec::new();
+    let mut bytes = 0;
     for state in [JobState::Running, JobState::Ready, JobState::Scheduled] {
         let filter = Filter {
             state: Some(state),
             ..Filter::default()
         };
-        let page = app
-            .queue
-            .page(&filter, Place::After(0), LIST_MAX - jobs.len())?;
-        jobs.extend(page.jobs);
+        let page = search::filtered(app, filter, Place::After(0), LIST_MAX - jobs.len()).await?;
+        for job in page.jobs {
+            let more = job.json_bytes();
+            if bytes + more > PAGE_BYTES_MAX && !jobs.is_empty() {
+                break;
+            }
+            bytes += more;
+            jobs.push(job);
+        }
     }
     jobs.sort_unstable_by_key(|job| job.sequence);
-    Ok(jobs.into_iter().map(listed).collect())
+    Ok((jobs.into_iter().map(listed).collect(), bytes))
 }
 
 fn listed(job: JobView) -> Listed {

@@ -16,7 +16,13 @@ pub(crate) struct Problem(Box<Inner>);
 struct Inner {
     document: api::Problem,
     retry_after_seconds: Option<u32>,
+    is_not_served: bool,
 }
+
+/// Says that an answer is about this server alone: it does not lead any more, and has done nothing. The call can be made
+/// again elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NotServed;
 
 /// The most characters of a detail: it may repeat what a client sent.
 const DETAIL_CHARACTERS_MAX: usize = 500;
@@ -36,7 +42,27 @@ impl Problem {
         Self(Box::new(Inner {
             document: api::Problem::new(code, detail),
             retry_after_seconds,
+            is_not_served: false,
         }))
+    }
+
+    /// This server does not lead any more, and has done nothing.
+    fn not_served(detail: &str) -> Self {
+        let mut problem = Self::no_leader(detail);
+        problem.0.is_not_served = true;
+        problem
+    }
+
+    /// What the caller asked for was done, and then this server could not say how things are now.
+    pub(crate) fn after_change(self) -> Self {
+        match self.0.document.code {
+            Code::NoLeader | Code::StoreUnavailable => Self::new(
+                Code::UnknownOutcome,
+                "it was done, but the leader changed before it could be shown",
+            )
+            .hint("look at it again; there is no need to send it again"),
+            _ => self,
+        }
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -135,9 +161,12 @@ impl From<tenure::queue::Error> for Problem {
                 format!("with {bytes} bytes it is more than the {bytes_max} that are committed at once; nothing was done"),
             )
             .hint("send fewer at once"),
-            Error::NotServing { .. } => Problem::no_leader("this server does not lead any more"),
-            Error::Stopped => Problem::no_leader("this server is stopping"),
+            Error::NotServing { .. } => Problem::not_served("this server does not lead any more"),
+            Error::Stopped => Problem::not_served("this server is stopping"),
             Error::Overloaded { .. } => Problem::overloaded(error.to_string()),
+            Error::Full { what, hint } => {
+                Problem::new(Code::Full, format!("{what}; nothing was done")).hint(hint)
+            }
             Error::Fenced | Error::Unknown { .. } => {
                 tracing::warn!(error = %chain(&error), "the outcome of a commit is not known");
                 Problem::new(
@@ -168,6 +197,8 @@ impl From<tenure::Error> for Problem {
                 Problem::new(Code::InvalidField, error.to_string()).field("node")
             }
             Error::Contended { .. } => Problem::overloaded(error.to_string()),
+            Error::Crowded { .. } => Problem::new(Code::Conflict, error.to_string())
+                .hint("choose another id for this candidate"),
             Error::Store(error) => store(&error),
             Error::Queue(error) => error.into(),
             Error::ShutDown => Problem::no_leader("this server is stopping"),
@@ -226,12 +257,16 @@ impl IntoResponse for Problem {
         let Inner {
             document,
             retry_after_seconds,
+            is_not_served,
         } = *self.0;
         let status =
             StatusCode::from_u16(document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_vec(&document).expect("plain data becomes JSON");
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = status;
+        if is_not_served {
+            response.extensions_mut().insert(NotServed);
+        }
         let headers = response.headers_mut();
         headers.insert(
             header::CONTENT_TYPE,

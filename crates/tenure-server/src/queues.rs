@@ -1,27 +1,76 @@
 //! Queues and settings.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use tenure_core::QueueName;
-use tenure_core::api::{Code, Problem as ProblemBody, Queue, QueuesAnswer, Settings};
+use tenure::queue::ClockState;
+use tenure_core::api::{
+    ClockTrust, Code, NamesQuery, Problem as ProblemBody, Queue, QueueTime, QueuesAnswer, SetTime,
+    Settings,
+};
 use tenure_core::queue::{QueueOptions, QueueView, Settings as NewSettings};
+use tenure_core::{NameError, QueueName};
 
 use crate::app::App;
-use crate::extract::{Json, Named, NoBody, ok, tagged};
+use crate::audit::detailed;
+use crate::extract::{Json, Named, NoBody, Parameters, ok, tagged};
 use crate::problem::Problem;
 
 /// All queues
-#[utoipa::path(get, path = "/v1/queues", tag = "queues", responses(
-    (status = 200, description = "Every queue that has jobs or settings, by name", body = QueuesAnswer),
-    (status = 304, description = "The same as with the ETag that was sent")))]
+///
+/// By name, at most 1,000 at once. `next` is where the next page starts: send it as `after`.
+#[utoipa::path(get, path = "/v1/queues", tag = "queues", params(NamesQuery), responses(
+    (status = 200, description = "A page of the queues that have jobs or settings, by name", body = QueuesAnswer),
+    (status = 304, description = "The same as with the ETag that was sent"),
+    (status = 422, description = "A parameter is wrong", body = ProblemBody)))]
 pub(crate) async fn queues(
     State(app): State<Arc<App>>,
+    Parameters(query): Parameters<NamesQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    Ok(tagged(&headers, &QueuesAnswer { queues: all(&app)? }))
+    let (after, limit) = asked::<QueueName>(&query)?;
+    Ok(tagged(&headers, &page(&app, after.as_ref(), limit)?))
+}
+
+/// The most queues or schedules of one answer.
+pub(crate) const NAMES_MAX: u32 = 1_000;
+
+/// Where a page of names starts, and how long it is.
+pub(crate) fn asked<N: FromStr<Err = NameError>>(
+    query: &NamesQuery,
+) -> Result<(Option<N>, usize), Problem> {
+    let limit = query.limit.unwrap_or(NAMES_MAX);
+    if !(1..=NAMES_MAX).contains(&limit) {
+        let problem = format!("limit is {limit}, not from 1 to {NAMES_MAX}");
+        return Err(Problem::new(Code::InvalidField, problem).field("limit"));
+    }
+    let after = query.after.as_deref().map(str::parse).transpose();
+    let after = after.map_err(|error: NameError| {
+        Problem::new(Code::InvalidField, error.to_string()).field("after")
+    })?;
+    Ok((after, limit as usize))
+}
+
+/// The queues behind a name.
+pub(crate) fn page(
+    app: &App,
+    after: Option<&QueueName>,
+    limit: usize,
+) -> Result<QueuesAnswer, Problem> {
+    let found = app.queue.queues_behind(after, limit)?;
+    let is_full = found.len() == limit;
+    let last = found.last().filter(|_| is_full);
+    let next = last.map(|(view, _)| view.name.clone());
+    let queues = found.into_iter();
+    Ok(QueuesAnswer {
+        queues: queues
+            .map(|(view, since)| Queue::new(view, since))
+            .collect(),
+        next,
+    })
 }
 
 /// One queue
@@ -51,7 +100,8 @@ pub(crate) async fn set(
     Json(options): Json<QueueOptions>,
 ) -> Result<Response, Problem> {
     app.queue.set_queue(name.clone(), options).await?;
-    Ok(ok(&one_or_empty(&app, name)?))
+    let response = ok(&changed(&app, name)?);
+    Ok(detailed(response, text(&options)))
 }
 
 /// Let no job of a queue be claimed
@@ -65,7 +115,7 @@ pub(crate) async fn pause(
     _: NoBody,
 ) -> Result<Response, Problem> {
     app.queue.pause(name.clone()).await?;
-    Ok(ok(&one_or_empty(&app, name)?))
+    Ok(ok(&changed(&app, name)?))
 }
 
 /// Let jobs of a queue be claimed again
@@ -79,7 +129,7 @@ pub(crate) async fn resume(
     _: NoBody,
 ) -> Result<Response, Problem> {
     app.queue.resume(name.clone()).await?;
-    Ok(ok(&one_or_empty(&app, name)?))
+    Ok(ok(&changed(&app, name)?))
 }
 
 /// What holds for all queues
@@ -98,16 +148,54 @@ pub(crate) async fn configure(
     Json(settings): Json<NewSettings>,
 ) -> Result<Response, Problem> {
     app.queue.configure(settings).await?;
-    Ok(ok(&Settings(app.queue.settings()?)))
+    let now = app.queue.settings();
+    let now = now.map_err(|error| Problem::from(error).after_change())?;
+    let detail = text(&now);
+    Ok(detailed(ok(&Settings(now)), detail))
 }
 
-/// Every queue.
-pub(crate) fn all(app: &App) -> Result<Vec<Queue>, Problem> {
-    let views = app.queue.queues()?;
-    views
-        .into_iter()
-        .map(|view| with_oldest(app, view))
-        .collect()
+/// Settings, for the log.
+fn text(settings: &impl serde::Serialize) -> String {
+    serde_json::to_string(settings).unwrap_or_default()
+}
+
+/// A queue that was just changed.
+fn changed(app: &App, name: QueueName) -> Result<Queue, Problem> {
+    one_or_empty(app, name).map_err(Problem::after_change)
+}
+
+/// The queue's time, and what it makes of the clock of the broker's host
+#[utoipa::path(get, path = "/v1/time", tag = "queues", responses(
+    (status = 200, description = "The time", body = QueueTime)))]
+pub(crate) async fn time(State(app): State<Arc<App>>) -> Result<Response, Problem> {
+    Ok(ok(&time_of(&app)?))
+}
+
+/// Set the queue's time, back as well, after a clock was wrong
+#[utoipa::path(put, path = "/v1/time", tag = "queues", request_body = SetTime, responses(
+    (status = 200, description = "The time as it is now", body = QueueTime),
+    (status = 422, description = "It is before 2024, or more than a year ahead of the clock; nothing was done", body = ProblemBody)))]
+pub(crate) async fn set_time(
+    State(app): State<Arc<App>>,
+    Json(SetTime { to }): Json<SetTime>,
+) -> Result<Response, Problem> {
+    app.queue.set_time(to).await?;
+    let now = time_of(&app).map_err(Problem::after_change)?;
+    let detail = format!("now {}", now.now_ms);
+    Ok(detailed(ok(&now), detail))
+}
+
+fn time_of(app: &App) -> Result<QueueTime, Problem> {
+    Ok(QueueTime {
+        now_ms: app.queue.now_ms()?,
+        wall_ms: app.queue.wall_ms()?,
+        clock: match app.queue.clock()? {
+            ClockState::Followed => ClockTrust::Followed,
+            ClockState::Ahead { .. } => ClockTrust::Ahead,
+            ClockState::Behind { .. } => ClockTrust::Behind,
+            _ => ClockTrust::Other,
+        },
+    })
 }
 
 fn one(app: &App, name: &QueueName) -> Result<Queue, Problem> {
@@ -138,11 +226,6 @@ fn one_or_empty(app: &App, name: QueueName) -> Result<Queue, Problem> {
 }
 
 fn with_oldest(app: &App, view: QueueView) -> Result<Queue, Problem> {
-    let oldest = match view.counts.ready {
-        0 => None,
-        _ => app.queue.oldest_ready(&view.name)?,
-    };
-    // Since when it could have been claimed: a delayed or retried job waits from its time on.
-    let since = oldest.map(|job| job.changed_at);
+    let since = app.queue.oldest_ready_since(&view.name)?;
     Ok(Queue::new(view, since))
 }

@@ -74,6 +74,8 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .routes(manage(routes!(queues::resume)))
         .routes(look(routes!(queues::settings)))
         .routes(manage(routes!(queues::configure)))
+        .routes(look(routes!(queues::time)))
+        .routes(manage(routes!(queues::set_time)))
         .routes(look(routes!(schedules::schedules)))
         .routes(look(routes!(schedules::schedule)))
         .routes(manage(routes!(schedules::set)))

@@ -6,24 +6,39 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use tenure_core::ScheduleName;
-use tenure_core::api::{Code, Problem as ProblemBody, Schedule, SchedulesAnswer};
+use tenure_core::api::{Code, NamesQuery, Problem as ProblemBody, Schedule, SchedulesAnswer};
 use tenure_core::queue::{Event, ScheduleSpec};
 
 use crate::app::App;
-use crate::extract::{Json, Named, NoBody, ok, tagged};
+use crate::audit::detailed;
+use crate::extract::{Json, Named, NoBody, Parameters, ok, tagged};
 use crate::problem::Problem;
+use crate::queues::asked;
 
 /// All schedules
-#[utoipa::path(get, path = "/v1/schedules", tag = "queues", responses(
-    (status = 200, description = "Every schedule, by name", body = SchedulesAnswer),
-    (status = 304, description = "The same as with the ETag that was sent")))]
+///
+/// By name, at most 1,000 at once, and fewer if their payloads are large. `next` is where the next page starts:
+/// send it as `after`.
+#[utoipa::path(get, path = "/v1/schedules", tag = "queues", params(NamesQuery), responses(
+    (status = 200, description = "A page of the schedules, by name", body = SchedulesAnswer),
+    (status = 304, description = "The same as with the ETag that was sent"),
+    (status = 422, description = "A parameter is wrong", body = ProblemBody)))]
 pub(crate) async fn schedules(
     State(app): State<Arc<App>>,
+    Parameters(query): Parameters<NamesQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let schedules = app.queue.schedules()?.into_iter().map(Schedule::from);
+    let (after, limit) = asked::<ScheduleName>(&query)?;
+    let found = app.queue.schedules_behind(after.as_ref(), limit)?;
+    let last = found.last().map(|schedule| &schedule.name);
+    let more = match last {
+        Some(_) => !app.queue.schedules_behind(last, 1)?.is_empty(),
+        None => false,
+    };
+    let next = last.filter(|_| more).cloned();
     let answer = SchedulesAnswer {
-        schedules: schedules.collect(),
+        schedules: found.into_iter().map(Schedule::from).collect(),
+        next,
     };
     Ok(tagged(&headers, &answer))
 }
@@ -53,8 +68,10 @@ pub(crate) async fn set(
     Named(name): Named<ScheduleName>,
     Json(spec): Json<ScheduleSpec>,
 ) -> Result<Response, Problem> {
+    let detail = format!("{} {}", spec.cron, spec.timezone);
     app.queue.set_schedule(name.clone(), spec).await?;
-    Ok(ok(&one(&app, &name)?))
+    let schedule = one(&app, &name).map_err(Problem::after_change)?;
+    Ok(detailed(ok(&schedule), detail))
 }
 
 /// Delete a schedule; its jobs stay

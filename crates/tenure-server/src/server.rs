@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tenure::core::election::machine::Leader;
 use tenure::core::session;
 use tenure::queue::{Options, Queue};
 use tenure::{Node, NodeOptions, cluster};
@@ -11,28 +13,33 @@ use tenure_store::wrap::metered::Meter;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::app::App;
+use crate::audit::Audit;
 use crate::budget::Budget;
+use crate::connections::Connections;
 use crate::dashboard::{self, Dashboard};
 use crate::forward::Forwarder;
-use crate::health::Probe;
+use crate::health::{Probe, leader_reason};
 use crate::listen::Listening;
 use crate::metrics::Metrics;
 use crate::metrics::numbers::Numbers;
 use crate::rates::Rates;
 use crate::{Config, Error, router};
 
-/// The election of the brokers.
-const ELECTION: &str = "default";
-
 /// How many connections may wait to be accepted. The system allows no more by default; and when it has no room
 /// left it may reset connections that have sent something already, where they should wait.
 const BACKLOG_CONNECTIONS: u32 = 4096;
+
+/// How long a server that stops waits for the next leader to serve.
+const HAND_OVER_MAX: Duration = Duration::from_secs(5);
+
+/// How often it looks.
+const HAND_OVER_LOOK: Duration = Duration::from_millis(50);
 
 /// Starts servers.
 #[derive(Debug)]
@@ -74,7 +81,8 @@ impl Server {
             tls: tls.map(TlsAcceptor::from),
             limits: app.config.limits.clone(),
             stop: app.stop.clone(),
-            connections: connections.clone(),
+            tasks: connections.clone(),
+            connections: app.connections.clone(),
         };
         if let Some(renewal) = renewal {
             tokio::spawn(renewal.run(app.stop.clone()));
@@ -137,10 +145,10 @@ impl App {
             ..cluster::Options::default()
         };
         let node = Node::start(options).await?;
-        // Whoever leads this election hands out the daemons of the namespace, should there be any.
+        // An election of its own, in which the members of the cluster stand who run daemons, too. Whoever leads it hands
+        // them out, should there be any.
         node.cluster(member).await?;
         let options = Options {
-            election: ELECTION.to_owned(),
             log: config.log.clone(),
             limits: config.queue.clone(),
             priority: Some(config.priority),
@@ -150,8 +158,9 @@ impl App {
         let queue = Queue::open(&node, options)
             .await
             .map_err(tenure::Error::from)?;
-        let lease_key = Key::new(format!("{}/elections/{ELECTION}", config.namespace))
-            .expect("a namespace and a constant make a key");
+        let brokers = queue.election().name();
+        let lease_key = Key::new(format!("{}/elections/{brokers}", config.namespace))
+            .expect("a namespace and a name make a key");
         let metrics = Metrics::new();
         let rates = Arc::new(Rates::default());
         let numbers = Numbers {
@@ -161,6 +170,10 @@ impl App {
             rates: rates.clone(),
         };
         metrics.register(|registry| registry.register_collector(Box::new(numbers)));
+        let bodies = Budget::new(config.limits.bodies_bytes_max);
+        let answers = Budget::new(config.limits.answers_bytes_max);
+        metrics.count_bytes(&bodies, &answers);
+        let audit = metrics.register(Audit::new);
         Ok(Self {
             url,
             store: node.store().clone(),
@@ -173,12 +186,52 @@ impl App {
             rates,
             probe: Probe::default(),
             waits: Semaphore::new(config.limits.waits_max),
+            holds: Semaphore::new(config.limits.holds_max),
             followers: Arc::new(Semaphore::new(config.limits.followers_max)),
             dashboard: Dashboard::default(),
-            bodies: Budget::new(config.limits.bodies_bytes_max),
+            connections: Arc::new(Connections::new(config.limits.connections_max)),
+            bodies,
+            answers,
+            audit,
+            leaving: CancellationToken::new(),
             stop: CancellationToken::new(),
             config,
         })
+    }
+}
+
+impl App {
+    /// Lets another server lead, if this one does and there is another, and returns when that one serves. A call that
+    /// comes meanwhile is held, and goes there: whoever uses this server notices nothing.
+    async fn hand_over(&self) {
+        let is_me = |leader: Option<Leader>| leader.is_some_and(|leader| self.is_me(&leader));
+        if !is_me(self.leader()) {
+            return;
+        }
+        let Some(session) = self.node.session() else {
+            return;
+        };
+        let election = self.queue.election().name();
+        let Ok(status) = self.node.view().status(election).await else {
+            return;
+        };
+        let mut others = status
+            .candidates
+            .iter()
+            .filter(|candidate| candidate.holder.incarnation != session.incarnation);
+        if others.next().is_none() {
+            return;
+        }
+        self.queue.close().await;
+        loop {
+            if let Some(leader) = self.leader()
+                && !self.is_me(&leader)
+                && leader_reason(self, &leader, HAND_OVER_LOOK).await.is_none()
+            {
+                return;
+            }
+            sleep(HAND_OVER_LOOK).await;
+        }
     }
 }
 
@@ -219,9 +272,14 @@ impl Handle {
         &self.app.queue
     }
 
-    /// Takes no more connections, answers whoever waits, finishes what is in flight (for as long as the
-    /// limits allow), commits it, resigns and leaves.
+    /// Hands over if another server can lead, and forwards calls to it meanwhile. Then takes no more connections,
+    /// answers whoever waits, finishes what is in flight (for as long as the limits allow), commits it, resigns and
+    /// leaves.
     pub async fn stop(self) {
+        self.app.leaving.cancel();
+        let patience = self.app.config.limits.stop_timeout.min(HAND_OVER_MAX);
+        // Too late, and its callers are told that nobody leads.
+        let _ = timeout(patience, self.app.hand_over()).await;
         self.app.stop.cancel();
         // An error is a panic of the accept loop: it has stopped as well.
         let _ = self.accepting.await;

@@ -6,29 +6,41 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::connections::Connection;
+
 /// A stream whose writes fail when none of them gets anywhere for too long. An idle stream never fails.
 #[derive(Debug)]
 pub(crate) struct Stalling<S> {
     stream: S,
     patience: Duration,
+    /// Is told of every byte that moves.
+    connection: Option<Arc<Connection>>,
     /// Runs while a write waits. Made when the first one does, which for most connections is never.
     deadline: Option<Pin<Box<Sleep>>>,
     is_running: bool,
 }
 
 impl<S> Stalling<S> {
-    pub(crate) fn new(stream: S, patience: Duration) -> Self {
+    pub(crate) fn new(stream: S, patience: Duration, connection: Option<Arc<Connection>>) -> Self {
         Self {
             stream,
             patience,
+            connection,
             deadline: None,
             is_running: false,
+        }
+    }
+
+    fn progressed(&self) {
+        if let Some(connection) = &self.connection {
+            connection.progressed();
         }
     }
 
@@ -61,7 +73,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for Stalling<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let result = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.progressed();
+        }
+        result
     }
 }
 
@@ -72,6 +89,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stalling<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if result.is_ready() {
+            self.progressed();
+        }
         self.judge(context, result)
     }
 
@@ -81,6 +101,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stalling<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        if result.is_ready() {
+            self.progressed();
+        }
         self.judge(context, result)
     }
 
@@ -108,7 +131,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_reader_that_stops_is_given_up_and_a_slow_one_is_not() {
         let (ours, mut theirs) = duplex(8);
-        let mut stream = Stalling::new(ours, Duration::from_secs(10));
+        let mut stream = Stalling::new(ours, Duration::from_secs(10), None);
         let slow = tokio::spawn(async move {
             let mut buffer = [0; 1];
             for _ in 0..16 {

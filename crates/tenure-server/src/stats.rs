@@ -6,7 +6,6 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use tenure_core::api::{Latency, LogStats, Stats};
-use tenure_core::queue::Counts;
 
 use crate::app::App;
 use crate::cluster::namespace;
@@ -19,7 +18,8 @@ use crate::queues;
 #[utoipa::path(get, path = "/v1/stats", tag = "operations", responses(
     (status = 200, description = "As the leader has it", body = Stats)))]
 pub(crate) async fn stats(State(app): State<Arc<App>>) -> Result<Response, Problem> {
-    let queues = queues::all(&app)?;
+    let page = queues::page(&app, None, queues::NAMES_MAX as usize)?;
+    let (counts, queues_total) = app.queue.counts()?;
     let leader = app.leader();
     Ok(ok(&Stats {
         namespace: namespace(&app),
@@ -27,25 +27,13 @@ pub(crate) async fn stats(State(app): State<Arc<App>>) -> Result<Response, Probl
         term: leader.as_ref().map(|leader| leader.term.0),
         leader: leader.map(|leader| leader.node),
         serving: app.is_serving(),
-        counts: sum(queues.iter().map(|queue| &queue.counts)),
-        queues,
+        counts,
+        queues_total: queues_total as u64,
+        queues: page.queues,
         rates: app.rates.now(),
         log: log(&app),
         store: store(&app),
     }))
-}
-
-/// The counts of several queues together.
-pub(crate) fn sum<'a>(counts: impl Iterator<Item = &'a Counts>) -> Counts {
-    counts.fold(Counts::default(), |sum, each| Counts {
-        scheduled: sum.scheduled + each.scheduled,
-        ready: sum.ready + each.ready,
-        blocked: sum.blocked + each.blocked,
-        running: sum.running + each.running,
-        completed: sum.completed + each.completed,
-        cancelled: sum.cancelled + each.cancelled,
-        dead: sum.dead + each.dead,
-    })
 }
 
 fn log(app: &App) -> LogStats {

@@ -79,6 +79,23 @@ impl Connection {
         length
     }
 
+    /// Reads a page to its end. The connection is of no use afterwards.
+    pub(crate) async fn read(&mut self, path: &str) {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
+            self.address
+        );
+        self.stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        self.stream.read_to_end(&mut answer).await.unwrap();
+        let head = &answer[..answer.len().min(500)];
+        assert!(
+            answer.starts_with(b"HTTP/1.1 200"),
+            "{path}: {}",
+            String::from_utf8_lossy(head)
+        );
+    }
+
     /// The body of an answer of that length.
     pub(crate) fn body(&self, length: usize) -> &[u8] {
         let answer = &self.buffer[..length];

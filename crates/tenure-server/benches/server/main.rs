@@ -5,6 +5,8 @@
 //! - **Submits**: one job per call on 64 connections that are kept open, each with one call at a time, beside two
 //!   bare axum servers that keep nothing: one takes the body and answers always the same, one also reads the job
 //!   and writes the answer that fits. They take turns, on the same processors.
+//! - **Reads**: what the broker costs with 1,000,000 jobs in 50,000 queues, how long each read takes, and what it does to
+//!   the submits of others; see `reads.rs`. Only when it is asked for: `make bench-server ONLY=reads`.
 //!
 //! The servers are one process and the client is another, as they are wherever there is a server: see
 //! `servers.rs` and `calls.rs`.
@@ -21,6 +23,7 @@
 )]
 
 mod calls;
+mod reads;
 mod servers;
 
 use std::time::{Duration, Instant};
@@ -53,6 +56,11 @@ fn main() {
         .build();
     runtime.unwrap().block_on(async {
         let mut servers = Servers::start();
+        if std::env::args().any(|argument| argument == "reads") {
+            reads::run(&mut servers).await;
+            servers.stop();
+            return;
+        }
         pickup(&mut servers, number("PICKUPS", 300)).await;
         submits(&mut servers, number("ROUNDS", 9), number("SECONDS", 2)).await;
         servers.stop();

@@ -1,7 +1,7 @@
 //! The servers, in a process of their own: ours, and two bare ones to compare it with.
 //!
 //! The process prints their addresses. For each line that it is sent it prints what it has done so far, and it
-//! stops when no more will come.
+//! stops when no more will come. A line with two numbers makes it put so many jobs into so many queues first.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
@@ -45,6 +45,8 @@ pub(crate) struct Figures {
     /// Claims that wait now.
     pub(crate) waiting_claims: u64,
     pub(crate) processor: Duration,
+    /// In bytes.
+    pub(crate) memory: u64,
 }
 
 impl Figures {
@@ -55,6 +57,7 @@ impl Figures {
             commit_nanoseconds: self.commit_nanoseconds - before.commit_nanoseconds,
             waiting_claims: self.waiting_claims,
             processor: self.processor - before.processor,
+            memory: self.memory,
         }
     }
 }
@@ -81,7 +84,16 @@ impl Servers {
     }
 
     pub(crate) fn figures(&mut self) -> Figures {
-        writeln!(self.questions).unwrap();
+        self.ask("")
+    }
+
+    /// Puts jobs into our server, which takes a while.
+    pub(crate) fn fill(&mut self, jobs: u64, queues: u64) {
+        self.ask(&format!("{jobs} {queues}"));
+    }
+
+    fn ask(&mut self, question: &str) -> Figures {
+        writeln!(self.questions, "{question}").unwrap();
         serde_json::from_str(&line(&mut self.answers)).unwrap()
     }
 
@@ -117,7 +129,11 @@ pub(crate) fn run() {
         server
     });
     for question in std::io::stdin().lines() {
-        question.unwrap();
+        let question = question.unwrap();
+        if let Some((jobs, queues)) = question.split_once(' ') {
+            let (jobs, queues) = (jobs.parse().unwrap(), queues.parse().unwrap());
+            runtime.block_on(super::reads::fill(server.queue(), jobs, queues));
+        }
         let metrics = server.queue().metrics();
         let figures = Figures {
             records: metrics.records,
@@ -125,6 +141,7 @@ pub(crate) fn run() {
             commit_nanoseconds: metrics.commit_latency.total_nanoseconds,
             waiting_claims: metrics.waiting_claims,
             processor: processor(),
+            memory: super::reads::memory(),
         };
         println!("{}", text(&figures));
     }

@@ -22,6 +22,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use super::store::StoreSummary;
 use super::{Frame, locked, now};
 use crate::app::App;
+use crate::audit::detailed;
 use crate::cluster;
 use crate::extract::Json;
 use crate::problem::{Problem, chain};
@@ -213,21 +214,23 @@ pub(super) struct DrainRequest {
 pub(super) async fn drain(
     State(app): State<Arc<App>>,
     Json(request): Json<DrainRequest>,
-) -> Result<StatusCode, Problem> {
+) -> Result<Response, Problem> {
     app.node
         .view()
         .drain(&request.node, "the dashboard")
         .await?;
-    Ok(StatusCode::NO_CONTENT)
+    let response = StatusCode::NO_CONTENT.into_response();
+    Ok(detailed(response, request.node.to_string()))
 }
 
 /// Lets a node be given daemons again
 pub(super) async fn undrain(
     State(app): State<Arc<App>>,
     Json(request): Json<DrainRequest>,
-) -> Result<StatusCode, Problem> {
+) -> Result<Response, Problem> {
     app.node.view().undrain(&request.node).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let response = StatusCode::NO_CONTENT.into_response();
+    Ok(detailed(response, request.node.to_string()))
 }
 
 fn summary(app: &App) -> Summary {
@@ -241,7 +244,9 @@ fn summary(app: &App) -> Summary {
         .map(|(leader, seen_at)| described(leader, *seen_at, looked.cluster.as_ref()));
     let (role, detail) = role(app);
     let past = looked.cluster.iter().flat_map(|cluster| &cluster.elections);
-    let past = past.map(|election| election.term).max();
+    let own = app.queue.election().name();
+    let past = past.filter(|election| election.name == *own);
+    let past = past.map(|election| election.term).next();
     Summary {
         at: now,
         version: env!("CARGO_PKG_VERSION"),

@@ -12,7 +12,7 @@ use tenure::queue::{Cut, Follower, Metrics, Serving};
 use tenure_core::{JobId, NodeId};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::recorder::{Recorder, Summary};
+use super::recorder::{QUEUES_MAX, Recorder, Summary};
 use super::store::Commits;
 use super::{Frame, locked, now};
 use crate::app::App;
@@ -125,23 +125,50 @@ async fn take(app: &App, follower: &mut Follower) -> Cut {
     }
 }
 
-/// Sums up. None if this server no longer serves.
+/// Notes how the queues stand, and tells the pages that are open. None if this server no longer serves.
 fn tell(app: &App) -> Option<()> {
+    if !app.queue.is_serving() {
+        return None;
+    }
+    let now = now();
+    look(app, now)?;
+    // What nobody reads is not written.
+    if app.dashboard.queues.receiver_count() > 0 {
+        let frame = frame(app, now)?;
+        app.dashboard.queues.send_replace(Some(frame));
+    } else {
+        // The next page is not to begin with how it was when the last one was closed.
+        let old = |frame: &mut Option<Frame>| frame.take().is_some();
+        app.dashboard.queues.send_if_modified(old);
+    }
+    Some(())
+}
+
+/// Notes how the queues stand: those that are listed, and the sum of all. What it costs does not depend on how
+/// many queues there are.
+fn look(app: &App, now: u64) -> Option<()> {
+    let (counts, total) = app.queue.counts().ok()?;
+    let names = locked(&app.dashboard.recorder).as_ref()?.names();
+    let mut queues = app.queue.queues_named(names.iter()).ok()?;
+    if queues.len() < QUEUES_MAX {
+        // There is room for some of which nothing was heard yet.
+        let others = app.queue.queues_behind(None, QUEUES_MAX).ok()?;
+        let others = others.into_iter();
+        queues.extend(others.filter(|(view, _)| !names.contains(&view.name)));
+        queues.truncate(QUEUES_MAX);
+        queues.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+    }
+    let mut recorder = locked(&app.dashboard.recorder);
+    recorder.as_mut()?.tick(now, counts, total, queues);
+    Some(())
+}
+
+/// What was noted last, as an event.
+pub(super) fn frame(app: &App, now: u64) -> Option<Frame> {
     let Serving::Serving { term, since } = app.queue.state() else {
         return None;
     };
-    let now = now();
-    let queues = app.queue.queues().ok()?;
-    let queues = queues.into_iter().map(|view| {
-        let oldest = match view.counts.ready - view.counts.blocked {
-            0 => None,
-            // Since when it could have been claimed: a delayed or retried job waits from its time on.
-            _ => app.queue.oldest_ready(&view.name).ok().flatten(),
-        };
-        (view, oldest.map(|job| job.changed_at))
-    });
-    let queues = queues.collect();
-    let summary = locked(&app.dashboard.recorder).as_mut()?.tick(now, queues);
+    let summary = locked(&app.dashboard.recorder).as_ref()?.summary(now);
     let log = app
         .queue
         .is_serving()
@@ -155,9 +182,7 @@ fn tell(app: &App) -> Option<()> {
         summary,
         log,
     };
-    let frame = Frame::new("queues", &told);
-    app.dashboard.queues.send_replace(Some(frame));
-    Some(())
+    Some(Frame::new("queues", &told))
 }
 
 fn trust(app: &App) -> Trust {
@@ -191,8 +216,7 @@ fn log(app: &App, now: u64, log: &Metrics) -> LogSummary {
 
 /// What the `queues` event holds, for those who do not follow
 pub(super) async fn show(State(app): State<Arc<App>>) -> Result<Response, Problem> {
-    let frame = app.dashboard.queues.borrow().clone();
-    let Some(frame) = frame else {
+    let Some(frame) = frame(&app, now()) else {
         return Err(Problem::no_leader("this server has just been elected"));
     };
     let kind = HeaderValue::from_static("application/json");

@@ -4,7 +4,7 @@
 //! the queue and decides nothing. It begins empty with each term: jobs that waited before are counted, and their
 //! latencies are not made up.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -18,7 +18,7 @@ use super::stuck::{Facts, Level, judge};
 use crate::metrics::Latencies;
 
 /// Queues with a past of their own, and in the summary; all others are counted in the total only.
-const QUEUES_MAX: usize = 200;
+pub(super) const QUEUES_MAX: usize = 200;
 
 /// Failures shown.
 const FAILURES_MAX: usize = 20;
@@ -35,6 +35,17 @@ pub(super) struct Recorder {
     failures: VecDeque<Failure>,
     histories: Histories,
     latencies: Arc<Latencies>,
+    /// How the queues stood at the last look.
+    seen: Seen,
+}
+
+/// How the queues stood: all of them together, and those that are listed, by name, each with the time of its oldest
+/// ready job.
+#[derive(Debug, Default)]
+struct Seen {
+    counts: Counts,
+    queues_total: usize,
+    queues: Vec<(QueueView, Option<u64>)>,
 }
 
 /// When a job that has not ended became ready, and was claimed.
@@ -106,6 +117,7 @@ impl Recorder {
             failures: VecDeque::new(),
             histories: Histories::default(),
             latencies,
+            seen: Seen::default(),
         }
     }
 
@@ -274,30 +286,51 @@ impl Recorder {
         }
     }
 
-    /// A second has passed: the counts of all queues, with the time of each one's oldest ready job.
-    pub(super) fn tick(&mut self, now: u64, queues: Vec<(QueueView, Option<u64>)>) -> Summary {
-        let mut counts = Counts::default();
-        let mut oldest = None;
-        let queues_total = queues.len();
-        let mut listed = Vec::with_capacity(queues_total.min(QUEUES_MAX));
-        let mut stuck = Vec::new();
+    /// The queues that are followed, by name.
+    pub(super) fn names(&self) -> BTreeSet<QueueName> {
+        self.queues.keys().cloned().collect()
+    }
+
+    /// A second has passed: the counts of all queues together, how many there are, and those that are listed, by
+    /// name, with the time of each one's oldest ready job.
+    pub(super) fn tick(
+        &mut self,
+        now: u64,
+        counts: Counts,
+        queues_total: usize,
+        queues: Vec<(QueueView, Option<u64>)>,
+    ) {
         self.queues.retain(|name, _| {
             queues
                 .binary_search_by(|(view, _)| view.name.cmp(name))
                 .is_ok()
         });
-        for (view, oldest_ready_at) in queues {
-            add(&mut counts, &view.counts);
-            oldest = older(oldest, oldest_ready_at);
-            if !self.queues.contains_key(&view.name) && self.queues.len() >= QUEUES_MAX {
-                continue;
-            }
+        let mut oldest = None;
+        for (view, oldest_ready_at) in queues.iter().take(QUEUES_MAX) {
+            oldest = older(oldest, *oldest_ready_at);
             let flow = self.queues.entry(view.name.clone()).or_default();
-            flow.tick(now, &view.counts, oldest_ready_at);
+            flow.tick(now, &view.counts, *oldest_ready_at);
+        }
+        self.total.tick(now, &counts, oldest);
+        self.seen = Seen {
+            counts,
+            queues_total,
+            queues,
+        };
+    }
+
+    /// All of it, as it was noted last.
+    pub(super) fn summary(&self, now: u64) -> Summary {
+        let mut listed = Vec::with_capacity(self.seen.queues.len());
+        let mut stuck = Vec::new();
+        for (view, oldest_ready_at) in &self.seen.queues {
+            let Some(flow) = self.queues.get(&view.name) else {
+                continue;
+            };
             // Of a queue that nobody has claimed from it is known since when there was something to claim.
             let idle_since = self.since_at.max(oldest_ready_at.unwrap_or_default());
             let claimed_at = flow.claimed_at.unwrap_or(idle_since);
-            let facts = facts(&view, oldest_ready_at, claimed_at);
+            let facts = facts(view, *oldest_ready_at, claimed_at);
             stuck.extend(judge(&facts, now).map(|finding| Stuck {
                 queue: view.name.clone(),
                 level: finding.level,
@@ -305,23 +338,22 @@ impl Recorder {
                 detail: finding.detail,
             }));
             listed.push(QueueSummary {
-                view,
-                oldest_ready_at,
+                view: view.clone(),
+                oldest_ready_at: *oldest_ready_at,
                 rates: flow.rates(),
                 pickup: flow.pickup(),
                 run: flow.run(),
             });
         }
-        self.total.tick(now, &counts, oldest);
         // What nobody can have meant comes first.
         stuck.sort_by_key(|each| each.level != Level::Bad);
         Summary {
-            counts,
+            counts: self.seen.counts,
             rates: self.total.rates(),
             pickup: self.total.pickup(),
             run: self.total.run(),
             queues: listed,
-            queues_total,
+            queues_total: self.seen.queues_total,
             stuck,
             failures: self.failures.iter().cloned().collect(),
         }
@@ -366,16 +398,6 @@ fn older(one: Option<u64>, other: Option<u64>) -> Option<u64> {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
     }
-}
-
-fn add(sum: &mut Counts, counts: &Counts) {
-    sum.scheduled += counts.scheduled;
-    sum.ready += counts.ready;
-    sum.blocked += counts.blocked;
-    sum.running += counts.running;
-    sum.completed += counts.completed;
-    sum.cancelled += counts.cancelled;
-    sum.dead += counts.dead;
 }
 
 #[cfg(test)]

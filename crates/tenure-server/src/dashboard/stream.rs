@@ -22,7 +22,7 @@ use tenure_core::api;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
-use super::Frame;
+use super::{Frame, now, queues};
 use crate::app::App;
 use crate::extract::Parameters;
 use crate::forward;
@@ -163,7 +163,9 @@ impl Page {
     async fn own_queues(&self) -> Result<(), Gone> {
         let mut frames = self.app.dashboard.queues.subscribe();
         while self.app.is_serving() {
-            let frame = frames.borrow_and_update().clone();
+            let told = frames.borrow_and_update().clone();
+            // For the first page nothing was told yet.
+            let frame = told.or_else(|| queues::frame(&self.app, now()));
             if let Some(frame) = frame {
                 self.send(frame.bytes).await?;
             }

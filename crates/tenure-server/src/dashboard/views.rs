@@ -23,6 +23,9 @@ const JOBS_MAX: u32 = 200;
 
 const JOBS_DEFAULT: u32 = 50;
 
+/// The most pages that one answer is made of.
+const PAGES_MAX: usize = 20;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SeriesQuery {
@@ -103,11 +106,30 @@ pub(super) async fn jobs(
 ) -> Result<Response, Problem> {
     let limit = query.limit.unwrap_or(JOBS_DEFAULT).clamp(1, JOBS_MAX);
     let place = Place::Before(query.before.unwrap_or(u64::MAX));
-    let page = search::page(&app, &query, place, limit as usize).await?;
-    Ok(ok(&Jobs {
-        jobs: page.jobs.into_iter().map(line).collect(),
-        next: page.next,
-    }))
+    Ok(ok(&lines(&app, &query, place, limit as usize).await?))
+}
+
+/// A line has no payload, so it may take several pages of large jobs to fill a table.
+async fn lines(app: &App, query: &JobsQuery, from: Place, limit: usize) -> Result<Jobs, Problem> {
+    let mut from = from;
+    let mut lines = Jobs {
+        jobs: Vec::new(),
+        next: None,
+    };
+    for _ in 0..PAGES_MAX {
+        let left = limit - lines.jobs.len();
+        let page = search::page(app, query, from, left).await?;
+        lines.jobs.extend(page.jobs.into_iter().map(line));
+        lines.next = page.next;
+        match page.next {
+            // A search that found nothing in all its portions goes on when it is asked to.
+            Some(next) if lines.jobs.len() < limit && query.search.is_none() => {
+                from = Place::Before(next);
+            }
+            _ => break,
+        }
+    }
+    Ok(lines)
 }
 
 fn line(job: JobView) -> JobLine {

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
-use tenure::queue::Claim;
+use tenure::queue::{Claim, Error};
 use tenure_core::api::{ClaimAnswer, ClaimRequest, Code, Problem as ProblemBody, WAIT_MS_MAX};
 use tenure_core::queue::Claimed;
+use tokio::time::sleep;
 
 use crate::app::App;
-use crate::extract::{Json, ok};
+use crate::extract::{Json, Via, ok};
 use crate::problem::Problem;
 
 /// Claim the jobs whose turn it is
@@ -23,6 +24,7 @@ use crate::problem::Problem;
     (status = 429, description = "Too many wait already", body = ProblemBody)))]
 pub(crate) async fn claim(
     State(app): State<Arc<App>>,
+    Via(connection): Via,
     Json(request): Json<ClaimRequest>,
 ) -> Result<Response, Problem> {
     if request.wait_ms > WAIT_MS_MAX {
@@ -34,6 +36,10 @@ pub(crate) async fn claim(
         .hint("wait for a shorter time, and ask again"));
     }
     let wait = Duration::from_millis(request.wait_ms.into());
+    if let Some(connection) = connection.filter(|_| !wait.is_zero()) {
+        // It may wait for long, and is answered in any case: its body need not be kept.
+        drop(connection.take_kept());
+    }
     let claim = Claim {
         worker: request.worker,
         queues: request.queues,
@@ -45,6 +51,10 @@ pub(crate) async fn claim(
     Ok(ok(&ClaimAnswer { jobs }))
 }
 
+/// How long a claim that waits goes on waiting when this server stops leading, so that its worker does not come back
+/// before there is another leader, again and again.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Claims jobs. When the server stops, nobody waits any longer.
 pub(crate) async fn take(app: &App, claim: Claim, wait: Duration) -> Result<Vec<Claimed>, Problem> {
     let _permit = match wait.is_zero() {
@@ -53,8 +63,15 @@ pub(crate) async fn take(app: &App, claim: Claim, wait: Duration) -> Result<Vec<
     };
     let jobs = tokio::select! {
         biased;
-        jobs = app.queue.claim(claim, wait) => jobs?,
-        () = app.stop.cancelled(), if !wait.is_zero() => Vec::new(),
+        jobs = app.queue.claim(claim, wait) => match jobs {
+            // It took none, and who waits asks again.
+            Err(Error::NotServing { .. } | Error::Stopped) if !wait.is_zero() => {
+                sleep(PAUSE).await;
+                Vec::new()
+            }
+            jobs => jobs?,
+        },
+        () = app.leaving.cancelled(), if !wait.is_zero() => Vec::new(),
     };
     app.rates.claimed.add(jobs.len());
     Ok(jobs)

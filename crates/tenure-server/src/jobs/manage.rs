@@ -12,8 +12,9 @@ use tenure_core::api::{
 };
 use tenure_core::queue::{Event, Filter, Place, Refusal, State as JobState};
 
-use super::{not_found, only, refused, unexpected};
+use super::{not_found, only, refused, search, unexpected};
 use crate::app::App;
+use crate::audit::detailed;
 use crate::extract::{Json, Named, NoBody, ok};
 use crate::problem::Problem;
 
@@ -86,7 +87,7 @@ pub(crate) async fn retry_many(
     State(app): State<Arc<App>>,
     Json(request): Json<RetryRequest>,
 ) -> Result<Response, Problem> {
-    let ids = chosen(&app, request)?;
+    let ids = chosen(&app, request).await?;
     let jobs = match ids.is_empty() {
         true => Vec::new(),
         false => app
@@ -98,10 +99,12 @@ pub(crate) async fn retry_many(
             .map(retried)
             .collect::<Result<Vec<_>, _>>()?,
     };
-    Ok(ok(&RetryAnswer { jobs }))
+    let count = jobs.len();
+    let response = ok(&RetryAnswer { jobs });
+    Ok(detailed(response, format!("{count} jobs")))
 }
 
-fn chosen(app: &App, request: RetryRequest) -> Result<Vec<JobId>, Problem> {
+async fn chosen(app: &App, request: RetryRequest) -> Result<Vec<JobId>, Problem> {
     let wrong = |field: &str, problem: &str| {
         Problem::new(Code::InvalidField, format!("{field} {problem}")).field(field)
     };
@@ -128,11 +131,25 @@ fn chosen(app: &App, request: RetryRequest) -> Result<Vec<JobId>, Problem> {
                 queue: request.queue,
                 job_type: request.job_type,
             };
-            let page = app.queue.page(&filter, Place::After(0), limit as usize)?;
-            Ok(page.jobs.into_iter().map(|job| job.id).collect())
+            oldest(app, &filter, limit as usize).await
         }
         (Some(_), Some(_)) => Err(wrong("ids", "and state exclude each other")),
         (None, None) => Err(wrong("ids", "or state has to be given")),
+    }
+}
+
+/// The ids of the oldest jobs of a filter. Pages of large jobs are short, so it may take several.
+async fn oldest(app: &App, filter: &Filter, limit: usize) -> Result<Vec<JobId>, Problem> {
+    let mut ids = Vec::new();
+    let mut from = 0;
+    loop {
+        let left = limit - ids.len();
+        let page = search::filtered(app, filter.clone(), Place::After(from), left).await?;
+        ids.extend(page.jobs.into_iter().map(|job| job.id));
+        match page.next {
+            Some(next) if ids.len() < limit => from = next,
+            _ => return Ok(ids),
+        }
     }
 }
 
@@ -154,8 +171,10 @@ fn retried(event: Event) -> Result<Retried, Problem> {
     })
 }
 
+/// A job that was just changed.
 fn show(app: &App, id: &JobId) -> Result<Response, Problem> {
-    match app.queue.job(id)? {
+    let job = app.queue.job(id);
+    match job.map_err(|error| Problem::from(error).after_change())? {
         Some(job) => Ok(ok(&Job::from(job))),
         None => Err(not_found(id)),
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use tenure::queue::PAGE_BYTES_MAX;
 use tenure_core::JobId;
 use tenure_core::api::{
     Code, Job, JobsAnswer, JobsQuery, LIMIT_DEFAULT, LIMIT_MAX, Problem as ProblemBody,
@@ -12,7 +13,7 @@ use tenure_core::api::{
 
 use super::{not_found, search};
 use crate::app::App;
-use crate::extract::{Named, Parameters, tagged};
+use crate::extract::{Named, Parameters, Via, room_for, tagged, tagged_within};
 use crate::problem::Problem;
 
 /// One job
@@ -36,7 +37,8 @@ pub(crate) async fn job(
 /// Jobs, by state, queue, type and text
 ///
 /// In the order in which they were accepted, or the newest first. `next` is where the next page starts: send
-/// it as `after`, or as `before` if the newest come first.
+/// it as `after`, or as `before` if the newest come first. A page ends at about 4 MiB, so it may have fewer jobs than
+/// `limit` and still a `next`.
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(JobsQuery), responses(
     (status = 200, description = "A page of jobs", body = JobsAnswer),
     (status = 304, description = "The same as with the ETag that was sent"),
@@ -44,6 +46,7 @@ pub(crate) async fn job(
 pub(crate) async fn jobs(
     State(app): State<Arc<App>>,
     Parameters(query): Parameters<JobsQuery>,
+    Via(connection): Via,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
@@ -61,10 +64,12 @@ pub(crate) async fn jobs(
         )
         .field("after"));
     };
+    let room = room_for(&app, connection, PAGE_BYTES_MAX).await?;
     let page = search::page(&app, &query, place, limit as usize).await?;
+    let bytes = search::bytes(&page.jobs);
     let answer = JobsAnswer {
         jobs: page.jobs.into_iter().map(Job::from).collect(),
         next: page.next,
     };
-    Ok(tagged(&headers, &answer))
+    Ok(tagged_within(&headers, &answer, bytes, Some(room)))
 }

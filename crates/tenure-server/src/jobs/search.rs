@@ -1,10 +1,12 @@
 //! Jobs in pages: by filter alone, or by what is written in them.
 //!
-//! A search walks over the jobs, since there is no index of words. The queue is held for one portion at a time, and
-//! one request gets so many portions: what a search costs is bounded, however many jobs there are.
+//! Either looks at a portion of the jobs at a time, and holds the queue for that long. A search walks over the jobs, since
+//! there is no index of words, and one request gets so many portions: what a search costs is bounded, however many jobs there are. What is found is
+//! bounded in bytes as well: see [`PAGE_BYTES_MAX`].
 
+use tenure::queue::PAGE_BYTES_MAX;
 use tenure_core::api::{Code, JobsQuery};
-use tenure_core::queue::{Page, Place};
+use tenure_core::queue::{Filter, JobView, Page, Place, Reading};
 
 use crate::app::App;
 use crate::problem::Problem;
@@ -15,7 +17,27 @@ const CHARACTERS_MAX: usize = 200;
 /// Portions of one request: up to 40,000 jobs, or 20 MiB of text.
 const PORTIONS_MAX: usize = 20;
 
-/// The jobs that a query means, from a place on.
+/// About how many bytes jobs have as JSON.
+pub(crate) fn bytes(jobs: &[JobView]) -> usize {
+    jobs.iter().map(JobView::json_bytes).sum()
+}
+
+/// The jobs that a filter means, from a place on. Between two portions others come first: a commit waits for nobody who
+/// lists, and the thread is not kept.
+pub(crate) async fn filtered(
+    app: &App,
+    filter: Filter,
+    from: Place,
+    limit: usize,
+) -> Result<Page, Problem> {
+    let mut reading = Reading::new(filter, from, limit, PAGE_BYTES_MAX);
+    while app.queue.read_on(&mut reading)? {
+        tokio::task::yield_now().await;
+    }
+    Ok(reading.into_page())
+}
+
+/// The jobs that a query means, from a place on. There may be fewer than `limit`, and still a next page.
 pub(crate) async fn page(
     app: &App,
     query: &JobsQuery,
@@ -24,7 +46,7 @@ pub(crate) async fn page(
 ) -> Result<Page, Problem> {
     let filter = query.filter();
     let Some(text) = &query.search else {
-        return Ok(app.queue.page(&filter, from, limit)?);
+        return filtered(app, filter, from, limit).await;
     };
     let length = text.chars().count();
     if !(1..=CHARACTERS_MAX).contains(&length) {
@@ -33,7 +55,9 @@ pub(crate) async fn page(
     }
     let mut found = app.queue.search(&filter, text, from, limit)?;
     for _ in 1..PORTIONS_MAX {
-        let Some(next) = found.next.filter(|_| found.jobs.len() < limit) else {
+        // A portion may find some more, and one job.
+        let is_full = found.jobs.len() >= limit || bytes(&found.jobs) >= PAGE_BYTES_MAX * 3 / 4;
+        let Some(next) = found.next.filter(|_| !is_full) else {
             break;
         };
         // Others come first: a commit waits for nobody who searches.

@@ -259,20 +259,19 @@ impl Numbers {
 
 impl Numbers {
     /// What an operator is woken up for.
-    fn queues(&self, writing: &mut Writing<'_>, queues: &[QueueView]) -> fmt::Result {
+    fn queues(
+        &self,
+        writing: &mut Writing<'_>,
+        queues: &[(QueueView, Option<u64>)],
+    ) -> fmt::Result {
         let now = self.queue.now_ms().unwrap_or_default();
-        let each = || queues.iter().take(QUEUES_MAX);
+        let each = || queues.iter().map(|(queue, _)| queue);
         let labelled =
             |queue: &QueueView| -> Vec<Label> { vec![("queue", queue.name.to_string())] };
         let paused = each().map(|queue| (labelled(queue), f64::from(u8::from(queue.paused))));
         writing.gauges("tenure_queue_paused", "Whether a queue is paused", paused)?;
-        let oldest = each().map(|queue| {
-            let oldest = match queue.counts.ready {
-                0 => None,
-                _ => self.queue.oldest_ready(&queue.name).ok().flatten(),
-            };
-            // Since when it could have been claimed.
-            let waits = oldest.map_or(0, |job| now.saturating_sub(job.changed_at));
+        let oldest = queues.iter().map(|(queue, since)| {
+            let waits = since.map_or(0, |since| now.saturating_sub(since));
             (labelled(queue), Duration::from_millis(waits).as_secs_f64())
         });
         writing.gauges(
@@ -288,6 +287,11 @@ impl Numbers {
             "tenure_queue_serving",
             "Whether this node serves the queue",
             serving,
+        )?;
+        writing.counter(
+            "tenure_queue_terms_failed",
+            "Terms that this node could not serve to their end",
+            self.queue.metrics().terms_failed,
         )?;
         for (name, help, count) in [
             (
@@ -314,11 +318,11 @@ impl Numbers {
             writing.counter(name, help, count.total())?;
         }
         // The rest is known to whoever serves it.
-        let Ok(queues) = self.queue.queues() else {
+        let Ok(queues) = self.queue.queues_behind(None, QUEUES_MAX) else {
             return Ok(());
         };
         let log = self.queue.metrics();
-        let jobs = queues.iter().take(QUEUES_MAX).flat_map(|queue| {
+        let jobs = queues.iter().flat_map(|(queue, _)| {
             let counts = &queue.counts;
             let states = [
                 ("scheduled", counts.scheduled),
@@ -360,6 +364,16 @@ impl Numbers {
                 "How large the last snapshot of this process is",
                 log.last_snapshot.map_or(0, |snapshot| snapshot.bytes),
             ),
+            (
+                "tenure_queue_ids",
+                "Ids of finished jobs that are kept beyond their jobs",
+                log.ids,
+            ),
+            (
+                "tenure_queue_ids_bytes",
+                "What these ids take in memory",
+                log.ids_bytes,
+            ),
         ] {
             writing.gauge(name, help, number(value))?;
         }
@@ -376,6 +390,11 @@ impl Numbers {
                 "tenure_queue_snapshots",
                 "Snapshots published",
                 log.snapshots,
+            ),
+            (
+                "tenure_queue_ids_dropped",
+                "Ids that went before their time, for want of room",
+                log.ids_dropped,
             ),
         ] {
             writing.counter(name, help, value)?;

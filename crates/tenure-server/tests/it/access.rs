@@ -1,12 +1,14 @@
 //! Who may do what, and by which connection.
 
+use std::io::Write;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use reqwest::{Certificate, Client, Method, StatusCode};
 use serde_json::json;
 use tenure_server::{Tls, Tokens};
 
-use crate::support::{Broker, PATIENCE, answered, client, problem, until};
+use crate::support::{Broker, PATIENCE, answered, client, config, problem, store_in, until};
 
 const TOKENS: &str = "read rrrrrrrrrrrrrrrr\nworker wwwwwwwwwwwwwwww\nadmin aaaaaaaaaaaaaaaa\n";
 
@@ -19,6 +21,7 @@ const CALLS: &[(&str, &str)] = &[
     ("GET /v1/schedules", "read"),
     ("GET /v1/schedules/s", "read"),
     ("GET /v1/settings", "read"),
+    ("GET /v1/time", "read"),
     ("GET /v1/stats", "read"),
     ("GET /v1/cluster", "read"),
     ("GET /v1/elections/e", "read"),
@@ -54,6 +57,7 @@ const CALLS: &[(&str, &str)] = &[
     ("PUT /v1/schedules/s", "admin"),
     ("DELETE /v1/schedules/s", "admin"),
     ("PUT /v1/settings", "admin"),
+    ("PUT /v1/time", "admin"),
     ("POST /v1/leader/transfer", "admin"),
 ];
 
@@ -69,6 +73,10 @@ async fn a_call_needs_a_token_of_its_scope() {
             let mut request = broker.request(method.parse().unwrap(), path);
             if !scope.is_empty() {
                 request = request.bearer_auth(scope[..1].repeat(16));
+            }
+            if path.contains("/candidates/") {
+                // The same candidate for everyone: it is not the secret that is tried here.
+                request = request.json(&json!({"secret": "one-secret-for-all"}));
             }
             let status = request.send().await.unwrap().status();
             match scope {
@@ -120,6 +128,153 @@ async fn without_tokens_pages_of_elsewhere_are_kept_out() {
     );
 }
 
+#[tokio::test]
+async fn without_tokens_pages_of_elsewhere_cannot_look_either() {
+    let broker = Broker::start().await;
+    for path in ["/v1/jobs", "/v1/cluster", "/metrics", "/osqueue/state"] {
+        for (name, value, is_allowed) in [
+            ("sec-fetch-site", "cross-site", false),
+            ("sec-fetch-site", "same-site", false),
+            ("sec-fetch-site", "same-origin", true),
+            ("sec-fetch-site", "none", true),
+            ("origin", "https://evil.example", false),
+            ("origin", &broker.url, true),
+        ] {
+            let request = broker.request(Method::GET, path).header(name, value);
+            let status = request.send().await.unwrap().status();
+            let expected = match is_allowed {
+                true => StatusCode::OK,
+                false => StatusCode::FORBIDDEN,
+            };
+            assert_eq!(status, expected, "{path} with {name}: {value}");
+        }
+    }
+    // The page itself may be followed a link to, and is healthy for everybody.
+    for path in ["/", "/healthz"] {
+        let request = broker.request(Method::GET, path);
+        let request = request.header("sec-fetch-site", "cross-site");
+        assert_eq!(request.send().await.unwrap().status(), StatusCode::OK);
+    }
+}
+
+/// The log of this thread, as text.
+#[derive(Debug, Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn lines(&self) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+#[tokio::test]
+async fn changes_and_refusals_leave_a_trail() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter("tenure_server::audit=info")
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    // With one subscriber alone, whether anybody wants a line is asked of the thread that first has one to write, which
+    // may be that of another test.
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
+    let _log = tracing::subscriber::set_default(subscriber);
+    let tokens = Tokens::parse(TOKENS).unwrap();
+    let broker = Broker::start_with(|config| config.tokens = tokens).await;
+    let admin = |method: Method, path: &str| {
+        let request = broker.request(method, path);
+        request.bearer_auth("a".repeat(16))
+    };
+    for (call, body, action) in [
+        ("PUT /v1/settings", json!({"jobs_max": 7}), "set_settings"),
+        ("PUT /v1/time", json!({"to": 1}), "set_time"),
+        ("PUT /v1/queues/q", json!({"concurrency": 2}), "set_queue"),
+        ("POST /v1/queues/q/pause", json!({}), "pause_queue"),
+        ("POST /v1/queues/q/resume", json!({}), "resume_queue"),
+        (
+            "PUT /v1/schedules/s",
+            json!({"cron":"0 3 * * *","job":{"type":"t","payload":"SECRET"}}),
+            "set_schedule",
+        ),
+        ("DELETE /v1/schedules/s", json!({}), "delete_schedule"),
+        ("POST /v1/jobs/none/cancel", json!({}), "cancel_job"),
+        ("POST /v1/jobs/none/retry", json!({}), "retry_job"),
+        ("POST /v1/jobs/retry", json!({"state":"dead"}), "retry_jobs"),
+        ("DELETE /v1/jobs/none", json!({}), "delete_job"),
+        (
+            "POST /v1/dashboard/drain",
+            json!({"node":"n1"}),
+            "drain_node",
+        ),
+        (
+            "POST /v1/dashboard/undrain",
+            json!({"node":"n1"}),
+            "undrain_node",
+        ),
+        ("POST /v1/leader/transfer", json!({"node":"n1"}), "transfer"),
+        ("POST /v1/leader/resign", json!({}), "resign"),
+    ] {
+        let (method, path) = call.split_once(' ').unwrap();
+        let request = admin(method.parse().unwrap(), path).json(&body);
+        let status = request.send().await.unwrap().status();
+        let lines = log.lines();
+        let line = lines.last().unwrap();
+        let outcome = match status.is_success() {
+            true => "outcome=\"done\"",
+            false => "outcome=\"failed\"",
+        };
+        for part in [
+            &format!("action=\"{action}\""),
+            outcome,
+            "who=\"admin token ",
+            "from=\"127.0.0.1:",
+            call,
+        ] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+    }
+    let settings = &log.lines()[0];
+    assert!(settings.contains("jobs_max"), "{settings}");
+    for _ in 0..50 {
+        let request = broker.request(Method::GET, "/v1/jobs");
+        let answer = request.bearer_auth("wrongwrongwrongwrong").send().await;
+        assert_eq!(answer.unwrap().status(), StatusCode::UNAUTHORIZED);
+    }
+    let request = broker.request(Method::PUT, "/v1/settings");
+    let answer = request.bearer_auth("r".repeat(16)).json(&json!({})).send();
+    assert_eq!(answer.await.unwrap().status(), StatusCode::FORBIDDEN);
+    let lines = log.lines();
+    let refused = lines.iter().filter(|line| line.contains("unauthorized"));
+    assert_eq!(refused.count(), 20, "a flood does not flood the log");
+    let text = lines.join("\n");
+    for secret in ["aaaaaaaaaaaaaaaa", "wrongwrong", "SECRET"] {
+        assert!(!text.contains(secret), "{secret} is in the log");
+    }
+    let page = admin(Method::GET, "/metrics").send().await.unwrap();
+    let page = page.text().await.unwrap();
+    for line in [
+        "tenure_audit_total{action=\"pause_queue\",outcome=\"done\"} 1",
+        "tenure_audit_total{action=\"cancel_job\",outcome=\"failed\"} 1",
+        "tenure_audit_total{action=\"other\",outcome=\"unauthorized\"} 50",
+        "tenure_audit_total{action=\"set_settings\",outcome=\"forbidden\"} 1",
+    ] {
+        assert!(page.contains(line), "{line} is not in\n{page}");
+    }
+}
+
 /// A new certificate for this host, written to files that a server can use. Returned in PEM.
 fn certificate_in(folder: &Path) -> (Tls, String) {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
@@ -153,6 +308,30 @@ async fn https_is_served_with_the_certificate_of_a_file_and_nothing_else() {
     let plain = broker.url.replace("https://", "http://");
     let plain = client().get(format!("{plain}/healthz")).send().await;
     assert!(plain.is_err());
+}
+
+#[tokio::test]
+async fn a_server_with_tls_forwards_nothing_in_the_clear() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store_in(&folder.path().join("store"));
+    let listening = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut first = config(&store);
+    first.advertise = Some(format!("http://{}", listening.local_addr().unwrap()));
+    let leader = Broker::started(first).await;
+    leader.serving().await;
+    let mut second = config(&store);
+    let (files, certificate) = certificate_in(folder.path());
+    second.tls = Some(files);
+    let mut standby = Broker::started(second).await;
+    standby.http = trusting(&certificate);
+    until(async || standby.handle.queue().election().leader()).await;
+    let answer = standby.post("/v1/jobs", json!({"type":"t"})).await;
+    problem(&answer, StatusCode::SERVICE_UNAVAILABLE, "no_leader", None);
+    let detail = answer.1["detail"].as_str().unwrap();
+    assert!(detail.contains("without TLS"), "{detail}");
+    assert_eq!(standby.get("/readyz").await.0, 503);
+    let heard = tokio::time::timeout(std::time::Duration::from_millis(200), listening.accept());
+    assert!(heard.await.is_err(), "something was sent in the clear");
 }
 
 #[tokio::test]

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use tenure_server::Tokens;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::support::{Broker, PATIENCE, answered, problem, until};
+use crate::support::{Broker, PATIENCE, answered, client, problem, until};
 
 /// How many requests a server is answering, besides the one that asks.
 async fn in_flight(broker: &Broker) -> u64 {
@@ -204,32 +205,154 @@ async fn bodies_together_are_limited() {
         config.limits.bodies_bytes_max = 8 * 1024;
     })
     .await;
-    let head = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 8000\r\n\r\n{";
-    let slow = raw(&broker, head).await;
-    until(async || (in_flight(&broker).await == 1).then_some(())).await;
+    let body = format!("{{{}", " ".repeat(7998));
+    let slow = raw(&broker, &announcing(8000, &body)).await;
+    until(async || (number(&broker, "tenure_http_body_bytes").await == 7999).then_some(())).await;
     let job = json!({"type":"t","payload":"x".repeat(1000)});
     let answer = broker.post("/v1/jobs", job.clone()).await;
     problem(&answer, StatusCode::TOO_MANY_REQUESTS, "overloaded", None);
-    drop(slow);
+    // Who sends nothing for a while loses its connection when others need the memory.
     until(async || (broker.post("/v1/jobs", job.clone()).await.0 == 201).then_some(())).await;
+    assert_eq!(rest(slow).await, "");
+}
+
+/// The beginning of a submit whose body is said to have so many bytes.
+fn announcing(bytes: usize, body: &str) -> String {
+    format!(
+        "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {bytes}\r\n\r\n{body}"
+    )
+}
+
+/// One number of the page of metrics.
+async fn number(broker: &Broker, name: &str) -> u64 {
+    let page = broker.request(Method::GET, "/metrics");
+    let page = page.send().await.unwrap().text().await.unwrap();
+    let line = page.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap().trim().parse().unwrap()
 }
 
 #[tokio::test]
-async fn further_connections_wait_for_their_turn() {
+async fn who_announces_much_and_sends_little_takes_little() {
+    let broker = Broker::start().await;
+    let mut announced = Vec::new();
+    for _ in 0..256 {
+        announced.push(raw(&broker, &announcing(1024 * 1024, "{")).await);
+    }
+    until(async || (in_flight(&broker).await == 256).then_some(())).await;
+    let job = json!({"type":"t","payload":"x".repeat(1000)});
+    let answer = broker.post("/v1/jobs", job).await;
+    assert_eq!(answer.0, 201, "{}", answer.1);
+    assert_eq!(number(&broker, "tenure_http_body_bytes").await, 256);
+}
+
+/// Jobs with large payloads, so many megabytes of them.
+async fn with_large_jobs(broker: &Broker, megabytes: usize) {
+    let large = json!({"type":"t","payload":"x".repeat(250_000)});
+    let jobs: Vec<Value> = (0..4).map(|_| large.clone()).collect();
+    for _ in 0..megabytes {
+        let (status, answer) = broker.post("/v1/jobs", json!({ "jobs": jobs })).await;
+        assert_eq!(status, 201, "{answer}");
+    }
+}
+
+/// The memory of this process, in bytes.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = text.split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+#[tokio::test]
+async fn stalled_readers_of_large_pages_keep_little_memory() {
+    let broker = Broker::start().await;
+    with_large_jobs(&broker, 40).await;
+    let before = resident();
+    let ask = "GET /v1/jobs?limit=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(4);
+    let mut readers = Vec::new();
+    for _ in 0..24 {
+        readers.push(raw(&broker, &ask).await);
+    }
+    let name = "tenure_http_requests_total{route=\"/v1/jobs\",status=\"2xx\"}";
+    until(async || (number(&broker, name).await >= 40 + 24).then_some(())).await;
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 300 << 20, "24 readers took {} MiB", grown >> 20);
+    // Whoever works notices nothing of them.
+    broker.submit("t").await;
+}
+
+#[tokio::test]
+async fn readers_that_stall_make_room_for_others() {
+    let broker = Broker::start_with(|config| {
+        config.limits.answers_bytes_max = 8 * 1024 * 1024;
+    })
+    .await;
+    with_large_jobs(&broker, 5).await;
+    let ask = "GET /v1/jobs?limit=1000 HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(4);
+    let _stalled = [raw(&broker, &ask).await, raw(&broker, &ask).await];
+    let used = async || number(&broker, "tenure_http_answer_bytes").await;
+    until(async || (used().await > 5 << 20).then_some(())).await;
+    let answer = timeout(
+        Duration::from_secs(20),
+        until(async || {
+            let (status, answer) = broker.get("/v1/jobs?limit=1000").await;
+            assert!(status == 200 || status == 429, "{status} {answer}");
+            (status == 200).then_some(answer)
+        }),
+    );
+    let answer = answer.await.expect("long before their 30 s are over");
+    assert_eq!(answer["jobs"].as_array().unwrap().len(), 16);
+    until(async || (used().await < 5 << 20).then_some(())).await;
+}
+
+#[tokio::test]
+async fn when_all_connections_are_taken_health_is_still_told() {
     let broker = Broker::start_with(|config| config.limits.connections_max = 2).await;
     let first = raw(&broker, &claim_text("never")).await;
     let second = raw(&broker, &claim_text("never")).await;
-    let mut third = raw(&broker, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
-    let mut byte = [0; 1];
-    let early = timeout(Duration::from_millis(300), third.read(&mut byte)).await;
-    assert!(
-        early.is_err(),
-        "it was served beside the two that are allowed"
-    );
+    let health = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let told = async || rest(raw(&broker, health).await).await;
+    until(async || {
+        let answer = broker.get("/v1/jobs").await;
+        (answer.0 == 429).then_some(answer)
+    })
+    .await;
+    assert!(told().await.starts_with("HTTP/1.1 200"));
+    assert_eq!(broker.get("/readyz").await.0, 200);
+    let answer = broker.post("/v1/jobs", json!({"type":"t"})).await;
+    problem(&answer, StatusCode::TOO_MANY_REQUESTS, "overloaded", None);
     drop((first, second));
-    let read = timeout(PATIENCE, third.read(&mut byte))
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!((read, byte), (1, *b"H"));
+    until(async || (broker.get("/v1/jobs").await.0 == 200).then_some(())).await;
+}
+
+#[tokio::test]
+async fn strangers_keep_nobody_out() {
+    let tokens = Tokens::parse("admin aaaaaaaaaaaaaaaa").unwrap();
+    let broker = Broker::start_with(|config| {
+        config.limits.connections_max = 4;
+        config.tokens = tokens;
+    })
+    .await;
+    let worker = claim_text("never").replace(
+        "Host: localhost",
+        "Host: localhost\r\nAuthorization: Bearer aaaaaaaaaaaaaaaa",
+    );
+    let mut worker = raw(&broker, &worker).await;
+    let mut strangers = Vec::new();
+    for _ in 0..20 {
+        strangers.push(raw(&broker, "GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n").await);
+        strangers.push(raw(&broker, "").await);
+    }
+    for _ in 0..3 {
+        // A connection each: they come when all are taken.
+        let request = client().get(format!("{}/v1/jobs", broker.url));
+        let answer = request.bearer_auth("a".repeat(16)).send().await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        let health = client().get(format!("{}/healthz", broker.url)).send().await;
+        assert_eq!(health.unwrap().status(), StatusCode::OK);
+    }
+    // The worker was there all the time.
+    let mut byte = [0; 1];
+    let early = timeout(Duration::from_millis(100), worker.read(&mut byte)).await;
+    assert!(early.is_err(), "it was answered or closed");
 }

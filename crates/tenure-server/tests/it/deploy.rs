@@ -61,3 +61,20 @@ fn the_dashboard_is_json() {
     let dashboard: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert!(dashboard["panels"].as_array().unwrap().len() > 10);
 }
+
+#[test]
+fn the_placeholder_tokens_of_the_manifest_start_no_broker() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubernetes.yaml");
+    let text = std::fs::read_to_string(file).unwrap();
+    let lines = text.lines().map(str::trim);
+    let placeholders: Vec<_> = lines
+        .filter(|line| {
+            !line.starts_with('#') && line.contains("CHANGE-ME") && !line.contains("://")
+        })
+        .collect();
+    assert_eq!(placeholders.len(), 3, "{placeholders:?}");
+    for line in placeholders {
+        let error = tenure_server::Tokens::parse(line).unwrap_err();
+        assert!(error.to_string().contains("16 to 512"), "{error}");
+    }
+}

@@ -8,7 +8,8 @@ use crate::support::Broker;
 async fn the_first_to_ask_leads_until_it_withdraws() {
     let broker = Broker::start().await;
     let elect = async |candidate: &str| {
-        let body = json!({ "candidate": candidate, "ttl_ms": 60_000 });
+        let secret = format!("the-only-secret-of-{candidate}");
+        let body = json!({ "candidate": candidate, "ttl_ms": 60_000, "secret": secret });
         let (status, answer) = broker.post("/v1/elections/reports/elect", body).await;
         assert_eq!(status, 200, "{answer}");
         answer
@@ -48,10 +49,9 @@ async fn the_first_to_ask_leads_until_it_withdraws() {
         assert_eq!(broker.get(&path).await.1["is_leader"], leads);
     }
 
-    assert_eq!(
-        broker.delete("/v1/elections/reports/candidates/a").await.0,
-        204
-    );
+    let secret = json!({"secret": "the-only-secret-of-a"});
+    let path = "/v1/elections/reports/candidates/a";
+    assert_eq!(broker.delete_with(path, secret).await.0, 204);
     assert_eq!(
         broker.get("/v1/elections/reports/leader").await.1["leader"],
         Value::Null
@@ -69,4 +69,147 @@ async fn a_candidate_stands_without_leading() {
     assert_eq!(status, 200);
     assert_eq!(shown["candidates"], json!([{"id":"a","ttl_ms":30_000}]));
     assert_eq!(shown["leader"], Value::Null);
+    assert_eq!(shown["secret"].as_str().unwrap().len(), 32);
+}
+
+#[tokio::test]
+async fn a_candidate_belongs_to_whoever_knows_its_secret() {
+    let broker = Broker::start().await;
+    let elect = "/v1/elections/billing/elect";
+    let own = "/v1/elections/billing/candidates/billing-1";
+    let (_, first) = broker.post(elect, json!({"candidate": "billing-1"})).await;
+    assert_eq!(
+        (&first["is_leader"], &first["term"]),
+        (&json!(true), &json!(1))
+    );
+    let secret = first["secret"].as_str().unwrap().to_owned();
+
+    // Without it, or with another, nobody withdraws or renews it, and so nobody else leads.
+    let stranger = json!({"secret": "a-secret-of-another"});
+    for body in [json!({}), stranger] {
+        let (status, answer) = broker.delete_with(own, body).await;
+        assert_eq!(
+            (status, &answer["code"]),
+            (403, &json!("forbidden")),
+            "{answer}"
+        );
+        assert_eq!(answer["field"], "secret");
+    }
+    for (status, answer) in [
+        broker.post(elect, json!({"candidate": "billing-1"})).await,
+        broker.put(own, json!({})).await,
+    ] {
+        assert_eq!(status, 403, "{answer}");
+    }
+    let (_, mallory) = broker.post(elect, json!({"candidate": "mallory"})).await;
+    assert_eq!(mallory["is_leader"], false);
+    // Somebody else under the same name is somebody else.
+    let body = json!({"candidate": "billing-1", "secret": "a-secret-of-another"});
+    let (_, namesake) = broker.post(elect, body).await;
+    assert_eq!(
+        (&namesake["is_leader"], &namesake["secret"]),
+        (&json!(false), &Value::Null)
+    );
+
+    let body = json!({"candidate": "billing-1", "secret": secret});
+    let (_, again) = broker.post(elect, body).await;
+    assert_eq!(
+        (&again["is_leader"], &again["term"]),
+        (&json!(true), &json!(1))
+    );
+    assert_eq!(again["secret"], Value::Null, "it is told once");
+    let (_, shown) = broker.get("/v1/elections/billing").await;
+    assert!(!shown.to_string().contains(&secret), "{shown}");
+    let (_, cluster) = broker.get("/v1/cluster").await;
+    assert!(!cluster.to_string().contains(&secret), "{cluster}");
+    assert_eq!(
+        cluster["nodes"].as_array().unwrap().len(),
+        1,
+        "candidates are no nodes: {cluster}"
+    );
+
+    assert_eq!(
+        broker.delete_with(own, json!({"secret": secret})).await.0,
+        204
+    );
+}
+
+#[tokio::test]
+async fn a_repeated_withdrawal_ends_no_later_term() {
+    let broker = Broker::start().await;
+    let own = "/v1/elections/e/candidates/a";
+    let secret = "the-secret-of-this-a";
+    let elect = async || {
+        let body = json!({"candidate": "a", "secret": secret});
+        broker.post("/v1/elections/e/elect", body).await.1
+    };
+    let first = json!({"secret": secret, "term": 1});
+    for term in 1..=3 {
+        assert_eq!(elect().await["term"], term);
+        if term < 3 {
+            let body = json!({"secret": secret, "term": term});
+            assert_eq!(broker.delete_with(own, body.clone()).await.0, 204);
+            assert_eq!(broker.delete_with(own, body).await.0, 204, "nobody stands");
+        }
+    }
+    let (status, answer) = broker.delete_with(own, first).await;
+    assert_eq!(
+        (status, &answer["field"]),
+        (409, &json!("term")),
+        "{answer}"
+    );
+    let now = elect().await;
+    assert_eq!((&now["is_leader"], &now["term"]), (&json!(true), &json!(3)));
+}
+
+#[tokio::test]
+async fn a_leader_over_http_obeys_a_request_at_its_next_call() {
+    let broker = Broker::start().await;
+    let elect = async |candidate: &str| {
+        let body = json!({"candidate": candidate, "secret": "one-secret-for-all"});
+        broker.post("/v1/elections/e/elect", body).await.1
+    };
+    assert_eq!(elect("a").await["is_leader"], true);
+    assert_eq!(elect("b").await["is_leader"], false);
+    let name = "e".parse().unwrap();
+    let view = broker.handle.node().view().clone();
+    view.request_resign(&name, &"ops".parse().unwrap())
+        .await
+        .unwrap();
+    let told = elect("a").await;
+    assert_eq!(
+        (&told["is_leader"], &told["asked_by"]),
+        (&json!(false), &json!("ops"))
+    );
+    let body = json!({"secret": "one-secret-for-all"});
+    assert_eq!(
+        broker
+            .delete_with("/v1/elections/e/candidates/a", body)
+            .await
+            .0,
+        204
+    );
+    let next = elect("b").await;
+    assert_eq!(
+        (&next["is_leader"], &next["term"]),
+        (&json!(true), &json!(2))
+    );
+}
+
+#[tokio::test]
+async fn the_brokers_election_is_shown_however_many_users_have() {
+    let broker = Broker::start().await;
+    for number in 0..25 {
+        let path = format!("/v1/elections/a{number}/elect");
+        let body = json!({"candidate": "a", "secret": "one-secret-for-all"});
+        assert_eq!(broker.post(&path, body).await.0, 200);
+    }
+    let (_, cluster) = broker.get("/v1/cluster").await;
+    assert_eq!(cluster["leader"]["node"], cluster["node"], "{cluster}");
+    let names: Vec<_> = cluster["elections"].as_array().unwrap().iter().collect();
+    assert_eq!(names.len(), 20);
+    assert_eq!(
+        (&names[0]["name"], &names[1]["name"]),
+        (&json!("tenure.cluster"), &json!("tenure.queue"))
+    );
 }

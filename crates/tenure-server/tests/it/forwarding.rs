@@ -1,11 +1,16 @@
 //! Two servers: any of them answers any call, and one takes over from the other.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use reqwest::{Method, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
+use tenure::queue::{Options, Queue};
+use tenure_server::Config;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::events::Stream;
 use crate::support::{Broker, PATIENCE, answered, config, problem, store_in, until};
@@ -168,10 +173,207 @@ async fn a_standby_whose_leader_cannot_be_reached_says_so() {
     first.advertise = Some(nowhere);
     let leader = Broker::started(first).await;
     leader.serving().await;
-    let standby = Broker::started(config(&store_in(folder.path()))).await;
-    ready(&standby, "standby").await;
+    let standby = impatient(&folder, |_| {}).await;
     let answer = standby.post("/v1/jobs", json!({"type":"t"})).await;
     problem(&answer, StatusCode::SERVICE_UNAVAILABLE, "no_leader", None);
+    not_ready(&standby, "the leader does not answer").await;
+}
+
+/// A standby that knows its leader, and holds calls for a moment only.
+async fn impatient(folder: &TempDir, change: impl FnOnce(&mut Config)) -> Broker {
+    let mut second = config(&store_in(folder.path()));
+    second.limits.hold_timeout = Duration::from_millis(300);
+    change(&mut second);
+    let standby = Broker::started(second).await;
+    until(async || standby.handle.queue().election().leader()).await;
+    standby
+}
+
+async fn not_ready(broker: &Broker, reason: &str) {
+    let answer = json!({ "status": "not_ready", "reason": reason });
+    assert_eq!(broker.get("/readyz").await, (503, answer));
+}
+
+#[tokio::test]
+async fn a_standby_whose_leader_has_its_own_address_is_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    // As after a restart: the leader that is known is this server as it was before.
+    let mut first = config(&store_in(folder.path()));
+    first.node = Some("one".to_owned());
+    first.advertise = Some(format!("http://{address}"));
+    let leader = Broker::started(first).await;
+    leader.serving().await;
+    let standby = impatient(&folder, |config| config.listen = address).await;
+    not_ready(&standby, "the leader does not serve yet, or any more").await;
+    let answer = standby.post("/v1/jobs", json!({"type":"t"})).await;
+    problem(&answer, StatusCode::SERVICE_UNAVAILABLE, "no_leader", None);
+}
+
+#[tokio::test]
+async fn a_standby_whose_leader_is_no_server_is_not_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = tenure::NodeOptions::new(store_in(folder.path()), "default");
+    // A program that has the queue within itself serves nobody else.
+    let program = tenure::Node::start(options).await.unwrap();
+    let queue = Queue::open(&program, Options::default()).await.unwrap();
+    queue.serving().await.unwrap();
+    let standby = impatient(&folder, |_| {}).await;
+    let reason = "the leader has no URL that this server can use";
+    not_ready(&standby, reason).await;
+}
+
+/// Submits jobs one after the other until it is told to stop, and says what came of each that was not taken.
+async fn submitting(broker: &Broker, name: &str, is_over: &AtomicBool) -> Vec<(u16, Value)> {
+    let mut refused = Vec::new();
+    for number in 0.. {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        let job = json!({"id": format!("{name}-{number}"), "type": "t"});
+        let request = broker.request(Method::POST, "/v1/jobs").json(&job);
+        match request.send().await {
+            Ok(response) if response.status() == StatusCode::CREATED => {}
+            Ok(response) => {
+                let status = response.status().as_u16();
+                refused.push((status, response.json().await.unwrap_or_default()));
+            }
+            Err(error) => refused.push((0, json!(error.to_string()))),
+        }
+    }
+    refused
+}
+
+#[tokio::test]
+async fn a_hand_over_costs_no_caller_an_error() {
+    let (_folder, one, two) = pair().await;
+    let is_over = AtomicBool::new(false);
+    let hand_over = async {
+        for (to, node) in [(&two, "two"), (&one, "one"), (&two, "two")] {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let transfer = json!({ "node": node });
+            let (status, answer) = one.post("/v1/leader/transfer", transfer).await;
+            assert_eq!(status, 202, "{answer}");
+            timeout(PATIENCE, to.serving()).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        is_over.store(true, Ordering::Relaxed);
+    };
+    let (first, second, third, fourth, ()) = tokio::join!(
+        submitting(&one, "a", &is_over),
+        submitting(&two, "b", &is_over),
+        submitting(&one, "c", &is_over),
+        submitting(&two, "d", &is_over),
+        hand_over
+    );
+    let refused = [first, second, third, fourth].concat();
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_leader_that_stops_costs_no_caller_an_error() {
+    let (_folder, leader, standby) = pair().await;
+    let is_over = AtomicBool::new(false);
+    let waiting = standby.request(Method::POST, "/v1/jobs/claim");
+    let waiting = answered(waiting.json(&json!({"worker":"w","types":["never"],"wait_ms":60_000})));
+    let stop = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        timeout(PATIENCE, leader.handle.stop()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        is_over.store(true, Ordering::Relaxed);
+    };
+    let (first, second, (status, answer), ()) = tokio::join!(
+        submitting(&standby, "a", &is_over),
+        submitting(&standby, "b", &is_over),
+        waiting,
+        stop
+    );
+    assert!(
+        first.is_empty() && second.is_empty(),
+        "{first:?} {second:?}"
+    );
+    assert_eq!((status, &answer["jobs"]), (200, &json!([])));
+    ready(&standby, "leader").await;
+}
+
+/// Who talks to the leader itself is answered by it to the end: what it can no longer do itself it passes on.
+#[tokio::test]
+async fn a_leader_that_stops_leaves_nobody_in_doubt() {
+    let (_folder, leader, standby) = pair().await;
+    let (http, url) = (leader.http.clone(), format!("{}/v1/jobs", leader.url));
+    let submitting = |name: usize| {
+        let (http, url) = (http.clone(), url.clone());
+        async move {
+            let mut done = 0;
+            for number in 0.. {
+                let job = json!({"id": format!("{name}-{number}"), "type": "t"});
+                // Until the connection is refused: it has stopped.
+                let Ok(response) = http.post(&url).json(&job).send().await else {
+                    break;
+                };
+                let status = response.status();
+                let text = response.text().await.unwrap_or_default();
+                assert_eq!(status, StatusCode::CREATED, "{text}");
+                done += 1;
+            }
+            done
+        }
+    };
+    let submitting = futures_util::future::join_all((0..16).map(submitting));
+    let stop = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        timeout(PATIENCE, leader.handle.stop()).await.unwrap();
+    };
+    let (done, ()) = tokio::join!(submitting, stop);
+    assert!(done.iter().all(|&done| done > 0), "{done:?}");
+    ready(&standby, "leader").await;
+}
+
+#[tokio::test]
+async fn calls_are_held_in_bounded_number_and_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nowhere = format!("http://{}", free.local_addr().unwrap());
+    drop(free);
+    let mut first = config(&store_in(folder.path()));
+    first.advertise = Some(nowhere);
+    let leader = Broker::started(first).await;
+    leader.serving().await;
+    let hold = Duration::from_secs(3);
+    let standby = impatient(&folder, |config| {
+        config.limits.hold_timeout = hold;
+        config.limits.holds_max = 2;
+    })
+    .await;
+    let started = Instant::now();
+    let calls = (0..20).map(async |_| {
+        let answer = standby.post("/v1/jobs", json!({"type":"t"})).await;
+        problem(&answer, StatusCode::SERVICE_UNAVAILABLE, "no_leader", None);
+        started.elapsed() >= hold
+    });
+    let held = futures_util::future::join_all(calls).await;
+    assert_eq!(held.iter().filter(|held| **held).count(), 2);
+    // A caller that waits for less is answered sooner.
+    let hasty = standby.request(Method::POST, "/v1/jobs");
+    let hasty = hasty.json(&json!({"type":"t"})).header("prefer", "wait=1");
+    let started = Instant::now();
+    assert_eq!(answered(hasty).await.0, 503);
+    let took = started.elapsed();
+    assert!(took >= Duration::from_secs(1) && took < hold, "{took:?}");
+}
+
+#[tokio::test]
+async fn a_standby_without_tokens_has_a_dashboard_that_works() {
+    let (_folder, _leader, standby) = pair().await;
+    let pause = standby.request(Method::POST, "/v1/queues/q/pause");
+    let own = pause.try_clone().unwrap();
+    let own = own.header("origin", &standby.url);
+    let own = own.header("sec-fetch-site", "same-origin");
+    assert_eq!(answered(own).await.0, 200);
+    let foreign = answered(pause.header("origin", "https://evil.example")).await;
+    problem(&foreign, StatusCode::FORBIDDEN, "forbidden", None);
 }
 
 #[tokio::test]
@@ -188,8 +390,7 @@ async fn a_change_whose_answer_is_lost_may_have_been_done() {
     });
     let leader = Broker::started(first).await;
     leader.serving().await;
-    let standby = Broker::started(config(&store_in(folder.path()))).await;
-    ready(&standby, "standby").await;
+    let standby = impatient(&folder, |_| {}).await;
     let change = standby.post("/v1/jobs", json!({"type":"t"})).await;
     problem(
         &change,

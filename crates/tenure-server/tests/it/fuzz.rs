@@ -50,6 +50,7 @@ PUT /v1/queues/q
 {"concurrency":2,"rate":{"jobs":5,"period_ms":1000,"burst":3}}
 POST /v1/queues/q/pause
 POST /v1/queues/q/resume
+GET /v1/time
 GET /v1/settings
 PUT /v1/settings
 {"completed":{"age_ms":60000,"count":10},"jobs_max":1000000}

@@ -6,6 +6,60 @@ use serde_json::{Value, json};
 use crate::support::{Broker, PATIENCE, answered, problem};
 
 #[tokio::test]
+async fn a_page_ends_at_a_few_mebibytes_and_says_where_to_go_on() {
+    let broker = Broker::start().await;
+    let large = json!({"type":"t","payload":"x".repeat(250_000)});
+    let jobs: Vec<Value> = (0..4).map(|_| large.clone()).collect();
+    for _ in 0..10 {
+        let (status, _) = broker.post("/v1/jobs", json!({ "jobs": jobs })).await;
+        assert_eq!(status, 201);
+    }
+    for query in [
+        "limit=1000",
+        "limit=1000&search=default",
+        "limit=1000&order=newest",
+    ] {
+        let name = match query.ends_with("newest") {
+            true => "before",
+            false => "after",
+        };
+        let mut from = String::new();
+        let mut ids = std::collections::BTreeSet::new();
+        loop {
+            let request = broker.request(Method::GET, &format!("/v1/jobs?{query}{from}"));
+            let text = request.send().await.unwrap().text().await.unwrap();
+            assert!(text.len() < 5 << 20, "{} bytes", text.len());
+            let page: Value = serde_json::from_str(&text).unwrap();
+            for job in page["jobs"].as_array().unwrap() {
+                assert!(ids.insert(job["id"].to_string()));
+            }
+            match page["next"].as_u64() {
+                Some(next) => from = format!("&{name}={next}"),
+                None => break,
+            }
+        }
+        assert_eq!(ids.len(), 40, "{query}");
+    }
+    // Lines of a table have no payload, and the table is as long as was asked for.
+    let (_, table) = broker.get("/v1/dashboard/jobs?limit=30").await;
+    assert_eq!(table["jobs"].as_array().unwrap().len(), 30);
+    for path in ["/osqueue/v1/jobs", "/osqueue/state"] {
+        let (_, list) = broker.get(path).await;
+        assert_eq!(list["jobs"].as_array().unwrap().len(), 16, "{path}");
+    }
+    // Many can be named at once, however large they are.
+    let retry = json!({"state":"scheduled","limit":1000});
+    let jobs: Vec<Value> = (0..4)
+        .map(|_| json!({"type":"t","payload":"x".repeat(250_000),"delay_ms":3_600_000}))
+        .collect();
+    for _ in 0..6 {
+        broker.post("/v1/jobs", json!({ "jobs": jobs })).await;
+    }
+    let (_, retried) = broker.post("/v1/jobs/retry", retry).await;
+    assert_eq!(retried["jobs"].as_array().unwrap().len(), 24);
+}
+
+#[tokio::test]
 async fn a_job_goes_from_submit_to_completed() {
     let broker = Broker::start().await;
     let job = json!({ "id": "a", "type": "mail", "payload": { "to": "x", "n": 1.0 } });

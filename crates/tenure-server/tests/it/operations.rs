@@ -52,7 +52,7 @@ async fn the_numbers_of_every_layer_are_published() {
     for line in [
         "tenure_http_requests_total{route=\"/v1/jobs\",status=\"2xx\"} 1",
         "tenure_http_requests_total{route=\"/v1/jobs/{id}/complete\",status=\"2xx\"} 1",
-        "tenure_election_leads{election=\"default\"} 1.0",
+        "tenure_election_leads{election=\"tenure.queue\"} 1.0",
         "tenure_queue_serving 1.0",
         "tenure_queue_jobs{queue=\"default\",state=\"completed\"} 1.0",
         "tenure_queue_submitted_total 1",

@@ -3,7 +3,7 @@
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::support::{Broker, problem};
+use crate::support::{Broker, problem, until};
 
 #[tokio::test]
 async fn a_queue_is_paused_limited_and_resumed() {
@@ -94,4 +94,80 @@ async fn settings_are_set_and_shown() {
         "invalid_field",
         Some("jobs_max"),
     );
+}
+
+#[tokio::test]
+async fn queues_and_schedules_come_in_pages_and_the_numbers_of_all_at_once() {
+    let broker = Broker::start().await;
+    for hundred in 0..12 {
+        let jobs =
+            (0..100).map(|each| json!({"type":"t","queue":format!("q-{hundred:02}{each:02}")}));
+        let jobs = json!({"jobs": jobs.collect::<Vec<_>>()});
+        assert_eq!(broker.post("/v1/jobs", jobs).await.0, 201);
+    }
+    let (mut names, mut after) = (Vec::new(), String::new());
+    for length in [500, 500, 200] {
+        let (status, page) = broker.get(&format!("/v1/queues?limit=500{after}")).await;
+        assert_eq!(status, 200, "{page}");
+        let queues = page["queues"].as_array().unwrap();
+        assert_eq!(queues.len(), length);
+        assert!(queues[0]["oldest_ready_at"].is_u64(), "{}", queues[0]);
+        names.extend(queues.iter().map(|queue| queue["name"].to_string()));
+        after = match page["next"].as_str() {
+            Some(next) => format!("&after={next}"),
+            None => String::new(),
+        };
+    }
+    assert_eq!(after, "", "the last page has no next");
+    assert!(names.is_sorted() && names.len() == 1_200);
+    let (_, first) = broker.get("/v1/queues").await;
+    assert_eq!(first["queues"].as_array().unwrap().len(), 1_000);
+    assert_eq!(first["next"], "q-0999");
+    let (_, stats) = broker.get("/v1/stats").await;
+    assert_eq!(
+        (&stats["counts"]["ready"], &stats["queues_total"]),
+        (&json!(1_200), &json!(1_200))
+    );
+    assert_eq!(stats["queues"].as_array().unwrap().len(), 1_000);
+    // Noted once a second.
+    let shown = until(async || {
+        let (_, shown) = broker.get("/v1/dashboard/queues").await;
+        (shown["queues_total"] == 1_200).then_some(shown)
+    })
+    .await;
+    assert_eq!(shown["counts"]["ready"], 1_200);
+    assert_eq!(shown["queues"].as_array().unwrap().len(), 200);
+
+    for number in 0..3 {
+        let spec = json!({"cron":"0 3 * * *","job":{"type":"t","payload":"x".repeat(250_000)}});
+        assert_eq!(
+            broker
+                .put(&format!("/v1/schedules/s-{number}"), spec)
+                .await
+                .0,
+            200
+        );
+    }
+    let (_, page) = broker.get("/v1/schedules?limit=2").await;
+    assert_eq!(
+        (page["schedules"].as_array().unwrap().len(), &page["next"]),
+        (2, &json!("s-1"))
+    );
+    let (_, page) = broker.get("/v1/schedules?limit=2&after=s-1").await;
+    assert_eq!(
+        (page["schedules"].as_array().unwrap().len(), &page["next"]),
+        (1, &Value::Null)
+    );
+    for (path, field) in [
+        ("/v1/queues?limit=0", "limit"),
+        ("/v1/schedules?after=a%20b", "after"),
+    ] {
+        let wrong = broker.get(path).await;
+        problem(
+            &wrong,
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "invalid_field",
+            Some(field),
+        );
+    }
 }

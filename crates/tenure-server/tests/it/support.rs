@@ -99,6 +99,10 @@ impl Broker {
         answered(self.request(Method::DELETE, path)).await
     }
 
+    pub(crate) async fn delete_with(&self, path: &str, body: Value) -> (u16, Value) {
+        answered(self.request(Method::DELETE, path).json(&body)).await
+    }
+
     /// Submits a job of this type and returns its id.
     pub(crate) async fn submit(&self, job_type: &str) -> String {
         let (status, answer) = self.post("/v1/jobs", json!({ "type": job_type })).await;

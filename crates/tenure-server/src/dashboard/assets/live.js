@@ -164,7 +164,9 @@ function take(event) {
 function cluster({ cluster: stored, leader, heartbeats = {} }) {
   const loads = new Map();
   for (const { weight, shards } of stored?.daemons ?? []) for (const { node } of shards) if (node) loads.set(node, (loads.get(node) ?? 0) + weight);
-  const standing = new Set((stored?.elections ?? []).flatMap((each) => each.candidates));
+  // Only brokers stand in the queue's election, and only they can be handed its lease.
+  const brokers = (stored?.elections ?? []).filter((each) => each.name === "tenure.queue");
+  const standing = new Set(brokers.flatMap((each) => each.candidates));
   return {
     terms: (stored?.history ?? []).filter((term) => term.term !== leader?.term),
     nodes: (stored?.nodes ?? []).map((node) => {

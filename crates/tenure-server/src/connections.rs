@@ -1,0 +1,311 @@
+//! The connections of a server, and which of them go first when there is no room for all.
+//!
+//! A connection is a *stranger* until one of its calls was allowed: it has sent nothing yet, or no token that fits, or
+//! has only asked for what anybody may. When all places are taken the oldest stranger makes room for the next
+//! connection, so strangers cannot keep anybody out. When nobody is a stranger, a further connection gets one of a
+//! few *spare* places: there it is told whether the server is healthy, and nothing else.
+//!
+//! What a connection has in memory, a body that arrives or an answer that is being read, is counted here too. When the
+//! budget for it is used up, those that have made no progress for a while lose their connection: see
+//! [`Connections::shed_slow`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::hold::Kept;
+
+/// Places beyond the limit, for health checks.
+const SPARE_MAX: usize = 16;
+
+/// Without a byte in either direction for this long, a connection is slow. It matters only when memory is short.
+const STALLED: Duration = Duration::from_secs(1);
+
+/// A body or an answer that has taken this long is slow, however often a byte of it moves.
+const LINGERING: Duration = Duration::from_secs(10);
+
+/// All connections of one server.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    connections_max: usize,
+    started: Instant,
+    places: Mutex<Places>,
+}
+
+/// Keys are numbers in the order of arrival.
+#[derive(Debug, Default)]
+struct Places {
+    next: u64,
+    all: BTreeMap<u64, Arc<Connection>>,
+    strangers: BTreeSet<u64>,
+    spare: BTreeSet<u64>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    number: u64,
+    peer: SocketAddr,
+    started: Instant,
+    is_stranger: AtomicBool,
+    /// When a byte moved last, in milliseconds since the server started.
+    progressed_ms: AtomicU64,
+    /// What it has in memory, and since when it has had anything there.
+    bytes: AtomicUsize,
+    bytes_since_ms: AtomicU64,
+    close: Notify,
+    /// The call that is being answered, as long as it could be made again.
+    kept: Mutex<Option<Kept>>,
+}
+
+impl Connections {
+    pub(crate) fn new(connections_max: usize) -> Self {
+        Self {
+            connections_max,
+            started: Instant::now(),
+            places: Mutex::default(),
+        }
+    }
+
+    /// Gives a new connection a place, if need be that of another, which is closed.
+    pub(crate) fn admit(&self, peer: SocketAddr) -> Arc<Connection> {
+        let mut places = self.places();
+        let is_full = places.all.len() - places.spare.len() >= self.connections_max;
+        let stranger = is_full.then(|| places.strangers.first().copied());
+        let is_spare = match stranger {
+            None => false,
+            Some(Some(oldest)) => {
+                places.close(oldest);
+                false
+            }
+            Some(None) => {
+                if places.spare.len() >= SPARE_MAX
+                    && let Some(&oldest) = places.spare.first()
+                {
+                    places.close(oldest);
+                }
+                true
+            }
+        };
+        let number = places.next;
+        places.next += 1;
+        let connection = Arc::new(Connection {
+            number,
+            peer,
+            started: self.started,
+            is_stranger: AtomicBool::new(true),
+            progressed_ms: AtomicU64::new(milliseconds(self.started)),
+            bytes: AtomicUsize::new(0),
+            bytes_since_ms: AtomicU64::new(0),
+            close: Notify::new(),
+            kept: Mutex::default(),
+        });
+        places.all.insert(number, connection.clone());
+        match is_spare {
+            true => places.spare.insert(number),
+            false => places.strangers.insert(number),
+        };
+        connection
+    }
+
+    /// A connection has ended.
+    pub(crate) fn left(&self, connection: &Connection) {
+        self.places().remove(connection.number);
+    }
+
+    /// A call of this connection was allowed: it is no stranger any more. False if there is no place for it.
+    pub(crate) fn welcome(&self, connection: &Connection) -> bool {
+        if !connection.is_stranger.load(Ordering::Relaxed) {
+            return true;
+        }
+        let mut places = self.places();
+        let number = connection.number;
+        if places.spare.contains(&number) {
+            if places.all.len() - places.spare.len() >= self.connections_max {
+                match places.strangers.first().copied() {
+                    Some(oldest) => places.close(oldest),
+                    None => return false,
+                }
+            }
+            places.spare.remove(&number);
+        }
+        places.strangers.remove(&number);
+        connection.is_stranger.store(false, Ordering::Relaxed);
+        true
+    }
+
+    /// Closes the slowest connections that hold at least so many bytes together, or all that are slow.
+    pub(crate) fn shed_slow(&self, bytes: usize) {
+        let now = milliseconds(self.started);
+        let mut places = self.places();
+        let mut slow: Vec<_> = places
+            .all
+            .values()
+            .filter(|connection| connection.is_slow(now))
+            .map(|connection| {
+                let progressed = connection.progressed_ms.load(Ordering::Relaxed);
+                let bytes = connection.bytes.load(Ordering::Relaxed);
+                (progressed, connection.number, bytes)
+            })
+            .collect();
+        slow.sort_unstable();
+        let mut freed = 0;
+        for (_, number, held) in slow {
+            if freed >= bytes {
+                break;
+            }
+            freed += held;
+            places.close(number);
+        }
+        drop(places);
+        if freed > 0 {
+            tracing::debug!(
+                bytes = freed,
+                "slow connections were closed, memory is short"
+            );
+        }
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        // Only plain changes are made under it, so a panic elsewhere leaves it whole.
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Places {
+    /// Its place is free at once; its task ends a moment later.
+    fn close(&mut self, number: u64) {
+        if let Some(connection) = self.remove(number) {
+            connection.close.notify_one();
+        }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Arc<Connection>> {
+        self.strangers.remove(&number);
+        self.spare.remove(&number);
+        self.all.remove(&number)
+    }
+}
+
+impl Connection {
+    /// Where it comes from.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Resolves when the connection has to go.
+    pub(crate) async fn closed(&self) {
+        self.close.notified().await;
+    }
+
+    /// A byte was read or written.
+    pub(crate) fn progressed(&self) {
+        let now = milliseconds(self.started);
+        self.progressed_ms.store(now, Ordering::Relaxed);
+    }
+
+    /// It has more in memory.
+    pub(crate) fn add(&self, bytes: usize) {
+        if bytes > 0 && self.bytes.fetch_add(bytes, Ordering::Relaxed) == 0 {
+            let now = milliseconds(self.started);
+            self.bytes_since_ms.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// It has less in memory.
+    pub(crate) fn subtract(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Keeps a call whose body has been read, in case that it has to be made again.
+    pub(crate) fn keep(&self, call: Kept) {
+        *self.kept() = Some(call);
+    }
+
+    pub(crate) fn take_kept(&self) -> Option<Kept> {
+        self.kept().take()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_slow(&self, now_ms: u64) -> bool {
+        let longer = |since: &AtomicU64, time: Duration| {
+            let passed = now_ms.saturating_sub(since.load(Ordering::Relaxed));
+            Duration::from_millis(passed) >= time
+        };
+        self.bytes.load(Ordering::Relaxed) > 0
+            && (longer(&self.progressed_ms, STALLED) || longer(&self.bytes_since_ms, LINGERING))
+    }
+}
+
+fn milliseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer() -> SocketAddr {
+        "127.0.0.1:9".parse().unwrap()
+    }
+
+    async fn is_closed(connection: &Connection) -> bool {
+        let now = tokio::time::timeout(Duration::ZERO, connection.closed());
+        now.await.is_ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn strangers_make_room_and_the_oldest_first() {
+        let connections = Connections::new(3);
+        let [first, known, last] = [(); 3].map(|()| connections.admit(peer()));
+        assert!(connections.welcome(&known));
+        connections.admit(peer());
+        assert!(is_closed(&first).await && !is_closed(&last).await);
+        connections.admit(peer());
+        assert!(is_closed(&last).await && !is_closed(&known).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_few_spare_places_are_kept_and_are_for_strangers_only() {
+        let connections = Connections::new(1);
+        let known = connections.admit(peer());
+        assert!(connections.welcome(&known));
+        let spare: Vec<_> = (0..=SPARE_MAX).map(|_| connections.admit(peer())).collect();
+        assert!(is_closed(&spare[0]).await && !is_closed(&spare[1]).await);
+        assert!(!connections.welcome(&spare[1]), "there is no place");
+        connections.left(&known);
+        assert!(connections.welcome(&spare[1]), "now there is");
+        assert!(!connections.welcome(&spare[2]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_slowest_go_first_and_only_as_many_as_need_be() {
+        let connections = Connections::new(9);
+        let [slow, slower, quick, empty] = [(); 4].map(|()| connections.admit(peer()));
+        for holder in [&slow, &slower, &quick] {
+            holder.add(100);
+        }
+        tokio::time::advance(Duration::from_millis(500)).await;
+        slow.progressed();
+        tokio::time::advance(STALLED).await;
+        quick.progressed();
+        connections.shed_slow(100);
+        assert!(is_closed(&slower).await);
+        assert!(!is_closed(&slow).await && !is_closed(&quick).await);
+        connections.shed_slow(1_000);
+        assert!(is_closed(&slow).await);
+        assert!(!is_closed(&quick).await && !is_closed(&empty).await);
+        tokio::time::advance(LINGERING).await;
+        quick.progressed();
+        connections.shed_slow(1);
+        assert!(is_closed(&quick).await, "a byte now and then is not enough");
+    }
+}
