@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 import threading
+from unittest import mock
 
-from tenure import Client, NotLeading, clock
+from tenure import Client, NotAllowed, NotLeading, clock
 from tenure.election import Election
 
-from .support import Claims, Cluster, eventually
+from .support import Claims, Cluster, binary, eventually
 
 
 class Elections(Claims):
@@ -90,6 +93,68 @@ class Elections(Claims):
         self.client.election("taken", "a", ttl=60).elect()
         with self.assertRaises(TimeoutError), self.client.election("taken", "b", ttl=60).leading(timeout=0.2):
             self.fail("b does not lead")
+
+    def a_withdrawal_that_comes_again_ends_no_later_term(self) -> None:
+        election = self.client.election("again", "a", ttl=60)
+        sent: list[tuple[str, str, object]] = []
+        call = self.client._call
+
+        def noted(method: str, path: str, body: object = None, **rest: object) -> object:
+            sent.append((method, path, body))
+            return call(method, path, body, **rest)  # type: ignore[arg-type]
+
+        with mock.patch.object(self.client, "_call", noted):
+            for _ in range(2):
+                with election.leading():
+                    pass
+            with election.leading() as third:
+                for method, path, body in [one for one in sent if one[0] == "DELETE"]:
+                    with contextlib.suppress(NotAllowed):
+                        call(method, path, body)
+                outcome = election.elect()
+                self.assertEqual((outcome.is_leader, outcome.term), (True, third.term))
+
+    def two_objects_under_one_name_are_two_candidates(self) -> None:
+        first, second = (self.client.election("namesakes", "a", ttl=60) for _ in range(2))
+        self.assertEqual((first.elect().is_leader, second.elect().is_leader), (True, False))
+        second.unregister()
+        self.assertTrue(first.elect().is_leader)
+
+    def the_command_line_and_this_client_exclude_each_other(self) -> None:
+        def by_command_line(*arguments: str) -> int:
+            program = binary()
+            assert program is not None
+            command = [program, "elect", "--store", self.cluster.store, "--election", "both", "--node", "cli", *arguments]
+            return subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
+
+        election = self.client.election("both", "python", ttl=60)
+        self.assertTrue(election.elect().is_leader)
+        self.assertEqual(by_command_line(), 1)
+        election.unregister()
+        self.assertEqual(by_command_line(), 0)
+        self.assertFalse(election.elect().is_leader)
+        self.assertEqual(by_command_line("--release"), 0)
+        self.assertTrue(election.elect().is_leader)
+
+    def a_leader_that_is_asked_to_resign_gives_up_and_leaves_the_next_term_to_others(self) -> None:
+        program = binary()
+        assert program is not None
+        election = self.client.election("asked", "a", ttl=3)
+        other = self.client.election("asked", "b", ttl=3)
+        with election.leading() as leadership:
+            asked = [program, "resign", "--store", self.cluster.store, "--election", "asked", "--wait", "0s"]
+            subprocess.run(asked, stdout=subprocess.DEVNULL, check=True)
+            eventually(lambda: not leadership.is_leader(), "the end of its term")
+        with self.assertRaises(TimeoutError), election.leading(timeout=0.1):
+            self.fail("it leaves the next term to others")
+        with other.leading(timeout=60) as next_one:
+            self.assertGreater(next_one.term, leadership.term)
+
+    def candidates_leave_nothing_behind(self) -> None:
+        for _ in range(5):
+            with self.client.election("clean", ttl=60).leading():
+                pass
+        self.assertEqual(self.client.election("clean").standing().candidates, ())
 
     def the_fencing_token_is_passed_on_as_text(self) -> None:
         outcome = Election(self.client, "token", "a", ttl=60).elect()

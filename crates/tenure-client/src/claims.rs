@@ -91,7 +91,9 @@ impl Client {
     /// Sent again if it fails. If an answer with jobs was lost, those come back when their lease runs out.
     pub async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, Error> {
         let wait = Duration::from_millis(request.wait_ms.into());
-        let call = Call::post(&["v1", "jobs", "claim"], request)?.waiting(wait);
+        let call = Call::post(&["v1", "jobs", "claim"], request)?
+            .waiting(wait)
+            .of_claim();
         let answer: ClaimAnswer = self.transport.call(&call).await?;
         Ok(answer.jobs)
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use reqwest::header::HeaderValue;
 use url::{Host, Url};
 
+use crate::elections::Secrets;
 use crate::error::Error;
 use crate::transport::Transport;
 
@@ -19,6 +20,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Clone)]
 pub struct Client {
     pub(crate) transport: Arc<Transport>,
+    /// Of the candidates that it has registered.
+    pub(crate) secrets: Secrets,
 }
 
 /// What a client is made of.
@@ -94,6 +97,7 @@ impl Builder {
         let http = http(nodes.iter().all(is_loopback))
             .map_err(|error| Error::invalid("url", &format!("no HTTP client: {error}")))?;
         Ok(Client {
+            secrets: Secrets::default(),
             transport: Arc::new(Transport {
                 http,
                 nodes,

@@ -1,14 +1,20 @@
 //! Elections without a background loop: every call stands alone.
 //!
-//! Candidates are known by their id, so every program needs one of its own. All calls may be repeated, and
-//! are.
+//! A candidate belongs to whoever knows its secret. The client makes one for each candidate, sends it with every call about
+//! it, and makes another when the candidate was withdrawn: so a withdrawal that arrives late, or twice, cannot end what was
+//! begun after it. Clones of a client share their secrets. Two clients that use one id are two candidates.
+//! All calls may be repeated, and are.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use reqwest::Method;
 use serde::de::IgnoredAny;
-use tenure_core::api::{CandidateRequest, ElectAnswer, ElectRequest, Election};
-use tenure_core::{Moment, Namespace, NodeId};
+use tenure_core::api::{
+    CandidateRequest, ElectAnswer, ElectRequest, Election, Secret, WithdrawRequest,
+};
+use tenure_core::{ElectionName, Moment, NodeId};
 
 use crate::client::Client;
 use crate::clock;
@@ -48,15 +54,16 @@ impl Client {
     /// leading, call again within the ttl.
     pub async fn elect(
         &self,
-        namespace: &Namespace,
+        election: &ElectionName,
         candidate: &NodeId,
         ttl: Option<Duration>,
     ) -> Result<Elected, Error> {
         let request = ElectRequest {
             candidate: candidate.clone(),
             ttl_ms: ttl.map(milliseconds),
+            secret: Some(self.secrets.of(election, candidate)),
         };
-        let path = ["v1", "elections", namespace.as_str(), "elect"];
+        let path = ["v1", "elections", election.as_str(), "elect"];
         // Trust is counted from before the first try: which of them was answered is not known for sure.
         let started = clock::now();
         let answer: ElectAnswer = self.transport.call(&Call::post(&path, &request)?).await?;
@@ -67,46 +74,111 @@ impl Client {
     /// Makes `id` a candidate, or says that it still is one.
     pub async fn register_candidate(
         &self,
-        namespace: &Namespace,
+        election: &ElectionName,
         id: &NodeId,
         ttl: Option<Duration>,
     ) -> Result<Election, Error> {
         let request = CandidateRequest {
             ttl_ms: ttl.map(milliseconds),
+            secret: Some(self.secrets.of(election, id)),
         };
-        let call = Call::put(&candidate_path(namespace, id), &request)?;
+        let call = Call::put(&candidate_path(election, id), &request)?;
         self.transport.call(&call).await
     }
 
-    /// Takes `id` off the list of candidates; if it leads, it no longer does.
+    /// Takes `id` off the list of candidates; if it leads, it no longer does. Only a candidate that this client, or a clone of
+    /// it, has registered; for others nothing is done.
     pub async fn unregister_candidate(
         &self,
-        namespace: &Namespace,
+        election: &ElectionName,
         id: &NodeId,
     ) -> Result<(), Error> {
-        let call = Call::new(Method::DELETE, &candidate_path(namespace, id));
-        self.transport.call::<IgnoredAny>(&call).await.map(drop)
+        // One that this client did not register is not its own to withdraw.
+        let Some(secret) = self.secrets.leave(election, id) else {
+            return Ok(());
+        };
+        let request = WithdrawRequest {
+            secret: Some(secret.clone()),
+            term: None,
+        };
+        let call = Call::new(Method::DELETE, &candidate_path(election, id)).with_body(&request)?;
+        self.transport.call::<IgnoredAny>(&call).await?;
+        self.secrets.left(election, id, &secret);
+        Ok(())
     }
 
     /// Who leads and who stands, without taking part.
-    pub async fn election(&self, namespace: &Namespace) -> Result<Election, Error> {
-        let call = Call::get(&["v1", "elections", namespace.as_str()]);
+    pub async fn election(&self, election: &ElectionName) -> Result<Election, Error> {
+        let call = Call::get(&["v1", "elections", election.as_str()]);
         self.transport.call(&call).await
     }
 
     /// Whether `candidate` leads as the store has it now. To act on it, use [`Client::elect`], which also
     /// says for how long.
-    pub async fn leads(&self, namespace: &Namespace, candidate: &NodeId) -> Result<bool, Error> {
-        let path = ["v1", "elections", namespace.as_str(), "leader"];
+    pub async fn leads(&self, election: &ElectionName, candidate: &NodeId) -> Result<bool, Error> {
+        let path = ["v1", "elections", election.as_str(), "leader"];
         let call = Call::get(&path).with_query(&[("candidate", Some(candidate.to_string()))]);
         let answer: ElectAnswer = self.transport.call(&call).await?;
         Ok(answer.is_leader)
     }
 }
 
-fn candidate_path<'a>(namespace: &'a Namespace, id: &'a NodeId) -> [&'a str; 5] {
-    let namespace = namespace.as_str();
-    ["v1", "elections", namespace, "candidates", id.as_str()]
+fn candidate_path<'a>(election: &'a ElectionName, id: &'a NodeId) -> [&'a str; 5] {
+    let election = election.as_str();
+    ["v1", "elections", election, "candidates", id.as_str()]
+}
+
+/// The secrets of the candidates of a client.
+#[derive(Clone, Default)]
+pub(crate) struct Secrets(Arc<Mutex<HashMap<(ElectionName, NodeId), Kept>>>);
+
+struct Kept {
+    secret: Secret,
+    /// It was withdrawn, or may have been: the candidate comes back under another.
+    is_leaving: bool,
+}
+
+/// Without what it keeps.
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Secrets")
+    }
+}
+
+impl Secrets {
+    /// The secret to stand with.
+    fn of(&self, election: &ElectionName, id: &NodeId) -> Secret {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (election.clone(), id.clone());
+        if let Some(kept) = all.get(&key).filter(|kept| !kept.is_leaving) {
+            return kept.secret.clone();
+        }
+        let text = uuid::Uuid::new_v4().simple().to_string();
+        let secret = Secret::new(text).expect("32 hexadecimal digits are a secret");
+        let kept = Kept {
+            secret: secret.clone(),
+            is_leaving: false,
+        };
+        all.insert(key, kept);
+        secret
+    }
+
+    /// The secret to withdraw with. It is not used to stand any more.
+    fn leave(&self, election: &ElectionName, id: &NodeId) -> Option<Secret> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = all.get_mut(&(election.clone(), id.clone()))?;
+        kept.is_leaving = true;
+        Some(kept.secret.clone())
+    }
+
+    /// The candidate was withdrawn.
+    fn left(&self, election: &ElectionName, id: &NodeId, secret: &Secret) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (election.clone(), id.clone());
+        if all.get(&key).is_some_and(|kept| kept.secret == *secret) {
+            all.remove(&key);
+        }
+    }
 }
 
 fn milliseconds(duration: Duration) -> u64 {

@@ -24,6 +24,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The longest event that is read.
 const EVENT_BYTES_MAX: usize = 1 << 20;
 
+/// The largest explanation of a refusal that is read.
+const PROBLEM_BYTES_MAX: usize = 1 << 20;
+
 /// A stream of events that connects again by itself.
 #[derive(Debug)]
 pub struct Events {
@@ -100,7 +103,8 @@ impl Events {
             Ok(Ok(response)) if response.status().is_client_error() => {
                 let status = response.status();
                 // In time and of bounded length, like every other answer.
-                let body = timeout(transport.attempt_timeout, read(response)).await;
+                let body =
+                    timeout(transport.attempt_timeout, read(response, PROBLEM_BYTES_MAX)).await;
                 let body = body.ok().and_then(Result::ok).unwrap_or_default();
                 let problem = serde_json::from_slice::<Problem>(&body);
                 match problem {

@@ -242,7 +242,8 @@ impl Listing {
         self
     }
 
-    /// At most this many, up to 1,000.
+    /// At most this many, up to 1,000. An answer ends at about 4 MiB: it may be shorter, and still have a
+    /// [`next`](JobsAnswer::next).
     #[must_use]
     pub fn limit(mut self, limit: u32) -> Self {
         self.query.limit = Some(limit);

@@ -99,6 +99,6 @@ pub use tenure_core::queue::{
     Backoff, Claimed, Counts, Keep, Key, Missed, Payload, QueueOptions, Rate, ScheduleSpec,
     Settings, State, Submission, Token, Traceparent, Tracestate,
 };
-pub use tenure_core::{JobId, JobType, Namespace, NodeId, QueueName, ScheduleName};
+pub use tenure_core::{ElectionName, JobId, JobType, NodeId, QueueName, ScheduleName};
 /// Tells a worker to stop.
 pub use tokio_util::sync::CancellationToken;

@@ -12,10 +12,19 @@ use crate::new_job::NewJob;
 use crate::transport::{Answered, Call};
 
 impl Client {
-    /// Every queue that has jobs or settings, by name.
+    /// Every queue that has jobs or settings, by name. Asks for one page after the other.
     pub async fn queues(&self) -> Result<Vec<api::Queue>, Error> {
-        let answer: QueuesAnswer = self.transport.call(&Call::get(&["v1", "queues"])).await?;
-        Ok(answer.queues)
+        let mut all = Vec::new();
+        let mut after = None;
+        loop {
+            let call = Call::get(&["v1", "queues"]).with_query(&[("after", after)]);
+            let answer: QueuesAnswer = self.transport.call(&call).await?;
+            all.extend(answer.queues);
+            match answer.next {
+                Some(next) => after = Some(next.to_string()),
+                None => return Ok(all),
+            }
+        }
     }
 
     /// One queue.
@@ -46,11 +55,19 @@ impl Client {
         self.transport.call(&call).await
     }
 
-    /// Every schedule, by name.
+    /// Every schedule, by name. Asks for one page after the other.
     pub async fn schedules(&self) -> Result<Vec<api::Schedule>, Error> {
-        let call = Call::get(&["v1", "schedules"]);
-        let answer: SchedulesAnswer = self.transport.call(&call).await?;
-        Ok(answer.schedules)
+        let mut all = Vec::new();
+        let mut after = None;
+        loop {
+            let call = Call::get(&["v1", "schedules"]).with_query(&[("after", after)]);
+            let answer: SchedulesAnswer = self.transport.call(&call).await?;
+            all.extend(answer.schedules);
+            match answer.next {
+                Some(next) => after = Some(next.to_string()),
+                None => return Ok(all),
+            }
+        }
     }
 
     /// One schedule.
@@ -88,6 +105,17 @@ impl Client {
             } => Ok(()),
             answered => answered.result.map(drop),
         }
+    }
+
+    /// The queue's time, and what it makes of its broker's clock.
+    pub async fn time(&self) -> Result<api::QueueTime, Error> {
+        self.transport.call(&Call::get(&["v1", "time"])).await
+    }
+
+    /// Sets the queue's time, back as well: to what the broker's clock shows, or to this.
+    pub async fn set_time(&self, to: Option<u64>) -> Result<api::QueueTime, Error> {
+        let call = Call::put(&["v1", "time"], &api::SetTime { to })?;
+        self.transport.call(&call).await
     }
 
     /// How long finished jobs are kept, and how many there may be.

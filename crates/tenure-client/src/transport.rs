@@ -27,8 +27,15 @@ use url::Url;
 use crate::error::{Error, Trouble};
 use crate::retry::Waits;
 
-/// The largest answer that is read: a thousand jobs with the largest payload do not fit, and need not.
+/// The largest answer that is read. Servers end a page, and a claim, at a few mebibytes.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// The same for a claim: more than any server sends, also one of an earlier version, whose claims were bounded in
+/// number only. An answer that was dropped would let every job in it wait for its lease, and fail.
+const CLAIM_BYTES_MAX: usize = 2 << 30;
+
+/// How much longer a try lasts than a broker may hold its call.
+const HOLD_MARGIN: Duration = Duration::from_secs(2);
 
 /// The nodes, and how to reach them. Not to be shown: URLs may hold passwords.
 pub(crate) struct Transport {
@@ -59,6 +66,8 @@ pub(crate) struct Call {
     job: Option<JobId>,
     /// How long to try, if not as long as any other call.
     deadline: Option<Duration>,
+    /// The largest answer to it that is read.
+    answer_bytes_max: usize,
 }
 
 /// What came of a call.
@@ -95,6 +104,7 @@ impl Call {
             is_repeatable: true,
             job: None,
             deadline: None,
+            answer_bytes_max: ANSWER_BYTES_MAX,
         }
     }
 
@@ -111,10 +121,16 @@ impl Call {
         Self::new(Method::PUT, path).with_body(body)
     }
 
-    fn with_body(mut self, body: &impl Serialize) -> Result<Self, Error> {
+    pub(crate) fn with_body(mut self, body: &impl Serialize) -> Result<Self, Error> {
         let body = serde_json::to_vec(body).map_err(|error| Error::invalid("body", &error))?;
         self.body = Some(body.into());
         Ok(self)
+    }
+
+    /// For a claim, whose answer must not be dropped.
+    pub(crate) fn of_claim(mut self) -> Self {
+        self.answer_bytes_max = CLAIM_BYTES_MAX;
+        self
     }
 
     pub(crate) fn with_query(mut self, pairs: &[(&str, Option<String>)]) -> Self {
@@ -248,15 +264,27 @@ impl Transport {
     }
 
     async fn attempt(&self, place: usize, call: &Call, timeout: Duration) -> Tried {
-        let request = self.request(place, call).timeout(timeout);
+        // A broker that knows no leader may hold the call, and says so before this try is over.
+        let hold = timeout
+            .saturating_sub(call.wait)
+            .saturating_sub(HOLD_MARGIN);
+        let request = self
+            .request(place, call)
+            .header("prefer", format!("wait={}", hold.as_secs()))
+            .timeout(timeout);
         let response = match request.send().await {
             Ok(response) => response,
             Err(error) => return self.broken_off(place, &error),
         };
         let status = response.status();
         let after = retry_after(response.headers());
-        match read(response).await {
-            Err(detail) => self.again(place, detail, None, None, true),
+        match read(response, call.answer_bytes_max).await {
+            Err(Unread::Broken(detail)) => self.again(place, detail, None, None, true),
+            // It would be as large again.
+            Err(Unread::TooLarge) => Tried::Refused(Error::Broken {
+                url: self.shown(place),
+                detail: Unread::TooLarge.to_string(),
+            }),
             Ok(body) if status.is_success() => Tried::Answer(body),
             Ok(body) => self.refused(place, status, after, &body, call.job.as_ref()),
         }
@@ -369,12 +397,22 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-pub(crate) async fn read(mut response: Response) -> Result<Bytes, String> {
+/// Why an answer was not read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unread {
+    #[error("{0}")]
+    Broken(String),
+    #[error("the answer is larger than any that a server should send")]
+    TooLarge,
+}
+
+pub(crate) async fn read(mut response: Response, bytes_max: usize) -> Result<Bytes, Unread> {
     let mut body = BytesMut::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| chain(&error))? {
+    let broken = |error| Unread::Broken(chain(&error));
+    while let Some(chunk) = response.chunk().await.map_err(broken)? {
         body.extend_from_slice(&chunk);
-        if body.len() > ANSWER_BYTES_MAX {
-            return Err(format!("the answer has more than {ANSWER_BYTES_MAX} bytes"));
+        if body.len() > bytes_max {
+            return Err(Unread::TooLarge);
         }
     }
     Ok(body.freeze())

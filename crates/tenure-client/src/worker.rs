@@ -114,6 +114,8 @@ pub(crate) struct Shared {
     pub(crate) wake: Arc<Notify>,
     /// Handlers are not waited for any longer.
     hand_back: CancellationToken,
+    /// The handlers that have not ended yet.
+    handling: TaskTracker,
     name: Key,
     handlers: BTreeMap<JobType, Handler>,
     queues: Vec<QueueName>,
@@ -265,10 +267,10 @@ impl Worker {
         }
         tracing::info!(running = self.shared.board.len(), "handing jobs back");
         self.shared.board.stop_all();
-        if timeout(self.settings.grace + FAREWELL, tasks.wait())
-            .await
-            .is_err()
-        {
+        // Two waits: a long grace is for handlers, not for a broker that does not answer.
+        self.shared.handling.close();
+        let _ = timeout(self.settings.grace, self.shared.handling.wait()).await;
+        if timeout(FAREWELL, tasks.wait()).await.is_err() {
             tracing::warn!(
                 jobs = self.shared.board.len(),
                 "the broker could not be told: these jobs come back when their leases are over"
@@ -299,7 +301,10 @@ async fn attend(shared: &Arc<Shared>, claimed: Claimed, outbox: mpsc::Sender<Let
         };
         handled.instrument(span)
     };
-    let end = supervise(work, &control, shared.grace).await;
+    let end = {
+        let _handling = shared.handling.token();
+        supervise(work, &control, shared.grace).await
+    };
     let ending = ending(claim, end, control.reason());
     let wanted = match ending {
         Some(Ending::Complete(_)) => &shared.completed,
@@ -422,7 +427,9 @@ impl WorkerBuilder {
         self
     }
 
-    /// How long a handler may take to stop once it was told to; then it is dropped. Default 5 s.
+    /// How long a handler may take to stop once it was told to; then it is dropped, and its job is given to
+    /// others. Default 5 s. Make it very long where the work goes on without the handler: until the handler
+    /// returns, the claim is kept.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
@@ -457,6 +464,7 @@ impl WorkerBuilder {
                 board: Board::default(),
                 wake: Arc::new(Notify::new()),
                 hand_back: CancellationToken::new(),
+                handling: TaskTracker::new(),
                 name,
                 handlers,
                 queues,

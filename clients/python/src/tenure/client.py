@@ -11,6 +11,7 @@ What is not
 
 from __future__ import annotations
 
+import logging
 import os
 import ssl
 import threading
@@ -23,7 +24,7 @@ from urllib.parse import urlencode
 from . import clock
 from .backoff import Backoff as Waits
 from .election import Election
-from .errors import Lost, NotFound, NotTrusted, Overloaded, Unavailable, Unknown, WrongState
+from .errors import Invalid, Lost, NotFound, NotTrusted, Overloaded, Unavailable, Unknown, WrongState
 from .trace import traced
 from .transport import AnswerLost, Node, NotSent
 from .types import (
@@ -40,12 +41,19 @@ from .types import (
     Schedule,
     Submission,
 )
-from .wire import as_object, decoded, quoted, refusal, seconds_of, written
+from .wire import as_object, decoded, listed, quoted, refusal, seconds_of, written
 
 __all__ = ["Client"]
 
+log = logging.getLogger("tenure.client")
+
+#: The longest delay that a server takes: ten years.
+SECONDS_MAX = 10 * 365 * 24 * 3600.0
+
 #: Added to how long a call may wait on the server, before silence counts as a lost answer.
 REQUEST_SECONDS = 10.0
+
+HOLD_MARGIN_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -180,7 +188,7 @@ class Client:
         except Unknown as problem:
             problem.ids = tuple(job["id"] for job in body.get("jobs", [body]))
             raise
-        return [Receipt.of(item) for item in answer.body["jobs"]]
+        return [Receipt.of(item) for item in listed(answer.body, "jobs")]
 
     def job(self, id: str) -> Job:
         """One job. Raises :class:`NotFound` if there is none, or it was forgotten."""
@@ -200,15 +208,16 @@ class Client:
     ) -> Page:
         """One page of jobs, oldest first, or newest first with ``newest`` or ``before``.
 
-        ``search`` is any part of a job's texts, in lower or upper case. A server looks at so many jobs at a time, so
-        such a page may be short, or empty, and still have a ``next``.
+        A page ends at about 4 MiB, so it may have fewer jobs than ``limit`` and still a ``next``. ``search`` is any part
+        of a job's texts, in lower or upper case. A server looks at so many jobs at a time, so such a page may even be
+        empty.
         """
         query = {"state": state, "queue": queue, "type": type, "search": search, "limit": limit}
         query.update(after=after, before=before)
         if newest:
             query["order"] = "newest"
         body = self._call("GET", "/v1/jobs", query=query).body
-        return Page(tuple(Job.of(job) for job in body["jobs"]), body.get("next"))
+        return Page(tuple(Job.of(job) for job in listed(body, "jobs")), body.get("next"))
 
     def jobs(
         self,
@@ -282,7 +291,7 @@ class Client:
         """Retries all jobs that fit, dead ones unless said otherwise; one receipt each."""
         wanted = {"state": state, "queue": queue, "type": type, "limit": limit}
         body = {name: value for name, value in wanted.items() if value is not None}
-        return [Receipt.of(item) for item in self._call("POST", "/v1/jobs/retry", body).body["jobs"]]
+        return [Receipt.of(item) for item in listed(self._call("POST", "/v1/jobs/retry", body).body, "jobs")]
 
     def forget(self, id: str) -> None:
         """Removes a finished job before its time."""
@@ -309,7 +318,7 @@ class Client:
         """Takes up to ``max`` jobs, waiting up to ``wait`` seconds for the first. :class:`Worker` does this for you.
 
         Each is yours for ``lease`` seconds, and again from every heartbeat on. If no node answers and ``stop`` is set, it
-        is not tried again.
+        is not tried again. A job whose payload Python cannot read has ``unreadable`` set; the others are not affected.
 
         >>> _ = client.submit("sum", [1, 2], queue="sums")
         >>> [claimed] = client.claim("worker-1", queues=["sums"])
@@ -328,7 +337,7 @@ class Client:
         if types:
             body["types"] = list(types)
         answer = self._call("POST", "/v1/jobs/claim", body, timeout=timeout, waits=wait, stop=stop)
-        return [Claimed.of(item) for item in answer.body["jobs"]]
+        return list(readable_claims(listed(answer.body, "jobs")))
 
     def heartbeat(self, claim: Claim, *, progress: Json = None, timeout: Optional[float] = None) -> str:
         """Renews a claim. Returns ``"ok"``, or ``"cancelled"``: then stop, and fail or complete as usual.
@@ -352,7 +361,7 @@ class Client:
                 item["progress"] = progress
             items.append(item)
         answer = self._call("POST", "/v1/jobs/heartbeat", {"claims": items}, timeout=timeout)
-        return [ClaimStatus.of(item) for item in answer.body["claims"]]
+        return [ClaimStatus.of(item) for item in listed(answer.body, "claims")]
 
     def complete(self, claim: Claim, *, result: Json = None, timeout: Optional[float] = None) -> None:
         """Ends a claim with success. Raises :class:`Lost` if the claim had ended otherwise.
@@ -446,7 +455,7 @@ class Client:
 
     def queues(self) -> list[Queue]:
         """All queues."""
-        return [Queue.of(item) for item in self._call("GET", "/v1/queues").body["queues"]]
+        return [Queue.of(item) for item in self._named("queues")]
 
     def queue(self, name: str) -> Queue:
         """One queue."""
@@ -475,7 +484,19 @@ class Client:
 
     def schedules(self) -> list[Schedule]:
         """All schedules."""
-        return [Schedule.of(item) for item in self._call("GET", "/v1/schedules").body["schedules"]]
+        return [Schedule.of(item) for item in self._named("schedules")]
+
+    def _named(self, kind: str) -> list[dict[str, Json]]:
+        """What is listed by name, one page after the other."""
+        items: list[dict[str, Json]] = []
+        path = f"/v1/{kind}"
+        while True:
+            body = as_object(self._call("GET", path).body)
+            items += listed(body, kind)
+            after = body.get("next")
+            if not isinstance(after, str):
+                return items
+            path = f"/v1/{kind}?after={quoted(after)}"
 
     def schedule(self, name: str) -> Schedule:
         """One schedule."""
@@ -505,6 +526,17 @@ class Client:
         """Counts, rates and what the log and the store did, as the server tells them."""
         return as_object(self._call("GET", "/v1/stats").body)
 
+    def time(self) -> dict[str, Json]:
+        """The queue's time (``now_ms``), the broker's clock (``wall_ms``), and what the queue makes of it (``clock``)."""
+        return as_object(self._call("GET", "/v1/time").body)
+
+    def set_time(self, to: Union[int, str, None] = None) -> dict[str, Json]:
+        """Sets the queue's time, back as well, after a clock was wrong. Needs an admin token.
+
+        To what the broker's clock shows, or to ``to``: milliseconds since 1970, or RFC 3339 text.
+        """
+        return as_object(self._call("PUT", "/v1/time", {} if to is None else {"to": to}).body)
+
     def cluster(self) -> dict[str, Json]:
         """The leader, the nodes and the daemons, as the server tells them."""
         return as_object(self._call("GET", "/v1/cluster").body)
@@ -517,9 +549,9 @@ class Client:
         """Asks the broker that leads to hand over to this node."""
         self._call("POST", "/v1/leader/transfer", {"node": node})
 
-    def election(self, namespace: str, candidate: Optional[str] = None, *, ttl: float = 10.0) -> Election:
+    def election(self, name: str, candidate: Optional[str] = None, *, ttl: float = 10.0) -> Election:
         """An election in which this program stands. See :class:`Election`."""
-        return Election(self, namespace, candidate, ttl=ttl)
+        return Election(self, name, candidate, ttl=ttl)
 
     # ------------------------------------------------------------------ one call, until it is answered
 
@@ -548,10 +580,12 @@ class Client:
         while True:
             place = self._place
             seconds = max(0.001, min(waits + REQUEST_SECONDS, deadline - clock.now()))
+            # A node without a leader holds the call for this long, and says so before the answer is given up here.
+            hold = max(0, int(seconds - waits - HOLD_MARGIN_SECONDS))
             retry_after = 0.0
             problem: Exception
             try:
-                response = self._nodes[place].exchange(method, path, content, seconds)
+                response = self._nodes[place].exchange(method, path, content, seconds, hold)
                 if response.status < 300:
                     return Answer(decoded(response), resent)
                 problem = refusal(response)
@@ -587,12 +621,25 @@ class Client:
                 self._place = (place + 1) % len(self._nodes)
 
 
+def readable_claims(items: Sequence[Mapping[str, Json]]) -> Iterator[Claimed]:
+    """The jobs of a claim, one by one: what is wrong with one of them does not cost the others."""
+    for item in items:
+        try:
+            yield Claimed.of(item)
+        except (KeyError, TypeError) as problem:
+            # Without these fields nothing can be reported for it either.
+            log.warning("a claimed job cannot be understood; its lease will run out: %r", problem)
+
+
 def with_id(job: Submission) -> Submission:
     """The job with an id, made before anything is sent: what makes sending twice safe."""
     return job if job.id is not None else replace(job, id=str(uuid.uuid4()))
 
 
 def milliseconds(seconds: float) -> int:
+    """Whole milliseconds. NaN, infinity and negative times are the caller's mistake."""
+    if not 0 <= seconds <= SECONDS_MAX:
+        raise Invalid(f"{seconds!r} is not a time in seconds: it is between 0 and {SECONDS_MAX:.0f} (ten years)")
     return round(seconds * 1000)
 
 

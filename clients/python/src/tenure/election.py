@@ -1,15 +1,15 @@
 """Elections over HTTP: one of many programs leads at a time.
 
 What is guaranteed
-    Two programs that stand in one election under different names do not both see ``is_leader()`` at one time, if
+    Two programs that stand in one election do not both see ``is_leader()`` at one time, if
     the rates of their hosts' clocks differ by less than a tenth. Leadership is trusted from *before* the request was
     sent, for as long as the answer said, on a clock that counts suspend where there is one; a slow answer never
     stretches it. Every term has a number greater than all before it.
 
 What is not
     A program that is paused between asking ``is_leader()`` and acting acts late. Pass ``token`` on to whatever the
-    work writes to, and let it refuse a smaller one. Candidates are known by name: two programs under one name are
-    one candidate.
+    work writes to, and let it refuse a smaller one. A candidate belongs to the object that made it: two programs
+    under one name are two candidates.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import socket
 import threading
 import time
@@ -145,15 +146,20 @@ class Election:
                     make_report(fence=leadership.token)
     """
 
-    def __init__(self, client: Client, namespace: str, candidate: Optional[str] = None, *, ttl: float = 10.0) -> None:
+    def __init__(self, client: Client, name: str, candidate: Optional[str] = None, *, ttl: float = 10.0) -> None:
         if ttl <= 0:
             raise ValueError("ttl is more than 0 seconds")
-        self.namespace = namespace
+        self.name = name
         self.candidate = candidate or f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:6]}"
         self.ttl = ttl
         self._client = client
-        self._path = f"/v1/elections/{quoted(namespace)}"
+        self._path = f"/v1/elections/{quoted(name)}"
         self._own = f"{self._path}/candidates/{quoted(self.candidate)}"
+        # Shows that the candidate is this one. Another after each withdrawal, so that one which arrives late, or
+        # twice, cannot end what was begun after it.
+        self._secret = secrets.token_hex(16)
+        # Whoever was asked to resign leaves the next term to others until then.
+        self._stands_from = 0.0
 
     # ------------------------------------------------------------------ one call each
 
@@ -167,7 +173,7 @@ class Election:
         """
         # Before the first sending of possibly several: earlier than the one that was answered is on the safe side.
         sent_at = clock.now()
-        body = {"candidate": self.candidate, "ttl_ms": round(self.ttl * 1000)}
+        body = {"candidate": self.candidate, "ttl_ms": round(self.ttl * 1000), "secret": self._secret}
         answer = self._client._call(
             "POST", f"{self._path}/elect", body, timeout=self.ttl if timeout is None else timeout
         ).body
@@ -179,15 +185,20 @@ class Election:
             term=answer.get("term"),
             token=None if token is None else str(token),
             trusted_until=sent_at + valid_for,
+            asked_by=answer.get("asked_by"),
         )
 
     def register(self) -> None:
         """Stands in the election without trying to lead."""
-        self._client._call("PUT", self._own, {"ttl_ms": round(self.ttl * 1000)})
+        self._client._call("PUT", self._own, {"ttl_ms": round(self.ttl * 1000), "secret": self._secret})
 
     def unregister(self, *, timeout: Optional[float] = None) -> None:
-        """Stands no longer, and gives the leadership up if it has it."""
-        self._client._call("DELETE", self._own, timeout=timeout)
+        """Stands no longer, and gives the leadership up if it has it.
+
+        If this fails the candidate expires by itself. Standing again is safe in any case: it is a new candidate.
+        """
+        secret, self._secret = self._secret, secrets.token_hex(16)
+        self._client._call("DELETE", self._own, {"secret": secret}, timeout=timeout)
 
     def standing(self) -> Standing:
         """Who leads, in which term, and who stands."""
@@ -212,7 +223,7 @@ class Election:
         try:
             leadership = self._win(timeout)
             keeper = threading.Thread(
-                target=self._keep, args=(leadership, ended), name=f"tenure-{self.namespace}", daemon=True
+                target=self._keep, args=(leadership, ended), name=f"tenure-{self.name}", daemon=True
             )
             keeper.start()
             yield leadership
@@ -226,28 +237,37 @@ class Election:
             try:
                 self.unregister(timeout=self.ttl)
             except TenureError as problem:
-                log.warning("%s could not be left; it expires by itself: %s", self.namespace, problem)
+                log.warning("%s could not be left; it expires by itself: %s", self.name, problem)
 
     def _win(self, timeout: Optional[float]) -> Leadership:
         give_up_at = None if timeout is None else clock.now() + timeout
         while True:
+            stands_back = self._stands_from - clock.now()
+            if stands_back > 0:
+                if give_up_at is not None and give_up_at < self._stands_from:
+                    time.sleep(max(0.0, give_up_at - clock.now()))
+                    raise TimeoutError(f"{self.candidate} leaves the next term of {self.name} to others")
+                time.sleep(stands_back)
             sent_at = clock.now()
             try:
                 outcome = self.elect()
-                if outcome.is_leader:
-                    leadership = Leadership(self.namespace, outcome.term or 0, outcome.token or "")
+                if outcome.asked_by is not None:
+                    # What an earlier block led, and could not give up.
+                    self.unregister()
+                elif outcome.is_leader:
+                    leadership = Leadership(self.name, outcome.term or 0, outcome.token or "")
                     leadership._trust.extend(sent_at, outcome.trusted_until - sent_at)
                     if leadership.is_leader():
                         return leadership
             except TenureError as problem:
                 if not is_passing(problem):
                     raise
-                log.warning("%s cannot be held at the moment: %s", self.namespace, problem)
+                log.warning("%s cannot be held at the moment: %s", self.name, problem)
             pause = self.ttl * 0.3
             if give_up_at is not None:
                 remaining = give_up_at - clock.now()
                 if remaining <= 0:
-                    raise TimeoutError(f"{self.candidate} does not lead {self.namespace} yet")
+                    raise TimeoutError(f"{self.candidate} does not lead {self.name} yet")
                 pause = min(pause, remaining)
             time.sleep(pause)
 
@@ -258,15 +278,19 @@ class Election:
                 outcome = self.elect(timeout=self.ttl * 0.3)
             except TenureError as problem:
                 # Trust stays as it was: the next try is not far, and the clock ends it in time.
-                log.warning("the leadership of %s could not be renewed: %s", self.namespace, problem)
+                log.warning("the leadership of %s could not be renewed: %s", self.name, problem)
                 continue
             except Exception:
-                log.exception("the leadership of %s could not be renewed", self.namespace)
+                log.exception("the leadership of %s could not be renewed", self.name)
                 continue
             if not outcome.is_leader or outcome.term != leadership.term:
                 leadership._trust.end()
                 leadership._ended.set()
-                log.warning("the leadership of %s was lost in term %s", self.namespace, leadership.term)
+                if outcome.asked_by is not None:
+                    self._stands_from = clock.now() + self.ttl
+                    log.info("%s asked for the leadership of %s to be given up", outcome.asked_by, self.name)
+                    return
+                log.warning("the leadership of %s was lost in term %s", self.name, leadership.term)
                 return
             leadership._trust.extend(outcome.trusted_until, 0.0)
             if not leadership.is_leader():

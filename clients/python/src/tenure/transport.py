@@ -68,13 +68,17 @@ class Node:
     def __repr__(self) -> str:
         return f"Node({self.url!r})"
 
-    def exchange(self, method: str, path: str, body: Optional[bytes], timeout: float) -> Response:
-        """Sends one request and reads its answer, within ``timeout`` seconds of silence."""
+    def exchange(self, method: str, path: str, body: Optional[bytes], timeout: float, hold: int = 0) -> Response:
+        """Sends one request and reads its answer, within ``timeout`` seconds of silence.
+
+        A node that knows no leader may hold the request for ``hold`` seconds.
+        """
         connection = self._kept() or self._open(timeout)
         try:
             assert connection.sock is not None
             connection.sock.settimeout(timeout)
             headers = dict(self._headers)
+            headers["Prefer"] = f"wait={hold}"
             if body is not None:
                 headers["Content-Type"] = "application/json"
             try:

@@ -27,10 +27,27 @@ __all__ = [
     "Schedule",
     "Standing",
     "Submission",
+    "Unreadable",
 ]
 
 #: Anything that JSON can say.
 Json = Any
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Stands for a value of an answer that is JSON, and more than Python can read. ``why`` says what is wrong."""
+
+    why: str
+
+
+def readable(body: Mapping[str, Json], *names: str) -> tuple[Mapping[str, Json], Optional[str]]:
+    """An answer with None for what cannot be read under these names, and what is wrong with it, if anything."""
+    found = {name: body[name].why for name in names if isinstance(body.get(name), Unreadable)}
+    if not found:
+        return body, None
+    why = "; ".join(f"{name}: {problem}" for name, problem in found.items())
+    return {**body, **dict.fromkeys(found)}, why
 
 
 @dataclass(frozen=True)
@@ -121,6 +138,10 @@ class Job:
     worker: Optional[str] = None
     traceparent: Optional[str] = None
     tracestate: Optional[str] = None
+    #: The job was forgotten: only id, queue, type, state, ``changed_at`` and result are left of it.
+    remnant: bool = False
+    #: What is wrong with the payload, result or progress if Python cannot read it; it is None then.
+    unreadable: Optional[str] = None
     #: The whole answer, with what this class does not name.
     raw: Mapping[str, Json] = field(default_factory=dict, repr=False, compare=False)
 
@@ -131,6 +152,7 @@ class Job:
 
     @classmethod
     def of(cls, body: Mapping[str, Json]) -> Job:
+        body, unreadable = readable(body, "payload", "result", "progress")
         return cls(
             id=body["id"],
             queue=body["queue"],
@@ -153,6 +175,8 @@ class Job:
             worker=body.get("worker"),
             traceparent=body.get("traceparent"),
             tracestate=body.get("tracestate"),
+            remnant=bool(body.get("remnant", False)),
+            unreadable=unreadable,
             raw=body,
         )
 
@@ -188,9 +212,13 @@ class Claimed(Claim):
     group: Optional[str] = None
     traceparent: Optional[str] = None
     tracestate: Optional[str] = None
+    #: What is wrong with the job if Python cannot read it; its payload is None then. Fail such a job, as
+    #: :class:`Worker` does.
+    unreadable: Optional[str] = None
 
     @classmethod
     def of(cls, body: Mapping[str, Json]) -> Claimed:
+        body, unreadable = readable(body, "payload")
         return cls(
             id=body["id"],
             queue=body["queue"],
@@ -205,6 +233,7 @@ class Claimed(Claim):
             group=body.get("group"),
             traceparent=body.get("traceparent"),
             tracestate=body.get("tracestate"),
+            unreadable=unreadable,
         )
 
 
@@ -331,7 +360,8 @@ class Candidate:
 class Outcome:
     """What :meth:`Election.elect` came to.
 
-    ``trusted_until`` is on :func:`tenure.clock.now`, counted from before the request was sent.
+    ``trusted_until`` is on :func:`tenure.clock.now`, counted from before the request was sent. ``asked_by`` is who asked
+    this candidate to give up what it led: it leads no longer, and :meth:`Election.unregister` lets the next one lead at once.
     """
 
     leader: Optional[Leader]
@@ -339,6 +369,7 @@ class Outcome:
     term: Optional[int]
     token: Optional[str]
     trusted_until: float
+    asked_by: Optional[str] = None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Mapping, Optional
+import re
+from typing import Iterator, Mapping, Optional
 from urllib.parse import quote
 
 from .errors import (
@@ -21,9 +22,15 @@ from .errors import (
     WrongState,
 )
 from .transport import Response
-from .types import Json, as_reason
+from .types import Json, Unreadable, as_reason
 
-__all__ = ["as_object", "decoded", "quoted", "refusal", "seconds_of", "written"]
+__all__ = ["as_object", "decoded", "listed", "quoted", "refusal", "seconds_of", "written"]
+
+#: How far into an answer the unreadable value is looked for: ``schedules``, one of them, its ``job``, its ``payload``.
+LEVELS = 4
+
+#: What users wrote, which is readable as a whole or not at all.
+WHOLE = ("payload", "result", "progress")
 
 
 def quoted(name: str) -> str:
@@ -37,27 +44,93 @@ def quoted(name: str) -> str:
 def written(body: Json) -> bytes:
     """JSON text."""
     try:
-        # NaN and infinities are no JSON, and the server would refuse them.
+        # NaN and infinities are not JSON, and the server would refuse them.
         return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as problem:
         raise Invalid(f"this cannot be written as JSON: {problem}") from problem
 
 
 def decoded(response: Response) -> Json:
-    """What an answer says; None if it is empty."""
+    """What an answer says; None if it is empty.
+
+    A value that Python cannot read (nested too deeply, or a number with too many digits) comes back as an
+    :class:`Unreadable` in its place, so that one job's payload does not cost the rest of the answer.
+    """
     if not response.body:
         return None
     try:
-        return json.loads(response.body)
+        return read(response.body.decode(), LEVELS)
     except ValueError as problem:
-        raise ServerError("the answer is no JSON", status=response.status) from problem
+        raise ServerError("the answer is not valid JSON", status=response.status) from problem
+
+
+def read(text: str, levels: int) -> Json:
+    """Reads JSON, part by part where the whole cannot be read. Raises ValueError if it is not JSON."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except (ValueError, RecursionError) as problem:
+        # JSON, but more than Python takes: RecursionError for nesting, a plain ValueError for a number's digits.
+        start = text.lstrip()[:1]
+        if levels == 0 or start not in ("[", "{"):
+            why = "it is nested too deeply" if isinstance(problem, RecursionError) else "it has a number that is too long"
+            return Unreadable(f"this JSON cannot be read by Python: {why}")
+    parts = split(text)
+    if start == "[":
+        return [read(part, levels - 1) for part in parts]
+    members = (member(part) for part in parts)
+    return {name: read(value, 0 if name in WHOLE else levels - 1) for name, value in members}
+
+
+#: What the structure of JSON is made of; text in quotes is passed over as a whole.
+TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{},]')
+
+
+def split(text: str) -> Iterator[str]:
+    """The items of a JSON array or the members of an object, as text. Does not recurse, however deep it is."""
+    depth, start = 0, 0
+    for found in TOKEN.finditer(text):
+        token = found.group()
+        if token in ("[", "{"):
+            depth += 1
+            if depth == 1:
+                start = found.end()
+        elif token in ("]", "}"):
+            depth -= 1
+            if depth == 0:
+                last = text[start : found.start()]
+                if last.strip():
+                    yield last
+                return
+        elif token == "," and depth == 1:
+            yield text[start : found.start()]
+            start = found.end()
+    raise ValueError("a bracket is not closed")
+
+
+def member(text: str) -> tuple[str, str]:
+    """The name and the value of one member of an object."""
+    name, end = json.JSONDecoder().raw_decode(text.lstrip())
+    value = text.lstrip()[end:].lstrip()
+    if not isinstance(name, str) or not value.startswith(":"):
+        raise ValueError("this is not a member of an object")
+    return name, value[1:]
 
 
 def as_object(body: Json) -> dict[str, Json]:
     """An answer that has to be an object."""
     if not isinstance(body, dict):
-        raise ServerError("the answer is no JSON object")
+        raise ServerError("the answer is not a JSON object")
     return body
+
+
+def listed(body: Json, name: str) -> list[dict[str, Json]]:
+    """The objects that an answer lists under a name."""
+    items = as_object(body).get(name)
+    if not isinstance(items, list):
+        raise ServerError(f"the answer has no list {name}")
+    return [as_object(item) for item in items]
 
 
 def seconds_of(retry_after: Optional[str]) -> float:
@@ -101,12 +174,15 @@ def refusal(response: Response) -> TenureError:
     """The error that an answer stands for."""
     try:
         body = json.loads(response.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         body = {}
     if not isinstance(body, dict):
         body = {}
     code = body.get("code")
-    fallback = Invalid if 400 <= response.status < 500 else ServerError
+    fallback: type[TenureError] = Invalid if 400 <= response.status < 500 else ServerError
+    if response.status >= 500 and code is None:
+        # Not a server's own words, so a gateway's: it may have passed the call on before.
+        fallback = Unknown
     kind = BY_CODE.get(str(code)) or BY_STATUS.get(response.status, fallback)
     message = str(body.get("detail") or body.get("title") or f"the server answered {response.status}")
     error = kind(message, code=code, status=response.status, hint=body.get("hint"), field=body.get("field"))

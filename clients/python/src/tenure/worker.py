@@ -2,8 +2,9 @@
 
 What is guaranteed
     Every claimed job is completed, failed or handed back, whatever its handler does; a handler that raises fails
-    only its own job. Claims are renewed on a thread of their own, so a busy handler does not lose its job. No more
-    jobs are claimed than there are free threads. Failovers are waited out.
+    only its own job. Nothing that one job carries affects another: each is decoded, renewed and reported alone where it
+    cannot go with the rest. Claims are renewed on a thread of their own, so a busy handler does not lose its job. No more
+    jobs are claimed than there are free threads. Failovers, broken answers and lost connections are waited out.
 
 What is not
     A job may run more than once: after a crash, or when a lease ran out. Handlers must be able to live with that;
@@ -13,22 +14,27 @@ What is not
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import json
 import logging
 import os
 import signal
 import socket
 import threading
+import time
 import traceback
 import uuid
 from types import FrameType
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Awaitable, Callable, Mapping, Optional, Sequence
 
 from . import clock
 from .backoff import Backoff as Waits
-from .client import Client
-from .errors import Lost, TenureError, Unavailable
+from .client import SECONDS_MAX, Client
+from .errors import Invalid, Lost, NotAllowed, NotTrusted, ServerError, TenureError, Unavailable
 from .trace import attached
-from .types import Claimed, Json
+from .types import Claimed, ClaimStatus, Json
+from .wire import written
 
 __all__ = ["HandBack", "Permanent", "RetryIn", "Task", "Worker"]
 
@@ -40,14 +46,26 @@ BATCH_MAX = 1_000
 #: What is kept of an error: the end of it, which says most. The server cuts at 2 KiB.
 ERROR_CHARACTERS_MAX = 2_000
 
+#: The largest progress, as JSON: what a server accepts unless it was told otherwise.
+PROGRESS_BYTES_MAX = 16 * 1024
+
 Handler = Callable[["Task"], Any]
 
 
 class RetryIn(Exception):
-    """Raised by a handler: fail this attempt, and try again after so many seconds."""
+    """Raised by a handler: fail this attempt, and try again after so many seconds.
+
+    >>> RetryIn(float("nan"))
+    Traceback (most recent call last):
+    ...
+    ValueError: RetryIn takes seconds between 0 and 315360000 (ten years), not nan
+    """
 
     def __init__(self, seconds: float, message: str = "asked to be tried again later") -> None:
         super().__init__(message)
+        # NaN is not between anything.
+        if not 0 <= seconds <= SECONDS_MAX:
+            raise ValueError(f"RetryIn takes seconds between 0 and {SECONDS_MAX:.0f} (ten years), not {seconds!r}")
         self.seconds = seconds
 
 
@@ -67,7 +85,8 @@ class Task:
 
     def __init__(self, claimed: Claimed, sent_at: float) -> None:
         self.claimed = claimed
-        #: Set when the handler should end: cancelled, lost, or the worker is told to stop.
+        #: Set when the handler should end: cancelled, lost, no heartbeat got through for a whole lease, or the worker
+        #: is told to stop.
         self.stopped = threading.Event()
         #: Somebody cancelled the job. End, and return or raise as usual.
         self.cancelled = False
@@ -76,6 +95,7 @@ class Task:
         self._progress: Json = None
         self._confirmed_at = sent_at
         self._ending = False
+        self._expired = False
 
     @property
     def id(self) -> str:
@@ -116,8 +136,15 @@ class Task:
         return self.claimed.tracestate
 
     def progress(self, value: Json) -> None:
-        """Shows how far the work is, with the next heartbeat. Any small JSON value."""
-        self._progress = value
+        """Shows how far the work is, with the next heartbeat. Any small JSON value; None shows nothing new.
+
+        Raises :class:`Invalid` if it cannot be written as JSON, or has more than 16 KiB.
+        """
+        text = written(value)
+        if len(text) > PROGRESS_BYTES_MAX:
+            raise Invalid(f"progress has {len(text)} bytes; at most {PROGRESS_BYTES_MAX} are allowed", field="progress")
+        # A copy: the handler may go on changing its value while a heartbeat is written.
+        self._progress = json.loads(text)
 
     def remaining(self) -> float:
         """Seconds until the lease is over unless a heartbeat gets through; counted from before it was sent."""
@@ -160,7 +187,7 @@ class Worker:
     ) -> None:
         if concurrency < 1:
             raise ValueError("concurrency is at least 1")
-        if lease <= 0 or drain < 0 or poll < 0:
+        if not 0 < lease <= SECONDS_MAX or not 0 <= drain <= SECONDS_MAX or not 0 <= poll <= SECONDS_MAX:
             raise ValueError("lease, drain and poll are seconds")
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:6]}"
         self._client, self._queues = client, tuple(queues)
@@ -173,6 +200,8 @@ class Worker:
 
     def handles(self, type: str) -> Callable[[Handler], Handler]:
         """Makes a function the handler of a type. What it returns becomes the job's result.
+
+        An ``async def`` function runs in an event loop of its own, in the job's thread.
 
         Raising an exception fails the attempt with its text; :class:`RetryIn`, :class:`Permanent` and
         :class:`HandBack` say more.
@@ -198,14 +227,19 @@ class Worker:
         """Works until it is told to stop. On the main thread SIGTERM and SIGINT do that; a second one hurries it.
 
         ``until_idle`` ends it too, when there is no job to claim and none is running. Raises what a claim was
-        refused with (a wrong token, say) after what was running is finished.
+        refused with (a wrong token, say) after what was running is finished. A node that is away, fails or answers
+        what makes no sense is asked again, with a warning.
         """
         if not self._handlers:
             raise ValueError("no handler: register one with @worker.handles(TYPE)")
         replaced = self._take_signals() if signals else {}
         ended = threading.Event()
-        beats = threading.Thread(target=self._beat, args=(ended,), name="tenure-heartbeats", daemon=True)
-        beats.start()
+        keepers = [
+            threading.Thread(target=self._beat, args=(ended,), name="tenure-heartbeats", daemon=True),
+            threading.Thread(target=self._watch, args=(ended,), name="tenure-leases", daemon=True),
+        ]
+        for keeper in keepers:
+            keeper.start()
         try:
             self._claim_until_stopped(until_idle)
         finally:
@@ -213,7 +247,8 @@ class Worker:
                 self._finish()
             finally:
                 ended.set()
-                beats.join()
+                for keeper in keepers:
+                    keeper.join()
                 for number, previous in replaced.items():
                     signal.signal(number, previous)
 
@@ -238,7 +273,9 @@ class Worker:
                     wait=0.0 if until_idle else self._poll,
                     stop=self._stop,
                 )
-            except Unavailable as problem:
+            except TenureError as problem:
+                if not is_passing(problem):
+                    raise
                 log.warning("no job can be claimed at the moment: %s", problem)
                 self._stop.wait(waits.next())
                 continue
@@ -267,8 +304,16 @@ class Worker:
     def _start(self, task: Task) -> None:
         with self._changed:
             self._tasks[task.claimed.token] = task
-        # Not of a pool, whose threads Python waits for when it exits: one that hangs would hold it up for ever.
-        threading.Thread(target=self._work, args=(task,), name=f"tenure-{task.type}", daemon=True).start()
+        try:
+            # Not of a pool, whose threads Python waits for when it exits: one that hangs would hold it up for ever.
+            threading.Thread(target=self._work, args=(task,), name=f"tenure-{task.type}", daemon=True).start()
+        except RuntimeError as problem:
+            log.error("no thread can be started for %r: %s", task, problem)
+            self._hand_back(task)
+            with self._changed:
+                self._tasks.pop(task.claimed.token, None)
+            # Others may have threads to spare; claiming it again at once would only repeat this.
+            self._stop.wait(1.0)
 
     # ------------------------------------------------------------------ doing them
 
@@ -286,11 +331,18 @@ class Worker:
 
     def _attempt(self, task: Task) -> Mapping[str, Any]:
         """Runs the handler. Returns what to report: a result, an error, or that the claim is handed back."""
+        if task.claimed.unreadable is not None:
+            # It would be the same at every attempt. The job is kept, and shows why.
+            log.warning("%r cannot be read: %s", task, task.claimed.unreadable)
+            return {"error": f"the worker cannot read this job: {task.claimed.unreadable}", "permanent": True}
         try:
             with attached(task.claimed):
-                return {"result": self._handlers[task.type](task)}
+                returned = self._handlers[task.type](task)
+                if inspect.isawaitable(returned):
+                    returned = asyncio.run(settled(returned))
+                return {"result": returned}
         except RetryIn as request:
-            return {"error": str(request), "retry_in": request.seconds}
+            return {"error": sendable(str(request)), "retry_in": request.seconds}
         except Permanent as problem:
             return {"error": told(problem), "permanent": True}
         except HandBack:
@@ -309,27 +361,32 @@ class Worker:
             task._ending = True
         # At least as long as the job would stay ours: giving up earlier would only have it done again.
         patience = max(self._client.timeout, self._lease)
+        give_up_at = clock.now() + patience
+        waits = Waits(0.5, 10.0)
+        while True:
+            try:
+                return self._tell(task, outcome, max(0.001, give_up_at - clock.now()))
+            except ServerError as problem:
+                # What came of it is not known, and the same may be said again: ends are recognised.
+                pause = waits.next()
+                if clock.now() + pause >= give_up_at:
+                    raise
+                log.warning("what came of %r could not be reported, trying again: %s", task, problem)
+                time.sleep(pause)
+
+    def _tell(self, task: Task, outcome: Mapping[str, Any], timeout: float) -> None:
+        claim = task.claimed
         if "release" in outcome:
-            self._client.release(task.claimed, timeout=patience)
-            return
-        if "error" in outcome:
-            self._client.fail(
-                task.claimed,
-                outcome["error"],
-                retry_in=outcome.get("retry_in"),
-                permanent=outcome.get("permanent", False),
-                timeout=patience,
-            )
-            return
+            return self._client.release(claim, timeout=timeout)
         try:
-            self._client.complete(task.claimed, result=outcome["result"], timeout=patience)
-        except Lost:
-            raise
-        except TenureError as problem:
-            if isinstance(problem, Unavailable):
-                raise
-            # A result that is too large, or no JSON: nothing was done, so the attempt can still be failed.
-            self._client.fail(task.claimed, f"its result was refused: {problem}", timeout=patience)
+            if "result" in outcome:
+                return self._client.complete(claim, result=outcome["result"], timeout=timeout)
+            retry_in, permanent = outcome.get("retry_in"), outcome.get("permanent", False)
+            return self._client.fail(claim, outcome["error"], retry_in=retry_in, permanent=permanent, timeout=timeout)
+        except Invalid as problem:
+            # A result that is too large or not JSON, say: nothing was done, so the attempt can still be failed.
+            what = "result" if "result" in outcome else "failure"
+            self._client.fail(claim, sendable(f"its {what} was refused: {problem}"), timeout=timeout)
 
     # ------------------------------------------------------------------ keeping them
 
@@ -339,32 +396,71 @@ class Worker:
             with self._changed:
                 tasks = [task for task in self._tasks.values() if not task.lost]
             for start in range(0, len(tasks), BATCH_MAX):
-                self._renew(tasks[start : start + BATCH_MAX])
+                try:
+                    self._renew(tasks[start : start + BATCH_MAX])
+                except TenureError as problem:
+                    # The leases still stand, and the next round is not far.
+                    log.warning("claims could not be renewed: %s", problem)
+                except Exception:
+                    log.exception("claims could not be renewed")
 
     def _renew(self, tasks: Sequence[Task]) -> None:
-        claims = [(task.claimed, task._progress) for task in tasks]
-        sent_at = clock.now()
         try:
-            answers = self._client.heartbeat_many(claims, timeout=self._lease / 3)
-        except TenureError as problem:
-            # The leases still stand, and the next round is not far.
-            log.warning("claims could not be renewed: %s", problem)
-            return
-        except Exception:
-            log.exception("claims could not be renewed")
-            return
-        for task, answer in zip(tasks, answers):
-            if answer.status == "lost":
-                # One that is just being reported is expected to be gone.
-                if not task._ending:
-                    task.lost = True
-                    task.stopped.set()
-                    log.warning("%r is no longer ours: %s", task, dict(answer.reason))
-                continue
-            task._confirmed_at = sent_at
-            if answer.status == "cancelled" and not task.cancelled:
-                task.cancelled = True
+            return self._renew_together(tasks, [task._progress for task in tasks])
+        except Invalid as problem:
+            log.warning("a heartbeat was refused, so claims are renewed without progress: %s", problem)
+        # Nobody's lease waits until it is known whose progress it was.
+        give_up_at = clock.now() + self._lease / 3
+        try:
+            self._renew_together(tasks, [None] * len(tasks))
+            alone = [task for task in tasks if task._progress is not None]
+        except Invalid:
+            alone = list(tasks)
+        for task in alone:
+            if clock.now() >= give_up_at:
+                return
+            progress = task._progress
+            try:
+                self._renew_together([task], [progress])
+            except Invalid as problem:
+                log.warning("the progress of %r was refused, and is not shown: %s", task, problem)
+                if task._progress is progress:
+                    task._progress = None
+
+    def _renew_together(self, tasks: Sequence[Task], progress: Sequence[Json]) -> None:
+        claims = [(task.claimed, shown) for task, shown in zip(tasks, progress)]
+        sent_at = clock.now()
+        answers = self._client.heartbeat_many(claims, timeout=self._lease / 3)
+        for (task, shown), answer in zip(zip(tasks, progress), answers):
+            if task._progress is shown:
+                # The broker keeps it. Sent again with each heartbeat it would only make them larger.
+                task._progress = None
+            self._heard(task, answer, sent_at)
+
+    def _heard(self, task: Task, answer: ClaimStatus, sent_at: float) -> None:
+        if answer.status == "lost":
+            # One that is just being reported is expected to be gone.
+            if not task._ending:
+                task.lost = True
                 task.stopped.set()
+                log.warning("%r is no longer ours: %s", task, dict(answer.reason))
+            return
+        task._confirmed_at = sent_at
+        if answer.status == "cancelled" and not task.cancelled:
+            task.cancelled = True
+            task.stopped.set()
+
+    def _watch(self, ended: threading.Event) -> None:
+        """Stops handlers whose lease is over. Not done with the heartbeats: one that hangs must not hold this up."""
+        while not ended.wait(min(self._lease / 10, 1.0)):
+            with self._changed:
+                tasks = [task for task in self._tasks.values() if not task._expired]
+            for task in tasks:
+                if task.remaining() <= 0:
+                    # Not lost yet: what its handler returns is still reported, and the broker decides.
+                    task._expired = True
+                    task.stopped.set()
+                    log.warning("no heartbeat got through for a whole lease: %r is to stop", task)
 
     # ------------------------------------------------------------------ stopping
 
@@ -414,4 +510,21 @@ def told(problem: BaseException) -> str:
     what = "".join(traceback.format_exception_only(type(problem), problem)).strip()
     frames = traceback.extract_tb(problem.__traceback__)[-3:]
     where = "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
-    return (what[: ERROR_CHARACTERS_MAX - len(where)] + where)[:ERROR_CHARACTERS_MAX]
+    return sendable((what[: ERROR_CHARACTERS_MAX - len(where)] + where)[:ERROR_CHARACTERS_MAX])
+
+
+def sendable(text: str) -> str:
+    """The text with question marks for what cannot be sent: halves of characters, as undecodable file names have."""
+    return text.encode(errors="replace").decode()
+
+
+async def settled(returned: Awaitable[Any]) -> Any:
+    return await returned
+
+
+def is_passing(problem: TenureError) -> bool:
+    """Whether a claim may succeed later: nothing answered, or something that is not the server's own refusal."""
+    if isinstance(problem, (NotAllowed, NotTrusted)):
+        return False
+    is_of_gateway = problem.status is not None and problem.code is None
+    return isinstance(problem, (Unavailable, ServerError)) or is_of_gateway

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tenure_core::queue::Payload;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::Shared;
 use super::job::Control;
@@ -78,11 +78,17 @@ async fn beat(shared: &Shared, held: &[Arc<Control>], interval: Duration) {
         .client
         .heartbeat_within(&claims, Some(interval))
         .await;
+    let mut alone = Vec::new();
     if let Err(Error::Invalid(problem)) = &answer {
         // Somebody's progress was refused, and with it the heartbeats of all others.
         tracing::warn!(%problem, "sending heartbeats without progress");
-        let bare: Vec<_> = claims.into_iter().map(|(claim, _)| (claim, None)).collect();
+        let bare: Vec<_> = claims
+            .iter()
+            .map(|(claim, _)| (claim.clone(), None))
+            .collect();
         answer = shared.client.heartbeat_within(&bare, Some(interval)).await;
+        alone = claims;
+        alone.retain(|(_, progress)| progress.is_some());
     }
     match answer {
         Ok(ended) => {
@@ -91,5 +97,20 @@ async fn beat(shared: &Shared, held: &[Arc<Control>], interval: Duration) {
             }
         }
         Err(error) => tracing::warn!(%error, claims = held.len(), "no heartbeat got through"),
+    }
+    // For as long as the next round can wait; the rest of it is not shown.
+    let _ = timeout(interval, show_each(shared, alone)).await;
+}
+
+/// Sends each progress by itself, so that the one that was refused keeps no other from being shown.
+async fn show_each(shared: &Shared, alone: Vec<(Claim, Option<Payload>)>) {
+    for item in alone {
+        let shown = shared
+            .client
+            .heartbeat_within(std::slice::from_ref(&item), None)
+            .await;
+        if let Err(Error::Invalid(problem)) = shown {
+            tracing::warn!(id = %item.0.id, %problem, "the progress of a job was refused, and is not shown");
+        }
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
 use super::handler::Ending;
-use crate::claims::{Ended, Failed};
+use crate::claims::{Completed, Ended, Failed};
 use crate::client::Client;
 use crate::error::Error;
 
@@ -87,17 +87,36 @@ async fn group(client: &Client, letters: Vec<Letter>) {
     }
 }
 
-/// Sends one end. A success that is refused, for a result that is too large, say, is told as a failure:
-/// the job must not look undone, and nobody would see why.
+/// Sends one end. A success whose result is refused, being too large, say, is told without it: the work was done,
+/// and must not be done again. One that is refused nevertheless is told as a failure, so that somebody sees why.
 async fn single(client: &Client, ending: Ending) -> Option<Ended> {
-    let refusal = match persist(client, std::slice::from_ref(&ending)).await {
+    let mut refusal = match persist(client, std::slice::from_ref(&ending)).await {
         Ok(ended) => return ended.first().copied(),
         Err(error) => error,
     };
     if let (Ending::Complete(completed), Error::Invalid(_)) = (ending, &refusal) {
+        if let Some(result) = &completed.result {
+            let claim = completed.claim.clone();
+            let without = Ending::Complete(Completed {
+                claim,
+                result: None,
+            });
+            match persist(client, &[without]).await {
+                Ok(ended) => {
+                    tracing::warn!(
+                        job = %completed.claim.id,
+                        bytes = result.bytes(),
+                        error = %refusal,
+                        "a job is completed without its result, which was refused"
+                    );
+                    return ended.first().copied();
+                }
+                Err(error) => refusal = error,
+            }
+        }
         let failed = Failed {
             claim: completed.claim,
-            error: format!("the work was done, but its result was refused: {refusal}"),
+            error: format!("the work was done, but its end was refused: {refusal}"),
             retry_in: None,
             permanent: true,
         };

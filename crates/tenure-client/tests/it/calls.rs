@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tenure_client::api::{RetriedStatus, RetryRequest, SubmitStatus};
 use tenure_client::{
-    Claim, Ended, Error, Failed, Keep, Listing, Missed, Namespace, NewJob, NodeId, Payload,
+    Claim, ElectionName, Ended, Error, Failed, Keep, Listing, Missed, NewJob, NodeId, Payload,
     QueueName, QueueOptions, Rate, ScheduleName, State,
 };
 use tenure_server::Tokens;
@@ -170,25 +170,22 @@ async fn the_first_candidate_leads_until_it_leaves() {
     let config = config(&crate::support::store_in(folder.path()));
     let server = tenure_server::Server::start(config).await.unwrap();
     let client = client([server.url()]);
-    let namespace = Namespace::new("reports").unwrap();
+    let reports = ElectionName::new("reports").unwrap();
     let [first, second] = ["web-1", "web-2"].map(|name| NodeId::new(name).unwrap());
     let ttl = Some(Duration::from_secs(30));
-    let elected = client.elect(&namespace, &first, ttl).await.unwrap();
+    let elected = client.elect(&reports, &first, ttl).await.unwrap();
     assert!(elected.is_leader() && elected.answer.token.is_some());
     assert!(elected.remaining() <= Duration::from_secs(30));
-    let other = client.elect(&namespace, &second, ttl).await.unwrap();
+    let other = client.elect(&reports, &second, ttl).await.unwrap();
     assert!(!other.is_leader() && other.remaining().is_zero());
     assert_eq!(other.answer.leader.unwrap().node, first);
-    assert!(client.leads(&namespace, &first).await.unwrap());
-    let election = client.election(&namespace).await.unwrap();
+    assert!(client.leads(&reports, &first).await.unwrap());
+    let election = client.election(&reports).await.unwrap();
     assert_eq!(election.candidates.len(), 2);
+    client.unregister_candidate(&reports, &first).await.unwrap();
+    assert!(!client.leads(&reports, &first).await.unwrap());
     client
-        .unregister_candidate(&namespace, &first)
-        .await
-        .unwrap();
-    assert!(!client.leads(&namespace, &first).await.unwrap());
-    client
-        .register_candidate(&namespace, &second, ttl)
+        .register_candidate(&reports, &second, ttl)
         .await
         .unwrap();
     let cluster = client.cluster().await.unwrap();
