@@ -22,12 +22,12 @@ mod serve;
 pub(crate) use broker::{AskServer, AtServer, Top};
 pub(crate) use cluster::{AsDaemon, Daemons, Drain, Nodes, Plan, Undrain};
 pub(crate) use elections::{
-    Elect, Exec, Guard, History, InElection, InNamespace, Resign, Run, Status, Transfer, Watch,
+    Elect, History, InElection, InNamespace, OfElection, Resign, Run, Status, Transfer, Watch,
 };
 pub(crate) use job::{Cancel, Get, Job, JobFilter, JobOptions, List, Retry, StateName, Submit};
 pub(crate) use load::{Bench, Worker, Workload};
 pub(crate) use log::{Log, LogCommand, LogDiff, LogList, LogShow, LogVerify};
-pub(crate) use queue::{OneQueue, Queue, SetQueue};
+pub(crate) use queue::{OneQueue, Queue, QueueTime, SetQueue};
 pub(crate) use schedule::{DeleteSchedule, Schedule, SetSchedule};
 pub(crate) use serve::{LogFormat, Serve, Settings};
 
@@ -117,14 +117,10 @@ pub(crate) enum Command {
     Daemons(Daemons),
     /// Show what the leader would do now, and why
     Plan(Plan),
-    /// Move everything away from a node, and keep it away
+    /// Move all shards away from a node, and keep them away
     Drain(Drain),
     /// Let a node be given work again
     Undrain(Undrain),
-    #[command(name = "__guard", hide = true)]
-    Guard(Guard),
-    #[command(name = "__exec", hide = true)]
-    Exec(Exec),
     /// Serve the queue, elections and the dashboard over HTTP
     Serve(Box<Serve>),
     /// Look at the log of a queue

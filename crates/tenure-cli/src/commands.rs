@@ -15,8 +15,12 @@ pub(crate) mod daemons;
 pub(crate) mod drain;
 pub(crate) mod elect;
 pub(crate) mod exec;
+mod family;
+mod files;
 pub(crate) mod guard;
+mod guarded;
 pub(crate) mod history;
+pub(crate) mod init;
 pub(crate) mod job;
 pub(crate) mod log;
 pub(crate) mod nodes;
@@ -55,8 +59,38 @@ fn election(options: &InElection) -> anyhow::Result<Place> {
     Ok(Place {
         store: named(Some(options.place.store.clone()))?,
         namespace: Namespace::new(&options.place.namespace)?,
-        election: ElectionName::new(&options.election)?,
+        election: ElectionName::of_users(&options.election)?,
     })
+}
+
+/// How many elections a message names.
+const NAMED_MAX: usize = 10;
+
+/// The election that was named; else that of the queue, or the only one that users have, if there is no other. The
+/// cluster's is meant only if there is nothing else: it follows whoever is there.
+async fn which(view: &Namespaced, named: Option<&str>) -> anyhow::Result<ElectionName> {
+    if let Some(name) = named {
+        return Ok(ElectionName::new(name)?);
+    }
+    let all = view.elections().await?;
+    let usual = |name: &&ElectionName| !name.is_reserved() || name.is_of_queue();
+    let usual: Vec<&ElectionName> = all.iter().filter(usual).collect();
+    match (&usual[..], &all[..]) {
+        ([name], _) => Ok((*name).clone()),
+        ([], [name, ..]) => Ok(name.clone()),
+        ([], []) => Ok(ElectionName::new("default")?),
+        _ => {
+            let shown = usual.iter().take(NAMED_MAX).map(|name| name.as_str());
+            let shown: Vec<&str> = shown.collect();
+            let more = if usual.len() > NAMED_MAX { ", …" } else { "" };
+            let elections = format!("{}{more}", shown.join(", "));
+            Err(Hinted::new(
+                format!("several elections are held here: {elections}"),
+                "say which one is meant with --election NAME",
+            )
+            .into())
+        }
+    }
 }
 
 /// The node that was named, or this host.
@@ -67,10 +101,11 @@ fn node(named: Option<String>) -> anyhow::Result<NodeId> {
     })
 }
 
+/// Opens a store that must be there: to look at it makes nothing.
 async fn open(options: &InNamespace) -> anyhow::Result<Opened> {
     let url = named(Some(options.store.clone()))?;
     let namespace = Namespace::new(&options.namespace)?;
-    let store = tenure_store::open(&url).await?;
+    let store = tenure_store::open_existing(&url).await?;
     let view = Namespaced::new(store.clone(), namespace);
     Ok(Opened { store, view })
 }

@@ -7,7 +7,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
 
 use crate::args::LogFormat;
-use crate::output;
+use crate::{output, stderr};
 
 /// Spans on their way out, if there are any.
 #[derive(Debug, Default)]
@@ -35,7 +35,8 @@ pub(crate) fn start(
     let filter = std::env::var("TENURE_LOG")
         .ok()
         .filter(|filter| !filter.is_empty())
-        .unwrap_or_else(|| "warn".to_owned());
+        // What operators did, and who was refused, is worth a line.
+        .unwrap_or_else(|| "warn,tenure_server::audit=info".to_owned());
     let filter = EnvFilter::try_new(filter)
         .map_err(|error| {
             output::Hinted::new(
@@ -45,7 +46,7 @@ pub(crate) fn start(
         })
         .context("cannot read TENURE_LOG")?;
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
+        .with_writer(|| stderr::Log)
         .with_ansi(output::Paint::of(&std::io::stderr()).is_on());
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match format {
         LogFormat::Text => lines.with_filter(filter).boxed(),

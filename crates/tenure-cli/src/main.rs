@@ -4,6 +4,7 @@
 //! yes, 1 is no, 2 means that it could not be found out. A mistake on the command line is a 2 as well:
 //! a script that asks whether a bucket can be trusted must not take a mistyped flag for a no.
 
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
@@ -16,6 +17,7 @@ mod log;
 mod otel;
 mod output;
 mod signals;
+mod stderr;
 mod times;
 
 use args::{Command, LogFormat, StoreCommand};
@@ -32,22 +34,39 @@ const EXIT_NO: u8 = 1;
 const EXIT_BROKEN: u8 = 2;
 
 fn main() -> ExitCode {
-    let command = match args::parse() {
-        Ok(command) => command,
-        Err(code) => return code,
-    };
-    run(command).unwrap_or_else(|error| {
+    let code = part(std::env::args_os().skip(1)).unwrap_or_else(|| {
+        let command = match args::parse() {
+            Ok(command) => command,
+            Err(code) => return Ok(code),
+        };
+        run(command)
+    });
+    let code = code.unwrap_or_else(|error| {
         output::error(&error);
         ExitCode::from(EXIT_BROKEN)
-    })
+    });
+    stderr::finish(stderr::PATIENCE);
+    code
+}
+
+/// The parts of `run` and `worker` that are processes of their own. They are to stay small, there being one for
+/// each program, and their stderr belongs to the program.
+fn part(mut words: impl Iterator<Item = OsString>) -> Option<anyhow::Result<ExitCode>> {
+    match words.next()?.to_str()? {
+        "__guard" => Some(commands::guard::run(words)),
+        "__exec" => Some(commands::exec::run(words)),
+        _ => None,
+    }
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
-    // Parts of `run` that are to stay small, and whose stderr belongs to the program.
-    match &command {
-        Command::Guard(arguments) => return commands::guard::run(arguments),
-        Command::Exec(arguments) => return commands::exec::run(arguments),
-        _ => {}
+    let runs_programs = matches!(command, Command::Run(_) | Command::Worker(_));
+    if runs_programs && std::process::id() == 1 {
+        return commands::init::run();
+    }
+    // What runs for long must not wait for whoever reads what it says.
+    if runs_programs || matches!(command, Command::Serve(_)) {
+        stderr::start();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -70,7 +89,6 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             Command::Plan(options) => commands::plan::run(options).await,
             Command::Drain(options) => commands::drain::drain(options).await,
             Command::Undrain(options) => commands::drain::undrain(options).await,
-            Command::Guard(_) | Command::Exec(_) => unreachable!("handled above"),
             Command::Serve(options) => commands::serve::run(*options).await,
             Command::Log(options) => commands::log::run(options).await,
             Command::Job(verb) => commands::job::run(verb).await,

@@ -6,6 +6,10 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::stderr;
 
 /// Data for stdout.
 ///
@@ -144,14 +148,25 @@ pub(crate) fn warning(text: &str) {
     say(Style::Doubtful, "warning", text);
 }
 
+/// Warns about a file with a secret that everybody on this host can read.
+pub(crate) fn warn_if_open_to_others(path: &Path) {
+    let mode = std::fs::metadata(path).map_or(0, |found| found.permissions().mode());
+    if mode & 0o006 != 0 {
+        let path = path.display();
+        warning(&format!(
+            "every user of this host can read the secret in {path}: run chmod 600 {path}"
+        ));
+    }
+}
+
 /// Tells what to do next.
 pub(crate) fn hint(text: &str) {
     say(Style::Strong, "hint", text);
 }
 
-/// Writes to stderr as it is. There is nobody left to tell if that fails.
+/// Writes to stderr as it is. Does not wait for its reader in a verb that runs for long; see [`stderr`].
 pub(crate) fn raw_to_stderr(text: &str) {
-    let _ = io::stderr().lock().write_all(text.as_bytes());
+    stderr::write(text.as_bytes());
 }
 
 /// Rows as columns, two blanks apart; the last column is as long as it likes.
@@ -161,8 +176,12 @@ pub(crate) fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String 
     let mut text = String::new();
     for row in rows {
         let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
-            line += &format!("{cell:width$}  ");
+        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
+            line += cell;
+            // Nothing follows the last one. And not by a format's width, which ends at 65,535.
+            if column + 1 < COLUMNS {
+                line += &" ".repeat(width - cell.chars().count() + 2);
+            }
         }
         text += line.trim_end();
         text.push('\n');
@@ -219,6 +238,17 @@ fn hint_of<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a str> 
     }
     if let Some(tenure::queue::Error::Invalid { hint, .. }) = error.downcast_ref() {
         return Some(hint);
+    }
+    match error.downcast_ref() {
+        Some(tenure::queue::Error::Newer { .. }) => {
+            return Some("run a version of tenure that is at least as new as the brokers");
+        }
+        Some(tenure::queue::Error::Diverged { .. }) => {
+            return Some(
+                "nothing is lost: run the version of tenure that wrote the log, and report this",
+            );
+        }
+        _ => {}
     }
     if let Some(error) = error.downcast_ref::<tenure_client::Error>() {
         return client_hint(error);

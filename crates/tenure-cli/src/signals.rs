@@ -1,5 +1,6 @@
-//! Being asked to stop: Ctrl-C and SIGTERM, as something to wait for.
+//! Being asked to stop: Ctrl-C, SIGTERM and the end of the terminal, as something to wait for.
 
+use std::fs::File;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -11,6 +12,18 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    hang_up: HangUp,
+}
+
+/// SIGHUP, which means two things: the terminal is gone, or whatever the user means by it.
+#[derive(Debug)]
+struct HangUp {
+    /// `None` if it is not listened for: by default, and where it was ignored from the start (`nohup`), which is
+    /// kept for this process and its programs.
+    signal: Option<Signal>,
+    /// Whether it asks to stop whatever has become of the terminal.
+    always_stops: bool,
+    had_terminal: bool,
 }
 
 /// What the user or the system asked for.
@@ -23,7 +36,7 @@ pub(crate) enum Stop {
 /// Signals that ask for nothing of this process, and are passed on to the program that it runs.
 #[derive(Debug)]
 pub(crate) struct Passed {
-    hang_up: Signal,
+    hang_up: HangUp,
     user_1: Signal,
     user_2: Signal,
 }
@@ -32,11 +45,80 @@ fn install(kind: SignalKind) -> anyhow::Result<Signal> {
     signal(kind).context("cannot listen for signals")
 }
 
+/// Whether this process was started with the signal ignored, or ignores it by now.
+pub(crate) fn is_ignored(signal: Number) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut ignored = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored
+        .next()
+        .map(|mask| u64::from_str_radix(mask.trim(), 16));
+    ignored.is_some_and(|mask| mask.is_ok_and(|mask| mask >> (signal.as_raw() - 1) & 1 == 1))
+}
+
+/// Whether this process has a terminal that it is controlled by.
+fn has_terminal() -> bool {
+    File::open("/dev/tty").is_ok()
+}
+
+impl HangUp {
+    fn none() -> Self {
+        Self {
+            signal: None,
+            always_stops: false,
+            had_terminal: false,
+        }
+    }
+
+    fn new(always_stops: bool) -> anyhow::Result<Self> {
+        let is_wanted = !is_ignored(Number::HUP);
+        Ok(Self {
+            signal: is_wanted
+                .then(|| install(SignalKind::hangup()))
+                .transpose()?,
+            always_stops,
+            had_terminal: has_terminal(),
+        })
+    }
+
+    /// Waits for one that asks to stop, or for one that does not.
+    async fn next(&mut self, stops: bool) {
+        loop {
+            match &mut self.signal {
+                Some(signal) => drop(signal.recv().await),
+                None => std::future::pending().await,
+            }
+            let is_gone = self.had_terminal && !has_terminal();
+            if (self.always_stops || is_gone) == stops {
+                return;
+            }
+        }
+    }
+}
+
 impl Signals {
     pub(crate) fn new() -> anyhow::Result<Self> {
         Ok(Self {
             interrupt: install(SignalKind::interrupt())?,
             terminate: install(SignalKind::terminate())?,
+            hang_up: HangUp::none(),
+        })
+    }
+
+    /// The same, and SIGHUP asks to stop as well.
+    pub(crate) fn with_hang_up() -> anyhow::Result<Self> {
+        Ok(Self {
+            hang_up: HangUp::new(true)?,
+            ..Self::new()?
+        })
+    }
+
+    /// The same, and SIGHUP asks to stop if the terminal is gone. Otherwise it is one of [`Passed`].
+    pub(crate) fn with_terminal() -> anyhow::Result<Self> {
+        Ok(Self {
+            hang_up: HangUp::new(false)?,
+            ..Self::new()?
         })
     }
 
@@ -45,6 +127,7 @@ impl Signals {
         tokio::select! {
             _ = self.interrupt.recv() => Stop::Interrupt,
             _ = self.terminate.recv() => Stop::Terminate,
+            () = self.hang_up.next(true) => Stop::Terminate,
         }
     }
 }
@@ -52,7 +135,7 @@ impl Signals {
 impl Passed {
     pub(crate) fn new() -> anyhow::Result<Self> {
         Ok(Self {
-            hang_up: install(SignalKind::hangup())?,
+            hang_up: HangUp::new(false)?,
             user_1: install(SignalKind::user_defined1())?,
             user_2: install(SignalKind::user_defined2())?,
         })
@@ -61,7 +144,7 @@ impl Passed {
     /// The next signal. Cancelling loses none.
     pub(crate) async fn next(&mut self) -> Number {
         tokio::select! {
-            _ = self.hang_up.recv() => Number::HUP,
+            () = self.hang_up.next(false) => Number::HUP,
             _ = self.user_1.recv() => Number::USR1,
             _ = self.user_2.recv() => Number::USR2,
         }

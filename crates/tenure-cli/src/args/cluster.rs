@@ -42,8 +42,9 @@ Exit codes:
   0 nothing is to be done    1 something is    2 it could not be found out";
 
 const DRAIN_AFTER: &str = "\
-Everything on NODE is ended in good order and started elsewhere, a limited number at a time. NODE
-stays a member and is given nothing, also after a restart, until `tenure undrain NODE`.
+Every shard on NODE is ended in good order and started elsewhere, a limited number at a time. NODE
+stays a member and is given none, also after a restart, until `tenure undrain NODE`. What it leads
+by `tenure run` without --daemon is not moved: `tenure transfer` does that.
 
 Examples:
   tenure drain web-2
@@ -156,6 +157,17 @@ pub(crate) struct AsDaemon {
     /// How many replicas it has: CMD runs once on each of so many nodes
     #[arg(long, help_heading = DAEMON_HEADING, value_name = "N", requires = "daemon")]
     pub(crate) replicas: Option<u32>,
+
+    /// The revision of this definition: of several the highest rules at once, and among equals the one that
+    /// rules now stays until no node offers it
+    #[arg(
+        long,
+        help_heading = DAEMON_HEADING,
+        value_name = "N",
+        requires = "daemon",
+        default_value_t = 0
+    )]
+    pub(crate) revision: u64,
 
     /// How much of a node's capacity each takes
     #[arg(

@@ -15,16 +15,23 @@ TENURE_NAMESPACE and TENURE_ELECTION; its standard input is empty.
 
 When leadership is to end, CMD and its process group get SIGTERM, and SIGKILL before trust ends;
 so does whatever CMD has started. This holds as well if the tenure process is killed or stopped.
-It does not cover what CMD lets others start for it: cron, systemd, a container engine.
+It does not cover what CMD lets others start for it: cron, systemd, a container engine. Do not let
+CMD go into the background by itself: when it exits, all that it has started is killed.
+
+If a process of CMD may not be killed, since it runs as another user (sudo), tenure says so, keeps
+the lease or shard until it ends, and shows it in `tenure status` or `tenure daemons`.
 
 When CMD ends by itself it is started again, later each time; after 5 failures in a row another
 node gets its turn. SIGTERM and SIGINT are passed on to CMD and its group, and tenure ends when
-it has; a second one kills it. SIGHUP, SIGUSR1 and SIGUSR2 are passed on to CMD.
+it has; a second one kills it. SIGHUP, SIGUSR1 and SIGUSR2 are passed on to CMD while it runs;
+when the terminal is closed tenure ends as if by SIGTERM, and with nohup it does not.
 
-With --daemon, CMD runs once for each shard, on whichever nodes the leader of the election `default`
-gives them to: start the same on every host. Its environment then has TENURE_DAEMON, TENURE_SHARD
-(from 0), TENURE_SHARDS, TENURE_GENERATION (a number that only grows, to be passed on), TENURE_NODE
-and TENURE_NAMESPACE. A CMD that ends by itself has failed, and is started again, here or elsewhere.
+With --daemon, CMD runs once for each shard, on whichever nodes the leader of the cluster gives them
+to: start the same on every host. Its environment then has TENURE_DAEMON, TENURE_SHARD (from 0),
+TENURE_SHARDS (the number that rules, the same for all that run: when it changes, all of them end
+before the first starts anew), TENURE_GENERATION (a number that only grows, to be passed on),
+TENURE_NODE and TENURE_NAMESPACE. A CMD that ends by itself has failed, and is started again, here
+or elsewhere.
 
 Examples:
   tenure run -- ./reports --every 5m
@@ -43,10 +50,13 @@ for as long as it asks again within --ttl. Nobody is pushed out.
 Examples:
   tenure elect && ./nightly-job
   tenure elect --election mails --json | jq -r .leader
-  tenure elect --release
+  tenure elect --release --term 7
+
+A leader that is asked to resign, or to hand over, is told so by its next call: it leads no longer.
+With --release it says that its work has ended, and the next one leads at once.
 
 Exit codes:
-  0 this node leads    1 another does    2 it could not be found out";
+  0 this node leads, or has released    1 another does, or not that term    2 it could not be found out";
 
 const STATUS_AFTER: &str = "\
 Examples:
@@ -136,6 +146,22 @@ pub(crate) struct InElection {
     pub(crate) election: String,
 }
 
+/// An election that is there already, of a namespace.
+#[derive(Debug, Args)]
+pub(crate) struct OfElection {
+    #[command(flatten)]
+    pub(crate) place: InNamespace,
+
+    /// The election [default: the only one there is]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "TENURE_ELECTION",
+        hide_env_values = true
+    )]
+    pub(crate) election: Option<String>,
+}
+
 /// Who this is.
 #[derive(Debug, Args)]
 pub(crate) struct AsNode {
@@ -197,6 +223,10 @@ pub(crate) struct Elect {
     #[arg(long)]
     pub(crate) release: bool,
 
+    /// With --release: only if this node leads this term, so that a late release ends no later one
+    #[arg(long, value_name = "TERM", requires = "release")]
+    pub(crate) term: Option<u64>,
+
     /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
@@ -228,7 +258,7 @@ pub(crate) struct Status {
 #[command(after_help = format!("{WATCH_AFTER}\n\n{STORES}"))]
 pub(crate) struct Watch {
     #[command(flatten)]
-    pub(crate) election: InElection,
+    pub(crate) election: OfElection,
 
     /// How often to look, on stores that do not tell of changes
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
@@ -244,7 +274,7 @@ pub(crate) struct Watch {
 #[command(after_help = format!("{RESIGN_AFTER}\n\n{STORES}"))]
 pub(crate) struct Resign {
     #[command(flatten)]
-    pub(crate) election: InElection,
+    pub(crate) election: OfElection,
 
     #[command(flatten)]
     pub(crate) node: AsNode,
@@ -267,7 +297,7 @@ pub(crate) struct Transfer {
     pub(crate) to: String,
 
     #[command(flatten)]
-    pub(crate) election: InElection,
+    pub(crate) election: OfElection,
 
     #[command(flatten)]
     pub(crate) node: AsNode,
@@ -286,31 +316,9 @@ pub(crate) struct Transfer {
 #[command(after_help = format!("{HISTORY_AFTER}\n\n{STORES}"))]
 pub(crate) struct History {
     #[command(flatten)]
-    pub(crate) election: InElection,
+    pub(crate) election: OfElection,
 
     /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-/// `tenure __guard`: what `run` starts between itself and its program
-#[derive(Debug, Args)]
-pub(crate) struct Guard {
-    /// How long a program that was told to stop gets
-    pub(crate) kill_after_ms: u64,
-
-    /// The program, and its arguments
-    #[arg(required = true, last = true)]
-    pub(crate) command: Vec<OsString>,
-}
-
-/// `tenure __exec`: what the guard starts, and what becomes the program
-#[derive(Debug, Args)]
-pub(crate) struct Exec {
-    /// The process id of the guard
-    pub(crate) guard: i32,
-
-    /// The program, and its arguments
-    #[arg(required = true, last = true)]
-    pub(crate) command: Vec<OsString>,
 }

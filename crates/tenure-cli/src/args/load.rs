@@ -11,15 +11,20 @@ use crate::times::parse_duration;
 const WORKER_AFTER: &str = "\
 The program gets the job's payload on its standard input, and in its environment TENURE_JOB_ID,
 TENURE_JOB_TYPE, TENURE_QUEUE, TENURE_ATTEMPT and TENURE_MAX_ATTEMPTS, and TRACEPARENT and
-TRACESTATE if it was submitted as part of a trace. If it exits with 0 the job
-is completed; the last line that it printed is the job's result if it is JSON, and nothing is
+TRACESTATE if it was submitted as part of a trace. The worker's own secrets are not there: tokens,
+TENURE_STORE and the headers of OTEL_EXPORTER_OTLP. If it exits with 0 the job is completed; the
+last line that it printed is the job's result if it is JSON of at most 16 KiB, and nothing is
 otherwise. With any other exit code the attempt has failed, and the last lines of its standard
 error are kept with the job. Its standard error is shown, its standard output is not.
 
 When a job is cancelled or its claim is lost, the program and its process group get SIGTERM, and
-SIGKILL after --kill-after. SIGTERM and SIGINT make the worker claim no more and let programs
-finish for as long as --drain says; then they are stopped and their jobs handed back. A second
-signal hands them back at once. If the worker is killed, so are the programs that it runs.
+SIGKILL after --kill-after; so does whatever the program has started. SIGTERM, SIGINT and SIGHUP
+make the worker claim no more and let programs finish for as long as --drain says; then they are
+stopped and their jobs handed back. A second signal hands them back at once. If the worker is
+killed, so are the programs that it runs. A program must not go into the background by itself: when
+it exits, all that it has started is killed. Only what runs as another user (sudo) may not be
+killed: the worker says so, shows it as the job's progress, and does not hand the job back before
+it has ended. A third signal ends the worker all the same.
 
 Examples:
   tenure worker --type mail --exec './send-mail'

@@ -45,6 +45,32 @@ Examples:
 Exit codes:
   0 it is set    1 it was refused    2 it could not be found out";
 
+const TIME_AFTER: &str = "\
+Delays, schedules and retention go by the queue's time, which follows the clock of the leading
+broker's host: forward, and never back by itself. A clock that jumps far ahead is not followed.
+If a wrong clock was believed all the same, correct the clock and set the time. It holds for all
+queues. Jobs that were delayed meanwhile wait as long from now on, and claims are not touched.
+
+Examples:
+  tenure queue time
+  tenure queue time --set now
+  tenure queue time --set 2026-03-01T12:00:00Z
+
+Exit codes:
+  0 shown, or set    1 it was refused    2 it could not be found out";
+
+/// `tenure queue time`
+#[derive(Debug, Args)]
+#[command(after_help = TIME_AFTER)]
+pub(crate) struct QueueTime {
+    /// Set it: now, as the broker's clock shows it, an RFC 3339 time, or milliseconds since 1970
+    #[arg(long, value_name = "TIME")]
+    pub(crate) set: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) ask: AskServer,
+}
+
 /// `tenure queue`
 #[derive(Debug, Subcommand)]
 #[command(after_help = QUEUE_AFTER, disable_help_subcommand = true)]
@@ -60,6 +86,8 @@ pub(crate) enum Queue {
     Resume(OneQueue),
     /// Set the limits of a queue
     Set(SetQueue),
+    /// Show the time that jobs go by, or set it after a clock was wrong
+    Time(QueueTime),
 }
 
 /// `tenure queue pause` and `resume`

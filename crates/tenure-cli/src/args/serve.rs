@@ -13,8 +13,8 @@ use crate::times::parse_duration;
 
 const SERVE_AFTER: &str = "\
 Start it on as many hosts as you like, with the same store: one of them leads and serves the queue,
-the others forward to it, and one takes over when it is gone. SIGTERM and SIGINT end it: it takes no
-more calls, finishes those in flight, resigns and leaves.
+the others forward to it, and one takes over when it is gone. SIGTERM and SIGINT end it: it hands
+over to another one if there is one, finishes the calls in flight and leaves.
 
 Tokens: a file of lines `SCOPE TOKEN`, where SCOPE is read, worker or admin; or the variables
 TENURE_ADMIN_TOKEN, TENURE_WORKER_TOKEN and TENURE_READ_TOKEN. With none, only this host is served.
@@ -280,6 +280,17 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "duration")]
     pub(crate) write_timeout: Option<Duration>,
 
+    /// How long a call is held while nobody leads, before it fails [default: 15s]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TENURE_HOLD_TIMEOUT",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Limits", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub(crate) hold_timeout: Option<Duration>,
+
     /// How long requests may still run when it is asked to stop [default: 10s]
     #[arg(
         long,
@@ -307,7 +318,7 @@ impl Settings {
             store namespace listen advertise node ttl priority commit_interval
             tokens tls_certificate tls_key tls_authority
             connections_max waits_max followers_max body_max payload_max backlog_max
-            head_timeout body_timeout write_timeout stop_timeout
+            head_timeout body_timeout write_timeout hold_timeout stop_timeout
         }
     }
 }

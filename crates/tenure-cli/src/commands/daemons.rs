@@ -57,7 +57,7 @@ fn text(daemons: &[DaemonStatus]) -> String {
                     node.to_string(),
                     assignment.generation.to_string(),
                     match error(shard) {
-                        Some(error) => format!("failed: {}", printable(error)),
+                        Some(error) => format!("{}: {}", state(shard), printable(error)),
                         None => state(shard).to_owned(),
                     },
                     times::rfc3339(assignment.since),
@@ -73,6 +73,13 @@ fn state(shard: &ShardStatus) -> &'static str {
     let Some((_, assignment)) = &shard.assigned else {
         return "unassigned";
     };
+    // Nobody is there to say anything of it, and what was said last is no longer so.
+    if !shard.has_node {
+        return "lost";
+    }
+    if shard.stuck.is_some() {
+        return "stuck";
+    }
     match (&shard.reported, assignment.state) {
         (Some(RunState::Failed { .. }), _) => "failed",
         (Some(RunState::Stopped), _) => "stopped",
@@ -84,8 +91,9 @@ fn state(shard: &ShardStatus) -> &'static str {
 }
 
 fn error(shard: &ShardStatus) -> Option<&str> {
-    match &shard.reported {
-        Some(RunState::Failed { error }) => Some(error),
+    match (&shard.stuck, &shard.reported) {
+        _ if !shard.has_node => None,
+        (Some(error), _) | (None, Some(RunState::Failed { error })) => Some(error),
         _ => None,
     }
 }
@@ -118,7 +126,7 @@ struct DaemonDocument<'a> {
 #[derive(Debug, Serialize)]
 struct ShardDocument<'a> {
     shard: usize,
-    /// `unassigned`, `assigned`, `starting`, `running`, `draining`, `stopped` or `failed`.
+    /// `unassigned`, `assigned`, `starting`, `running`, `draining`, `stuck`, `stopped`, `failed` or `lost`.
     state: &'static str,
     node: Option<&'a str>,
     generation: Option<u64>,

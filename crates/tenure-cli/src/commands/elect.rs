@@ -6,10 +6,11 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::Serialize;
 use tenure::core::NodeId;
-use tenure::{OneShot, Outcome};
+use tenure::core::election::Term;
+use tenure::{OneShot, Outcome, Withdrawal};
 
 use crate::args::{Elect, InElection};
-use crate::output::Data;
+use crate::output::{self, Data};
 use crate::{EXIT_NO, times};
 
 pub(crate) async fn run(arguments: Elect) -> anyhow::Result<ExitCode> {
@@ -21,12 +22,22 @@ async fn elect(arguments: Elect) -> anyhow::Result<ExitCode> {
     // Before the store is opened: what is wrong with the times is told first.
     tenure::core::session::Config::for_ttl(arguments.ttl).check()?;
     let InElection { place, election } = &arguments.election;
-    let opened = super::open(place).await?;
-    let elections = OneShot::new(opened.store, &place.namespace, arguments.ttl)?;
+    let store = match arguments.release {
+        true => super::open(place).await?.store,
+        // The first candidate makes the store.
+        false => tenure_store::open(&super::named(Some(place.store.clone()))?).await?,
+    };
+    let elections = OneShot::new(store, &place.namespace, arguments.ttl)?;
     let elections = elections.with_election(election)?;
     let mut data = Data::new();
     if arguments.release {
-        elections.unregister_candidate(&node).await?;
+        let withdrawn = elections.withdraw(&node, arguments.term.map(Term)).await?;
+        if withdrawn == Withdrawal::OtherTerm {
+            output::error(&anyhow::anyhow!(
+                "{node} does not lead that term of {election}, nothing was changed"
+            ));
+            return Ok(ExitCode::from(EXIT_NO));
+        }
         data.write(&match arguments.json {
             true => json(&Released { released: &node })?,
             false => format!("{node} is no candidate any more\n"),
@@ -40,6 +51,11 @@ async fn elect(arguments: Elect) -> anyhow::Result<ExitCode> {
         false => text(&outcome, &node),
     });
     data.finish().context("cannot write the answer")?;
+    if outcome.asked_by.is_some() {
+        output::hint(
+            "end what leads here, then `tenure elect --release`: the next one leads at once",
+        );
+    }
     Ok(match outcome.is_leader() {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(EXIT_NO),
@@ -54,7 +70,10 @@ fn text(outcome: &Outcome, node: &NodeId) -> String {
             times::duration(outcome.valid_for)
         ),
         (None, Some(leader)) => format!("leader     {}\nterm       {}\n", leader.node, leader.term),
-        (None, None) => "leader     nobody yet\n".to_owned(),
+        (None, None) => match &outcome.asked_by {
+            Some(by) => format!("leader     not {node} any more, asked by {by}\n"),
+            None => "leader     nobody yet\n".to_owned(),
+        },
     }
 }
 
@@ -70,6 +89,8 @@ struct Document<'a> {
     term: Option<u64>,
     token: Option<String>,
     valid_for_ms: u128,
+    /// Who asked this node to give up the term that it led.
+    asked_by: Option<&'a NodeId>,
 }
 
 #[derive(Debug, Serialize)]
@@ -95,6 +116,7 @@ impl<'a> Document<'a> {
             term: term.map(|term| term.0),
             token: outcome.token.map(|token| token.to_string()),
             valid_for_ms: outcome.valid_for.max(Duration::ZERO).as_millis(),
+            asked_by: outcome.asked_by.as_ref(),
         }
     }
 }

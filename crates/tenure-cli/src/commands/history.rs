@@ -23,17 +23,15 @@ pub(crate) async fn run(arguments: History) -> anyhow::Result<ExitCode> {
 }
 
 async fn history(arguments: History) -> anyhow::Result<ExitCode> {
-    let place = super::election(&arguments.election)?;
     let opened = super::open(&arguments.election.place).await?;
-    let status = opened.view.status(&place.election).await?;
+    let election = super::which(&opened.view, arguments.election.election.as_deref()).await?;
+    let status = opened.view.status(&election).await?;
     let lines = status.lease.as_ref().map(lines).unwrap_or_default();
     let mut data = Data::new();
     data.write(&match arguments.json {
-        true => {
-            serde_json::to_string_pretty(&Document::of(place.election.as_str(), &lines))? + "\n"
-        }
+        true => serde_json::to_string_pretty(&Document::of(election.as_str(), &lines))? + "\n",
         false if lines.is_empty() => {
-            crate::output::note(&format!("nobody was ever elected in {}", place.election));
+            crate::output::note(&format!("nobody was ever elected in {election}"));
             String::new()
         }
         false => text(&lines),

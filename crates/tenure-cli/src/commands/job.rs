@@ -61,14 +61,21 @@ fn text(job: &api::Job) -> String {
     row("type", job.job_type.to_string());
     row("queue", job.queue.to_string());
     row("state", state(job));
-    row(
-        "attempts",
-        format!("{} of {}", job.attempt, job.max_attempts),
-    );
+    if job.remnant {
+        row(
+            "remnant",
+            "the job was forgotten, this is what is left".to_owned(),
+        );
+    } else {
+        let attempts = format!("{} of {}", job.attempt, job.max_attempts);
+        row("attempts", attempts);
+    }
     if job.priority != 0 {
         row("priority", job.priority.to_string());
     }
-    row("submitted", time(job.created_at));
+    if !job.remnant {
+        row("submitted", time(job.created_at));
+    }
     if job.state == State::Scheduled {
         row("runs", time(job.run_at));
     } else if job.state != State::Ready {
@@ -104,7 +111,9 @@ fn text(job: &api::Job) -> String {
             row(name, printable(&value));
         }
     }
-    row("payload", printable(job.payload.as_str()));
+    if !job.remnant {
+        row("payload", printable(job.payload.as_str()));
+    }
     table(&rows)
 }
 

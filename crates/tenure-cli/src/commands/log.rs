@@ -34,7 +34,7 @@ pub(crate) async fn run(arguments: Log) -> anyhow::Result<ExitCode> {
 async fn open(place: &InNamespace) -> anyhow::Result<Option<Stored>> {
     let url = super::named(Some(place.store.clone()))?;
     let namespace = Namespace::new(&place.namespace)?;
-    let store = tenure_store::open(&url).await?;
+    let store = tenure_store::open_existing(&url).await?;
     Ok(Stored::open(store, &namespace).await?)
 }
 
@@ -199,6 +199,9 @@ impl List {
                 Err(tenure::queue::Error::Corrupt { what, .. }) => {
                     row.remark = Some(format!("damaged: {what}"));
                 }
+                Err(tenure::queue::Error::Newer { what, .. }) => {
+                    row.remark = Some(format!("written by a newer version: {what}"));
+                }
                 // Cleaned up since it was listed.
                 Err(tenure::queue::Error::Invalid { .. }) => {
                     row.remark = Some("cleaned up".to_owned());
@@ -225,6 +228,12 @@ impl List {
                     name: short(&location).to_owned(),
                     kind: "object",
                     remark: Some(format!("damaged: {what}")),
+                    ..Row::default()
+                },
+                Err(tenure::queue::Error::Newer { location, what }) => Row {
+                    name: short(&location).to_owned(),
+                    kind: "object",
+                    remark: Some(format!("written by a newer version: {what}")),
                     ..Row::default()
                 },
                 Err(error) => return Err(error.into()),

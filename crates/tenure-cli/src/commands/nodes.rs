@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde::Serialize;
 use tenure::cluster::NodeStatus;
+use tenure::core::ElectionName;
 
 use crate::args::Nodes;
 use crate::output::{self, Data, printable, table};
@@ -80,10 +81,18 @@ fn state(node: &NodeStatus) -> String {
         it if it.drained.is_some() => "drained",
         _ => "alive",
     };
-    match node.leads {
-        true => format!("{state}, leads"),
-        false => state.to_owned(),
+    let led: Vec<&str> = led(node)
+        .filter_map(|election| election.strip_prefix(ElectionName::RESERVED))
+        .collect();
+    match led.is_empty() {
+        true => state.to_owned(),
+        false => format!("{state}, leads {}", led.join(" and ")),
     }
+}
+
+/// The product's own elections that it leads.
+fn led(node: &NodeStatus) -> impl Iterator<Item = &str> {
+    node.leads.iter().map(ElectionName::as_str)
 }
 
 fn json(namespace: &str, nodes: &[NodeStatus]) -> serde_json::Result<String> {
@@ -107,7 +116,10 @@ struct NodeDocument<'a> {
     incarnation: String,
     /// Whether it was heard of within its ttl.
     live: bool,
+    /// Whether it leads one of the product's own elections.
     leads: bool,
+    /// Which: `tenure.queue` if it serves the queue, `tenure.cluster` if it hands out the daemons.
+    elections: Vec<&'a str>,
     going: bool,
     drained: Option<DrainedDocument<'a>>,
     shards: usize,
@@ -132,7 +144,8 @@ impl<'a> NodeDocument<'a> {
             node: member.node.as_str(),
             incarnation: member.incarnation.to_string(),
             live: node.is_heard_of,
-            leads: node.leads,
+            leads: !node.leads.is_empty(),
+            elections: led(node).collect(),
             going: node.is_going,
             drained: node.drained.as_ref().map(|drained| DrainedDocument {
                 by: &drained.by,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure_client::{Client, Error, QueueName, QueueOptions, Rate, api};
 
-use crate::args::{AskServer, OneQueue, Queue, SetQueue};
+use crate::args::{AskServer, OneQueue, Queue, QueueTime, SetQueue};
 use crate::commands::at_server::{ask, document, write};
 use crate::output::{Hinted, table};
 use crate::times;
@@ -21,14 +21,63 @@ pub(crate) async fn run(verb: Queue) -> anyhow::Result<ExitCode> {
             change(arguments, async |client, queue| client.resume(&queue).await).await
         }
         Queue::Set(arguments) => set(arguments).await,
+        Queue::Time(arguments) => time(arguments).await,
     }
+}
+
+async fn time(arguments: QueueTime) -> anyhow::Result<ExitCode> {
+    let to = match arguments.set.as_deref() {
+        None => None,
+        Some("now") => Some(api::SetTime::default()),
+        Some(text) => {
+            let to = match text.parse::<u64>() {
+                Ok(milliseconds) => serde_json::json!({ "to": milliseconds }),
+                Err(_) => serde_json::json!({ "to": text }),
+            };
+            let read = serde_json::from_value(to);
+            let read = read.map_err(|_| {
+                Hinted::new(
+                    format!("{text:?} is not a time"),
+                    "use now, or a time such as 2026-03-01T12:00:00Z",
+                )
+            });
+            Some(read?)
+        }
+    };
+    ask(&arguments.ask.server, async |client| {
+        let time = match to {
+            Some(api::SetTime { to }) => client.set_time(to).await?,
+            None => client.time().await?,
+        };
+        write(&match arguments.ask.json {
+            true => document(&time)?,
+            false => time_text(&time),
+        })?;
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
+}
+
+fn time_text(time: &api::QueueTime) -> String {
+    let clock = match time.clock {
+        api::ClockTrust::Followed => "followed",
+        api::ClockTrust::Ahead => "too far ahead to be believed",
+        api::ClockTrust::Behind => "behind: the queue's time goes on at half speed",
+        api::ClockTrust::Other => "unknown",
+    };
+    let row = |name: &str, value: String| [name.to_owned(), value];
+    table(&[
+        row("queue", times::rfc3339(Wall(time.now_ms))),
+        row("broker's clock", times::rfc3339(Wall(time.wall_ms))),
+        row("the clock is", clock.to_owned()),
+    ])
 }
 
 async fn list(arguments: AskServer) -> anyhow::Result<ExitCode> {
     ask(&arguments.server, async |client| {
         let queues = client.queues().await?;
         write(&match arguments.json {
-            true => document(&api::QueuesAnswer { queues })?,
+            true => document(&api::QueuesAnswer { queues, next: None })?,
             false => text(&queues),
         })?;
         Ok(ExitCode::SUCCESS)

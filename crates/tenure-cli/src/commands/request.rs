@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use tenure::core::NodeId;
 use tenure::core::election::{Lease, Term};
+use tenure::core::{ElectionName, NodeId};
 use tenure::{Error, Follower, Namespaced, Seen};
 use tokio::time::timeout;
 
-use super::Place;
+use crate::args::OfElection;
 use crate::output::{self, Data};
 use crate::{EXIT_NO, times};
 
@@ -18,7 +18,7 @@ use crate::{EXIT_NO, times};
 const POLL: Duration = Duration::from_millis(500);
 
 pub(super) struct Request {
-    pub(super) place: Place,
+    pub(super) of: OfElection,
     /// Who asks.
     pub(super) by: NodeId,
     /// Who is to lead; anybody else, if nobody is named.
@@ -41,9 +41,25 @@ struct Now<'a> {
 impl Request {
     /// Asks, and waits until it has happened. An answer of no has been told when this returns.
     pub(super) async fn make(self) -> anyhow::Result<ExitCode> {
-        let store = tenure_store::open(&self.place.store).await?;
-        let view = Namespaced::new(store, self.place.namespace.clone());
-        let mut follower = view.follow(&self.place.election, POLL);
+        let view = super::open(&self.of.place).await?.view;
+        let election = super::which(&view, self.of.election.as_deref()).await?;
+        let asked = Asked {
+            request: self,
+            election,
+        };
+        asked.make(&view).await
+    }
+}
+
+/// A request, and the election that it is about.
+struct Asked {
+    request: Request,
+    election: ElectionName,
+}
+
+impl Asked {
+    async fn make(self, view: &Namespaced) -> anyhow::Result<ExitCode> {
+        let mut follower = view.follow(&self.election, POLL);
         let before = match follower.next().await? {
             Seen::Lease(lease) => lease,
             Seen::Missing => return self.refuse(&self.nobody_leads()),
@@ -52,10 +68,10 @@ impl Request {
         if self.is_done(&before, None) {
             return self.tell("done", &before);
         }
-        let asked = match &self.to {
-            None => view.request_resign(&self.place.election, &self.by).await,
+        let asked = match &self.request.to {
+            None => view.request_resign(&self.election, &self.request.by).await,
             Some(to) => {
-                view.request_transfer(&self.place.election, to, &self.by)
+                view.request_transfer(&self.election, to, &self.request.by)
                     .await
             }
         };
@@ -66,18 +82,20 @@ impl Request {
             }
             Err(error) => return Err(error.into()),
         }
-        if self.wait.is_zero() {
+        if self.request.wait.is_zero() {
             return self.tell("asked", &before);
         }
         let mut last = before.clone();
         let waited = self.until_done(&mut follower, &before, &mut last);
-        match timeout(self.wait, waited).await {
+        match timeout(self.request.wait, waited).await {
             Ok(done) => {
                 done?;
                 self.tell("done", &last)
             }
             // It has resigned; nobody has come forward.
-            Err(_) if self.to.is_none() && last.holder().is_none() => self.tell("done", &last),
+            Err(_) if self.request.to.is_none() && last.holder().is_none() => {
+                self.tell("done", &last)
+            }
             Err(_) => self.tell("not_yet", &last),
         }
     }
@@ -100,7 +118,7 @@ impl Request {
 
     /// Whether the lease is as it was asked for: led by the one who was named, or in another term.
     fn is_done(&self, lease: &Lease, asked_in: Option<Term>) -> bool {
-        match (&self.to, lease.holder()) {
+        match (&self.request.to, lease.holder()) {
             (_, None) => false,
             (Some(to), Some(holder)) => holder.node == *to,
             (None, Some(_)) => asked_in.is_some_and(|term| lease.term > term),
@@ -109,7 +127,7 @@ impl Request {
 
     fn nobody_leads(&self) -> Error {
         Error::NoLeader {
-            election: self.place.election.clone(),
+            election: self.election.clone(),
         }
     }
 
@@ -123,10 +141,10 @@ impl Request {
     }
 
     fn tell(&self, outcome: &str, lease: &Lease) -> anyhow::Result<ExitCode> {
-        let (election, term) = (&self.place.election, lease.term);
+        let (election, term) = (&self.election, lease.term);
         let leader = lease.holder().map(|holder| &holder.node);
         let text = match (leader, outcome) {
-            (Some(leader), "asked") => match &self.to {
+            (Some(leader), "asked") => match &self.request.to {
                 None => format!("{leader} was asked to resign\n"),
                 Some(to) => format!("{leader} was asked to hand over to {to}\n"),
             },
@@ -134,7 +152,7 @@ impl Request {
             (None, _) => format!("nobody leads {election}, term {term} has ended\n"),
         };
         let mut data = Data::new();
-        data.write(&match self.json {
+        data.write(&match self.request.json {
             false => text,
             true => {
                 let now = Now {
@@ -150,7 +168,7 @@ impl Request {
         if outcome != "not_yet" {
             return Ok(ExitCode::SUCCESS);
         }
-        let waited = times::duration(self.wait);
+        let waited = times::duration(self.request.wait);
         output::warning(&format!("it has not happened within {waited}"));
         output::hint("the request stays in the lease: the leader may still be stopping its work");
         Ok(ExitCode::from(EXIT_NO))

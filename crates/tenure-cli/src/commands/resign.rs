@@ -7,7 +7,7 @@ use crate::args::Resign;
 
 pub(crate) async fn run(arguments: Resign) -> anyhow::Result<ExitCode> {
     let request = Request {
-        place: super::election(&arguments.election)?,
+        of: arguments.election,
         by: super::node(arguments.node.node)?,
         to: None,
         wait: arguments.wait,

@@ -2,8 +2,10 @@
 //!
 //! The program gets SIGTERM in good time before trust ends and SIGKILL before it does, it and everything
 //! that descends from it; see [`guard`](super::guard) for how that holds even if this process is killed
-//! or stopped. Leadership is released only after nothing of the program is left.
+//! or stopped. Leadership is released only after nothing of the program is left, however long that takes: a
+//! program that changed its user may not be killed.
 
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,34 +13,42 @@ use std::time::Duration;
 
 use rustix::fs::{Access, access};
 use rustix::process::Signal;
+use tenure::core::Moment;
 use tenure::core::session::Config;
-use tenure::{Election, Leadership, Node, NodeOptions, cluster};
-use tokio::time::{Instant, sleep, sleep_until};
+use tenure::{Election, Leadership, Node, NodeOptions};
+use tokio::time::{Instant, sleep_until};
 
-use super::guard::message::{Order, Until, Why};
+use super::files;
+use super::guard::message::{Order, Status, Until, Why};
+use super::guarded::{self, Complaint, Ended, Event, Program, Start};
 use crate::args::Run;
 use crate::output::{self, Hinted};
 use crate::signals::{Passed, Signals, Stop};
+use crate::stderr;
 
 mod back_off;
 mod daemon;
-mod program;
 
 use back_off::{BackOff, Next};
-use program::{Ended, Program};
 
 /// How long the guard may take to say that it has killed everything: when trust is over, and when nothing
 /// presses. After that it counts as stopped or stuck, and the program is killed without it.
 const KILL_PATIENCE: Duration = Duration::from_millis(100);
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long a term goes on while its program will not end: as good as for ever. The guard sees to its end, and
+/// where it may not, nobody else may start the program.
+const STOP_WITHIN: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// How a program counts that could not be started, as in a shell.
+const CANNOT_START: Status = Status::Exited(126);
+
 pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
     if let Some(id) = arguments.daemon.daemon.clone() {
         return daemon::run(arguments, &id).await;
     }
     let mut session = Config::for_ttl(arguments.ttl);
-    // The term goes on until the program is gone: the guard kills it before this is over.
-    session.stop_within = arguments.kill_after + STOP_PATIENCE + session.grace;
+    session.stop_within = STOP_WITHIN;
     session.check()?;
     let place = super::election(&arguments.election)?;
     let node = super::node(arguments.node.node)?;
@@ -48,25 +58,16 @@ pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
     options.node = Some(node.to_string());
     options.session = session.clone();
     options.labels = arguments.daemon.label.iter().cloned().collect();
-    let mut signals = Signals::new()?;
+    files::raise();
+    let mut signals = Signals::with_terminal()?;
     let passed = Passed::new()?;
+    guarded::adopt()?;
     let node = tokio::select! {
         node = Node::start(options) => node?,
         _ = signals.next() => return Ok(ExitCode::SUCCESS),
     };
     let name = place.election.as_str();
-    let election = if name == "default" {
-        // Whoever leads this election hands out the daemons of the namespace, should there be any.
-        let cluster = node.cluster(cluster::Options {
-            config: daemon::times(&session, arguments.kill_after),
-            priority: Some(arguments.priority),
-            follows: false,
-            ..cluster::Options::default()
-        });
-        cluster.await?.election().clone()
-    } else {
-        node.join_with(name, Some(arguments.priority)).await?
-    };
+    let election = node.join_with(name, Some(arguments.priority)).await?;
     output::note(&format!("{} stands in the election {name}", node.id()));
     let mut runner = Runner {
         kill_after: arguments.kill_after,
@@ -142,9 +143,19 @@ impl Runner {
         let mut back_off = BackOff::default();
         loop {
             let started = Instant::now();
-            let ended = self.supervise(node, leadership).await?;
+            let supervised = self.supervise(node, leadership).await;
             let is_over = leadership.stopping().is_cancelled() || self.asked.is_some();
-            if self.once || is_over {
+            let (ended, has_run) = match supervised {
+                Ok(ended) => (ended, true),
+                // Too many processes or files, say: that passes, and is no reason to end.
+                Err(error) if !is_over => {
+                    output::error(&error);
+                    let (status, why) = (CANNOT_START, Why::Itself);
+                    (Ended { status, why }, false)
+                }
+                Err(error) => return Err(error),
+            };
+            if (self.once && has_run) || is_over {
                 return Ok(Some(ended));
             }
             let delay = match ended.why {
@@ -153,26 +164,37 @@ impl Runner {
                 Why::Itself => match back_off.next(ended.status, started.elapsed()) {
                     Next::After(delay) => delay,
                     Next::GiveUp(failures) => {
+                        let what = match has_run {
+                            true => format!("the program {}", ended.status),
+                            false => "the program could not be started".to_owned(),
+                        };
                         output::warning(&format!(
-                            "the program {}, for the {failures}th time in a row: letting another node try",
-                            ended.status
+                            "{what}, for the {failures}th time in a row: letting another node try"
                         ));
                         leadership.resign();
                         return Ok(Some(ended));
                     }
                 },
             };
-            output::note(&format!(
-                "the program {}, starting it again in {}",
-                ended.status,
-                crate::times::duration(delay)
-            ));
-            tokio::select! {
-                () = sleep(delay) => {}
-                () = leadership.stopping().cancelled_owned() => return Ok(Some(ended)),
-                stop = self.signals.next() => {
-                    self.asked = Some(stop);
-                    return Ok(Some(ended));
+            let delay_shown = crate::times::duration(delay);
+            output::note(&match has_run {
+                true => format!(
+                    "the program {}, starting it again in {delay_shown}",
+                    ended.status
+                ),
+                false => format!("trying again in {delay_shown}"),
+            });
+            let again_at = Instant::now() + delay;
+            loop {
+                tokio::select! {
+                    () = sleep_until(again_at) => break,
+                    () = leadership.stopping().cancelled_owned() => return Ok(Some(ended)),
+                    stop = self.signals.next() => {
+                        self.asked = Some(stop);
+                        return Ok(Some(ended));
+                    }
+                    // It was for a program that does not run.
+                    _ = self.passed.next() => {}
                 }
             }
         }
@@ -181,24 +203,41 @@ impl Runner {
     /// One run of the program, from its start to the certain end of all of it.
     async fn supervise(&mut self, node: &Node, leadership: &Leadership) -> anyhow::Result<Ended> {
         let mut deadline = leadership.deadline();
-        let mut program = Program::start(
-            &self.command,
-            self.environment(node, leadership),
-            until(deadline, &self.session),
-            self.kill_after,
-        )?;
+        let mut program = Program::start(Start {
+            name: leadership.election().as_str(),
+            command: &self.command,
+            environment: self.environment(node, leadership),
+            until: until(deadline, &self.session),
+            kill_after: self.kill_after,
+            stdin: None,
+        })?;
         let (stopping, over) = (leadership.stopping(), leadership.ended());
         let mut watch = GuardWatch::new(self.trust_of(leadership));
+        let mut complaint = Complaint::default();
         let mut told = false;
         loop {
             tokio::select! {
                 biased;
-                ended = program.ended() => return ended,
+                event = watch.next(&mut program) => match event? {
+                    Event::Ended(ended) => {
+                        if program.is_stuck() {
+                            node.set_trouble(None);
+                        }
+                        return Ok(ended);
+                    }
+                    Event::Heard(kill_at) => watch.heard(kill_at),
+                    Event::Stuck(stuck) => {
+                        complaint.say(format!(
+                            "{stuck}: the lease is kept until it ends. End it, or ask once more to leave it behind"
+                        ));
+                        node.set_trouble(Some(stuck.to_string()));
+                    }
+                },
+                () = complaint.repeat() => {}
                 () = over.cancelled(), if !watch.killing => {
                     program.order(Order::Kill);
                     watch.kill_within(KILL_PATIENCE);
                 }
-                () = sleep_until(watch.late_at()) => return program.end_without_guard().await,
                 () = stopping.cancelled(), if !told => {
                     told = true;
                     program.order(Order::Stop(Signal::TERM));
@@ -206,15 +245,19 @@ impl Runner {
                 }
                 moved = leadership.deadline_after(deadline), if !watch.killing => {
                     deadline = moved;
-                    program.order(Order::Until(until(deadline, &self.session)));
-                    watch.trust(self.trust_of(leadership));
+                    let until = until(deadline, &self.session);
+                    program.order(Order::Until(until));
+                    watch.offer(&program, until, self.trust_of(leadership));
                 }
+                // After what may be news of trust: this process may have been slow.
+                () = sleep_until(watch.late_at()), if !program.is_stuck() => watch.is_late = true,
                 stop = self.signals.next() => match self.asked.replace(stop) {
                     None => {
                         told = true;
                         program.order(Order::Stop(stop.signal()));
                         watch.end_within(self.kill_after + STOP_PATIENCE);
                     }
+                    Some(_) if program.is_stuck() => leave_behind(stop),
                     Some(_) => {
                         program.order(Order::Kill);
                         watch.kill_within(STOP_PATIENCE);
@@ -231,44 +274,87 @@ impl Runner {
         remaining.saturating_sub(self.session.grace / 8)
     }
 
-    fn environment(&self, node: &Node, leadership: &Leadership) -> [(&'static str, String); 5] {
-        [
-            ("TENURE_TERM", leadership.term().to_string()),
-            ("TENURE_TOKEN", leadership.token().to_string()),
-            ("TENURE_NODE", node.id().to_string()),
-            ("TENURE_NAMESPACE", self.namespace.clone()),
-            ("TENURE_ELECTION", leadership.election().to_string()),
+    fn environment(
+        &self,
+        node: &Node,
+        leadership: &Leadership,
+    ) -> Vec<(&'static str, Option<String>)> {
+        vec![
+            ("TENURE_TERM", Some(leadership.term().to_string())),
+            ("TENURE_TOKEN", Some(leadership.token().to_string())),
+            ("TENURE_NODE", Some(node.id().to_string())),
+            ("TENURE_NAMESPACE", Some(self.namespace.clone())),
+            ("TENURE_ELECTION", Some(leadership.election().to_string())),
         ]
     }
 }
 
+/// Ends this process although its program cannot be ended, since the user insists. Not in order: to give the lease
+/// back is to say that the program has ended.
+fn leave_behind(stop: Stop) -> ! {
+    output::warning(
+        "left a program behind that runs on: others wait until the session expires, and then start theirs",
+    );
+    stderr::finish(stderr::PATIENCE);
+    std::process::exit(128 + stop.signal().as_raw())
+}
+
 /// When to tell the program to stop and when to kill it, before trust ends.
-fn until(deadline: tenure::core::Moment, session: &Config) -> Until {
+fn until(deadline: Moment, session: &Config) -> Until {
     Until {
         tell_at: deadline - session.grace,
         kill_at: deadline - session.grace / 4,
     }
 }
 
-/// When the guard must have ended the program. It is a second line: the guard has its own clock.
+/// When the guard must have ended the program. It is a second line: the guard has its own clock. A guard that has not
+/// acknowledged what it was told for as long as that lasts is stopped, and guards nothing: it is not waited for.
 struct GuardWatch {
     trust_ends_at: Instant,
+    /// What it was told and has not acknowledged, in order: when to kill, and when trust ends by that.
+    offered: VecDeque<(Moment, Instant)>,
     end_at: Option<Instant>,
     /// The program is being killed; nothing extends that.
     killing: bool,
+    /// It did not: this process does it.
+    is_late: bool,
 }
 
 impl GuardWatch {
     fn new(trust: Duration) -> Self {
         Self {
             trust_ends_at: Instant::now() + trust,
+            offered: VecDeque::new(),
             end_at: None,
             killing: false,
+            is_late: false,
         }
     }
 
-    fn trust(&mut self, trust: Duration) {
+    /// What becomes of the program, with its guard or without. A cancelled wait loses nothing.
+    async fn next(&self, program: &mut Program) -> anyhow::Result<Event> {
+        match self.is_late {
+            true => program.end_without_guard().await,
+            false => program.next().await,
+        }
+    }
+
+    /// The guard was told to let the program live for so long. Before the program runs, it need not say that it
+    /// heard: many that start at once take their time.
+    fn offer(&mut self, program: &Program, until: Until, trust: Duration) {
         self.trust_ends_at = Instant::now() + trust;
+        if program.is_started() {
+            self.offered.push_back((until.kill_at, self.trust_ends_at));
+        }
+    }
+
+    /// It has heard this, and what came before it.
+    fn heard(&mut self, kill_at: Moment) {
+        while self
+            .offered
+            .pop_front_if(|(it, _)| *it <= kill_at)
+            .is_some()
+        {}
     }
 
     fn end_within(&mut self, patience: Duration) {
@@ -281,10 +367,13 @@ impl GuardWatch {
     }
 
     fn late_at(&self) -> Instant {
+        let unheard = self.offered.front().map(|&(_, ends_at)| ends_at);
+        let silent_at = unheard.map_or(self.trust_ends_at, |at| at.min(self.trust_ends_at));
         match self.end_at {
+            _ if self.is_late => Instant::now() + Duration::from_secs(3600),
             Some(end_at) if self.killing => end_at,
-            Some(end_at) => end_at.min(self.trust_ends_at),
-            None => self.trust_ends_at,
+            Some(end_at) => end_at.min(silent_at),
+            None => silent_at,
         }
     }
 }

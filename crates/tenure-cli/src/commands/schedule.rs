@@ -41,7 +41,10 @@ async fn list(arguments: AskServer) -> anyhow::Result<ExitCode> {
     ask(&arguments.server, async |client| {
         let schedules = client.schedules().await?;
         write(&match arguments.json {
-            true => document(&api::SchedulesAnswer { schedules })?,
+            true => document(&api::SchedulesAnswer {
+                schedules,
+                next: None,
+            })?,
             false => text(&schedules),
         })?;
         Ok(ExitCode::SUCCESS)

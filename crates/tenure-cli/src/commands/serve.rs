@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use tenure::core::NodeId;
 use tenure::queue::{Queue, Serving};
 use tenure_server::{Config, Handle, Scope, Server, Tls, Tokens};
 
@@ -23,7 +24,8 @@ pub(crate) async fn run(arguments: Serve) -> anyhow::Result<ExitCode> {
     // Before anything is opened: a signal that comes while it starts is not lost.
     let mut signals = Signals::new()?;
     let config = config(arguments)?;
-    raise_file_limit();
+    // Connections are files.
+    super::files::raise();
     let server = tokio::select! {
         server = Server::start(config.clone()) => server.map_err(hinted)?,
         _ = signals.next() => return Ok(ExitCode::SUCCESS),
@@ -31,7 +33,7 @@ pub(crate) async fn run(arguments: Serve) -> anyhow::Result<ExitCode> {
     output::raw_to_stderr(&banner(&config, &server));
     tokio::select! {
         _ = signals.next() => {}
-        () = tell(server.queue()) => {}
+        () = tell(server.queue(), server.node().id()) => {}
     }
     output::note("stopping: finishing what is in flight; once more to stop at once");
     tokio::select! {
@@ -41,7 +43,7 @@ pub(crate) async fn run(arguments: Serve) -> anyhow::Result<ExitCode> {
 }
 
 /// Says who serves the queue, and each time that this changes.
-async fn tell(queue: &Queue) {
+async fn tell(queue: &Queue, me: &NodeId) {
     let mut state = queue.watch();
     let mut told = String::new();
     loop {
@@ -49,12 +51,12 @@ async fn tell(queue: &Queue) {
             Serving::Serving { term, .. } => format!("leading, in term {term}"),
             Serving::Standby {
                 leader: Some(leader),
-            } => format!("standby: {} leads, in term {}", leader.node, leader.term),
-            Serving::Failed(error) => format!("cannot serve the queue: {error}"),
-            // Neither lasts.
-            Serving::Standby { leader: None } | Serving::Recovering(_) | Serving::Stopped => {
-                String::new()
+            } if leader.node != *me => {
+                format!("standby: {} leads, in term {}", leader.node, leader.term)
             }
+            Serving::Failed(error) => format!("cannot serve the queue: {error}"),
+            // None of it lasts, to lead and not to serve yet either.
+            Serving::Standby { .. } | Serving::Recovering(_) | Serving::Stopped => String::new(),
         };
         if !now.is_empty() && now != told {
             output::note(&now);
@@ -91,11 +93,14 @@ fn config(arguments: Serve) -> anyhow::Result<Config> {
     config.node = settings.node;
     config.advertise = settings.advertise;
     config.tls = match (settings.tls_certificate, settings.tls_key) {
-        (Some(certificate), Some(key)) => Some(Tls {
-            certificate,
-            key,
-            authority: settings.tls_authority,
-        }),
+        (Some(certificate), Some(key)) => {
+            output::warn_if_open_to_others(&key);
+            Some(Tls {
+                certificate,
+                key,
+                authority: settings.tls_authority,
+            })
+        }
         (None, None) => None,
         _ => anyhow::bail!("a certificate needs its key, and a key its certificate"),
     };
@@ -114,6 +119,7 @@ fn config(arguments: Serve) -> anyhow::Result<Config> {
     set(&mut limits.head_timeout, settings.head_timeout);
     set(&mut limits.body_timeout, settings.body_timeout);
     set(&mut limits.write_timeout, settings.write_timeout);
+    set(&mut limits.hold_timeout, settings.hold_timeout);
     set(&mut limits.stop_timeout, settings.stop_timeout);
     Ok(config)
 }
@@ -153,6 +159,7 @@ fn tokens(file: Option<&Path>) -> anyhow::Result<Tokens> {
         Some(path) => {
             let text = std::fs::read_to_string(path)
                 .with_context(|| format!("cannot read {}", path.display()))?;
+            output::warn_if_open_to_others(path);
             let tokens = Tokens::parse(&text)
                 .map_err(|error| Hinted::new(error, "each line is like: worker TOKEN"))
                 .with_context(|| format!("cannot use {}", path.display()))?;
@@ -173,15 +180,6 @@ fn tokens(file: Option<&Path>) -> anyhow::Result<Tokens> {
         }
     }
     Ok(tokens)
-}
-
-/// Connections are files, and many systems allow a process no more than 1,024 unless it asks.
-fn raise_file_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // Then the old limit stays, and connections wait once it is reached.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 fn banner(config: &Config, server: &Handle) -> String {

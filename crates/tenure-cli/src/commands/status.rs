@@ -27,11 +27,8 @@ async fn status(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Some(name) => vec![name],
         None => opened.view.elections().await?,
     };
-    let mut elections = Vec::new();
-    for name in names {
-        let status = opened.view.status(&name).await?;
-        elections.push((name, status));
-    }
+    let statuses = opened.view.statuses(&names).await?;
+    let elections: Vec<(ElectionName, Status)> = names.into_iter().zip(statuses).collect();
     let namespace = &arguments.place.namespace;
     if elections.is_empty() {
         output::note(&format!(
@@ -67,7 +64,11 @@ fn texts(elections: &[(ElectionName, Status)]) -> String {
 }
 
 fn text(name: &ElectionName, status: &Status) -> String {
-    let mut rows = vec![["election".to_owned(), name.to_string()]];
+    let named = match name.purpose() {
+        Some(purpose) => format!("{name}, {purpose}"),
+        None => name.to_string(),
+    };
+    let mut rows = vec![["election".to_owned(), named]];
     let mut row = |name: &str, value: String| rows.push([name.to_owned(), value]);
     row("leader", leader(status));
     if let Some(lease) = &status.lease {
@@ -79,6 +80,12 @@ fn text(name: &ElectionName, status: &Status) -> String {
         }
         if let Some(request) = request(lease) {
             row("request", request);
+        }
+    }
+    for candidate in &status.candidates {
+        if let Some(trouble) = &candidate.about.trouble {
+            let node = &candidate.holder.node;
+            row("trouble", format!("{node}: {}", printable(trouble)));
         }
     }
     let mut heading = "candidates";
@@ -230,6 +237,9 @@ struct CandidateDocument<'a> {
     incarnation: String,
     priority: u8,
     ttl_ms: u128,
+    /// What keeps it from doing what it is asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<&'a str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -304,6 +314,7 @@ impl<'a> CandidateDocument<'a> {
             incarnation: candidate.holder.incarnation.to_string(),
             priority: candidate.priority,
             ttl_ms: candidate.holder.ttl.as_millis(),
+            trouble: candidate.about.trouble.as_deref(),
         }
     }
 }

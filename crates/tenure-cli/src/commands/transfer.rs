@@ -9,7 +9,7 @@ use crate::args::Transfer;
 
 pub(crate) async fn run(arguments: Transfer) -> anyhow::Result<ExitCode> {
     let request = Request {
-        place: super::election(&arguments.election)?,
+        of: arguments.election,
         by: super::node(arguments.node.node)?,
         to: Some(NodeId::new(&arguments.to)?),
         wait: arguments.wait,

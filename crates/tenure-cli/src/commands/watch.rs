@@ -31,9 +31,9 @@ pub(crate) async fn run(arguments: Watch) -> anyhow::Result<ExitCode> {
 }
 
 async fn watch(arguments: Watch) -> anyhow::Result<ExitCode> {
-    let place = super::election(&arguments.election)?;
     let opened = super::open(&arguments.election.place).await?;
-    let mut follower = opened.view.follow(&place.election, arguments.poll);
+    let election = super::which(&opened.view, arguments.election.election.as_deref()).await?;
+    let mut follower = opened.view.follow(&election, arguments.poll);
     let mut observer = Observer::default();
     let mut data = Data::new();
     let mut is_troubled = false;
@@ -52,7 +52,7 @@ async fn watch(arguments: Watch) -> anyhow::Result<ExitCode> {
         is_troubled = false;
         for transition in observer.see(&seen) {
             data.write(&match arguments.json {
-                true => transition.json(place.election.as_str())?,
+                true => transition.json(election.as_str())?,
                 false => format!("{}  {}\n", times::rfc3339(times::now()), transition.text()),
             });
         }

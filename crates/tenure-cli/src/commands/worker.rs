@@ -8,7 +8,7 @@ use std::time::Duration;
 use tenure_client::{CancellationToken, Job, Payload, Summary};
 
 use crate::args::Worker;
-use crate::commands::at_server;
+use crate::commands::{at_server, files, guarded};
 use crate::output;
 use crate::signals::Signals;
 
@@ -16,8 +16,9 @@ mod program;
 
 use program::Program;
 
-/// How long a program that was killed may take to be gone.
-const KILL_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a claim is kept while its program will not end: as good as for ever. The program's guard sees to its end,
+/// and where it may not, nobody else may do the job.
+const GRACE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub(crate) async fn run(arguments: Worker) -> anyhow::Result<ExitCode> {
     let worker = worker(&arguments)?;
@@ -27,7 +28,9 @@ pub(crate) async fn run(arguments: Worker) -> anyhow::Result<ExitCode> {
         worker.name(),
         arguments.types.join(", ")
     ));
-    let mut signals = Signals::new()?;
+    let mut signals = Signals::with_hang_up()?;
+    files::raise();
+    guarded::adopt()?;
     let stop = CancellationToken::new();
     let mut signals_seen = 0;
     let work = worker.run(stop.clone());
@@ -46,8 +49,12 @@ pub(crate) async fn run(arguments: Worker) -> anyhow::Result<ExitCode> {
                         output::note("handing jobs back");
                         worker.hand_back();
                     }
-                    // The programs die with this process, and the jobs come back when their leases end.
-                    _ => return Ok(signal.exit_code()),
+                    // The programs die with this process, but for those that may not be killed, and the jobs
+                    // come back when their leases end.
+                    _ => {
+                        output::warning("left at once: jobs that were not handed back wait until their leases end");
+                        return Ok(signal.exit_code());
+                    }
                 }
             }
         }
@@ -70,7 +77,7 @@ fn worker(arguments: &Worker) -> anyhow::Result<tenure_client::Worker> {
         .concurrency(usize::try_from(arguments.concurrency)?)
         .lease(arguments.lease)
         .drain(arguments.drain)
-        .grace(arguments.kill_after + KILL_PATIENCE);
+        .grace(GRACE);
     if let Some(name) = &arguments.name {
         builder = builder.name(name);
     }

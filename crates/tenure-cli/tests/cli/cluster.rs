@@ -12,7 +12,7 @@ use crate::run::{Running, Scene, is_gone, until};
 use crate::serve::Serving;
 
 /// Appends `GENERATION NODE WORD SHARD` to the log at its start, all the time, and when it is told to stop.
-const PROGRAM: &str = r#"
+pub(crate) const PROGRAM: &str = r#"
 say() { echo "$TENURE_GENERATION $TENURE_NODE $1 $TENURE_SHARD" >> "$LOG"; }
 trap 'say stop; exit 0' TERM
 echo "$TENURE_GENERATION $TENURE_NODE start $$ $PPID $TENURE_SHARD/$TENURE_SHARDS of $TENURE_DAEMON in $TENURE_NAMESPACE" >> "$LOG"
@@ -20,7 +20,13 @@ while :; do say tick; sleep 0.05; done
 "#;
 
 /// A node that can run the daemon.
-fn node(scene: &Scene, name: &str, ttl: &str, options: &[&str], program: &str) -> Running {
+pub(crate) fn node(
+    scene: &Scene,
+    name: &str,
+    ttl: &str,
+    options: &[&str],
+    program: &str,
+) -> Running {
     let mut command: Command = scene.tenure(&["run", "--daemon", "worker", "--node", name]);
     command.args(["--ttl", ttl]).args(options);
     command.args(["--", "sh", "-c", program]);
@@ -28,7 +34,7 @@ fn node(scene: &Scene, name: &str, ttl: &str, options: &[&str], program: &str) -
 }
 
 /// How many shards of a namespace run on each node.
-fn running(scene: &Scene) -> BTreeMap<String, usize> {
+pub(crate) fn running(scene: &Scene) -> BTreeMap<String, usize> {
     let daemons = document(scene, &["daemons", "--json"]);
     let mut running = BTreeMap::new();
     for daemon in daemons["daemons"].as_array().unwrap() {
@@ -42,7 +48,7 @@ fn running(scene: &Scene) -> BTreeMap<String, usize> {
     running
 }
 
-fn wait_for_loads(scene: &Scene, wanted: &[(&str, usize)]) {
+pub(crate) fn wait_for_loads(scene: &Scene, wanted: &[(&str, usize)]) {
     let wanted = wanted
         .iter()
         .map(|(node, load)| ((*node).to_owned(), *load));
@@ -105,7 +111,7 @@ fn shards_are_shared_shown_drained_and_given_back() {
         0,
         &format!(
             "node state shards load since version address labels\n\
-             a alive, leads 2 2/10 TIME {version} - disk=fast\n\
+             a alive, leads cluster 2 2/10 TIME {version} - disk=fast\n\
              b alive 2 2/10 TIME {version} - disk=fast\n"
         ),
         "",
@@ -145,7 +151,7 @@ fn shards_are_shared_shown_drained_and_given_back() {
     wait_for_loads(&scene, &[("a", 4)]);
     a.signal(Signal::TERM);
     assert_eq!(a.ended(), 0);
-    assert!(scene.pids("a").iter().chain(&scene.pids("b")).all(is_gone));
+    assert!(scene.all_gone("a") && scene.all_gone("b"));
     check_order(&scene);
     let first = scene.lines().remove(0);
     assert!(first.ends_with("of worker in default"), "{first}");
@@ -179,7 +185,7 @@ fn programs_die_with_their_tenure_and_run_elsewhere() {
         running(&scene).values().copied().eq([2, 2])
     });
     nodes["a"].signal(Signal::KILL);
-    until("the death of all", || scene.pids("a").iter().all(is_gone));
+    until("the death of all", || scene.all_gone("a"));
     wait_for_loads(&scene, &[("b", 4)]);
     check_order(&scene);
 
@@ -187,7 +193,7 @@ fn programs_die_with_their_tenure_and_run_elsewhere() {
     nodes.insert("c", node(&scene, "c", "4s", &options, PROGRAM));
     until("c runs two", || running(&scene).get("c") == Some(&2));
     nodes["c"].signal(Signal::STOP);
-    until("the death of all", || scene.pids("c").iter().all(is_gone));
+    until("the death of all", || scene.all_gone("c"));
     wait_for_loads(&scene, &[("b", 4)]);
     nodes["c"].signal(Signal::CONT);
     until("c runs two again", || running(&scene).get("c") == Some(&2));
@@ -202,7 +208,10 @@ fn a_broker_that_leads_hands_out_daemons_too() {
     let leader = || {
         let nodes = document(&scene, &["nodes", "--json"]);
         let mut nodes = nodes["nodes"].as_array().unwrap().clone().into_iter();
-        nodes.find(|node| node["leads"] == true)
+        nodes.find(|node| {
+            let led = node["elections"].as_array().unwrap();
+            led.contains(&json!("tenure.cluster"))
+        })
     };
     until("the broker leads", || leader().is_some());
     let _a = node(&scene, "a", "60s", &["--shards", "2"], PROGRAM);

@@ -47,6 +47,7 @@ fn every_verb_explains_itself() {
             ("queue pause", include_str!("snapshots/queue-pause.txt")),
             ("queue resume", include_str!("snapshots/queue-resume.txt")),
             ("queue set", include_str!("snapshots/queue-set.txt")),
+            ("queue time", include_str!("snapshots/queue-time.txt")),
             ("schedule", include_str!("snapshots/schedule.txt")),
             ("schedule set", include_str!("snapshots/schedule-set.txt")),
             ("schedule list", include_str!("snapshots/schedule-list.txt")),

@@ -1,6 +1,7 @@
 //! The verbs that speak to a server, with a real one.
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use crate::serve::Serving;
@@ -364,12 +365,59 @@ fn nobody_there_is_told_with_a_way_out() {
 }
 
 #[test]
+fn the_time_of_the_queue_is_shown_and_set() {
+    let scene = Scene::new();
+    let shown = |arguments: &[&str]| -> serde_json::Value {
+        let (code, stdout, stderr) = scene.run(&[arguments, &["--json"]].concat());
+        assert_eq!((code, stderr.as_str()), (0, ""));
+        serde_json::from_str(&stdout).unwrap()
+    };
+    let before = shown(&["queue", "time"]);
+    assert_eq!(before["clock"], "followed");
+    // Back, as after a clock that was too far ahead.
+    let to = before["now_ms"].as_u64().unwrap() - 30 * 24 * 3_600_000;
+    let set = shown(&["queue", "time", "--set", &to.to_string()]);
+    let set_to = set["now_ms"].as_u64().unwrap();
+    assert!(set_to >= to && set_to < to + 3_600_000, "{set}");
+    assert_eq!(set["clock"], "ahead");
+    let now = shown(&["queue", "time", "--set", "now"]);
+    assert_eq!(now["clock"], "followed");
+    let rows = scene.rows(&["queue", "time"]);
+    assert_eq!(rows[2], ["the clock is", "followed"]);
+    let (code, _, stderr) = scene.run(&["queue", "time", "--set", "soon"]);
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("hint: use now"), "{stderr}");
+}
+
+#[test]
+fn a_job_is_shown_whatever_its_size() {
+    let scene = Scene::new();
+    let payload = format!("\"{}\"", "x".repeat(65_600));
+    let mut submit = scene.command(&["job", "submit", "mail", "-", "--id", "large"]);
+    submit.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = submit.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(payload.as_bytes()).unwrap();
+    drop(input);
+    assert!(child.wait_with_output().unwrap().status.success());
+    let (code, stdout, stderr) = scene.run(&["job", "get", "large"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(stdout.contains(&payload));
+    assert!(stdout.lines().all(|line| line == line.trim_end()));
+}
+
+#[test]
 fn a_token_comes_from_a_file_or_the_environment_and_is_never_shown() {
     let folder = tempfile::tempdir().unwrap();
     let tokens = folder.path().join("tokens");
     let token = folder.path().join("token");
     std::fs::write(&tokens, "worker a-token-of-the-workers\n").unwrap();
     std::fs::write(&token, "a-token-of-the-workers\n").unwrap();
+    let set_mode = |mode| {
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(&token, permissions).unwrap();
+    };
+    set_mode(0o640);
     let arguments = ["--store", "memory:", "--tokens", tokens.to_str().unwrap()];
     let serving = Serving::start(folder.path(), &arguments);
     let url = format!("http://{}", serving.address);
@@ -377,6 +425,10 @@ fn a_token_comes_from_a_file_or_the_environment_and_is_never_shown() {
     let by_file = [&submit[..], &["--token-file", token.to_str().unwrap()]].concat();
     let (code, stdout, stderr) = run(&mut tenure(&by_file));
     assert_eq!((code, stdout.as_str(), stderr.as_str()), (0, "a\n", ""));
+    set_mode(0o644);
+    let (code, _, stderr) = run(&mut tenure(&by_file));
+    let told = "warning: every user of this host can read the secret in ";
+    assert!(code == 0 && stderr.starts_with(told), "{stderr}");
     let by_variable = |token: &str| run(tenure(&submit).env("TENURE_API_TOKEN", token));
     assert_eq!(by_variable("a-token-of-the-workers").0, 0);
     let (code, stdout, stderr) = by_variable("a-token-of-somebody-else");

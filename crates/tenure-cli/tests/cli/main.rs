@@ -3,6 +3,8 @@
 // A test that cannot go on may well end in a panic, and one that is skipped says so.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+#[cfg(feature = "file")]
+mod beside;
 mod check;
 #[cfg(feature = "file")]
 mod cluster;
@@ -22,10 +24,14 @@ mod otel;
 #[cfg(all(feature = "file", feature = "object", feature = "sqlite"))]
 mod overload;
 #[cfg(feature = "file")]
+mod programs;
+#[cfg(feature = "file")]
 mod run;
 mod serve;
 #[cfg(any(feature = "object", feature = "postgres", feature = "mysql"))]
 mod servers;
+#[cfg(feature = "file")]
+mod storage;
 mod support;
 mod terminal;
 mod top;

@@ -53,7 +53,7 @@ fn a_program_dies_with_its_tenure_and_so_does_what_it_started() {
     until("a family of three", || scene.pids("a").len() == 3);
     let _b = scene.run("b", PROGRAM, &[]);
     a.signal(Signal::KILL);
-    until("the death of all", || scene.pids("a").iter().all(is_gone));
+    until("the death of all", || scene.all_gone("a"));
     scene.wait_for("b tick");
     assert!(!scene.has("1 a stop"), "{}", scene.log());
     scene.check_order();
@@ -68,7 +68,7 @@ fn a_stopped_tenure_loses_its_program_before_another_starts() {
     b.wait_for_note("b stands in");
     a.signal(Signal::STOP);
     scene.wait_for("b tick");
-    assert!(scene.pids("a").iter().all(is_gone));
+    assert!(scene.all_gone("a"));
     // It was told before it was killed, by the guard alone.
     assert!(scene.has("1 a stop"), "{}", scene.log());
 
@@ -94,7 +94,7 @@ fn a_program_that_does_not_stop_is_killed() {
     scene.wait_for("1 a tick");
     a.signal(Signal::TERM);
     assert_eq!(a.ended(), 0);
-    assert!(scene.has("1 a told") && scene.pids("a").iter().all(is_gone));
+    assert!(scene.has("1 a told") && scene.all_gone("a"));
 
     // A second signal does not wait. The first may take the program an hour.
     let mut b = scene.run("b", &stubborn, &["--kill-after", "1h"]);
@@ -103,7 +103,7 @@ fn a_program_that_does_not_stop_is_killed() {
     scene.wait_for("b told");
     b.signal(Signal::TERM);
     assert_eq!(b.ended(), 0);
-    assert!(scene.pids("b").iter().all(is_gone));
+    assert!(scene.all_gone("b"));
     scene.check_order();
 }
 
@@ -127,7 +127,7 @@ fn a_stubborn_program_of_a_stopped_tenure_is_killed_in_time() {
     let _b = scene.run("b", PROGRAM, &[]);
     a.signal(Signal::STOP);
     scene.wait_for("b tick");
-    assert!(scene.has("1 a told") && scene.pids("a").iter().all(is_gone));
+    assert!(scene.has("1 a told") && scene.all_gone("a"));
     a.signal(Signal::CONT);
     scene.check_order();
 }
@@ -331,7 +331,7 @@ fn a_guard_by_itself_says_where_it_belongs() {
         &["__guard", "1000", "--", "true"],
         2,
         "",
-        "error: __guard is a part of `tenure run`, which starts it by itself\n\
+        "error: __guard is a part of `tenure run` and `tenure worker`, which start it by themselves\n\
          hint: see `tenure run --help`\n",
     );
     check(

@@ -69,7 +69,12 @@ impl Serving {
 
     /// The status and body of one request.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (u16, String) {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
+        self.try_ask(method, path, body).unwrap()
+    }
+
+    /// The same of a server that may have ended.
+    pub(crate) fn try_ask(&self, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(&self.address).ok()?;
         let length = body.len();
         write!(
             stream,
@@ -77,12 +82,12 @@ impl Serving {
              Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}",
             self.address
         )
-        .unwrap();
+        .ok()?;
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let status = answer[9..12].parse().unwrap();
+        stream.read_to_string(&mut answer).ok()?;
+        let status = answer.get(9..12)?.parse().unwrap();
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
-        (status, body.to_owned())
+        Some((status, body.to_owned()))
     }
 
     /// Sends a signal, and waits for the end: the exit code, and what else was said.
@@ -181,6 +186,52 @@ fn a_standby_takes_over_from_a_leader_that_was_killed() {
     assert!(said.contains("note: leading, in term 2\n"), "{said}");
 }
 
+/// Submits one job after the other to a standby while its leader ends by a signal, and says what was not taken.
+#[cfg(feature = "file")]
+fn submitting_while_the_leader_ends(signal: Signal) -> Vec<(u16, String)> {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |node| Serving::start(folder.path(), &["--node", node, "--ttl", "3s"]);
+    let leader = start("one");
+    ready(&leader, "leader");
+    let standby = start("two");
+    ready(&standby, "standby");
+    let (mut refused, mut leader) = (Vec::new(), Some(leader));
+    let mut ended = None;
+    for number in 0.. {
+        let job = format!(r#"{{"id":"job-{number}","type":"t"}}"#);
+        let answer = standby.ask("POST", "/v1/jobs", &job);
+        if answer.0 != 201 {
+            refused.push(answer);
+        }
+        if number == 20 {
+            let leader = leader.take().unwrap();
+            ended = Some(std::thread::spawn(move || leader.end(signal)));
+        }
+        // Until it has been the leader itself for a while.
+        if number > 20 && standby.ask("GET", "/readyz", "").1.contains("leader") {
+            break;
+        }
+    }
+    ended.unwrap().join().unwrap();
+    refused
+}
+
+#[test]
+#[cfg(feature = "file")]
+fn a_leader_that_is_stopped_costs_no_caller_an_error() {
+    let refused = submitting_while_the_leader_ends(Signal::TERM);
+    assert!(refused.is_empty(), "{refused:?}");
+}
+
+#[test]
+#[cfg(feature = "file")]
+fn a_leader_that_is_killed_costs_time_and_only_what_was_on_its_way() {
+    for (status, answer) in submitting_while_the_leader_ends(Signal::KILL) {
+        let is_unknown = answer.contains(r#""code":"unknown_outcome""#);
+        assert!(status == 503 && is_unknown, "{status} {answer}");
+    }
+}
+
 #[test]
 fn a_port_that_is_taken_is_told_with_a_way_out() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -270,6 +321,8 @@ fn tokens_come_from_a_file_or_the_environment_and_are_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tokens");
     std::fs::write(&file, "read rrrrrrrrrrrrrrrrrrrr\n").unwrap();
+    let alone = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&file, alone).unwrap();
     let path = file.to_str().unwrap();
     let serving = Serving::start(folder.path(), &["--store", "memory:", "--tokens", path]);
     assert!(

@@ -1,10 +1,16 @@
 //! Running the binary.
 
+use std::ffi::OsString;
 use std::process::{Command, Output};
+
+/// Where the binary is. Another user than the one who built it may have to be given a copy.
+pub(crate) fn binary() -> OsString {
+    std::env::var_os("TENURE_TEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_tenure").into())
+}
 
 /// The binary, with nothing in its environment that would change what it prints.
 pub(crate) fn tenure(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+    let mut command = Command::new(binary());
     command.args(arguments);
     for variable in [
         "TENURE_STORE",
@@ -60,7 +66,7 @@ pub(crate) fn check(arguments: &[&str], code: i32, stdout: &str, stderr: &str) {
 
 /// The URL of a server that this test needs. Without one the test says that it is skipped, or fails where
 /// nothing may be.
-#[cfg(feature = "object")]
+#[cfg(any(feature = "object", feature = "postgres"))]
 pub(crate) fn server(variable: &str) -> Option<String> {
     let url = std::env::var(variable).ok().filter(|url| !url.is_empty());
     if url.is_none() {

@@ -87,6 +87,39 @@ impl Scene {
 }
 
 #[test]
+fn a_program_does_not_inherit_the_secrets_of_the_worker() {
+    let scene = Scene::new();
+    let secrets = [
+        "TENURE_API_TOKEN",
+        "TENURE_ADMIN_TOKEN",
+        "TENURE_WORKER_TOKEN",
+        "TENURE_READ_TOKEN",
+        "TENURE_STORE",
+        "OTEL_EXPORTER_OTLP_HEADERS",
+        "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+    ];
+    // The last lines of it are kept with the job.
+    let program = "env | grep -E '^(TENURE|OTEL|OF)_' >&2; exit 1";
+    let mut worker = tenure(&["worker", "--type", "work", "--exec", program]);
+    worker
+        .env("TENURE_SERVER", scene.url())
+        .env("OF_ITS_OWN", "kept");
+    for secret in secrets {
+        worker.env(secret, "a-secret-of-the-worker");
+    }
+    worker.stdout(Stdio::null()).stderr(Stdio::piped());
+    let _worker = Worker(worker.spawn().unwrap());
+    scene.submit("a", "1", &["--max-attempts", "1"]);
+    let job = scene.reaches("a", "dead");
+    let environment = job["error"].as_str().unwrap();
+    assert!(environment.contains("OF_ITS_OWN=kept"), "{environment}");
+    assert!(
+        !environment.contains("a-secret-of-the-worker"),
+        "{environment}"
+    );
+}
+
+#[test]
 fn a_program_is_told_the_trace_of_its_job() {
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let scene = Scene::new();
@@ -248,6 +281,215 @@ fn a_worker_that_is_killed_takes_its_program_with_it() {
     let pid = scene.made("pid");
     worker.send(Signal::KILL);
     ends(&pid);
+}
+
+#[cfg(feature = "file")]
+#[test]
+fn as_process_1_a_worker_keeps_no_zombies() {
+    use crate::programs::{descendants, first_process, has_namespaces, zombies};
+    if !has_namespaces() {
+        return;
+    }
+    let scene = Scene::new();
+    // Each leaves one behind that ends before it does, and one that would not.
+    let line = "(sleep 0.1 &); (sleep 1000 &); sleep 0.3";
+    let mut command = first_process(&["worker", "--type", "work", "--exec", line]);
+    let child = command
+        .env("TENURE_SERVER", scene.url())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let worker = Worker(child);
+    for id in ["a", "b", "c", "d", "e"] {
+        scene.submit(id, "1", &[]);
+        scene.reaches(id, "completed");
+    }
+    let unshare = Pid::from_child(&worker.0);
+    let give_up = Instant::now() + PATIENCE;
+    while zombies(unshare) > 0 || descendants(unshare).len() > 2 {
+        assert!(Instant::now() < give_up, "{} zombies", zombies(unshare));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill_process(descendants(unshare)[0], Signal::TERM).unwrap();
+    let (code, stderr) = worker.ended();
+    assert_eq!(code, Some(0), "{stderr}");
+}
+
+/// A program whose work is done by processes that it is not the parent of, one of them in a session of its own.
+const FAMILY: &str = "
+    setsid sh -c 'echo $$ >away.new; mv away.new away; exec sleep 1000' &
+    sh -c 'echo $$ >child.new; mv child.new child; exec sleep 1000'
+    echo ok";
+
+#[test]
+fn a_worker_that_is_killed_takes_everything_with_it() {
+    let scene = Scene::new();
+    let worker = scene.worker(FAMILY, &[]);
+    scene.submit("a", "1", &[]);
+    let family = [scene.made("away"), scene.made("child")];
+    worker.send(Signal::KILL);
+    family.iter().for_each(|pid| ends(pid));
+}
+
+#[test]
+fn a_cancelled_job_ends_what_left_its_session() {
+    let scene = Scene::new();
+    let _worker = scene.worker(FAMILY, &["--kill-after", "200ms", "--lease", "3s"]);
+    scene.submit("a", "1", &[]);
+    let family = [scene.made("away"), scene.made("child")];
+    scene.cancel("a");
+    scene.reaches("a", "cancelled");
+    family.iter().for_each(|pid| ends(pid));
+}
+
+#[test]
+fn a_worker_that_is_hung_up_stops_in_order() {
+    let scene = Scene::new();
+    let worker = scene.worker(
+        FAMILY,
+        &[
+            "--drain",
+            "200ms",
+            "--kill-after",
+            "200ms",
+            "--concurrency",
+            "1",
+        ],
+    );
+    scene.submit("a", "1", &["--max-attempts", "1"]);
+    let family = [scene.made("away"), scene.made("child")];
+    worker.send(Signal::HUP);
+    let (code, stderr) = worker.ended();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.ends_with("0 failed, 1 handed back\n"), "{stderr}");
+    family.iter().for_each(|pid| assert!(!is_running(pid)));
+    scene.reaches("a", "ready");
+}
+
+#[test]
+fn a_guard_that_is_killed_fails_the_job_and_leaves_nothing() {
+    let scene = Scene::new();
+    let line = format!("echo $PPID >guard.new; mv guard.new guard; {FAMILY}");
+    let _worker = scene.worker(&line, &[]);
+    scene.submit("a", "1", &["--max-attempts", "1"]);
+    let (guard, family) = (
+        scene.made("guard"),
+        [scene.made("away"), scene.made("child")],
+    );
+    kill_process(Pid::from_raw(guard.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+    assert_eq!(scene.reaches("a", "dead")["error"], "killed by signal 9");
+    family.iter().for_each(|pid| assert!(!is_running(pid)));
+}
+
+#[test]
+fn a_job_is_kept_while_its_guard_is_stopped() {
+    let scene = Scene::new();
+    let line = format!("echo $PPID >guard.new; mv guard.new guard; {FAMILY}");
+    let worker = scene.worker(
+        &line,
+        &["--drain", "0s", "--kill-after", "100ms", "--lease", "3s"],
+    );
+    scene.submit("a", "1", &["--max-attempts", "1"]);
+    let guard = scene.made("guard").parse().unwrap();
+    let family = [scene.made("away"), scene.made("child")];
+    kill_process(Pid::from_raw(guard).unwrap(), Signal::STOP).unwrap();
+    worker.send(Signal::TERM);
+    // It is nobody else's before the last of its processes has ended.
+    scene.reaches("a", "ready");
+    family.iter().for_each(|pid| assert!(!is_running(pid)));
+    let (code, stderr) = worker.ended();
+    assert_eq!(code, Some(0), "{stderr}");
+}
+
+#[cfg(feature = "file")]
+#[test]
+fn a_job_is_kept_while_its_program_may_not_be_killed() {
+    use crate::programs::{is_root, make_sudo, nobody};
+    if !is_root("programs that change their user") {
+        return;
+    }
+    let scene = Scene::new();
+    make_sudo(scene.folder.path());
+    let line = "exec ./sudo --reuid 0 --regid 0 --clear-groups sh -c 'echo $$ >pid.new; mv pid.new pid; exec sleep 1000'";
+    let mut command = nobody(
+        scene.folder.path(),
+        &["worker", "--type", "work", "--exec", line],
+    );
+    command.args(["--drain", "0s", "--kill-after", "100ms", "--lease", "3s"]);
+    let child = command
+        .env("TENURE_SERVER", scene.url())
+        .current_dir(scene.folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    let worker = Worker(child.unwrap());
+    scene.submit("a", "1", &["--max-attempts", "1"]);
+    let pid = scene.made("pid");
+    worker.send(Signal::TERM);
+    // Far longer than a lease, and than a handler that can be stopped takes.
+    std::thread::sleep(Duration::from_secs(8));
+    let job = scene.reaches("a", "running");
+    let said = job["progress"]["stuck"].as_str().unwrap_or_default();
+    assert!(said.contains("may not be killed by this user"), "{job}");
+    assert!(is_running(&pid));
+    kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+    scene.reaches("a", "ready");
+    let (code, stderr) = worker.ended();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("job a is kept until it ends"), "{stderr}");
+}
+
+#[test]
+fn a_result_that_is_too_large_is_left_out_and_the_job_is_completed() {
+    let scene = Scene::new();
+    let line = r#"read -r length; printf '"'; head -c "$length" /dev/zero | tr '\0' x; echo '"'"#;
+    let worker = scene.worker(line, &[]);
+    // With its quotation marks: as large as may be, one more, and more than is kept of what it writes.
+    for (id, length) in [
+        ("a", "16382"),
+        ("b", "16383"),
+        ("c", "60000"),
+        ("d", "700000"),
+    ] {
+        scene.submit(id, length, &["--max-attempts", "1"]);
+        let job = scene.reaches(id, "completed");
+        assert_eq!(job["result"].is_string(), id == "a", "{job}");
+    }
+    worker.send(Signal::TERM);
+    let (code, stderr) = worker.ended();
+    assert_eq!(code, Some(0));
+    let words = "warning: b: completed without a result: the last line has 16385 bytes, and 16384 are kept at most\n";
+    assert!(stderr.contains(words), "{stderr}");
+    assert!(
+        stderr.contains("warning: d: completed without a result"),
+        "{stderr}"
+    );
+    assert_eq!(stderr.matches("warning: ").count(), 3, "{stderr}");
+}
+
+#[test]
+fn a_stalled_reader_of_stderr_costs_no_job_its_lease() {
+    let scene = Scene::new();
+    // One that says much, and one that takes longer than its lease.
+    let line = r#"read -r kind; case $kind in
+        1) head -c 300000 /dev/zero | tr '\0' '\n' >&2;;
+        2) touch slow; sleep 6;;
+        *) touch after;;
+    esac"#;
+    let mut worker = scene.worker(line, &["--lease", "3s", "--concurrency", "2"]);
+    scene.submit("slow", "2", &["--max-attempts", "1"]);
+    scene.made("slow");
+    scene.submit("loud", "1", &["--max-attempts", "1"]);
+    scene.reaches("loud", "completed");
+    scene.submit("after", "3", &["--max-attempts", "1"]);
+    scene.reaches("after", "completed");
+    scene.reaches("slow", "completed");
+    worker.send(Signal::TERM);
+    let give_up = Instant::now() + PATIENCE;
+    while worker.0.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < give_up, "it does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 #[test]

@@ -1,51 +1,71 @@
-//! A program and everything that descends from it.
-//!
-//! The guard is a child subreaper: whoever loses its parent below the guard becomes a child of the guard.
-//! So to kill all children again and again until there is none is to kill every descendant, also those
-//! that have left the process group.
+//! A program and everything that descends from it, as its guard sees it: see [`family`](crate::commands::family).
 
-use anyhow::Context;
-use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, waitpid,
-};
+use std::time::Duration;
+
+use rustix::event::poll;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait, waitpid};
+use rustix::time::Timespec;
 
 use super::message::Status;
+use crate::commands::family::{Left, children, kill};
 
-/// Sends a signal to the whole group. A stopped program is continued, or it could not react.
-pub(super) fn tell_group(program: Pid, signal: Signal) {
-    // An error means that all of them have ended.
-    let _ = kill_process_group(program, signal);
+/// How often to look whether what was killed is gone, and what may not be killed. The end of a child wakes the
+/// guard before that.
+const LOOK: Duration = Duration::from_millis(10);
+const LOOK_WHEN_STUCK: Duration = Duration::from_millis(250);
+
+/// Sends a signal to the whole group; whether that is permitted. A stopped program is continued, or it could
+/// not react.
+pub(super) fn tell_group(program: Pid, signal: Signal) -> bool {
+    let told = kill_process_group(program, signal);
     let _ = kill_process_group(program, Signal::CONT);
+    told != Err(Errno::PERM)
 }
 
-/// Kills whatever is left and returns, when all of it is gone, how the program ended.
-pub(super) fn end_all(program: Pid) -> anyhow::Result<Status> {
+/// Kills whatever is left and returns, when all of it is gone, how the program ended. Says which process may
+/// not be killed, and then waits for it.
+pub(super) fn end_all(program: Pid, mut stuck: impl FnMut(Pid)) -> Status {
     // Before the program is reaped: until then nobody else can have been given its number.
     let _ = kill_process_group(program, Signal::KILL);
-    let status = loop {
-        match waitpid(Some(program), WaitOptions::empty()) {
-            Ok(Some((_, status))) => break status,
-            Ok(None) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error).context("cannot learn how the program ended"),
-        }
-    };
+    let mut status = None;
+    let mut told = None;
     loop {
-        let orphans = children();
-        if orphans.is_empty() {
+        let left = kill(&children());
+        let is_over = reap(program, &mut status);
+        if is_over {
             break;
         }
-        for &orphan in &orphans {
-            let _ = kill_process(orphan, Signal::KILL);
-        }
-        for orphan in orphans {
-            // An error is an orphan that is gone already, or a signal: the next round looks again.
-            let _ = waitpid(Some(orphan), WaitOptions::empty());
+        let pause = match left {
+            Left::Stuck(process) => {
+                if told.replace(process) != Some(process) {
+                    stuck(process);
+                }
+                LOOK_WHEN_STUCK
+            }
+            Left::Nothing | Left::Dying => LOOK,
+        };
+        let pause = Timespec::try_from(pause).expect("a short time");
+        // A signal, such as that a child has ended, wakes it as well.
+        let _ = poll(&mut [], Some(&pause));
+    }
+    match status.and_then(|status| Some((status, status.terminating_signal()?))) {
+        Some((_, signal)) => Status::Killed(signal),
+        None => Status::Exited(status.and_then(WaitStatus::exit_status).unwrap_or_default()),
+    }
+}
+
+/// Lets go of every child that has ended; whether there is none left.
+fn reap(program: Pid, status: &mut Option<WaitStatus>) -> bool {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, ended))) if pid == program => *status = Some(ended),
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => return false,
+            // There is no child.
+            Err(_) => return true,
         }
     }
-    Ok(match status.terminating_signal() {
-        Some(signal) => Status::Killed(signal),
-        None => Status::Exited(status.exit_status().unwrap_or_default()),
-    })
 }
 
 /// Lets go of orphans that have ended by themselves.
@@ -55,15 +75,4 @@ pub(super) fn reap_orphans(program: Pid) {
             let _ = waitpid(Some(child), WaitOptions::NOHANG);
         }
     }
-}
-
-/// This process's children. None where the kernel cannot say: then only the process group is covered.
-fn children() -> Vec<Pid> {
-    let me = getpid();
-    let listed = std::fs::read_to_string(format!("/proc/self/task/{me}/children"));
-    listed
-        .unwrap_or_default()
-        .split_ascii_whitespace()
-        .filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
-        .collect()
 }

@@ -33,6 +33,10 @@ pub(crate) struct Until {
 pub(crate) enum Report {
     /// The program runs; its process id, which is that of its group.
     Started(i32),
+    /// An order that extends trust has arrived: the guard is not stopped, and will kill the program then.
+    Heard(Moment),
+    /// This process of the program may not be killed. The guard goes on trying.
+    Stuck(i32),
     /// The program has ended and nothing of it is left.
     Ended { status: Status, why: Why },
 }
@@ -59,10 +63,6 @@ impl Order {
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         let signal = |number: &str| Signal::from_named_raw(number.parse().ok()?);
-        let moment = |nanoseconds: &str| {
-            let since = Duration::from_nanos(nanoseconds.parse().ok()?);
-            Some(Moment::from_origin(since))
-        };
         Some(match words[..] {
             ["until", tell_at, kill_at] => Order::Until(Until {
                 tell_at: moment(tell_at)?,
@@ -81,6 +81,8 @@ impl Report {
         let words: Vec<&str> = line.split(' ').collect();
         Some(match words[..] {
             ["started", pid] => Report::Started(pid.parse().ok()?),
+            ["heard", kill_at] => Report::Heard(moment(kill_at)?),
+            ["stuck", pid] => Report::Stuck(pid.parse().ok()?),
             ["ended", kind, number, why] => {
                 let number = number.parse().ok()?;
                 let status = match kind {
@@ -96,6 +98,11 @@ impl Report {
             _ => return None,
         })
     }
+}
+
+fn moment(nanoseconds: &str) -> Option<Moment> {
+    let since = Duration::from_nanos(nanoseconds.parse().ok()?);
+    Some(Moment::from_origin(since))
 }
 
 impl Why {
@@ -127,6 +134,10 @@ impl fmt::Display for Report {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Report::Started(pid) => write!(formatter, "started {pid}"),
+            Report::Heard(kill_at) => {
+                write!(formatter, "heard {}", kill_at.since_origin().as_nanos())
+            }
+            Report::Stuck(pid) => write!(formatter, "stuck {pid}"),
             Report::Ended { status, why } => {
                 let (kind, number) = match status {
                     Status::Exited(code) => ("exited", code),
@@ -182,7 +193,13 @@ mod tests {
                 assert_eq!(Report::parse(&report.to_string()), Some(report));
             }
         }
-        assert_eq!(Report::parse("started 7"), Some(Report::Started(7)));
+        for report in [
+            Report::Started(7),
+            Report::Heard(moment(9)),
+            Report::Stuck(8),
+        ] {
+            assert_eq!(Report::parse(&report.to_string()), Some(report));
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde::Deserialize;
 use tenure::core::queue::{Command, Filter, JobView, Place, Queue, Restore};
 use tenure::queue::inspect::{Frames, Kind, Name, Stored};
-use tenure::queue::{Machine, Position, Record};
+use tenure::queue::{Machine, Position, Record, Rules};
 
 /// How much is taken from the machine at once.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -101,6 +101,7 @@ enum Line {
     Queue(serde_json::Value),
     Schedule(serde_json::Value),
     Job(Box<JobView>, serde::de::IgnoredAny),
+    Remnant(serde::de::IgnoredAny),
     End(serde::de::IgnoredAny),
 }
 
@@ -113,7 +114,7 @@ fn read(line: &[u8], jobs: &mut VecDeque<JobView>, head: &mut Head) -> anyhow::R
         Line::Settings(value) => drop(head.insert("settings".to_owned(), value)),
         Line::Queue(value) => drop(head.insert(named("queue", &value), value)),
         Line::Schedule(value) => drop(head.insert(named("schedule", &value), value)),
-        Line::Header(_) | Line::End(_) => {}
+        Line::Header(_) | Line::Remnant(_) | Line::End(_) => {}
     }
     Ok(())
 }
@@ -171,13 +172,17 @@ impl Both {
     fn heads(mut self) -> anyhow::Result<[Head; 2]> {
         let mut after = Head::new();
         self.queue.begin_snapshot();
-        // Not more than one line of jobs.
-        let chunk = self.queue.snapshot_chunk(0).unwrap_or_default();
-        for line in chunk
-            .split(|&byte| byte == b'\n')
-            .filter(|line| !line.is_empty())
+        // What comes before the first job.
+        let mut jobs = VecDeque::new();
+        while jobs.is_empty()
+            && let Some(chunk) = self.queue.snapshot_chunk(1)
         {
-            read(line, &mut VecDeque::new(), &mut after)?;
+            for line in chunk
+                .split(|&byte| byte == b'\n')
+                .filter(|line| !line.is_empty())
+            {
+                read(line, &mut jobs, &mut after)?;
+            }
         }
         Ok([self.head, after])
     }
@@ -195,6 +200,18 @@ impl Machine for Both {
         let command: Command = serde_json::from_slice(record).map_err(|error| error.to_string())?;
         let _ = self.queue.apply(command);
         Ok(())
+    }
+
+    fn rules_max(&self) -> Rules {
+        Rules::LATEST
+    }
+
+    fn set_rules(&mut self, rules: Rules) {
+        self.queue.set_rules(rules);
+    }
+
+    fn digest(&self) -> Option<u64> {
+        Some(self.queue.digest())
     }
 
     fn reset(&mut self) {

@@ -106,7 +106,7 @@ async fn follow(
         if let Some(last) = &last {
             let again = frames.next().await?;
             anyhow::ensure!(
-                again.as_ref() == Some(last),
+                again.is_some_and(|again| again.says_the_same(last)),
                 "place {} of the log is not what it was: it was never committed",
                 last.place
             );

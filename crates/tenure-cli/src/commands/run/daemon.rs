@@ -15,17 +15,22 @@ use tenure::core::{NodeId, session};
 use tenure::daemon::{Context, Daemon, DaemonError, Work, Working};
 use tenure::{Node, NodeOptions};
 use tokio::sync::{broadcast, oneshot, watch};
-use tokio::time::sleep_until;
+use tokio::time::{sleep_until, timeout};
 
-use super::program::{Ended, Program};
-use super::{GuardWatch, KILL_PATIENCE, STOP_PATIENCE, until};
+use super::{GuardWatch, KILL_PATIENCE, STOP_PATIENCE, leave_behind, until};
 use crate::args::{AsDaemon, Run};
+use crate::commands::files;
 use crate::commands::guard::message::{Order, Why};
+use crate::commands::guarded::{self, Complaint, Ended, Event as Became, Program, Start};
 use crate::output;
 use crate::signals::{Passed, Signals};
 
 /// How many signals that are passed on may wait for a program whose task is slow.
 const SIGNALS_WAITING_MAX: usize = 16;
+
+/// Why a shard has ended whose program was stopped too early.
+const STOPPED_LATE: &str =
+    "its node, or the guard of its program, was held up for so long that the program was ended";
 
 /// Times that fit to the sessions, and leave a program as long to stop as it was promised.
 pub(super) fn times(session: &session::Config, kill_after: Duration) -> Config {
@@ -51,8 +56,10 @@ pub(super) async fn run(arguments: Run, id: &str) -> anyhow::Result<ExitCode> {
     options.node = Some(node.to_string());
     options.session = session.clone();
     options.labels = arguments.daemon.label.iter().cloned().collect();
-    let mut signals = Signals::new()?;
+    files::raise();
+    let mut signals = Signals::with_terminal()?;
     let passed = Passed::new()?;
+    guarded::adopt()?;
     let node = tokio::select! {
         node = Node::start(options) => node?,
         _ = signals.next() => return Ok(ExitCode::SUCCESS),
@@ -71,7 +78,6 @@ pub(super) async fn run(arguments: Run, id: &str) -> anyhow::Result<ExitCode> {
         id: id.to_owned(),
         command: arguments.command.into(),
         namespace: place.namespace.to_string(),
-        count: definition.count.number(),
         session,
         kill_after: arguments.kill_after,
         pass: pass.clone(),
@@ -94,7 +100,7 @@ fn definition(arguments: &AsDaemon) -> Definition {
         count,
         weight: arguments.weight,
         requires: arguments.require.iter().cloned().collect(),
-        revision: 0,
+        revision: arguments.revision,
     }
 }
 
@@ -122,7 +128,11 @@ async fn wait(
     kill.send_replace(true);
     tokio::select! {
         () = stopped => {}
-        _ = signals.next() => output::warning("left without saying so: others wait until the session expires"),
+        stop = signals.next() => match guarded::is_any_left() {
+            // What was killed and is left may not be killed.
+            true => leave_behind(stop),
+            false => output::warning("left without saying so: others wait until the session expires"),
+        },
     }
 }
 
@@ -151,7 +161,6 @@ struct Programs {
     id: String,
     command: Arc<[OsString]>,
     namespace: String,
-    count: u32,
     session: session::Config,
     kill_after: Duration,
     /// Signals for all programs.
@@ -169,12 +178,15 @@ impl Daemon for Programs {
         // For as long as this lives the shard is nobody else's: dropping the work must not end it, since
         // killing takes a moment.
         let working = context.begin_work()?;
-        let program = Program::start(
-            &self.command,
-            self.environment(&context),
-            until(context.deadline(), &self.session),
-            self.kill_after,
-        )?;
+        let program = Program::start(Start {
+            name: &context.shard().to_string(),
+            command: &self.command,
+            environment: self.environment(&context),
+            until: until(context.deadline(), &self.session),
+            kill_after: self.kill_after,
+            stdin: None,
+        })?;
+        let (over, grace) = (context.cancelled(), self.session.grace);
         let supervisor = Supervisor {
             program,
             grace: self.session.grace,
@@ -193,10 +205,13 @@ impl Daemon for Programs {
                     why: Why::Itself,
                     status,
                 }) => Err(format!("the program {status}").into()),
-                Ok(Ended {
-                    why: Why::Told | Why::Late,
-                    ..
-                }) => Ok(()),
+                Ok(Ended { why: Why::Told, .. }) => Ok(()),
+                // It was stopped because trust ran out. Mostly trust then ends, and that is no failure of the
+                // program; if it was renewed after all, the shard has to start anew.
+                Ok(Ended { why: Why::Late, .. }) => match timeout(grace, over.cancelled()).await {
+                    Ok(()) => Ok(()),
+                    Err(_) => Err(STOPPED_LATE.into()),
+                },
                 Err(error) => Err(error.into()),
             }
         }))
@@ -204,14 +219,15 @@ impl Daemon for Programs {
 }
 
 impl Programs {
-    fn environment(&self, context: &Context) -> [(&'static str, String); 6] {
-        [
-            ("TENURE_DAEMON", self.id.clone()),
-            ("TENURE_SHARD", context.shard().index.to_string()),
-            ("TENURE_SHARDS", self.count.to_string()),
-            ("TENURE_GENERATION", context.generation().to_string()),
-            ("TENURE_NODE", context.node().to_string()),
-            ("TENURE_NAMESPACE", self.namespace.clone()),
+    fn environment(&self, context: &Context) -> Vec<(&'static str, Option<String>)> {
+        vec![
+            ("TENURE_DAEMON", Some(self.id.clone())),
+            ("TENURE_SHARD", Some(context.shard().index.to_string())),
+            // What rules, not what this node was started with: shards must divide the work alike.
+            ("TENURE_SHARDS", Some(context.count().to_string())),
+            ("TENURE_GENERATION", Some(context.generation().to_string())),
+            ("TENURE_NODE", Some(context.node().to_string())),
+            ("TENURE_NAMESPACE", Some(self.namespace.clone())),
         ]
     }
 }
@@ -231,16 +247,25 @@ impl Supervisor {
         let (draining, over) = (context.draining(), context.cancelled());
         let mut deadline = context.deadline();
         let mut watch = GuardWatch::new(self.trust_of(context));
+        let mut complaint = Complaint::default();
         let mut told = false;
         loop {
             tokio::select! {
                 biased;
-                ended = self.program.ended() => return ended,
+                became = watch.next(&mut self.program) => match became? {
+                    Became::Ended(ended) => return Ok(ended),
+                    Became::Heard(kill_at) => watch.heard(kill_at),
+                    Became::Stuck(stuck) => {
+                        let shard = context.shard();
+                        complaint.say(format!("{stuck}: {shard} is kept until it ends. End it"));
+                        context.cannot_end(Some(stuck.to_string()));
+                    }
+                },
+                () = complaint.repeat() => {}
                 () = over.cancelled(), if !watch.killing => {
                     self.program.order(Order::Kill);
                     watch.kill_within(KILL_PATIENCE);
                 }
-                () = sleep_until(watch.late_at()) => return self.program.end_without_guard().await,
                 () = is_set(&mut self.killed), if !watch.killing => {
                     self.program.order(Order::Kill);
                     watch.kill_within(STOP_PATIENCE);
@@ -252,9 +277,12 @@ impl Supervisor {
                 }
                 moved = context.deadline_after(deadline), if !watch.killing => {
                     deadline = moved;
-                    self.program.order(Order::Until(until(deadline, &self.session)));
-                    watch.trust(self.trust_of(context));
+                    let until = until(deadline, &self.session);
+                    self.program.order(Order::Until(until));
+                    watch.offer(&self.program, until, self.trust_of(context));
                 }
+                // After what may be news of trust: this process may have been slow.
+                () = sleep_until(watch.late_at()), if !self.program.is_stuck() => watch.is_late = true,
                 Ok(signal) = self.pass.recv() => self.program.order(Order::Pass(signal)),
             }
         }

@@ -1,20 +1,20 @@
 //! One run of a worker's program: payload in, result out, and nothing of it left afterwards.
 
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{ExitStatus, Stdio};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
-use tenure_client::{Failure, Job, Payload};
+use rustix::process::Signal;
+use tenure::core::Moment;
+use tenure_client::{CancelReason, Failure, Job, Payload};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, Command};
+use tokio::net::unix::pipe;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 
-use crate::commands::guard::THIS_PROGRAM;
+use crate::commands::guard::message::{Order, Status, Until};
+use crate::commands::guarded::{Complaint, Event, Program as Guarded, Start};
 use crate::output;
 
 /// How much of a program's standard output is kept: the last line is the result, if it fits.
@@ -26,12 +26,23 @@ const ERROR_KEPT: usize = 1_800;
 /// How many lines of it.
 const ERROR_LINES: usize = 20;
 
-/// How long to read on after the program has ended: whoever else holds the other end is killed, or has left
-/// the process group, and may stay for ever.
+/// How large a result may be: what brokers keep.
+const RESULT_BYTES_MAX: usize = tenure::core::queue::RESULT_BYTES_MAX;
+
+/// How long to read on after the program has ended: whoever else holds the other end is killed, unless it may not
+/// be, and may stay for ever.
 const READ_ON: Duration = Duration::from_secs(1);
 
 /// The longest line of a program that is shown in one piece.
 const LINE_SHOWN_MAX: usize = 8 * 1024;
+
+/// How long the guard may take to say that it has killed everything, and when to think so of one that has not.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often to ask whether the guard is there, and after how many questions without an answer it counts as stopped:
+/// it and the program are killed then.
+const ASK_EVERY: Duration = Duration::from_secs(5);
+const UNHEARD_MAX: u32 = 2;
 
 /// What to run for each job.
 pub(super) struct Program {
@@ -39,34 +50,39 @@ pub(super) struct Program {
     pub(super) kill_after: Duration,
 }
 
+/// The worker's own secrets, which are none of the program's business.
+const SECRETS: [&str; 7] = [
+    "TENURE_API_TOKEN",
+    "TENURE_ADMIN_TOKEN",
+    "TENURE_WORKER_TOKEN",
+    "TENURE_READ_TOKEN",
+    "TENURE_STORE",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+];
+
 impl Program {
-    /// Runs the program for a job. If this is dropped, the program and its group are killed.
+    /// Runs the program for a job. If this is dropped, the program and whatever it started are killed.
     pub(super) async fn run(&self, job: Job<Payload>) -> Result<Option<Payload>, Failure> {
-        let mut child = self.start(&job)?;
-        let group = Group::of(&child);
-        let input = child.stdin.take();
+        let cannot = |error| Failure::from(format!("cannot start the program: {error:#}"));
+        let (mut program, input) = self.start(&job).map_err(cannot)?;
         let printed = Tail::new(OUTPUT_KEPT);
         let complained = Tail::new(ERROR_KEPT);
+        let (stdout, stderr) = program.take_output();
         let readers = [
-            child
-                .stdout
-                .take()
-                .map(|pipe| read(pipe, printed.clone(), None)),
-            child.stderr.take().map(|pipe| {
+            stdout.map(|pipe| read(pipe, printed.clone(), None)),
+            stderr.map(|pipe| {
                 let name = job.id.to_string();
                 read(pipe, complained.clone(), Some(name))
             }),
         ];
         let payload = job.payload.as_str().as_bytes().to_vec();
         let feeding = tokio::spawn(async move {
-            if let Some(mut input) = input {
-                // A program that does not want its payload closes the pipe.
-                let _ = input.write_all(&payload).await;
-            }
+            let mut input = input;
+            // A program that does not want its payload closes the pipe.
+            let _ = input.write_all(&payload).await;
         });
-        let status = self.wait(&mut child, &group, &job).await;
-        // What the program has left behind would hold its pipes open.
-        drop(group);
+        let status = self.wait(&mut program, &job).await;
         feeding.abort();
         for reader in readers.into_iter().flatten() {
             let abort = reader.abort_handle();
@@ -74,77 +90,139 @@ impl Program {
                 abort.abort();
             }
         }
-        let status = status?;
-        match status.success() {
-            true => Ok(printed.last_json()),
-            false => Err(failure(status, &complained)),
+        match status? {
+            Status::Exited(0) => Ok(result(&job, printed.last_json())),
+            status => Err(failure(status, &complained)),
         }
     }
 
-    fn start(&self, job: &Job<Payload>) -> Result<Child, Failure> {
+    fn start(&self, job: &Job<Payload>) -> anyhow::Result<(Guarded, pipe::Sender)> {
         // The span of this run if this program records it, which is a child of the job's own.
         let (parent, state) = match tenure_client::current_span() {
             Some((parent, state)) => (Some(parent), state),
             None => (job.traceparent, job.tracestate.clone()),
         };
-        // By way of `__exec`, which binds the program's life to that of this process.
-        let mut command = std::process::Command::new(THIS_PROGRAM);
-        command
-            .arg0("tenure")
-            .arg("__exec")
-            .arg(std::process::id().to_string())
-            .arg("--")
-            .args(&self.command)
-            .env("TENURE_JOB_ID", job.id.as_str())
-            .env("TENURE_JOB_TYPE", job.job_type.as_str())
-            .env("TENURE_QUEUE", job.queue.as_str())
-            .env("TENURE_ATTEMPT", job.attempt.to_string())
-            .env("TENURE_MAX_ATTEMPTS", job.max_attempts.to_string())
-            // Those of this process are about something else.
-            .env_remove("TRACEPARENT")
-            .env_remove("TRACESTATE")
-            .envs(parent.map(|parent| ("TRACEPARENT", parent.to_string())))
-            .envs(state.map(|state| ("TRACESTATE", state.to_string())))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            // Out of reach of Ctrl-C, which the terminal sends to the worker's group.
-            .process_group(0);
-        Command::from(command)
-            .spawn()
-            .map_err(|error| Failure::from(format!("cannot start the program: {error}")))
+        let (stdin, input) = std::io::pipe()?;
+        let program = Guarded::start(Start {
+            name: &format!("job {}", output::printable(job.id.as_str())),
+            command: &self.command,
+            environment: [
+                ("TENURE_JOB_ID", Some(job.id.to_string())),
+                ("TENURE_JOB_TYPE", Some(job.job_type.to_string())),
+                ("TENURE_QUEUE", Some(job.queue.to_string())),
+                ("TENURE_ATTEMPT", Some(job.attempt.to_string())),
+                ("TENURE_MAX_ATTEMPTS", Some(job.max_attempts.to_string())),
+                // Those of this process are about something else.
+                ("TRACEPARENT", parent.map(|parent| parent.to_string())),
+                ("TRACESTATE", state.map(|state| state.to_string())),
+            ]
+            .into_iter()
+            .chain(SECRETS.map(|name| (name, None)))
+            .collect(),
+            until: FOR_EVER,
+            kill_after: self.kill_after,
+            stdin: Some(stdin.into()),
+        })?;
+        let input = OwnedFd::from(input);
+        rustix::io::ioctl_fionbio(&input, true)?;
+        Ok((program, pipe::Sender::from_owned_fd(input)?))
     }
 
     /// Waits for the end. A program that is to stop is told, and killed if it does not.
-    async fn wait(
-        &self,
-        child: &mut Child,
-        group: &Group,
-        job: &Job<Payload>,
-    ) -> Result<ExitStatus, Failure> {
-        let cannot = |error| Failure::from(format!("cannot wait for the program: {error}"));
-        let reason = tokio::select! {
-            status = child.wait() => return status.map_err(cannot),
-            reason = job.cancelled() => reason,
-        };
-        tracing::debug!(id = %job.id, ?reason, "stopping the program");
-        group.send(Signal::TERM);
-        match timeout(self.kill_after, child.wait()).await {
-            Ok(status) => status.map_err(cannot),
-            Err(_) => {
-                group.send(Signal::KILL);
-                child.wait().await.map_err(cannot)
+    async fn wait(&self, program: &mut Guarded, job: &Job<Payload>) -> Result<Status, Failure> {
+        let mut complaint = Complaint::default();
+        let (mut told, mut late_at, mut is_late) = (false, None, false);
+        let mut unheard = 0;
+        let mut ask = tokio::time::interval(ASK_EVERY);
+        // After a pause of all processes the guard gets its time.
+        ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                event = next(program, is_late) => match event {
+                    Ok(Event::Ended(ended)) => return Ok(ended.status),
+                    Ok(Event::Heard(_)) => unheard = 0,
+                    Ok(Event::Stuck(stuck)) => {
+                        complaint.say(format!("{stuck}: {}", kept(job)));
+                        // For whoever looks at the job.
+                        job.progress(&serde_json::json!({ "stuck": stuck.to_string() }));
+                    }
+                    Err(error) => return Err(Failure::from(format!("{error:#}"))),
+                },
+                reason = job.cancelled(), if !told => {
+                    told = true;
+                    tracing::debug!(id = %job.id, ?reason, "stopping the program");
+                    program.order(Order::Stop(Signal::TERM));
+                    late_at = Some(Instant::now() + self.kill_after + STOP_PATIENCE);
+                }
+                () = at(late_at), if !is_late && !program.is_stuck() => is_late = true,
+                _ = ask.tick(), if program.is_started() && !is_late && !program.is_stuck() => {
+                    is_late = unheard >= UNHEARD_MAX;
+                    unheard += 1;
+                    program.order(Order::Until(FOR_EVER));
+                }
+                () = complaint.repeat() => {}
             }
         }
     }
 }
 
+/// What becomes of the program, with its guard or without. A cancelled wait loses nothing.
+async fn next(program: &mut Guarded, is_late: bool) -> anyhow::Result<Event> {
+    match is_late {
+        true => program.end_without_guard().await,
+        false => program.next().await,
+    }
+}
+
+/// What a process that may not be killed means for its job.
+fn kept(job: &Job<Payload>) -> String {
+    let id = &job.id;
+    match job.cancel_reason() {
+        Some(CancelReason::Cancelled) => format!("job {id} was cancelled, and goes on. End it"),
+        Some(CancelReason::Lost) => {
+            format!("job {id} was given to others and may be done twice. End it")
+        }
+        _ => {
+            format!("job {id} is kept until it ends. End it, or ask three times to leave it behind")
+        }
+    }
+}
+
+/// The worker's death is what ends a program, and nothing else by the clock.
+const FOR_EVER: Until = Until {
+    tell_at: Moment::from_origin(Duration::from_nanos(u64::MAX / 2)),
+    kill_at: Moment::from_origin(Duration::from_nanos(u64::MAX / 2)),
+};
+
+/// Waits for a moment; for ever, if there is none.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The result of a job. The work was done: a result that cannot be kept is left out, and the user is told.
+fn result(job: &Job<Payload>, last: LastLine) -> Option<Payload> {
+    let problem = match last {
+        LastLine::Json(payload) if payload.bytes() <= RESULT_BYTES_MAX => return Some(payload),
+        LastLine::None => return None,
+        LastLine::Json(payload) => format!("{} bytes", payload.bytes()),
+        LastLine::TooLong => format!("more than {OUTPUT_KEPT} bytes"),
+    };
+    output::warning(&format!(
+        "{}: completed without a result: the last line has {problem}, and {RESULT_BYTES_MAX} are kept at most",
+        job.id
+    ));
+    None
+}
+
 /// Why it failed, in the program's own last words.
-fn failure(status: ExitStatus, complained: &Tail) -> Failure {
-    let how = match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => format!("killed by signal {signal}"),
-        (None, None) => "ended without an exit code".to_owned(),
+fn failure(status: Status, complained: &Tail) -> Failure {
+    let how = match status {
+        Status::Exited(code) => format!("exit code {code}"),
+        Status::Killed(signal) => format!("killed by signal {signal}"),
     };
     let words = complained.last_lines(ERROR_LINES);
     match words.is_empty() {
@@ -153,27 +231,14 @@ fn failure(status: ExitStatus, complained: &Tail) -> Failure {
     }
 }
 
-/// A process group, killed when this is dropped.
-struct Group(Option<Pid>);
-
-impl Group {
-    fn of(child: &Child) -> Self {
-        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
-        Self(pid.and_then(Pid::from_raw))
-    }
-
-    fn send(&self, signal: Signal) {
-        if let Some(group) = self.0 {
-            // An error means that nobody is left in it.
-            let _ = kill_process_group(group, signal);
-        }
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        self.send(Signal::KILL);
-    }
+/// What the last line of a program is.
+#[derive(Debug, PartialEq)]
+enum LastLine {
+    Json(Payload),
+    /// Its beginning was not kept. It may be JSON.
+    TooLong,
+    /// It is not JSON.
+    None,
 }
 
 /// The last of what a program wrote.
@@ -223,15 +288,15 @@ impl Tail {
     }
 
     /// The last line, if it is JSON.
-    fn last_json(&self) -> Option<Payload> {
+    fn last_json(&self) -> LastLine {
         let (text, is_cut) = self.text();
         let text = text.trim_end();
         let line = match text.rfind('\n') {
             Some(end) => &text[end + 1..],
-            None if is_cut => return None,
+            None if is_cut => return LastLine::TooLong,
             None => text,
         };
-        Payload::new(line.trim()).ok()
+        Payload::new(line.trim()).map_or(LastLine::None, LastLine::Json)
     }
 }
 
@@ -251,8 +316,8 @@ fn read(
                 let indent = &text[..text.len() - words.len()];
                 let indent = " ".repeat(indent.chars().count());
                 let words = output::printable(words);
-                output::raw_to_stderr(format!("{name}: {indent}{words}").trim_end());
-                output::raw_to_stderr("\n");
+                let shown = format!("{name}: {indent}{words}");
+                output::raw_to_stderr(&format!("{}\n", shown.trim_end()));
             }
             line.clear();
         };
@@ -290,10 +355,9 @@ mod tests {
 
     #[test]
     fn the_last_line_is_the_result_if_it_is_json() {
-        let result = |text: &str| {
-            tail(100, text)
-                .last_json()
-                .map(|json| json.as_str().to_owned())
+        let result = |text: &str| match tail(100, text).last_json() {
+            LastLine::Json(json) => Some(json.as_str().to_owned()),
+            LastLine::TooLong | LastLine::None => None,
         };
         assert_eq!(
             result("working\n{\"n\": 1.0}\n"),
@@ -307,8 +371,9 @@ mod tests {
     #[test]
     fn half_a_line_is_no_result() {
         let long = format!("{}1", "0".repeat(500));
-        assert_eq!(tail(100, &long).last_json(), None);
-        assert!(tail(100, &format!("{long}\n7")).last_json().is_some());
+        assert_eq!(tail(100, &long).last_json(), LastLine::TooLong);
+        let seven = LastLine::Json(Payload::new("7").unwrap());
+        assert_eq!(tail(100, &format!("{long}\n7")).last_json(), seven);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A store in a directory, and programs that write what they do into one log.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -36,10 +37,15 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
+    /// With an empty store: whoever only looks makes none.
     pub(crate) fn new() -> Self {
-        Self {
-            folder: tempfile::tempdir().unwrap(),
-        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = std::fs::DirBuilder::new();
+        store.recursive(true).mode(0o700);
+        store
+            .create(folder.path().join("store/.tenure/lock"))
+            .unwrap();
+        Self { folder }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -86,6 +92,12 @@ impl Scene {
             .filter(|words| words[1] == node && words[2] == "start")
             .map(|words| Pid::from_raw(words[3].parse().unwrap()).unwrap())
             .collect()
+    }
+
+    /// Whether a node has started programs, and all of them have ended.
+    pub(crate) fn all_gone(&self, node: &str) -> bool {
+        let pids = self.pids(node);
+        !pids.is_empty() && pids.iter().all(is_gone)
     }
 
     /// Every start of a program: its process and that of its guard.
@@ -146,6 +158,10 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
@@ -155,6 +171,11 @@ impl Running {
         if !self.has_ended() {
             self.signal(signal);
         }
+    }
+
+    /// What it has said so far.
+    pub(crate) fn said(&self) -> String {
+        self.told.lock().unwrap().clone()
     }
 
     pub(crate) fn wait_for_note(&mut self, words: &str) {

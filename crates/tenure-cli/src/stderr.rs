@@ -1,0 +1,173 @@
+//! stderr for a process that must not wait for whoever reads it.
+//!
+//! A reader that stalls (a full pipe, Ctrl-S) must hold up no heartbeat. So one thread writes, and everybody else
+//! leaves text in a queue, which takes no time. The queue is bounded: what does not fit is dropped and counted,
+//! and when there is room again the count is told. Without [`start`] text is written at once, by the caller.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How much may wait, in bytes and in pieces.
+const BYTES_MAX: usize = 1024 * 1024;
+const PIECES_MAX: usize = 10_000;
+
+/// How long the end of the process waits for the reader.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+
+static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    /// There is something to write, or everything is written.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    pieces: VecDeque<Vec<u8>>,
+    bytes: usize,
+    dropped: u64,
+    /// Something was taken and is not written yet.
+    is_writing: bool,
+}
+
+/// From now on nobody waits for the reader.
+pub(crate) fn start() {
+    let queue = QUEUE.get_or_init(Queue::default);
+    let thread = std::thread::Builder::new().name("stderr".to_owned());
+    // Without the thread the queue fills up and nothing is shown; the work goes on all the same.
+    let _ = thread.spawn(move || queue.write_on(&mut io::stderr()));
+}
+
+/// Writes text, or leaves it for the thread that does.
+pub(crate) fn write(text: &[u8]) {
+    match QUEUE.get() {
+        Some(queue) => queue.push(text),
+        // There is nobody left to tell if that fails.
+        None => drop(io::stderr().lock().write_all(text)),
+    }
+}
+
+/// Waits until everything is written, but not for longer than this: for the end of the process.
+pub(crate) fn finish(within: Duration) {
+    if let Some(queue) = QUEUE.get() {
+        queue.finish(within);
+    }
+}
+
+/// A writer for the log. Each event arrives as one piece.
+pub(crate) struct Log;
+
+impl Write for Log {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        write(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Queue {
+    fn push(&self, text: &[u8]) {
+        let mut waiting = self.lock();
+        if waiting.bytes + text.len() > BYTES_MAX || waiting.pieces.len() >= PIECES_MAX {
+            waiting.dropped += 1;
+            return;
+        }
+        waiting.bytes += text.len();
+        waiting.pieces.push_back(text.to_vec());
+        self.changed.notify_all();
+    }
+
+    /// Writes what comes, for ever.
+    fn write_on(&self, out: &mut impl Write) {
+        loop {
+            let (text, dropped) = self.take();
+            // There is nobody left to tell if that fails.
+            let _ = out.write_all(&text);
+            if dropped > 0 {
+                let lost = format!(
+                    "warning: {dropped} lines are missing here: nobody read them in time\n"
+                );
+                let _ = out.write_all(lost.as_bytes());
+            }
+            let _ = out.flush();
+        }
+    }
+
+    /// Waits for something to write. What was dropped came after what is taken with it.
+    fn take(&self) -> (Vec<u8>, u64) {
+        let mut waiting = self.lock();
+        waiting.is_writing = false;
+        self.changed.notify_all();
+        while waiting.pieces.is_empty() {
+            waiting = self
+                .changed
+                .wait(waiting)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        waiting.is_writing = true;
+        waiting.bytes = 0;
+        let text = waiting.pieces.drain(..).flatten().collect();
+        (text, std::mem::take(&mut waiting.dropped))
+    }
+
+    fn finish(&self, within: Duration) {
+        let until = Instant::now() + within;
+        let mut waiting = self.lock();
+        while waiting.is_writing || !waiting.pieces.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let woken = self.changed.wait_timeout(waiting, left);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Plain data: a panic elsewhere leaves it whole.
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_counted_and_nobody_waits() {
+        let queue = Queue::default();
+        let line = vec![b'x'; 1000];
+        for _ in 0..2000 {
+            queue.push(&line);
+        }
+        let (text, dropped) = queue.take();
+        assert_eq!(
+            text.len() + usize::try_from(dropped).unwrap() * 1000,
+            2_000_000
+        );
+        assert!(text.len() <= BYTES_MAX && dropped > 0);
+        queue.push(b"again\n");
+        assert_eq!(queue.take(), (b"again\n".to_vec(), 0));
+        for _ in 0..PIECES_MAX + 1 {
+            queue.push(b"");
+        }
+        assert_eq!(queue.take().1, 1);
+    }
+
+    #[test]
+    fn the_end_waits_for_a_reader_but_not_for_ever() {
+        let queue = Queue::default();
+        queue.push(b"never read\n");
+        queue.finish(Duration::from_millis(20));
+        let _ = queue.take();
+        assert!(queue.lock().is_writing);
+        queue.finish(Duration::from_millis(20));
+    }
+}

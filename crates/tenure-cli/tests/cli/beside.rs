@@ -1,0 +1,360 @@
+//! Every verb that stands in an election beside every other, on one store and with defaults only: none hinders another,
+//! in whichever order they are started.
+
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::run::{Running, until};
+use crate::serve::Serving;
+use crate::support::{run, tenure};
+
+/// Appends to the file that it is given, all the time.
+const PROGRAM: &str = "trap 'exit 0' TERM; while :; do echo tick >> \"$LOG\"; sleep 0.05; done";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    Serve,
+    Run,
+    Daemon,
+    Elect,
+}
+
+/// A folder, and in it the store that is used if none is named.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = tenure(arguments);
+        command.current_dir(self.path());
+        command
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let (_, stdout, stderr) = run(&mut self.command(arguments));
+        serde_json::from_str(&stdout).unwrap_or_else(|_| panic!("{stdout}{stderr}"))
+    }
+
+    fn leads_by_elect(&self) -> bool {
+        self.json(&["elect", "--json"])["is_leader"] == true
+    }
+}
+
+enum Process {
+    Server(Box<Serving>),
+    Program(Running),
+    None,
+}
+
+struct Started<'a> {
+    place: &'a Place,
+    verb: Verb,
+    process: Process,
+}
+
+impl<'a> Started<'a> {
+    fn new(place: &'a Place, verb: Verb) -> Self {
+        let program = |arguments: &[&str], log: &str| {
+            let mut command = place.command(arguments);
+            command.env("LOG", place.path().join(log));
+            command.args(["--", "sh", "-c", PROGRAM]);
+            Process::Program(Running::start(&mut command))
+        };
+        let process = match verb {
+            Verb::Serve => {
+                let serve = ["serve", "--listen", "127.0.0.1:0"];
+                Process::Server(Box::new(Serving::spawn(place.command(&serve))))
+            }
+            Verb::Run => program(&["run"], "run"),
+            Verb::Daemon => program(&["run", "--daemon", "indexer"], "daemon"),
+            Verb::Elect => Process::None,
+        };
+        Self {
+            place,
+            verb,
+            process,
+        }
+    }
+
+    /// Waits until it does what it is for.
+    fn works(&self) {
+        let grows = |log: &str| {
+            let path = self.place.path().join(log);
+            let length = || std::fs::metadata(&path).map_or(0, |file| file.len());
+            let before = length();
+            until(&format!("the program of {:?}", self.verb), || {
+                length() > before
+            });
+        };
+        match (self.verb, &self.process) {
+            (Verb::Serve, Process::Server(server)) => until("a job that is taken", || {
+                server.ask("POST", "/v1/jobs", r#"{"type":"t"}"#).0 == 201
+            }),
+            (Verb::Run, _) => grows("run"),
+            (Verb::Daemon, _) => grows("daemon"),
+            _ => until("an election that is won", || self.place.leads_by_elect()),
+        }
+    }
+
+    fn stop(self) {
+        match self.process {
+            Process::Server(server) => assert_eq!(server.end(Signal::TERM).0, Some(0)),
+            Process::Program(mut program) => {
+                program.signal(Signal::TERM);
+                assert_eq!(program.ended(), 0);
+            }
+            Process::None => {
+                let release = run(&mut self.place.command(&["elect", "--release"]));
+                assert_eq!(release.0, 0, "{release:?}");
+            }
+        }
+    }
+}
+
+/// One beside the other: both work, and go on when either of them is started anew.
+fn check(one: Verb, other: Verb) {
+    let place = Place::new();
+    let mut first = Started::new(&place, one);
+    first.works();
+    let mut second = Started::new(&place, other);
+    second.works();
+    first.works();
+
+    first.stop();
+    second.works();
+    first = Started::new(&place, one);
+    first.works();
+    second.works();
+
+    second.stop();
+    first.works();
+    second = Started::new(&place, other);
+    second.works();
+    first.works();
+}
+
+#[test]
+fn a_broker_and_a_program_do_not_hinder_each_other() {
+    check(Verb::Serve, Verb::Run);
+}
+
+#[test]
+fn a_broker_and_a_daemon_do_not_hinder_each_other() {
+    check(Verb::Serve, Verb::Daemon);
+}
+
+#[test]
+fn a_broker_and_a_one_shot_leader_do_not_hinder_each_other() {
+    check(Verb::Serve, Verb::Elect);
+}
+
+#[test]
+fn a_program_and_a_daemon_do_not_hinder_each_other() {
+    check(Verb::Run, Verb::Daemon);
+}
+
+#[test]
+fn a_daemon_and_a_one_shot_leader_do_not_hinder_each_other() {
+    check(Verb::Daemon, Verb::Elect);
+}
+
+#[test]
+fn two_brokers_take_turns_beside_everything_else() {
+    let place = Place::new();
+    let others = [Verb::Run, Verb::Daemon].map(|verb| Started::new(&place, verb));
+    let first = Started::new(&place, Verb::Serve);
+    first.works();
+    let second = Started::new(&place, Verb::Serve);
+    // It forwards to the first, and answers itself when that has gone.
+    second.works();
+    first.stop();
+    second.works();
+    for other in &others {
+        other.works();
+    }
+}
+
+/// They stand in one election, that of the user, so only one of them leads at a time.
+#[test]
+fn a_program_and_a_one_shot_leader_exclude_each_other() {
+    let place = Place::new();
+    let first = Started::new(&place, Verb::Run);
+    first.works();
+    assert!(!place.leads_by_elect());
+    first.stop();
+    assert!(place.leads_by_elect());
+    let log = place.path().join("run");
+    let before = std::fs::metadata(&log).unwrap().len();
+    let mut again = Started::new(&place, Verb::Run);
+    let Process::Program(program) = &mut again.process else {
+        unreachable!("it is a program");
+    };
+    program.wait_for_note("stands in the election default");
+    assert_eq!(std::fs::metadata(&log).unwrap().len(), before);
+    Started::new(&place, Verb::Elect).stop();
+    again.works();
+}
+
+#[test]
+fn only_brokers_can_be_handed_the_queue() {
+    let place = Place::new();
+    let broker = Started::new(&place, Verb::Serve);
+    broker.works();
+    let _program = Started::new(&place, Verb::Run);
+    let daemon = Started::new(&place, Verb::Daemon);
+    daemon.works();
+    let host = tenure_host();
+
+    let (code, _, stderr) =
+        run(&mut place.command(&["transfer", &host, "--election", "tenure.queue"]));
+    assert_eq!(code, 1);
+    let told = format!("{host} is not a live candidate of the election tenure.queue");
+    assert!(stderr.contains(&told), "{stderr}");
+    let Process::Server(server) = &broker.process else {
+        unreachable!("it is a server");
+    };
+    let body = json!({"node": host}).to_string();
+    let (status, answer) = server.ask("POST", "/v1/leader/transfer", &body);
+    assert_eq!(status, 422, "{answer}");
+
+    for own in ["tenure.queue", "tenure.cluster", "tenure.queue.3"] {
+        for verb in [
+            vec!["elect", "--election", own],
+            vec!["run", "--election", own, "--", "true"],
+        ] {
+            let (code, _, stderr) = run(&mut place.command(&verb));
+            assert_eq!(code, 2, "{verb:?}");
+            assert!(
+                stderr.contains("only Tenure's own elections do"),
+                "{stderr}"
+            );
+        }
+    }
+    broker.works();
+}
+
+/// What the name of a node is if it is not given.
+fn tenure_host() -> String {
+    tenure::host_name().to_string()
+}
+
+/// The verbs that ask about an election, or for something in it, mean the queue's if there is nothing else.
+#[test]
+fn the_election_that_is_meant_is_the_only_one_or_has_to_be_named() {
+    let place = Place::new();
+    let broker = Started::new(&place, Verb::Serve);
+    broker.works();
+    assert_eq!(
+        place.json(&["history", "--json"])["election"],
+        "tenure.queue"
+    );
+    let (code, stdout, stderr) = run(&mut place.command(&["resign", "--wait", "0s"]));
+    assert!(
+        code == 0 && stdout.ends_with(" was asked to resign\n"),
+        "{stdout}{stderr}"
+    );
+
+    assert!(place.leads_by_elect());
+    let (code, _, stderr) = run(&mut place.command(&["history"]));
+    let several = "error: several elections are held here: default, tenure.queue\n\
+                   hint: say which one is meant with --election NAME\n";
+    assert_eq!((code, stderr.as_str()), (2, several));
+    assert_eq!(
+        place.json(&["history", "--election", "default", "--json"])["election"],
+        "default"
+    );
+
+    let (_, status, _) = run(&mut place.command(&["status"]));
+    for line in [
+        "election    default\n",
+        "election    tenure.cluster, its leader hands out the daemons\n",
+        "election    tenure.queue, its leader serves the queue\n",
+    ] {
+        assert!(status.contains(line), "{status}");
+    }
+}
+
+/// One name is one election, for whoever asks: the command line, HTTP, and the library. The Python client's tests have its part.
+#[test]
+fn one_name_is_one_election_for_everybody() {
+    let place = Place::new();
+    let broker = Started::new(&place, Verb::Serve);
+    broker.works();
+    let Process::Server(server) = &broker.process else {
+        unreachable!("it is a server");
+    };
+    let secret = "0123456789abcdef";
+    let by_http = |candidate: &str| {
+        let body = json!({"candidate": candidate, "secret": secret}).to_string();
+        let (status, answer) = server.ask("POST", "/v1/elections/reports/elect", &body);
+        assert_eq!(status, 200, "{answer}");
+        serde_json::from_str::<Value>(&answer).unwrap()
+    };
+    let by_elect = || {
+        place.json(&[
+            "elect",
+            "--election",
+            "reports",
+            "--node",
+            "script",
+            "--json",
+        ])
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let url = format!("file:{}", place.path().join("tenure-data").display());
+    let by_library = || {
+        let elected = runtime.block_on(async {
+            let store = tenure_store::open(&url).await.unwrap();
+            let elections =
+                tenure::OneShot::new(store, "default", std::time::Duration::from_secs(60));
+            let elections = elections.unwrap().with_election("reports").unwrap();
+            elections.elect(&"library".parse().unwrap()).await.unwrap()
+        });
+        elected.is_leader()
+    };
+
+    // A program leads, and nobody else does.
+    let mut command = place.command(&["run", "--election", "reports", "--node", "program"]);
+    command.args(["--", "sleep", "1000"]);
+    let mut program = Running::start(&mut command);
+    program.wait_for_note("program leads reports in term 1");
+    let answer = by_http("web");
+    assert_eq!(
+        (&answer["is_leader"], &answer["leader"]["node"]),
+        (&json!(false), &json!("program"))
+    );
+    let answer = by_elect();
+    assert_eq!(
+        (&answer["is_leader"], &answer["leader"]),
+        (&json!(false), &json!("program"))
+    );
+    assert!(!by_library());
+
+    // It goes, one over HTTP leads, and nobody else does.
+    program.signal(Signal::TERM);
+    assert_eq!(program.ended(), 0);
+    let answer = by_http("web");
+    assert_eq!(
+        (&answer["is_leader"], &answer["term"]),
+        (&json!(true), &json!(2))
+    );
+    assert!(by_elect()["is_leader"] == false && !by_library());
+
+    // Withdrawn, and by the library then.
+    let body = json!({"secret": secret}).to_string();
+    let (status, answer) = server.ask("DELETE", "/v1/elections/reports/candidates/web", &body);
+    assert_eq!(status, 204, "{answer}");
+    assert!(by_library());
+    assert!(by_elect()["is_leader"] == false && by_http("web")["is_leader"] == false);
+}

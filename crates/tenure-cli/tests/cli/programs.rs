@@ -1,0 +1,1007 @@
+//! Programs that change their user, leave their session or will not end, and the processes around them: nothing of a
+//! program is left when another of it starts, whatever becomes of whom.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::cluster::{node, running, wait_for_loads};
+use crate::elections::{asked, document};
+use crate::run::{PROGRAM, Running, Scene, is_gone, until};
+use crate::serve::Serving;
+use crate::support::{Ended, binary, run, tenure};
+
+/// A user that owns nothing.
+const NOBODY: &str = "65534";
+
+/// Whether this test may do what only root may; if not, it is skipped and says so.
+pub(crate) fn is_root(what: &str) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        let required = std::env::var("TENURE_TEST_REQUIRE").is_ok_and(|required| required == "all");
+        assert!(!required, "root is needed for {what}");
+        eprintln!("skipped: root is needed for {what}");
+    }
+    is_root
+}
+
+/// The processes below one, all of them.
+pub(crate) fn descendants(of: Pid) -> Vec<Pid> {
+    let mut found = Vec::new();
+    let threads = std::fs::read_dir(format!("/proc/{of}/task"));
+    for thread in threads.into_iter().flatten().flatten() {
+        let children = std::fs::read_to_string(thread.path().join("children"));
+        for pid in children.unwrap_or_default().split_ascii_whitespace() {
+            let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+            found.push(pid);
+            found.extend(descendants(pid));
+        }
+    }
+    found
+}
+
+/// A scene that an ordinary user may work in, and a program that makes whoever starts it root, as sudo does.
+struct Users {
+    scene: Scene,
+    sudo: PathBuf,
+}
+
+/// Opens a folder to everybody, and makes a program there that makes whoever starts it root.
+pub(crate) fn make_sudo(folder: &Path) -> PathBuf {
+    let open = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    open(folder, 0o777);
+    let sudo = folder.join("sudo");
+    std::fs::copy("/usr/bin/setpriv", &sudo).unwrap();
+    open(&sudo, 0o4755);
+    sudo
+}
+
+/// The binary, as an ordinary user: a copy in a folder that is open to everybody, since the build may not be.
+pub(crate) fn nobody(folder: &Path, arguments: &[&str]) -> Command {
+    let copy = folder.join("tenure");
+    if !copy.exists() {
+        // A link, if it can be had: the binary is large.
+        if std::fs::hard_link(binary(), &copy).is_err() {
+            std::fs::copy(binary(), &copy).unwrap();
+        }
+    }
+    let inner = tenure(arguments);
+    let mut command = as_nobody();
+    command.arg(copy).args(arguments);
+    with_environment(command, &inner)
+}
+
+fn as_nobody() -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"]);
+    command
+}
+
+/// A command that becomes another one, in that one's environment.
+fn inside(mut outer: Command, inner: &Command) -> Command {
+    outer.arg(inner.get_program()).args(inner.get_args());
+    with_environment(outer, inner)
+}
+
+fn with_environment(mut outer: Command, inner: &Command) -> Command {
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    outer
+}
+
+impl Users {
+    fn new() -> Self {
+        let scene = Scene::new();
+        let sudo = make_sudo(&scene.path(""));
+        let owner = format!("{NOBODY}:{NOBODY}");
+        let mut command = Command::new("chown");
+        command.args(["-R", &owner]).arg(scene.path("store"));
+        assert!(command.status().unwrap().success());
+        Self { scene, sudo }
+    }
+
+    /// Asks as nobody, whose store it is.
+    fn asked(&self, arguments: &[&str]) -> Ended {
+        run(nobody(&self.scene.path(""), arguments).env("TENURE_STORE", self.scene.path("store")))
+    }
+
+    /// As nobody: a program that has become root. It says so, and then does something all the time.
+    fn start(&self, arguments: &[&str]) -> Running {
+        let mut command = nobody(&self.scene.path(""), arguments);
+        command
+            .arg("--")
+            .arg(&self.sudo)
+            .args(["--reuid", "0", "--regid", "0", "--clear-groups", "sh", "-c"])
+            .arg(r#"umask 0; me=${TENURE_TERM:-$TENURE_GENERATION}; echo "$me $TENURE_NODE start $$ $PPID 0/1" >> "$LOG"
+                while :; do echo "$me $TENURE_NODE tick 0" >> "$LOG"; sleep 0.05; done"#)
+            .env("TENURE_STORE", self.scene.path("store"))
+            .env("LOG", self.scene.path("log"));
+        Running::start(&mut command)
+    }
+}
+
+#[test]
+fn a_program_that_may_not_be_killed_keeps_its_lease() {
+    if !is_root("programs that change their user") {
+        return;
+    }
+    let users = Users::new();
+    let run_as = |node| {
+        users.start(&[
+            "run",
+            "--ttl",
+            "3s",
+            "--node",
+            node,
+            "--kill-after",
+            "300ms",
+        ])
+    };
+    let mut a = run_as("a");
+    users.scene.wait_for("1 a tick");
+    let mut b = run_as("b");
+    b.wait_for_note("b stands in");
+    // It cannot be done, and nobody says that it was.
+    let resigned = users.asked(&["resign", "--wait", "4s"]);
+    assert_eq!(resigned.0, 1, "{resigned:?}");
+    a.wait_for_note("may not be killed by this user, and runs on: the lease is kept until it ends");
+    let (_, status, _) = users.asked(&["status"]);
+    assert!(
+        status.contains("may not be killed by this user"),
+        "{status}"
+    );
+    assert!(!users.scene.has("b tick"), "{}", users.scene.log());
+
+    let (program, _) = users.scene.starts()[0];
+    kill_process(program, Signal::KILL).unwrap();
+    users.scene.wait_for("b tick");
+    users.scene.check_order();
+    // The second time it insists, tenure leaves without the program, and does not give the lease away.
+    b.signal(Signal::TERM);
+    b.wait_for_note("the lease is kept");
+    b.signal(Signal::TERM);
+    assert_eq!(b.ended(), 143);
+    let (_, history, _) = users.asked(&["history"]);
+    assert!(!history.contains("term 2 b resigned"), "{history}");
+    for (program, _) in users.scene.starts() {
+        let _ = kill_process(program, Signal::KILL);
+    }
+    drop(a);
+}
+
+#[test]
+fn a_program_that_may_not_be_killed_keeps_its_shard() {
+    if !is_root("programs that change their user") {
+        return;
+    }
+    let users = Users::new();
+    let scene = &users.scene;
+    let run_as = |node| {
+        users.start(&[
+            "run",
+            "--daemon",
+            "worker",
+            "--ttl",
+            "2s",
+            "--node",
+            node,
+            "--kill-after",
+            "300ms",
+        ])
+    };
+    let mut a = run_as("a");
+    scene.wait_for("a tick");
+    let mut b = run_as("b");
+    b.wait_for_note("b can run worker");
+    // Longer than the drain timeout of these sessions, after which a silent node loses its shard.
+    let drained = users.asked(&["drain", "a", "--wait", "12s"]);
+    assert_eq!(drained.0, 1, "{drained:?}");
+    a.wait_for_note("worker/0 is kept until it ends");
+    let (code, daemons, _) = users.asked(&["daemons"]);
+    assert_eq!(code, 1);
+    assert!(daemons.contains("stuck: process"), "{daemons}");
+    assert!(!scene.has("b tick"), "{}", scene.log());
+    kill_process(scene.starts()[0].0, Signal::KILL).unwrap();
+    scene.wait_for("b tick");
+    for (program, _) in scene.starts() {
+        let _ = kill_process(program, Signal::KILL);
+    }
+}
+
+/// `GENERATION NODE WORD SHARD/SHARDS`, at its start, all the time, and at its end.
+const COUNTING: &str = r#"
+say() { echo "$TENURE_GENERATION $TENURE_NODE $1 $TENURE_SHARD/$TENURE_SHARDS" >> "$LOG"; }
+trap 'say stop; exit 0' TERM
+say start
+while :; do say tick; sleep 0.05; done
+"#;
+
+/// The numbers of shards that programs were told of, in the order of what they did.
+fn counts(scene: &Scene) -> Vec<u32> {
+    let lines = scene.lines();
+    let count = |line: &String| line.rsplit('/').next().unwrap().parse().unwrap();
+    lines.iter().map(count).collect()
+}
+
+#[test]
+fn every_program_is_told_the_number_of_shards_that_rules() {
+    let scene = Scene::new();
+    let mut old = Vec::new();
+    for name in ["a", "b"] {
+        old.push(node(&scene, name, "4s", &["--shards", "4"], COUNTING));
+    }
+    wait_for_loads(&scene, &[("a", 2), ("b", 2)]);
+    // A rolling change: four rule for as long as a node offers them.
+    let _c = node(&scene, "c", "4s", &["--shards", "6"], COUNTING);
+    scene.wait_for(" c tick ");
+    assert!(
+        counts(&scene).iter().all(|&count| count == 4),
+        "{}",
+        scene.log()
+    );
+    let _d = node(&scene, "d", "4s", &["--shards", "6"], COUNTING);
+    for mut node in old {
+        node.signal(Signal::TERM);
+        assert_eq!(node.ended(), 0);
+    }
+    wait_for_loads(&scene, &[("c", 3), ("d", 3)]);
+    // A higher revision rules at once.
+    let _e = node(
+        &scene,
+        "e",
+        "4s",
+        &["--shards", "2", "--revision", "1"],
+        COUNTING,
+    );
+    until("two shards", || {
+        running(&scene).values().sum::<usize>() == 2
+    });
+    until("the last tick", || counts(&scene).last() == Some(&2));
+    // No program went on by an old number when one had started by a new one.
+    let mut seen = counts(&scene);
+    seen.dedup();
+    assert_eq!(seen, [4, 6, 2], "{}", scene.log());
+}
+
+/// Says where it is, and then sleeps, in a session of its own and without a parent.
+const AWAY: &str =
+    r#"setsid sh -c 'echo "$TENURE_TERM $TENURE_NODE start $$ $$" >> "$LOG"; exec sleep 1000' & "#;
+
+#[test]
+fn what_left_the_session_dies_with_the_guard_before_the_program_starts_again() {
+    let scene = Scene::new();
+    let program = PROGRAM.replace("say \"start", &format!("{AWAY} sleep 0.2; say \"start"));
+    let mut a = scene.run("a", &program, &[]);
+    until("a family", || scene.starts().len() == 2);
+    let [(away, _), (program, guard)] = scene.starts()[..] else {
+        panic!("{}", scene.log());
+    };
+    kill_process(guard, Signal::KILL).unwrap();
+    until("another start", || scene.starts().len() >= 3);
+    assert!(is_gone(&away) && is_gone(&program), "{}", scene.log());
+    a.signal(Signal::TERM);
+    assert_eq!(a.ended(), 0);
+    assert!(scene.all_gone("a"));
+}
+
+#[test]
+fn ps_says_what_a_guard_is_and_it_is_small() {
+    let scene = Scene::new();
+    let _a = node(&scene, "a", "60s", &["--shards", "3"], COUNTING);
+    wait_for_loads(&scene, &[("a", 3)]);
+    let me = std::process::id();
+    let tenure = descendants(Pid::from_raw(i32::try_from(me).unwrap()).unwrap());
+    let line = |pid: &Pid| std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+    let guards: Vec<(Pid, String)> = tenure
+        .into_iter()
+        .filter_map(|pid| Some((pid, line(&pid).ok()?)))
+        .filter(|(_, line)| line.starts_with("tenure: guard of worker/"))
+        .collect();
+    assert!(guards.len() >= 3, "{guards:?}");
+    for (guard, _) in guards {
+        let name = std::fs::read_to_string(format!("/proc/{guard}/comm")).unwrap();
+        assert_eq!(name, "tenure-guard\n");
+        // What no other process has: 2.5 MB in a debug build, most of it addresses in the program itself.
+        let memory = std::fs::read_to_string(format!("/proc/{guard}/smaps_rollup")).unwrap();
+        let mut private = memory
+            .lines()
+            .filter_map(|line| line.strip_prefix("Private_Dirty:"));
+        let private = private.next().unwrap().trim().trim_end_matches(" kB");
+        assert!(private.parse::<u64>().unwrap() < 5_000, "{private} kB");
+    }
+}
+
+/// As process 1 of a namespace.
+pub(crate) fn first_process(arguments: &[&str]) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]);
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    inside(command, &tenure(arguments))
+}
+
+/// Whether this test may make a namespace of processes; if not, it is skipped and says so. An ordinary user may, where
+/// the system lets one make a namespace of users.
+pub(crate) fn has_namespaces() -> bool {
+    let arguments = ["--user", "--map-root-user", "--pid", "--fork", "true"];
+    let may_unshare = Command::new("unshare").args(arguments).output();
+    may_unshare.is_ok_and(|ended| ended.status.success()) || is_root("a namespace of processes")
+}
+
+#[test]
+fn process_1_survives_its_guard_and_keeps_no_zombies() {
+    if !has_namespaces() {
+        return;
+    }
+    let scene = Scene::new();
+    let orphan = r#"(sleep 0.1 &) ; echo "$TENURE_TERM $TENURE_NODE start $$ $PPID" >> "$LOG"
+        (sleep 1000 &) ; exec sleep 1000"#;
+    let mut command = first_process(&["run", "--ttl", "3s", "--node", "a", "--kill-after", "1s"]);
+    command
+        .env("TENURE_STORE", scene.path("store"))
+        .env("LOG", scene.path("log"));
+    let mut a = Running::start(command.args(["--", "sh", "-c", orphan]));
+    let unshare = a.pid();
+    until("a start", || scene.starts().len() == 1);
+    let guard = |unshare| {
+        let all = descendants(unshare);
+        let is_guard = |pid: &&Pid| {
+            let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+            line.unwrap_or_default().contains("\0__guard\0")
+        };
+        all.iter().find(is_guard).copied()
+    };
+    kill_process(guard(unshare).unwrap(), Signal::KILL).unwrap();
+    until("another start", || scene.starts().len() == 2);
+    until("the end of all zombies", || zombies(unshare) == 0);
+    // unshare does not pass it on: to process 1 itself.
+    let first = descendants(unshare)[0];
+    kill_process(first, Signal::TERM).unwrap();
+    assert_eq!(a.ended(), 0);
+}
+
+/// How many below a process have ended and were not waited for.
+pub(crate) fn zombies(below: Pid) -> usize {
+    let is_zombie = |pid: &&Pid| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let state = stat.rsplit(") ").next().unwrap_or_default();
+        state.starts_with('Z')
+    };
+    descendants(below).iter().filter(is_zombie).count()
+}
+
+/// A pipe that is full, and that nobody reads until the test does.
+fn stalled() -> (OwnedFd, OwnedFd) {
+    let (read, write) = std::io::pipe().unwrap();
+    let (read, write) = (OwnedFd::from(read), OwnedFd::from(write));
+    rustix::io::ioctl_fionbio(&write, true).unwrap();
+    while rustix::io::write(&write, &[b'.'; 4096]).is_ok() {}
+    rustix::io::ioctl_fionbio(&write, false).unwrap();
+    (read, write)
+}
+
+fn ends_within(child: &mut Child, patience: Duration) -> Option<i32> {
+    let started = Instant::now();
+    while started.elapsed() < patience {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    None
+}
+
+#[test]
+fn a_stalled_reader_of_stderr_holds_up_neither_run_nor_serve() {
+    let scene = Scene::new();
+    let (_reader, full) = stalled();
+    let stderr = || Stdio::from(full.try_clone().unwrap());
+    let mut run = scene
+        .tenure(&[
+            "run",
+            "--ttl",
+            "2s",
+            "--kill-after",
+            "1s",
+            "--node",
+            "a",
+            "--",
+            "sh",
+            "-c",
+            PROGRAM,
+        ])
+        .env("TENURE_LOG", "debug")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(stderr())
+        .spawn()
+        .unwrap();
+    scene.wait_for("1 a tick");
+    // Past the ttl: it goes on leading, since it goes on renewing.
+    std::thread::sleep(Duration::from_secs(4));
+    let history = document(&scene, &["history", "--json"]);
+    assert_eq!(history["terms"].as_array().unwrap().len(), 1, "{history}");
+    kill_process(Pid::from_child(&run), Signal::TERM).unwrap();
+    assert_eq!(ends_within(&mut run, Duration::from_secs(30)), Some(0));
+
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = port.local_addr().unwrap().to_string();
+    drop(port);
+    let mut serve = tenure(&["serve", "--store", "memory:", "--listen", &address])
+        .env("TENURE_LOG", "debug")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(stderr())
+        .spawn()
+        .unwrap();
+    until("a server that is ready", || {
+        let (code, _, _) = crate::support::run(&mut tenure(&[
+            "job",
+            "submit",
+            "x",
+            "1",
+            "--server",
+            &format!("http://{address}"),
+        ]));
+        code == 0
+    });
+    kill_process(Pid::from_child(&serve), Signal::TERM).unwrap();
+    assert_eq!(ends_within(&mut serve, Duration::from_secs(30)), Some(0));
+}
+
+/// Through a shell that sets limits first.
+fn limited(scene: &Scene, limits: &str, arguments: &[&str], program: &str) -> Running {
+    let mut command = Command::new("sh");
+    command
+        .arg("-c")
+        .arg(format!("{limits}; exec \"$0\" \"$@\""));
+    let mut command = inside(command, &scene.tenure(arguments));
+    Running::start(command.args(["--", "sh", "-c", program]))
+}
+
+#[test]
+fn a_low_limit_of_files_is_raised_for_tenure_and_kept_for_its_programs() {
+    let scene = Scene::new();
+    let program = r#"echo "$TENURE_GENERATION $TENURE_NODE start $$ $PPID limit $(ulimit -n) end" >> "$LOG"
+        exec sleep 1000"#;
+    let arguments = [
+        "run", "--daemon", "worker", "--node", "a", "--ttl", "10s", "--shards", "40",
+    ];
+    let _a = limited(&scene, "ulimit -Sn 100", &arguments, program);
+    wait_for_loads(&scene, &[("a", 40)]);
+    until("all their words", || scene.lines().len() >= 40);
+    let lines = scene.lines();
+    assert_eq!(lines.len(), 40, "each was started once:\n{}", scene.log());
+    assert!(
+        lines.iter().all(|line| line.ends_with("limit 100 end")),
+        "{}",
+        scene.log()
+    );
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_tried_again() {
+    let scene = Scene::new();
+    let mut a = scene.run("a", PROGRAM, &[]);
+    until("a start", || scene.starts().len() == 1);
+    let limit = |files: &str| {
+        let mut command = Command::new("prlimit");
+        command.args(["--pid", &a.pid().to_string(), &format!("--nofile={files}:")]);
+        assert!(command.status().unwrap().success());
+    };
+    // So few that none is left beside what the session needs.
+    limit("30");
+    kill_process(scene.starts()[0].0, Signal::KILL).unwrap();
+    until("a start that fails", || {
+        a.said()
+            .contains("are kept for the session: raise the limit")
+    });
+    assert_eq!(asked(&scene, &["status"]).0, 0);
+    limit("1000");
+    until("another start", || scene.starts().len() == 2);
+    a.signal(Signal::TERM);
+    assert_eq!(a.ended(), 0);
+    scene.check_order();
+}
+
+#[test]
+fn a_hang_up_between_two_programs_is_for_neither() {
+    let scene = Scene::new();
+    let program = r#"echo "$TENURE_TERM $TENURE_NODE start $$ $PPID" >> "$LOG"
+        [ $(grep -c start "$LOG") = 4 ] && exec sleep 1000
+        exit 1"#;
+    let mut a = scene.run("a", program, &[]);
+    // The third wait is a second long.
+    a.wait_for_note("starting it again in 1s");
+    a.signal(Signal::HUP);
+    until("the fourth start", || scene.starts().len() == 4);
+    let (program, _) = scene.starts()[3];
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(!is_gone(&program));
+    assert!(!a.said().contains("signal 1"), "{}", a.said());
+    a.signal(Signal::TERM);
+    assert_eq!(a.ended(), 0);
+}
+
+#[test]
+fn with_nohup_neither_tenure_nor_its_program_ends() {
+    let scene = Scene::new();
+    let inner = scene.tenure(&[]);
+    let mut command = Command::new("nohup");
+    command
+        .arg(inner.get_program())
+        .args(["run", "--ttl", "3s", "--node", "a", "--"]);
+    command.args([
+        "sh",
+        "-c",
+        r#"echo "$TENURE_TERM a start $$ $PPID" >> "$LOG"; exec sleep 1000"#,
+    ]);
+    command
+        .env("TENURE_STORE", scene.path("store"))
+        .env("LOG", scene.path("log"));
+    let mut a = Running::start(&mut command);
+    until("a start", || scene.starts().len() == 1);
+    let (program, guard) = scene.starts()[0];
+    for process in [a.pid(), guard, program] {
+        kill_process(process, Signal::HUP).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(!a.has_ended() && !is_gone(&program));
+    assert_eq!(scene.starts().len(), 1);
+    a.signal(Signal::TERM);
+    assert_eq!(a.ended(), 0);
+}
+
+#[test]
+fn tenure_ends_in_order_when_its_terminal_is_closed() {
+    let scene = Scene::new();
+    let controller =
+        openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&controller).unwrap();
+    unlockpt(&controller).unwrap();
+    let name = ptsname(&controller, Vec::new()).unwrap();
+    let terminal = rustix::fs::open(
+        &name,
+        OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .unwrap();
+    let inner = scene.tenure(&[]);
+    // A session of its own that the terminal controls, as a shell in a window has.
+    let mut command = Command::new("setsid");
+    command.arg("--ctty").arg("--wait").arg(inner.get_program());
+    command.args([
+        "run", "--ttl", "60s", "--node", "a", "--", "sh", "-c", PROGRAM,
+    ]);
+    command
+        .env("TENURE_STORE", scene.path("store"))
+        .env("LOG", scene.path("log"));
+    let stdio = || Stdio::from(terminal.as_fd().try_clone_to_owned().unwrap());
+    command.stdin(stdio()).stdout(stdio()).stderr(stdio());
+    let mut child = command.spawn().unwrap();
+    drop(command);
+    drop(terminal);
+    scene.wait_for("1 a tick");
+    drop(controller);
+    assert!(
+        ends_within(&mut child, Duration::from_secs(30)).is_some(),
+        "{}",
+        scene.log()
+    );
+    assert!(scene.has("1 a stop"), "{}", scene.log());
+    assert!(scene.all_gone("a"));
+    // The next leads at once, and does not wait for a ttl.
+    let (_, history, _) = asked(&scene, &["history"]);
+    assert!(history.contains("resigned"), "{history}");
+}
+
+#[test]
+fn a_program_that_was_stopped_for_lost_trust_has_not_failed() {
+    let scene = Scene::new();
+    let a = node(&scene, "a", "2s", &[], crate::cluster::PROGRAM);
+    until("a start", || scene.starts().len() == 1);
+    // The store takes no writes, so no heartbeat is confirmed.
+    let locks = std::fs::read_dir(scene.path("store/.tenure/lock")).unwrap();
+    let locks: Vec<File> = locks
+        .map(|lock| File::open(lock.unwrap().path()).unwrap())
+        .collect();
+    for lock in &locks {
+        lock.lock().unwrap();
+    }
+    until("the end of the program", || is_gone(&scene.starts()[0].0));
+    std::thread::sleep(Duration::from_secs(2));
+    drop(locks);
+    until("another start", || scene.starts().len() == 2);
+    let said = a.said();
+    assert!(
+        !said.contains("ended by itself") && !said.contains("has failed"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_drained_node_leaves_it_to_another_to_lead_the_cluster() {
+    let scene = Scene::new();
+    let start =
+        |name: &str, priority: &str| node(&scene, name, "3s", &["--priority", priority], COUNTING);
+    let mut a = start("a", "100");
+    let leads = |name: &str| {
+        let (_, nodes, _) = asked(&scene, &["nodes"]);
+        nodes.contains(&format!("{name} alive, leads cluster"))
+            || nodes.contains(&format!("{name} drained, leads cluster"))
+    };
+    until("a to lead", || leads("a"));
+    // Of these two the first is elected, and the second later or not at all.
+    let (b, _c) = (start("b", "100"), start("c", "10"));
+    until("two more nodes", || {
+        asked(&scene, &["nodes"]).1.lines().count() == 4
+    });
+    assert_eq!(
+        run(&mut scene.tenure(&["drain", "b", "--wait", "30s"])).0,
+        0
+    );
+    a.signal(Signal::TERM);
+    assert_eq!(a.ended(), 0);
+    until("c to lead", || leads("c"));
+    drop(b);
+}
+
+#[test]
+fn shards_of_nodes_that_are_gone_are_lost_and_not_assigned() {
+    let scene = Scene::new();
+    let a = node(&scene, "a", "2s", &["--shards", "2"], COUNTING);
+    wait_for_loads(&scene, &[("a", 2)]);
+    a.signal(Signal::KILL);
+    until("the end of the ttl", || {
+        let (code, daemons, _) = asked(&scene, &["daemons"]);
+        assert!(code == 0 || !daemons.contains("assigned"), "{daemons}");
+        daemons.matches(" lost ").count() == 2
+    });
+    drop(a);
+}
+
+#[test]
+fn a_broker_whose_store_was_away_serves_again() {
+    let scene = Scene::new();
+    let store = scene.path("store");
+    let broker = Serving::start(
+        &scene.path(""),
+        &["--store", store.to_str().unwrap(), "--ttl", "2s"],
+    );
+    until("a job", || {
+        broker.ask("POST", "/v1/jobs", r#"{"type":"x"}"#).0 == 201
+    });
+    // Away for longer than trust lasts: when the store is back, its leader is an earlier session of this broker.
+    std::fs::rename(&store, scene.path("elsewhere")).unwrap();
+    std::thread::sleep(Duration::from_secs(4));
+    std::fs::rename(scene.path("elsewhere"), &store).unwrap();
+    let mut said = String::new();
+    until("another job", || {
+        let (code, answer) = broker.ask("POST", "/v1/jobs", r#"{"type":"x"}"#);
+        said += &answer;
+        code == 201
+    });
+    assert!(!said.contains("does not say where"), "{said}");
+}
+
+#[test]
+fn programs_that_start_others_without_end_are_ended() {
+    /// Who has no process yet, so that the limit is this program's own.
+    const SOMEBODY: &str = "65533";
+    if !is_root("another user, with a limit of processes") {
+        return;
+    }
+    let users = Users::new();
+    let folder = users.scene.path("");
+    // Each in a session of its own, and all of them parents: to kill one frees the next, which starts others.
+    let bomb = "import os, time\nwhile True:\n try:\n  if os.fork() == 0: os.setsid()\n except OSError: time.sleep(0.001)";
+    let mut limited = Command::new("prlimit");
+    limited.args([
+        "--nproc=60",
+        "setpriv",
+        "--reuid",
+        SOMEBODY,
+        "--clear-groups",
+    ]);
+    // Its own copy is made by whoever asks first.
+    let _ = users.asked(&["status"]);
+    limited.arg(folder.join("tenure")).args([
+        "run",
+        "--ttl",
+        "10s",
+        "--kill-after",
+        "300ms",
+        "--store",
+    ]);
+    limited.arg(folder.join("store-of-somebody"));
+    let mut a = Running::start(limited.args(["--", "python3", "-c", bomb]));
+    until("a crowd", || descendants(a.pid()).len() > 30);
+    let crowd = descendants(a.pid());
+    a.signal(Signal::TERM);
+    assert_eq!(a.ended(), 0);
+    assert!(crowd.iter().all(is_gone));
+    // Also those that came after the look at them.
+    let mut left = Command::new("pgrep");
+    let left = left.args(["-u", SOMEBODY]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&left.stdout), "");
+}
+
+/// It holds a lock that every descendant inherits: who finds it taken is not alone. It ignores signals, leaves processes
+/// in sessions of their own, and, by its shard, goes into the background or becomes another user's.
+const CHURNED: &str = r#"
+    exec 9>>"$LOCKS/$TENURE_SHARD"
+    flock --nonblock 9 || { echo "overlap $TENURE_SHARD $TENURE_NODE $TENURE_GENERATION" >> "$LOG"; exit 1; }
+    echo "run $TENURE_SHARD" >> "$LOG"
+    trap '' TERM HUP INT
+    (setsid sleep 1000 &)
+    (setsid sh -c 'trap "" TERM; sleep 1000; true' &)
+    [ "$TENURE_SHARD" = 1 ] && exit 0
+    [ "$TENURE_SHARD" = 2 ] && [ -n "$CHANGE" ] && exec setpriv --reuid 65534 --clear-groups sleep 1000
+    sleep 1000; true
+"#;
+const CHURNED_SHARDS: usize = 6;
+
+/// Which shards run, as the locks say, looked at all the time: what part of it, and the longest time without.
+struct Coverage {
+    stop: Arc<AtomicBool>,
+    watcher: JoinHandle<String>,
+}
+
+impl Coverage {
+    fn watch(locks: PathBuf) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let watcher = std::thread::spawn(move || {
+            let mut seen = [(0, 0, Duration::ZERO); CHURNED_SHARDS];
+            let mut without = [Instant::now(); CHURNED_SHARDS];
+            while !stopped.load(Ordering::Relaxed) {
+                for (shard, (looks, held, longest)) in seen.iter_mut().enumerate() {
+                    *looks += 1;
+                    if is_held(&locks.join(shard.to_string())) {
+                        *held += 1;
+                        without[shard] = Instant::now();
+                    }
+                    *longest = without[shard].elapsed().max(*longest);
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let shown = seen
+                .iter()
+                .enumerate()
+                .map(|(shard, (looks, held, longest))| {
+                    let part = 100 * held / looks.max(&1);
+                    format!("shard {shard}: {part} %, at most {longest:.1?} without\n")
+                });
+            shown.collect()
+        });
+        Self { stop, watcher }
+    }
+
+    fn told(self) -> String {
+        self.stop.store(true, Ordering::Relaxed);
+        self.watcher.join().unwrap()
+    }
+}
+
+/// Whether anybody has locked a file. To try would be to be in the way of whoever does.
+fn is_held(lock: &Path) -> bool {
+    let Ok(file) = std::fs::metadata(lock) else {
+        return false;
+    };
+    let of_file = format!(":{} ", file.ino());
+    let locks = std::fs::read_to_string("/proc/locks").unwrap();
+    let mut lines = locks.lines();
+    lines.any(|line| line.contains("FLOCK") && line.contains(&of_file))
+}
+
+#[test]
+fn no_two_programs_of_a_shard_run_at_once_on_files() {
+    churn(None);
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn no_two_programs_of_a_shard_run_at_once_on_postgres() {
+    if let Some(store) = crate::support::server("TENURE_TEST_POSTGRES") {
+        churn(Some(&store));
+    }
+}
+
+/// Everything at once, for as long as `TENURE_TEST_CHURN_SECONDS` says: programs that leave their session, ignore
+/// signals and, as root, change their user; nodes, guards and programs that are killed, stopped, drained and told to go.
+fn churn(store: Option<&str>) {
+    let seconds = std::env::var("TENURE_TEST_CHURN_SECONDS").ok();
+    let seconds = seconds
+        .and_then(|seconds| seconds.parse().ok())
+        .unwrap_or(20);
+    let scene = Scene::new();
+    std::fs::create_dir(scene.path("locks")).unwrap();
+    let count = CHURNED_SHARDS.to_string();
+    let seed = u64::from(
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .subsec_nanos(),
+    );
+    let namespace = format!("churn-{}-{seed}", std::process::id());
+    let tenure = |arguments: &[&str]| {
+        let mut command = scene.tenure(arguments);
+        if let Some(store) = store {
+            command.env("TENURE_STORE", store);
+        }
+        command.env("TENURE_NAMESPACE", &namespace);
+        command
+    };
+    let start = |name: &str| {
+        let mut command = tenure(&["run", "--daemon", "worker", "--node", name]);
+        command.args(["--ttl", "2s", "--kill-after", "200ms", "--shards", &count]);
+        command.env("LOCKS", scene.path("locks"));
+        if rustix::process::geteuid().is_root() {
+            command.env("CHANGE", "1");
+        }
+        Running::start(command.args(["--", "sh", "-c", CHURNED]))
+    };
+    let mut nodes: Vec<Running> = (0..4).map(|number| start(&format!("n{number}"))).collect();
+    let coverage = Coverage::watch(scene.path("locks"));
+    let mut random = 0x2545_f491_4f6c_dd1d ^ seed;
+    let mut below = |most: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        usize::try_from(random % 1_000_003).unwrap() % most
+    };
+    let pause = |milliseconds| std::thread::sleep(Duration::from_millis(milliseconds));
+    let (started, mut faults) = (Instant::now(), String::new());
+    let mut count = 0;
+    while started.elapsed() < Duration::from_secs(seconds) {
+        pause(300 + 100 * below(12) as u64);
+        let chosen = below(nodes.len());
+        let node = nodes[chosen].pid();
+        let below_node = descendants(node);
+        let kind = below(8);
+        count += 1;
+        faults += &format!("{:?}: {kind} of n{chosen}\n", started.elapsed());
+        match kind {
+            0 => {
+                nodes[chosen].signal_if_running(Signal::KILL);
+                until("the end of a node", || nodes[chosen].has_ended());
+            }
+            1 => nodes[chosen].signal_if_running(Signal::TERM),
+            2 => {
+                nodes[chosen].signal_if_running(Signal::STOP);
+                pause(2500);
+                nodes[chosen].signal_if_running(Signal::CONT);
+            }
+            3 => {
+                let name = format!("n{chosen}");
+                let _ = run(&mut tenure(&["drain", &name, "--wait", "1s"]));
+                let _ = run(&mut tenure(&["undrain", &name]));
+            }
+            // A guard or a program, dead or stopped for a while, also for longer than trust lasts. Not a node and its
+            // guard at one time: then what a program has started may live on, as the documentation says.
+            kind if !below_node.is_empty() => {
+                let one = below_node[below(below_node.len())];
+                let (signal, wait) = match kind {
+                    4 => (Signal::STOP, 1000),
+                    5 => (Signal::STOP, 4000),
+                    _ => (Signal::KILL, 1000),
+                };
+                let _ = kill_process(one, signal);
+                pause(wait);
+                let _ = kill_process(one, Signal::CONT);
+            }
+            _ => {}
+        }
+        if nodes[chosen].has_ended() {
+            nodes[chosen] = start(&format!("n{chosen}"));
+        }
+    }
+    assert!(!scene.log().contains("overlap"), "{}{faults}", scene.log());
+    // Shard 1 ends all the time.
+    until("all others to run", || {
+        let (_, daemons, _) = run(&mut tenure(&["daemons"]));
+        let held = |shard: &usize| is_held(&scene.path("locks").join(shard.to_string()));
+        let held = (0..CHURNED_SHARDS).filter(held).count();
+        daemons.matches(" running ").count().min(held) >= CHURNED_SHARDS - 1
+    });
+    let covered = coverage.told();
+    let before: Vec<Pid> = nodes
+        .iter()
+        .flat_map(|node| descendants(node.pid()))
+        .collect();
+    for node in &mut nodes {
+        node.signal_if_running(Signal::TERM);
+        assert_eq!(node.ended(), 0);
+    }
+    until("the end of everything", || before.iter().all(is_gone));
+    assert!(!scene.log().contains("overlap"), "{}", scene.log());
+    eprintln!(
+        "{count} faults, {} starts, no overlap in {seconds} s\n{covered}",
+        scene.log().matches("run ").count()
+    );
+}
+
+#[test]
+fn a_guard_that_is_stopped_is_replaced_and_its_program_too() {
+    let scene = Scene::new();
+    let mut a = scene.run("a", PROGRAM, &["--kill-after", "1s"]);
+    until("a start", || scene.starts().len() == 1);
+    let (program, guard) = scene.starts()[0];
+    kill_process(guard, Signal::STOP).unwrap();
+    // The node is well and goes on leading. But it has nobody left to end the program in time.
+    until("another start", || scene.starts().len() == 2);
+    assert!(is_gone(&program) && is_gone(&guard));
+    let history = document(&scene, &["history", "--json"]);
+    assert_eq!(history["terms"].as_array().unwrap().len(), 1, "{history}");
+    a.signal(Signal::TERM);
+    assert_eq!(a.ended(), 0);
+    scene.check_order();
+}
+
+#[test]
+fn a_session_outlives_a_time_without_any_process_to_be_had() {
+    if !is_root("an ordinary user, whom limits bind") {
+        return;
+    }
+    let users = Users::new();
+    let mut a = nobody(
+        &users.scene.path(""),
+        &["run", "--ttl", "60s", "--node", "a", "--", "sleep", "1000"],
+    );
+    let a = Running::start(a.env("TENURE_STORE", users.scene.path("store")));
+    let leads = || a.said().contains("a leads default");
+    until("a leader", leads);
+    // Long enough for the threads that nobody needs to end.
+    std::thread::sleep(Duration::from_secs(12));
+    let mut limit = as_nobody();
+    limit.args(["prlimit", "--pid", &a.pid().to_string(), "--nproc=1:"]);
+    assert!(limit.status().unwrap().success());
+    // More than one heartbeat.
+    std::thread::sleep(Duration::from_secs(30));
+    let said = a.said();
+    assert!(
+        !said.contains("panicked") && !said.contains("not confirmed"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_reader_that_comes_back_is_told_what_it_missed() {
+    let scene = Scene::new();
+    let (reader, full) = stalled();
+    let mut run = scene
+        .tenure(&[
+            "run", "--ttl", "1s", "--node", "a", "--", "sh", "-c", PROGRAM,
+        ])
+        .env("TENURE_LOG", "trace")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::from(full))
+        .spawn()
+        .unwrap();
+    scene.wait_for("1 a tick");
+    kill_process(Pid::from_child(&run), Signal::TERM).unwrap();
+    let mut said = Vec::new();
+    File::from(reader).read_to_end(&mut said).unwrap();
+    assert_eq!(ends_within(&mut run, Duration::from_secs(30)), Some(0));
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("a leads default in term 1"), "{said}");
+}
