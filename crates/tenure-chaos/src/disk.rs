@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 /// More than a run writes, and little enough to be filled at once.
-const SIZE: &str = "size=192m";
+const SIZE: &str = "size=192m,mode=700";
 
 /// Gone when it is dropped, with everything on it.
 #[derive(Debug)]

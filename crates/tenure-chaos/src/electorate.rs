@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use tenure::{Receiver, Token};
-use tenure_client::{Client, Elected, Namespace, NodeId};
+use tenure_client::{Client, Elected, ElectionName, NodeId};
 use tenure_testkit::tcp_proxy::TcpProxy;
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
@@ -38,8 +38,8 @@ pub struct Stage {
 pub struct Candidate {
     /// Its name.
     pub name: String,
-    /// The namespace of the election.
-    pub namespace: String,
+    /// The election.
+    pub election: String,
     /// How long it is trusted.
     pub ttl: Duration,
     /// What it acts on.
@@ -53,10 +53,10 @@ pub struct Candidate {
 impl Candidate {
     /// Stands again and again until it is told to stop; acts while it leads; now and then vanishes.
     pub async fn run(self, client: Client, mut random: Random) {
-        let namespace = Namespace::new(&self.namespace).expect("made of letters and digits");
+        let election = ElectionName::new(&self.election).expect("made of letters and digits");
         let id = NodeId::new(&self.name).expect("made of letters and digits");
         while !self.stop.load(Ordering::Relaxed) {
-            match client.elect(&namespace, &id, Some(self.ttl)).await {
+            match client.elect(&election, &id, Some(self.ttl)).await {
                 Ok(elected) if elected.is_leader() => self.lead(&elected, &mut random).await,
                 Ok(_) => sleep(self.ttl / 4).await,
                 Err(error) => {
@@ -149,9 +149,10 @@ impl Runner {
         let log = self.place.logs.join(format!("{}.log", self.node));
         let log = fs::OpenOptions::new().create(true).append(true).open(log)?;
         let ttl = format!("{}ms", self.place.ttl.as_millis());
-        let namespace = format!("{}-run", self.place.namespace);
+        // Beside the brokers: neither may get in the way of the other.
+        let namespace = &self.place.namespace;
         let process = Command::new(&self.place.binary)
-            .args(["run", "--namespace", &namespace, "--ttl", &ttl])
+            .args(["run", "--namespace", namespace, "--ttl", &ttl])
             .args(["--node", &self.node, "--", "sh", "-c"])
             .arg("while echo \"$TENURE_TOKEN\" >> \"$ACTS\"; do sleep 0.02; done")
             .env("TENURE_STORE", &self.store)

@@ -14,6 +14,8 @@ use crate::server::Server;
 pub enum Engine {
     /// A folder.
     File,
+    /// SQLite, where clocks are set only.
+    Sqlite,
     /// PostgreSQL.
     Postgres,
     /// MariaDB.
@@ -26,11 +28,16 @@ impl Engine {
     /// All of them.
     pub const ALL: [Engine; 4] = [Engine::File, Engine::Postgres, Engine::Mysql, Engine::S3];
 
+    /// Those whose clocks are set.
+    pub const WITH_CLOCKS: [Engine; 4] =
+        [Engine::File, Engine::Sqlite, Engine::Postgres, Engine::S3];
+
     /// Its name on the command line and in the report.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Engine::File => "file",
+            Engine::Sqlite => "sqlite",
             Engine::Postgres => "postgres",
             Engine::Mysql => "mysql",
             Engine::S3 => "s3",
@@ -41,7 +48,7 @@ impl Engine {
     #[must_use]
     pub fn variable(self) -> Option<&'static str> {
         match self {
-            Engine::File => None,
+            Engine::File | Engine::Sqlite => None,
             Engine::Postgres => Some("TENURE_TEST_POSTGRES"),
             Engine::Mysql => Some("TENURE_TEST_MYSQL"),
             Engine::S3 => Some("TENURE_TEST_S3_CEPH"),
@@ -52,21 +59,29 @@ impl Engine {
     #[must_use]
     pub fn server(self) -> Option<Server> {
         match self {
-            Engine::File => None,
+            Engine::File | Engine::Sqlite => None,
             Engine::Postgres => Some(Server("postgres")),
             Engine::Mysql => Some(Server("mariadb")),
             Engine::S3 => Some(Server("ceph")),
         }
     }
 
+    /// The store itself, in a folder or a file of this name if it is not a server's.
+    pub fn store(self, path: &Path) -> Result<String> {
+        let Some(variable) = self.variable() else {
+            let path = path.to_str().context("the folder's name is no text")?;
+            return Ok(format!("{}:{path}", self.name()));
+        };
+        let store = std::env::var(variable);
+        store.with_context(|| format!("set {variable}, or run scripts/with-servers"))
+    }
+
     /// A store for one broker: the folder itself, or the server behind a proxy of its own.
     pub async fn reach(self, folder: &Path) -> Result<(String, Option<TcpProxy>)> {
-        let Some(variable) = self.variable() else {
-            let folder = folder.to_str().context("the folder's name is no text")?;
-            return Ok((format!("file:{folder}"), None));
-        };
-        let store = std::env::var(variable)
-            .with_context(|| format!("set {variable}, or run scripts/with-servers"))?;
+        let store = self.store(folder)?;
+        if self.variable().is_none() {
+            return Ok((store, None));
+        }
         let proxy = TcpProxy::start(upstream(&store)?).await?;
         Ok((through(&store, proxy.address())?, Some(proxy)))
     }
@@ -81,7 +96,7 @@ fn server(store: &str) -> Result<Url> {
     }
 }
 
-fn upstream(store: &str) -> Result<SocketAddr> {
+pub(crate) fn upstream(store: &str) -> Result<SocketAddr> {
     let server = server(store)?;
     let (host, port) = (server.host_str().unwrap_or_default(), server.port());
     let Some(port) = port else {
@@ -90,7 +105,7 @@ fn upstream(store: &str) -> Result<SocketAddr> {
     Ok(format!("{host}:{port}").parse()?)
 }
 
-fn through(store: &str, proxy: SocketAddr) -> Result<String> {
+pub(crate) fn through(store: &str, proxy: SocketAddr) -> Result<String> {
     let upstream = upstream(store)?.to_string();
     Ok(store.replacen(&upstream, &proxy.to_string(), 1))
 }

@@ -9,6 +9,7 @@
 
 pub mod broker;
 pub mod check;
+pub mod clocks;
 pub mod disk;
 pub mod electorate;
 pub mod engine;

@@ -1,11 +1,13 @@
 //! `tenure-chaos`: breaks a cluster of real processes, and says whether it kept its promises.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
+use tenure_chaos::clocks;
 use tenure_chaos::engine::Engine;
 use tenure_chaos::report::Report;
 use tenure_chaos::run::{Scenario, run};
@@ -14,9 +16,9 @@ use tokio::signal::unix::{SignalKind, signal};
 const USAGE: &str = "\
 usage: tenure-chaos [--binary FILE] [--engines file,postgres,mysql,s3] [--seed SEED]
                     [--logs FOLDER]
-                    [--minutes COUNT | --seconds COUNT | --failover JOBS [--kills COUNT]]
+                    [--minutes COUNT | --seconds COUNT | --failover JOBS [--kills COUNT] | --clocks STEPS]
 
-The time is shared by the engines. Engines other than file need the servers that scripts/with-servers
+The time is shared by the engines. --clocks sets the clocks of each so many times, also of sqlite, not of mysql. Engines other than file need the servers that scripts/with-servers
 starts. Exit codes: 0 every promise was kept, 1 one was broken, 2 it could not be found out.";
 
 struct Arguments {
@@ -25,6 +27,7 @@ struct Arguments {
     seed: u64,
     seconds: u64,
     failover: Option<u64>,
+    clocks: Option<u64>,
     kills: u64,
     logs: Option<PathBuf>,
 }
@@ -63,6 +66,30 @@ async fn interrupted() {
     }
 }
 
+/// What a run came to.
+enum Kind {
+    Faults(Box<Report>),
+    Clocks(clocks::Report),
+}
+
+impl Kind {
+    fn is_fine(&self) -> bool {
+        match self {
+            Kind::Faults(report) => report.violations.is_empty(),
+            Kind::Clocks(report) => report.violations.is_empty(),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Faults(report) => report.fmt(formatter),
+            Kind::Clocks(report) => report.fmt(formatter),
+        }
+    }
+}
+
 /// Whether every engine kept its promises.
 async fn all(arguments: &Arguments) -> Result<bool> {
     let engines = arguments.engines.len() as u64;
@@ -74,10 +101,15 @@ async fn all(arguments: &Arguments) -> Result<bool> {
         None => Scenario::Chaos(Duration::from_secs(arguments.seconds / engines)),
     };
     let mut reports = Vec::new();
+    let mut clock_steps = Vec::new();
     for (place, engine) in arguments.engines.iter().enumerate() {
         let seed = arguments.seed + place as u64;
+        let what = match arguments.clocks {
+            Some(steps) => format!("{steps} steps of clocks"),
+            None => format!("{scenario:?}"),
+        };
         say(&format!(
-            "{}: seed {seed}, {scenario:?}; again with --engines {} --seed {seed}",
+            "{}: seed {seed}, {what}; again with --engines {} --seed {seed}",
             engine.name(),
             engine.name()
         ));
@@ -87,17 +119,32 @@ async fn all(arguments: &Arguments) -> Result<bool> {
             Some(logs) => folder.tempdir_in(logs)?,
             None => folder.tempdir()?,
         };
-        let outcome = run(scenario, *engine, &arguments.binary, folder.path(), seed).await;
-        let is_fine = outcome
-            .as_ref()
-            .is_ok_and(|report| report.violations.is_empty());
+        let (binary, path) = (&arguments.binary, folder.path());
+        let outcome = match arguments.clocks {
+            Some(steps) => {
+                let report = clocks::run(steps, *engine, binary, path, seed).await;
+                report.map(Kind::Clocks)
+            }
+            None => run(scenario, *engine, binary, path, seed)
+                .await
+                .map(|report| Kind::Faults(Box::new(report))),
+        };
+        let is_fine = outcome.as_ref().is_ok_and(Kind::is_fine);
         if !is_fine || arguments.logs.is_some() {
             folder.disable_cleanup(true);
             say(&format!("the logs are in {}", folder.path().display()));
         }
         let report = outcome.with_context(|| format!("{}, seed {seed}", engine.name()))?;
         writeln!(io::stdout(), "{report}")?;
-        reports.push(report);
+        match report {
+            Kind::Faults(report) => reports.push(*report),
+            Kind::Clocks(report) => clock_steps.push(report),
+        }
+    }
+    if arguments.clocks.is_some() {
+        return Ok(clock_steps
+            .iter()
+            .all(|report| report.violations.is_empty()));
     }
     let faults: u64 = reports.iter().map(Report::fault_count).sum();
     let violations: usize = reports.iter().map(|report| report.violations.len()).sum();
@@ -116,6 +163,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
         seed: u64::from(now.subsec_nanos()),
         seconds: 60,
         failover: None,
+        clocks: None,
         kills: 5,
         logs: None,
     };
@@ -136,13 +184,23 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
             "--seconds" => arguments.seconds = number()?,
             "--minutes" => arguments.seconds = number()? * 60,
             "--failover" => arguments.failover = Some(number()?),
+            "--clocks" => arguments.clocks = Some(number()?),
             "--logs" => arguments.logs = Some(value.into()),
             "--kills" => arguments.kills = number()?,
             _ => bail!("{word:?} means nothing"),
         }
     }
+    let possible = match arguments.clocks {
+        Some(_) => Engine::WITH_CLOCKS,
+        None => Engine::ALL,
+    };
     if arguments.engines.is_empty() {
-        arguments.engines = Engine::ALL.into();
+        arguments.engines = possible.into();
+    }
+    for engine in &arguments.engines {
+        if !possible.contains(engine) {
+            bail!("{} is not for this", engine.name());
+        }
     }
     for engine in &arguments.engines {
         if let Some(variable) = engine.variable()
@@ -158,7 +216,8 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments> {
 }
 
 fn engine(name: &str) -> Result<Engine> {
-    let found = Engine::ALL.into_iter().find(|engine| engine.name() == name);
+    let mut engines = Engine::ALL.into_iter().chain(Engine::WITH_CLOCKS);
+    let found = engines.find(|engine| engine.name() == name);
     found.with_context(|| format!("there is no engine {name:?}"))
 }
 

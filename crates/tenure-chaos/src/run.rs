@@ -161,17 +161,11 @@ impl Cluster {
             submitters: JoinSet::new(),
             others: JoinSet::new(),
         };
-        cluster.start_clients(scenario, &urls, &place, seed)?;
+        cluster.start_clients(scenario, &urls, seed)?;
         Ok(cluster)
     }
 
-    fn start_clients(
-        &mut self,
-        scenario: Scenario,
-        urls: &[String],
-        place: &Place,
-        seed: u64,
-    ) -> Result<()> {
+    fn start_clients(&mut self, scenario: Scenario, urls: &[String], seed: u64) -> Result<()> {
         for number in 0..SUBMITTERS {
             let name = format!("s{number}");
             let random = Random::of(seed, &name);
@@ -217,7 +211,7 @@ impl Cluster {
             let random = Random::of(seed, &name);
             let candidate = Candidate {
                 name,
-                namespace: format!("{}-elect", place.namespace),
+                election: "acts".to_owned(),
                 ttl: TTL,
                 stage: self.stage.clone(),
                 history: self.history.clone(),

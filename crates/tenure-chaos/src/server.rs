@@ -26,13 +26,21 @@ impl Server {
 
     /// Crashes the server and starts it again; says which. What it acknowledged, it still has.
     pub async fn restart(self) -> Result<String> {
+        self.order(format!("restart {}\n", self.0)).await
+    }
+
+    /// The same, with its wall clock ahead by so many seconds, or behind.
+    pub async fn restart_ahead(self, seconds: i64) -> Result<String> {
+        self.order(format!("restart {} {seconds:+}\n", self.0))
+            .await
+    }
+
+    async fn order(self, order: String) -> Result<String> {
         let name = self.0;
         let path = std::env::var_os(CONTROL).with_context(|| format!("{CONTROL} is not set"))?;
         let ordered = async {
             let mut socket = UnixStream::connect(path).await?;
-            socket
-                .write_all(format!("restart {name}\n").as_bytes())
-                .await?;
+            socket.write_all(order.as_bytes()).await?;
             let mut answer = String::new();
             socket.read_to_string(&mut answer).await?;
             Ok::<_, std::io::Error>(answer)

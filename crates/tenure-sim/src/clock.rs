@@ -52,6 +52,7 @@ impl Clock {
         Now {
             moment: self.moment(real),
             wall: Wall(u64::try_from(wall).unwrap_or(u64::MAX)),
+            nonce: tenure_core::Nonce::default(),
         }
     }
 

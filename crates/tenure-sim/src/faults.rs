@@ -27,11 +27,13 @@ pub enum Fault {
     AgeAbsent,
     StoreClockBack,
     StoreClockForward,
+    OtherClock,
     HintLost,
     // Processes.
     Pause,
     PauseBeyondTrust,
     CutOff,
+    Blind,
     Crash,
     CrashWhileLeading,
     Restart,
@@ -59,7 +61,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 38] = [
+    pub const ALL: [Fault; 40] = [
         Fault::Refused,
         Fault::ReadFailed,
         Fault::RequestLost,
@@ -73,10 +75,12 @@ impl Fault {
         Fault::AgeAbsent,
         Fault::StoreClockBack,
         Fault::StoreClockForward,
+        Fault::OtherClock,
         Fault::HintLost,
         Fault::Pause,
         Fault::PauseBeyondTrust,
         Fault::CutOff,
+        Fault::Blind,
         Fault::Crash,
         Fault::CrashWhileLeading,
         Fault::Restart,
@@ -136,6 +140,9 @@ pub struct Plan {
     pub(crate) slow: u64,
     /// Of the requests.
     pub(crate) age_absent: u64,
+    /// How often another of the store's clocks is asked, and how far that one is ahead.
+    pub(crate) other_clock: u64,
+    pub(crate) other_clock_ahead: Duration,
     /// Of the changes of a lease, per process.
     pub(crate) hinted: u64,
     /// What latency is usually below.
@@ -157,6 +164,7 @@ pub(crate) enum Action {
     StoreClock,
     Pause,
     CutOff,
+    Blind,
     Crash,
     Start,
     Twin,
@@ -192,6 +200,8 @@ impl Plan {
             duplicated: sometimes(60),
             slow: sometimes(60),
             age_absent: sometimes(1000),
+            other_clock: sometimes(500),
+            other_clock_ahead: Duration::ZERO,
             hinted: sometimes(1000),
             work_hangs: sometimes(300),
             work_fails: sometimes(200),
@@ -204,6 +214,7 @@ impl Plan {
             .iter()
             .map(|&(action, weight)| (action, sometimes(weight * 10)))
             .collect();
+        plan.other_clock_ahead = random.up_to(ttl * 4);
         plan.latency = random.between(ttl / 5000, ttl / 50);
         plan.work_stops_in = random.between(ttl / 1000, ttl / 6);
         plan.chaos_every = random.between(ttl / 4, ttl * 3);
@@ -227,7 +238,7 @@ impl Plan {
     }
 }
 
-const WEIGHTS: [(Action, u64); 19] = [
+const WEIGHTS: [(Action, u64); 20] = [
     (Action::Outage, 6),
     (Action::StoreClock, 4),
     (Action::Pause, 10),
@@ -247,4 +258,5 @@ const WEIGHTS: [(Action, u64); 19] = [
     (Action::DeleteSession, 4),
     (Action::DamageSession, 2),
     (Action::Wipe, 1),
+    (Action::Blind, 5),
 ];

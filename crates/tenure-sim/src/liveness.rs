@@ -20,6 +20,7 @@ pub fn check(world: &mut World) -> Result<(), Violation> {
         resigns(world, &election)?;
         transfers(world, &election, false)?;
         transfers(world, &election, true)?;
+        survives_blindness(world, &election)?;
         survives_a_crash(world, &election)?;
     }
     everyone_leaves(world)
@@ -180,6 +181,28 @@ fn transfers(
     within(world, bound, "a transfer reaches its target", |world| {
         leaders(world, election) == [target]
     })?;
+    Ok(())
+}
+
+/// A leader that can write and not read does not keep others from leading.
+fn survives_blindness(world: &mut World, election: &ElectionName) -> Result<(), Violation> {
+    let leader = the_leader(world, election)?;
+    if candidates(world, election).len() < 2 {
+        return Ok(());
+    }
+    let config = &world.processes[&leader].config;
+    // It notices at its next look, and for a ttl it might see again; its clock may be slow.
+    let bound = config.heartbeat + config.ttl + config.ttl / 50 + poll(world) * 2;
+    world.blind(leader, bound);
+    within(
+        world,
+        bound,
+        "a leader that cannot read is replaced",
+        |world| {
+            let leaders = leaders(world, election);
+            leaders.iter().any(|&id| id != leader)
+        },
+    )?;
     Ok(())
 }
 

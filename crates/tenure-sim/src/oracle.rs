@@ -1,6 +1,7 @@
 //! What really happened, as no process can know it: the ground on which the invariants judge.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use tenure_core::election::Term;
 use tenure_core::session::Config;
@@ -17,6 +18,8 @@ pub struct Oracle {
     pub lease_backing: BTreeMap<(Incarnation, ElectionName, Term), Moment>,
     /// Sessions that people deleted or damaged.
     pub hurt: BTreeSet<Incarnation>,
+    /// Processes of which there was a copy, and until when both may trust themselves by what was before it.
+    pub copied: BTreeMap<Incarnation, Duration>,
     /// Elections whose lease people restored: it may be one thing when it is read and another a moment later.
     pub restored: BTreeSet<ElectionName>,
     /// Sessions that were gone or evicted at some time.
@@ -59,6 +62,27 @@ impl Oracle {
             let backing = self.lease_backing.entry(key).or_default();
             *backing = until.max(*backing);
         }
+    }
+
+    /// There is a copy of a process: what it did before is what the copy's trust rests on as well.
+    pub fn copy(&mut self, from: Incarnation, to: Incarnation) {
+        if let Some(config) = self.configs.get(&from).cloned() {
+            self.configs.insert(to, config);
+        }
+        if let Some(&backing) = self.session_backing.get(&from) {
+            self.session_backing.insert(to, backing);
+        }
+        let leases = self.lease_backing.iter();
+        let of_copy: Vec<_> = leases
+            .filter(|((of, _, _), _)| *of == from)
+            .map(|((_, election, term), &until)| ((to, election.clone(), *term), until))
+            .collect();
+        self.lease_backing.extend(of_copy);
+        let leading = self.leading.iter().filter(|((of, _), _)| *of == from);
+        let of_copy: Vec<_> = leading
+            .map(|((_, election), &led)| ((to, election.clone()), led))
+            .collect();
+        self.leading.extend(of_copy);
     }
 
     /// A process is no more.

@@ -21,6 +21,8 @@ pub struct Process {
     pub node_id: NodeId,
     /// Which start of it.
     pub incarnation: Incarnation,
+    /// What the oracle knows it by: its incarnation, or, if it is a copy of another process, a number of its own.
+    pub known_as: Incarnation,
     /// Its times.
     pub config: Config,
     /// The machine.
@@ -31,6 +33,10 @@ pub struct Process {
     pub paused: Option<Vec<Input>>,
     /// Until when it cannot reach the store.
     pub cut_off_until: Duration,
+    /// Until when it can write to the store and not read.
+    pub blind_until: Duration,
+    /// When it last heard that a lease could not be read.
+    pub unread_at: Option<Duration>,
     /// The work of the terms it leads or has led, while it goes on.
     pub work: BTreeMap<ElectionName, Term>,
     /// In which elections it stands.

@@ -1,5 +1,5 @@
-//! The virtual store: linearizable compare-and-swap objects with versions, bytes inside, and a clock of
-//! its own.
+//! The virtual store: linearizable compare-and-swap objects with versions, bytes inside, and clocks of
+//! its own, which are set and of which any may answer. A clock that was set is another clock.
 //!
 //! Records pass through their stored form in both directions, so what is simulated is what is stored.
 
@@ -10,7 +10,10 @@ use std::time::Duration;
 use tenure_core::election::{Fence, Lease};
 use tenure_core::node::{Answer, Request};
 use tenure_core::session::Record;
-use tenure_core::{ElectionName, Expect, Incarnation, Read, RecordError, Version, Written};
+use tenure_core::{
+    ClockId, ElectionName, Expect, Incarnation, Moment, Read, Reading, RecordError, Version,
+    Written,
+};
 
 use crate::clock::Clock;
 use crate::random::Random;
@@ -33,10 +36,10 @@ pub struct Object {
     pub bytes: Vec<u8>,
     /// Its version.
     pub version: Version,
-    /// When it was written, really.
-    pub written_at: Duration,
-    /// When it was written, on the store's clock.
-    stamp: Duration,
+    /// When the write was begun, really: trust counts from there or from before it.
+    pub begun_at: Duration,
+    /// The same on the store's clock.
+    stamp: Reading,
 }
 
 /// A write that was applied.
@@ -60,9 +63,21 @@ pub struct Store {
     /// trace.
     versions: BTreeMap<Key, u64>,
     clock: Clock,
-    /// How far the clock was set forward and back.
+    /// How far the clock was set forward and back, and how often.
     stepped_forward: Duration,
     stepped_back: Duration,
+    steps: u128,
+}
+
+/// How a request is carried out.
+#[derive(Debug, Clone, Copy)]
+pub struct Way {
+    /// When it was sent, really.
+    pub begun_at: Duration,
+    /// Whether a read tells ages.
+    pub tell_age: bool,
+    /// How far the clock of whatever answers is ahead of the store's, if it is another one.
+    pub other_clock_ahead: Option<Duration>,
 }
 
 impl Store {
@@ -76,6 +91,7 @@ impl Store {
             clock,
             stepped_forward: Duration::ZERO,
             stepped_back: Duration::ZERO,
+            steps: 0,
         }
     }
 
@@ -89,6 +105,7 @@ impl Store {
             // Far enough from the origin that it can be set back.
             stepped_forward: Duration::from_secs(1_000_000),
             stepped_back: Duration::ZERO,
+            steps: 0,
         }
     }
 
@@ -130,51 +147,60 @@ impl Store {
         &mut self,
         now: Duration,
         request: &Request,
-        tell_age: bool,
+        way: Way,
     ) -> (Answer, Option<Applied>) {
         let written = |(written, applied)| (Answer::Written(written), applied);
         match request {
             Request::ReadSession { holder, known } => {
                 let key = Key::Session(holder.incarnation);
-                let read = self.read(now, &key, known.as_ref(), tell_age, Record::decode);
+                let read = self.read(now, &key, known.as_ref(), way, Record::decode);
                 (Answer::Session(read), None)
             }
             Request::ReadLease { election, known } => {
                 let key = Key::Lease(election.clone());
-                let read = self.read(now, &key, known.as_ref(), tell_age, Lease::decode);
+                let read = self.read(now, &key, known.as_ref(), way, Lease::decode);
                 (Answer::Lease(read), None)
             }
             Request::ReadFence { election } => {
                 let key = Key::Fence(election.clone());
-                let read = self.read(now, &key, None, tell_age, Fence::decode);
+                let read = self.read(now, &key, None, way, Fence::decode);
                 (Answer::Fence(read), None)
             }
             Request::WriteSession { record, expect } => {
                 let key = Key::Session(record.incarnation);
-                written(self.write(now, key, record.encode(), expect))
+                written(self.write(way, key, record.encode(), expect))
             }
             Request::WriteLease {
                 election,
                 lease,
                 expect,
-            } => written(self.write(now, Key::Lease(election.clone()), lease.encode(), expect)),
+            } => written(self.write(way, Key::Lease(election.clone()), lease.encode(), expect)),
             Request::WriteFence {
                 election,
                 fence,
                 expect,
-            } => written(self.write(now, Key::Fence(election.clone()), fence.encode(), expect)),
+            } => written(self.write(way, Key::Fence(election.clone()), fence.encode(), expect)),
         }
     }
 
     /// Writes whatever is there, as people do by hand.
     pub fn overwrite(&mut self, now: Duration, key: Key, bytes: Vec<u8>) -> Applied {
+        let way = Way {
+            begun_at: now,
+            tell_age: false,
+            other_clock_ahead: None,
+        };
+        self.put(way, key, bytes)
+    }
+
+    fn put(&mut self, way: Way, key: Key, bytes: Vec<u8>) -> Applied {
         let number = self.versions.entry(key.clone()).or_default();
         *number += 1;
         let after = Object {
             bytes,
             version: Version::new(format!("v{number}")),
-            written_at: now,
-            stamp: self.clock_shows(now),
+            begun_at: way.begun_at,
+            stamp: self.clock_shows(way.begun_at, way),
         };
         self.deleted.remove(&key);
         let before = self.objects.insert(key.clone(), after.clone());
@@ -192,6 +218,7 @@ impl Store {
 
     /// Sets the store's clock.
     pub fn step_clock(&mut self, by: Duration, forward: bool) {
+        self.steps += 1;
         if forward {
             self.stepped_forward += by;
         } else {
@@ -199,14 +226,19 @@ impl Store {
         }
     }
 
-    fn clock_shows(&self, now: Duration) -> Duration {
-        let shown = self.clock.moment(now).since_origin() + self.stepped_forward;
-        shown.saturating_sub(self.stepped_back)
+    fn clock_shows(&self, at: Duration, way: Way) -> Reading {
+        let ahead = way.other_clock_ahead;
+        let shown = self.clock.moment(at).since_origin() + self.stepped_forward;
+        let shown = shown + ahead.unwrap_or_default();
+        Reading {
+            clock: ClockId(self.steps * 2 + u128::from(ahead.is_some())),
+            moment: Moment::from_origin(shown.saturating_sub(self.stepped_back)),
+        }
     }
 
     fn write(
         &mut self,
-        now: Duration,
+        way: Way,
         key: Key,
         bytes: Vec<u8>,
         expect: &Expect,
@@ -219,7 +251,7 @@ impl Store {
         if !as_expected {
             return (Written::Conflict, None);
         }
-        let applied = self.overwrite(now, key, bytes);
+        let applied = self.put(way, key, bytes);
         (Written::Done(applied.after.version.clone()), Some(applied))
     }
 
@@ -228,15 +260,14 @@ impl Store {
         now: Duration,
         key: &Key,
         known: Option<&Version>,
-        tell_age: bool,
+        way: Way,
         decode: fn(&[u8]) -> Result<T, RecordError>,
     ) -> Read<T> {
         let Some(object) = self.objects.get(key) else {
             return Read::Missing;
         };
-        // A clock that was set back makes the difference negative: then it is not known.
-        let age = self.clock_shows(now).checked_sub(object.stamp);
-        let age = age.filter(|_| tell_age);
+        let age = self.clock_shows(now, way).since(object.stamp);
+        let age = age.filter(|_| way.tell_age);
         let version = object.version.clone();
         if known == Some(&version) {
             return Read::Unchanged { age };

@@ -8,9 +8,9 @@ mod words;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenure_core::node::{Input, Node, Output};
+use tenure_core::node::{Answer, Input, Node, Output};
 use tenure_core::session::{Config, Holder, record::About};
-use tenure_core::{ElectionName, Incarnation, Lineage, NodeId};
+use tenure_core::{ElectionName, Incarnation, Lineage, NodeId, Nonce, Now, Read};
 
 use crate::Summary;
 use crate::clock::Clock;
@@ -302,11 +302,14 @@ impl World {
             slot,
             node_id: host.node_id.clone(),
             incarnation,
+            known_as: incarnation,
             node: Node::new(config.clone(), me, About::default(), now, seed),
             config,
             clock: host.clock.clone(),
             paused: None,
             cut_off_until: Duration::ZERO,
+            blind_until: Duration::ZERO,
+            unread_at: None,
             work: BTreeMap::new(),
             stands: BTreeMap::new(),
             replaced: false,
@@ -388,7 +391,13 @@ impl World {
         if let Some(words) = words::input(&input) {
             self.trace.say(self.now, &process.label, &words);
         }
-        let now = process.clock.now(self.now);
+        let now = Now {
+            nonce: Nonce(u128::from(self.steps)),
+            ..process.clock.now(self.now)
+        };
+        if matches!(input, Input::Answer(_, Answer::Lease(Read::Failed))) {
+            process.unread_at = Some(self.now);
+        }
         let outputs = process.node.step(now, input);
         let wants_more = process.node.wake_at() <= now.moment;
         if woken && outputs.is_empty() && wants_more {

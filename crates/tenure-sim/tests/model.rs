@@ -1,5 +1,7 @@
 //! The exhaustive check within small bounds, and rules broken on purpose that it has to find.
 
+use std::time::Duration;
+
 use tenure_core::mutation::{Mutation, with};
 use tenure_sim::model::{Bounds, Kind, cluster, explore, scenarios};
 
@@ -51,6 +53,35 @@ fn broken_rules_are_found_with_the_steps_that_show_it() {
         });
         let found = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));
         assert!(!found.path.is_empty() || mutation == Mutation::LeadBeforeFence);
+    }
+}
+
+#[test]
+fn of_a_process_and_its_copy_one_goes_on() {
+    let copies = || {
+        let mut all = scenarios::all().into_iter();
+        let bounds = all.find(|bounds| bounds.kinds == [Kind::Copied]);
+        bounds.expect("it is one of the looks")
+    };
+    let bounds = Bounds {
+        window: Duration::from_secs(1),
+        horizon: Duration::from_secs(16),
+        ..copies()
+    };
+    let explored = explore(&bounds).unwrap_or_else(|found| {
+        panic!("{}\n{}", found.path.join("\n"), found.violation);
+    });
+    assert!(explored.is_complete && explored.faults.contains_key(&Kind::Copied));
+    for (mutation, property) in [
+        (
+            Mutation::RecogniseByCounter,
+            "trust is backed by what the store did",
+        ),
+        (Mutation::GiveBackOutrun, "at most one trusted leader"),
+    ] {
+        let found = with(Some(mutation), || explore(&copies()));
+        let found = found.expect_err("a broken rule is found");
+        assert_eq!(found.violation.property, property, "{mutation:?}");
     }
 }
 

@@ -32,8 +32,13 @@ fn must_pass(seed: u64, options: &Options) -> Summary {
 fn some_seeds_hold_and_every_fault_happens() {
     let mut faults = Counts::default();
     let (mut snapshots, mut takeovers) = (0, 0);
-    for seed in 0..8 {
-        let summary = must_pass(seed, &options(180));
+    for seed in 0..20 {
+        // More with files, so that the disk has its share of trouble.
+        let options = Options {
+            files: Some(seed % 3 != 0),
+            ..options(180)
+        };
+        let summary = must_pass(seed, &options);
         faults.add(&summary.faults);
         snapshots += summary.snapshots;
         takeovers += summary.takeovers;

@@ -1,5 +1,7 @@
 //! Nothing healthy is given up: a session is over, and a term ends, only for what is really so.
 
+use std::time::Duration;
+
 use tenure_core::ElectionName;
 use tenure_core::election::Term;
 use tenure_core::election::machine::EndReason;
@@ -19,11 +21,16 @@ pub fn over(
     reason: &Reason,
     oracle: &Oracle,
     store: &Store,
+    now: Duration,
 ) -> Result<(), Violation> {
     let is_so = match reason {
         // Trust is judged elsewhere: it ends when it ends.
         Reason::Expired => true,
         Reason::Deleted | Reason::Overwritten => oracle.hurt.contains(&process.incarnation),
+        // Whatever it was: its own sight, the store, or one answer after the other.
+        Reason::CannotRead => process
+            .unread_at
+            .is_some_and(|at| now.saturating_sub(at) <= process.config.ttl),
         Reason::Evicted { .. } => {
             let record = store.session(process.incarnation);
             record.is_none_or(|record| matches!(record.state, State::Evicted { .. }))

@@ -1,4 +1,4 @@
-//! A session is evicted only after its last version stood for the record's whole ttl, in real time.
+//! A session is evicted only a whole ttl of the record after its last write was begun, in real time.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ pub fn check(now: Duration, applied: &Applied, oracle: &Oracle) -> Result<(), Vi
     let Some(config) = oracle.configs.get(&after.incarnation) else {
         return Ok(());
     };
-    let stood = now.saturating_sub(before.written_at);
+    let stood = now.saturating_sub(before.begun_at);
     if stood >= at_least(config.ttl) {
         return Ok(());
     }
     Err(Violation::new(
         "evicted after a whole ttl",
         format!(
-            "{by} evicted {:?} after {stood:?} of {:?}",
+            "{by} evicted {:?} {stood:?} after it was written, of {:?}",
             after.incarnation, config.ttl
         ),
     ))

@@ -2,7 +2,8 @@
 //!
 //! Each is asked by its own clock. A paused process counts while its clock says so: it may already have
 //! checked. A crashed one does not. Only where lease and fence were both wiped may a leader of the old
-//! row of terms meet one of the new; within one row never.
+//! row of terms meet one of the new; within one row never. Copies of a process both trust themselves by what the one
+//! that they were did last, and either may give up what the other believes to have: for a ttl, and no longer.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,10 +27,17 @@ pub fn check<'a>(
         if process.leads(election, now).is_none() {
             continue;
         }
-        let key = (process.incarnation, election.clone());
+        let key = (process.known_as, election.clone());
         let row = oracle.leading.get(&key).map(|&(_, lineage)| lineage);
         let other = leaders.insert(row.filter(|_| wiped), process);
-        if let Some(other) = other {
+        let is_copied = |of: &Process| {
+            let until = oracle.copied.get(&of.incarnation);
+            until.is_some_and(|until| now < *until)
+        };
+        if let Some(other) = other
+            && !is_copied(other)
+            && !is_copied(process)
+        {
             let message = format!(
                 "{election}: {} in {:?} and {} in {:?}",
                 other.label,

@@ -17,7 +17,7 @@ pub fn elected(
     election: &ElectionName,
     term: Term,
 ) -> Result<(), Violation> {
-    let key = (process.incarnation, election.clone());
+    let key = (process.known_as, election.clone());
     if let Some((other, _)) = oracle.leading.get(&key) {
         let message = format!(
             "{} is elected for {election} in term {term}, term {other} has not ended",
@@ -42,7 +42,7 @@ pub fn ended(
     election: &ElectionName,
     term: Term,
 ) -> Result<(), Violation> {
-    let key = (process.incarnation, election.clone());
+    let key = (process.known_as, election.clone());
     match oracle.leading.get(&key) {
         Some((led, _)) if *led == term => Ok(()),
         led => Err(Violation::new(

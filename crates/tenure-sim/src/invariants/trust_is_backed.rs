@@ -14,7 +14,7 @@ pub fn check(
     elections: &[ElectionName],
     oracle: &Oracle,
 ) -> Result<(), Violation> {
-    let backing = oracle.session_backing.get(&process.incarnation);
+    let backing = oracle.session_backing.get(&process.known_as);
     let backing = backing.copied().unwrap_or(Moment::default());
     let trusted = process.node.trusted_until();
     if trusted > backing {
@@ -28,7 +28,7 @@ pub fn check(
         let Some((term, until)) = process.node.leads_until(election) else {
             continue;
         };
-        let key = (process.incarnation, election.clone(), term);
+        let key = (process.known_as, election.clone(), term);
         let lease = oracle.lease_backing.get(&key).copied().unwrap_or_default();
         if until > lease.min(backing) {
             let message = format!(

@@ -43,6 +43,7 @@ pub enum Kind {
     CrashForGood,
     RestartWithLongerTtl,
     Pause,
+    Copied,
     Leave,
     Resign,
     Transfer,
@@ -55,7 +56,7 @@ pub enum Kind {
 }
 
 /// All of them.
-pub const FAULTS: [Kind; 18] = [
+pub const FAULTS: [Kind; 19] = [
     Kind::Refused,
     Kind::AnswerLost,
     Kind::Late,
@@ -66,6 +67,7 @@ pub const FAULTS: [Kind; 18] = [
     Kind::CrashForGood,
     Kind::RestartWithLongerTtl,
     Kind::Pause,
+    Kind::Copied,
     Kind::Leave,
     Kind::Resign,
     Kind::Transfer,

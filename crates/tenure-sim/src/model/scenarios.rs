@@ -15,9 +15,15 @@ fn bounds(name: &'static str, window_millis: u64, horizon_seconds: u64) -> Bound
         skewed: false,
         ttls_differ: false,
         twins: false,
-        kinds: FAULTS.to_vec(),
+        // A copy is one process more, and is looked at alone.
+        kinds: others(Kind::Copied),
         states_max: u64::MAX,
     }
+}
+
+fn others(than: Kind) -> Vec<Kind> {
+    let all = FAULTS.iter().copied();
+    all.filter(|kind| *kind != than).collect()
 }
 
 const REQUESTS: [Kind; 5] = [
@@ -63,6 +69,11 @@ pub fn all() -> Vec<Bounds> {
         Bounds {
             twins: true,
             ..bounds("one node id", 3500, 16)
+        },
+        Bounds {
+            skewed: true,
+            kinds: vec![Kind::Copied],
+            ..bounds("a copy of a process", 7000, 24)
         },
         Bounds {
             faults: 2,

@@ -8,7 +8,9 @@ use tenure_core::election::Term;
 use tenure_core::node::{Answer, Event, Input, Node, Output, Request, Ticket};
 use tenure_core::session::record::About;
 use tenure_core::session::{Config, Holder};
-use tenure_core::{ElectionName, Expect, Incarnation, Lineage, Moment, NodeId, Read, Written};
+use tenure_core::{
+    ElectionName, Expect, Incarnation, Lineage, Moment, NodeId, Nonce, Now, Read, Written,
+};
 
 use super::Bounds;
 use super::action::{Action, Kind};
@@ -21,7 +23,7 @@ use crate::invariants::{
 use crate::judge;
 use crate::oracle::Oracle;
 use crate::process::{Meter, Process};
-use crate::store::{Key, Store};
+use crate::store::{Key, Store, Way};
 
 mod faults;
 
@@ -417,7 +419,12 @@ impl State {
         started: Moment,
         request: &Request,
     ) -> Result<Answer, Violation> {
-        let (answer, applied) = self.store.execute(self.now, request, false);
+        let way = Way {
+            begun_at: self.now,
+            tell_age: false,
+            other_clock_ahead: None,
+        };
+        let (answer, applied) = self.store.execute(self.now, request, way);
         if let Some(process) = self.processes.get(&process) {
             let (oracle, store) = (&mut self.oracle, &self.store);
             judge::answered(oracle, store, process, started, request, &answer);
@@ -492,11 +499,14 @@ impl State {
             slot,
             node_id: node,
             incarnation,
+            known_as: incarnation,
             node: Node::new(config.clone(), me, About::default(), now, 0),
             config,
             clock,
             paused: None,
             cut_off_until: Duration::ZERO,
+            blind_until: Duration::ZERO,
+            unread_at: None,
             work: BTreeMap::new(),
             stands: [(election(), true)].into(),
             replaced: false,
@@ -527,7 +537,7 @@ impl State {
     /// Its requests are on their way all the same. Returns where it ran.
     fn crash(&mut self, id: u64) -> usize {
         let process = self.processes.remove(&id).expect("only those that run");
-        self.oracle.forget(process.incarnation);
+        self.oracle.forget(process.known_as);
         self.forget(id);
         process.slot
     }
@@ -546,6 +556,29 @@ impl State {
                 });
             }
         }
+    }
+
+    /// A second process that is in every way as this one is, and goes on when it is resumed: a checkpoint that was
+    /// restored, or a snapshot of a virtual machine.
+    fn copy(&mut self, id: u64) {
+        self.started += 1;
+        let known_as = Incarnation(u128::from(self.started));
+        let mut copy = self.processes[&id].clone();
+        self.oracle.copy(copy.known_as, known_as);
+        let until = self.now + copy.config.ttl;
+        self.oracle.copied.insert(copy.incarnation, until);
+        self.oracle.hurt.insert(copy.incarnation);
+        copy.label = format!("{}, copy {:x}", copy.label, self.started);
+        copy.known_as = known_as;
+        copy.paused = Some(Vec::new());
+        // Nobody starts it again.
+        copy.replaced = true;
+        let ends = self.ends.iter().filter(|end| end.process == id);
+        let ends: Vec<End> = ends.cloned().collect();
+        let process = self.started;
+        self.ends
+            .extend(ends.into_iter().map(|end| End { process, ..end }));
+        self.processes.insert(process, copy);
     }
 
     fn resume(&mut self, id: u64, time_first: bool) -> Result<(), Violation> {
@@ -578,7 +611,14 @@ impl State {
             process.work.remove(election);
         }
         let woken = matches!(input, Input::Wake);
-        let now = process.clock.now(self.now);
+        // With the counter this is unlike any other write, and leads to no more states than there are.
+        let now = Now {
+            nonce: Nonce(u128::from(id)),
+            ..process.clock.now(self.now)
+        };
+        if matches!(input, Input::Answer(_, Answer::Lease(Read::Failed))) {
+            process.unread_at = Some(self.now);
+        }
         let outputs = process.node.step(now, input);
         let wants_more = process.node.wake_at() <= now.moment;
         process.idle_wakes = match woken && outputs.is_empty() && wants_more {
@@ -662,7 +702,7 @@ impl State {
             }
             Event::Over { reason } => {
                 process.over = true;
-                ended_for_a_reason::over(process, &reason, &self.oracle, &self.store)?;
+                ended_for_a_reason::over(process, &reason, &self.oracle, &self.store, self.now)?;
             }
             Event::Left => self.on_left(id)?,
             Event::Trusted { .. }

@@ -8,7 +8,8 @@ use tenure_core::queue::Submission;
 use tenure_core::{JobId, JobType};
 use tenure_store::wrap::faulty::Outage;
 
-use super::host::{SHARDS, start};
+use super::faults::Fault;
+use super::host::{SHARDS, shut_down, start};
 use super::invariants::{acknowledged_is_kept, check_trust, recovered_is_committed};
 use super::ledger::State;
 use super::network::Route;
@@ -27,6 +28,9 @@ const RECOVERY_MAX: Duration = Duration::from_secs(120);
 /// catch up.
 const WORK_MAX: Duration = Duration::from_secs(15 * 60);
 
+/// How late a schedule may be when nothing is in its way.
+const LATE_MS: u64 = 60_000;
+
 /// Ends all faults, and waits for what must come.
 pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
     calm_down(world);
@@ -43,6 +47,12 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
         jobs.all(|(id, job)| job.is_finished() || scheduled(id))
     })
     .await?;
+    eventually(world, WORK_MAX, "every schedule fires", |world| {
+        let due = world.wall_ms() - LATE_MS;
+        world.ledger().schedules.behind(due).next().is_none()
+    })
+    .await?;
+    note_much(world);
     eventually(world, WORK_MAX, "every shard is active", |world| {
         world.shards().active() == SHARDS as usize
     })
@@ -55,7 +65,33 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
         "a broker shows what is committed",
         shows_all,
     )
+    .await?;
+    // Whoever serves ends in good order, as everyone should.
+    let closed = world.ledger().noted.closed;
+    if let Some(number) = world.hosts.iter().position(|host| host.is_serving()) {
+        shut_down(world, number);
+    }
+    eventually(
+        world,
+        leader_max,
+        "a broker that stops notes where the log ends",
+        |world| world.ledger().noted.closed > closed,
+    )
     .await
+}
+
+/// Counts what a run had much of.
+fn note_much(world: &World) {
+    let (many, cut) = {
+        let ledger = world.ledger();
+        let of_many = |id: &&JobId| id.as_str().starts_with("schedule:many-");
+        (
+            ledger.jobs.jobs.keys().filter(of_many).count(),
+            ledger.claims_cut,
+        )
+    };
+    world.count_many(Fault::ScheduleOfMany, many as u64);
+    world.count_many(Fault::ClaimCut, cut);
 }
 
 fn calm_down(world: &Arc<World>) {

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::NodeId;
 use tenure_core::session::{Record, State};
+use tenure_core::{ElectionName, NodeId};
 use tenure_store::wrap::faulty::Outage;
-use tenure_store::{Prefix, Store, list_all};
+use tenure_store::{Expect, Key, Prefix, Store, list_all};
 
 use super::faults::Fault;
 use super::host::{restart, shut_down};
-use super::invariants::check_trust;
+use super::invariants::{check_trust, time_is_believed_in_steps};
+use super::plan::pick;
 use super::world::World;
 
 /// What can be done, and how likely it is beside the others.
-const TROUBLES: [(Fault, u64); 14] = [
+const TROUBLES: [(Fault, u64); 16] = [
     (Fault::Crash, 6),
     (Fault::Pause, 6),
     (Fault::Frozen, 8),
@@ -24,11 +25,13 @@ const TROUBLES: [(Fault, u64); 14] = [
     (Fault::Shutdown, 3),
     (Fault::WallForward, 2),
     (Fault::WallBack, 2),
+    (Fault::WallGlitch, 2),
     (Fault::Resigned, 2),
     (Fault::ResignRequested, 2),
     (Fault::Transferred, 3),
     (Fault::LeaseDeleted, 1),
     (Fault::DeadSessionDeleted, 1),
+    (Fault::SnapshotDamaged, 2),
 ];
 
 /// How far a wall clock is ever off.
@@ -49,7 +52,7 @@ pub(crate) async fn rage(world: &Arc<World>, until: Duration) {
 /// Something is done to whoever writes to the disk, between two of its steps.
 pub(crate) fn strike_writer(world: &Arc<World>) {
     let troubles = [Fault::PowerLoss, Fault::Crash, Fault::Pause, Fault::Frozen];
-    let trouble = *super::plan::pick(&mut world.random(), &troubles);
+    let trouble = *pick(&mut world.random(), &troubles);
     let writer = world.hosts.iter().position(super::host::Host::is_serving);
     if let Some(number) = writer.filter(|_| world.plan.allows(trouble)) {
         let world = world.clone();
@@ -82,6 +85,7 @@ async fn strike(world: &Arc<World>, trouble: Fault, number: usize) {
         Fault::PowerLoss => lose_power(world).await,
         Fault::Shutdown => stop(world, number),
         Fault::WallForward | Fault::WallBack => set_wall(world, number, trouble),
+        Fault::WallGlitch => glitch(world).await,
         Fault::Resigned => {
             if let Some(running) = world.hosts[number].running()
                 && let Some(leadership) = running.queue.election().leadership()
@@ -91,9 +95,57 @@ async fn strike(world: &Arc<World>, trouble: Fault, number: usize) {
             }
         }
         Fault::ResignRequested | Fault::Transferred => hand_over(world, number, trouble),
-        Fault::LeaseDeleted => delete(world, trouble, "elections/default").await,
+        Fault::LeaseDeleted => {
+            let own = [ElectionName::QUEUE, ElectionName::CLUSTER];
+            let name = *pick(&mut world.random(), &own);
+            delete(world, trouble, &format!("elections/{name}")).await;
+        }
         Fault::DeadSessionDeleted => delete_dead_session(world).await,
+        Fault::SnapshotDamaged => damage_snapshot(world).await,
         _ => {}
+    }
+}
+
+/// A bit of the newest snapshot changes, if the one before it can make up for it: one that is damaged already is not
+/// the last but one.
+async fn damage_snapshot(world: &Arc<World>) {
+    let prefix =
+        Prefix::new(format!("{}/queue/snapshot", world.namespace)).expect("a valid prefix");
+    let memory = world.store.memory();
+    let entries = list_all(memory, &prefix).await;
+    let keys: Vec<Key> = entries
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.key)
+        .collect();
+    let name_of = |key: &Key| key.segments().nth(3).map(ToOwned::to_owned);
+    let manifests = keys.iter().filter(|key| key.name() == "manifest");
+    let names: Vec<String> = manifests.filter_map(name_of).collect();
+    let [.., _, newest] = &names[..] else {
+        return;
+    };
+    if names
+        .iter()
+        .any(|name| world.ledger().damaged.contains(name))
+    {
+        return;
+    }
+    let objects = keys
+        .iter()
+        .filter(|key| name_of(key).as_ref() == Some(newest));
+    let objects: Vec<&Key> = objects.collect();
+    let key = *pick(&mut world.random(), &objects);
+    let Ok(Some(object)) = memory.get(key).await else {
+        return;
+    };
+    let mut value = object.value.to_vec();
+    let byte = world.random().below(value.len() as u64);
+    value[usize::try_from(byte).unwrap_or(0)] ^= 4;
+    let expect = Expect::Version(object.version);
+    if memory.put(key, value.into(), &expect).await.is_ok() {
+        world.ledger().damaged.insert(newest.clone());
+        world.count(Fault::SnapshotDamaged);
+        world.say("chaos", &format!("damages {key}"));
     }
 }
 
@@ -196,7 +248,7 @@ fn pause(world: &Arc<World>, number: usize, is_frozen: bool) {
         } else {
             // Long enough, at times, for its successor to clean up behind two snapshots.
             let ttls = match is_frozen {
-                true => *super::plan::pick(&mut world.random(), &[2, 2, 12]),
+                true => *pick(&mut world.random(), &[2, 2, 12]),
                 false => 1,
             };
             world.pause_about(ttl * ttls).await;
@@ -220,7 +272,7 @@ async fn frozen_until_takeover(world: &World) {
 
 fn cut_off(world: &Arc<World>, hosts: &[usize], fault: Fault) {
     let kinds = [Outage::Refusing, Outage::Breaking, Outage::Hanging];
-    let outage = *super::plan::pick(&mut world.random(), &kinds);
+    let outage = *pick(&mut world.random(), &kinds);
     world.count(fault);
     for &number in hosts {
         let host = &world.hosts[number];
@@ -253,8 +305,31 @@ fn set_wall(world: &World, number: usize, trouble: Fault) {
     world.hosts[number].clock.set_wall_ms(wall);
 }
 
+/// For about a second the wall clock of the broker that serves shows something else.
+async fn glitch(world: &World) {
+    let serving = world
+        .hosts
+        .iter()
+        .enumerate()
+        .filter_map(|(number, host)| Some((number, host.running()?)));
+    for (number, running) in serving {
+        let clock = &world.hosts[number].clock;
+        let Some(glitch) = time_is_believed_in_steps::Glitch::begin(&running.queue) else {
+            continue;
+        };
+        note(world, number, Fault::WallGlitch);
+        let (right, shown) = (world.wall_ms(), clock.wall_ms());
+        clock.set_wall_ms(shown + time_is_believed_in_steps::GLITCH_MS);
+        world.judge(glitch.check(&running.queue));
+        world.pause_about(Duration::from_secs(1)).await;
+        world.judge(glitch.check(&running.queue));
+        clock.set_wall_ms(world.wall_ms() + shown - right);
+        return;
+    }
+}
+
 async fn delete(world: &World, fault: Fault, key: &str) {
-    let key = tenure_store::Key::new(format!("{}/{key}", world.namespace)).expect("a valid key");
+    let key = Key::new(format!("{}/{key}", world.namespace)).expect("a valid key");
     world.count(fault);
     world.say("chaos", &format!("deletes {key}"));
     world

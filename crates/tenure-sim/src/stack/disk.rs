@@ -6,6 +6,9 @@
 //! lengths, and any set of the names that were added or removed. Where a file has grown and nothing was written,
 //! there are zeros.
 //!
+//! A sync that fails has written some of it. Then, as often as not, the kernel forgets the rest: it shows it to every
+//! reader, does not write it, and calls the next sync of that file a success.
+//!
 //! What is durable is told to the ledger at the very moment when it is.
 
 use std::collections::BTreeMap;
@@ -263,8 +266,14 @@ impl Disk {
         self.take_time(self.world().plan.disk.sync).await;
         if let Err(error) = self.fails(Fault::DiskSyncFailed, io::ErrorKind::Other) {
             let world = self.world();
+            let forgets = world.strikes(Fault::DiskSyncForgets, 500);
             let mut random = world.random();
-            self.state().file(number)?.sync_some(&mut random);
+            let mut state = self.state();
+            let file = state.file(number)?;
+            file.sync_some(&mut random);
+            if forgets {
+                file.changed = 0..0;
+            }
             return Err(error);
         }
         self.state().file(number)?.sync();
@@ -422,8 +431,12 @@ impl File {
 
     fn sync(&mut self) {
         self.durable.resize(self.written.len(), 0);
-        let to = self.changed.end.min(self.written.len());
-        let range = self.changed.start.min(to)..to;
+        // Whole sectors: what was forgotten beside it in one that is written again is written with it.
+        let end = self.changed.end.next_multiple_of(SECTOR_BYTES);
+        let to = end.min(self.written.len());
+        let start = self.changed.start / SECTOR_BYTES * SECTOR_BYTES;
+        let range = start.min(to)..to;
+        let range = if self.changed.is_empty() { 0..0 } else { range };
         self.durable[range.clone()].copy_from_slice(&self.written[range]);
         self.changed = 0..0;
     }

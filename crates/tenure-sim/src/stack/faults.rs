@@ -27,6 +27,7 @@ pub enum Fault {
     DiskSlow,
     DiskFull,
     DiskSyncFailed,
+    DiskSyncForgets,
     DiskReadFailed,
     DiskWriteSeen,
     DiskForgets,
@@ -44,6 +45,7 @@ pub enum Fault {
     ClockRate,
     WallForward,
     WallBack,
+    WallGlitch,
     // Calls from clients to brokers.
     CallSlow,
     CallLost,
@@ -59,11 +61,20 @@ pub enum Fault {
     Transferred,
     LeaseDeleted,
     DeadSessionDeleted,
+    // The storage itself.
+    SnapshotDamaged,
+    // Versions that change.
+    Upgraded,
+    Downgraded,
+    // What there is much of.
+    ScheduleOfMany,
+    PayloadLarge,
+    ClaimCut,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 45] = [
+    pub const ALL: [Fault; 53] = [
         Fault::StoreSlow,
         Fault::StoreRefused,
         Fault::StoreAnswerLost,
@@ -81,6 +92,7 @@ impl Fault {
         Fault::DiskSlow,
         Fault::DiskFull,
         Fault::DiskSyncFailed,
+        Fault::DiskSyncForgets,
         Fault::DiskReadFailed,
         Fault::DiskWriteSeen,
         Fault::DiskForgets,
@@ -97,6 +109,7 @@ impl Fault {
         Fault::ClockRate,
         Fault::WallForward,
         Fault::WallBack,
+        Fault::WallGlitch,
         Fault::CallSlow,
         Fault::CallLost,
         Fault::CallAnswerLost,
@@ -109,6 +122,12 @@ impl Fault {
         Fault::Transferred,
         Fault::LeaseDeleted,
         Fault::DeadSessionDeleted,
+        Fault::SnapshotDamaged,
+        Fault::Upgraded,
+        Fault::Downgraded,
+        Fault::ScheduleOfMany,
+        Fault::PayloadLarge,
+        Fault::ClaimCut,
     ];
 
     /// The fault of this name.

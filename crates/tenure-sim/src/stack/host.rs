@@ -1,5 +1,6 @@
 //! Hosts: each has a clock, a way to the store, and a process that comes and goes.
 
+use std::cmp::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -8,13 +9,15 @@ use tenure::daemon::{Context, daemon};
 use tenure::queue::{Options, Queue, Serving};
 use tenure::simulation::Process;
 use tenure::testing::RunningClock;
-use tenure::{Node, NodeOptions, cluster};
+use tenure::{Election, Node, NodeOptions, cluster};
 use tenure_core::election::Term;
+use tenure_core::queue::Rules;
 use tenure_store::Store;
 use tenure_store::wrap::faulty::{Faults, Faulty};
 
+use super::faults::Fault;
 use super::invariants::{check_trust, nothing_is_damaged, recovered_is_committed};
-use super::plan::Plan;
+use super::plan::{Plan, pick};
 use super::store::{Local, Recorded};
 use super::world::{WALL_MS, World};
 use crate::random::Random;
@@ -35,6 +38,8 @@ pub(crate) struct Host {
 
 #[derive(Default)]
 struct State {
+    /// Those of its last process.
+    rules: Option<Rules>,
     process: Option<Arc<Process>>,
     running: Option<Running>,
     panic: Option<String>,
@@ -46,6 +51,8 @@ pub(crate) struct Running {
     pub(crate) process: Arc<Process>,
     pub(crate) node: Node,
     pub(crate) queue: Queue,
+    /// Whoever leads it hands out the daemons.
+    pub(crate) clusters: Election,
 }
 
 impl Host {
@@ -78,14 +85,13 @@ impl Host {
         running.is_some_and(|running| running.queue.is_serving())
     }
 
-    /// The term that it trusts itself to lead.
-    pub(crate) fn leads(&self) -> Option<Term> {
-        let running = self.running()?;
-        if running.process.is_crashed() {
-            return None;
-        }
-        let leadership = running.queue.election().leadership()?;
-        Some(leadership.term())
+    /// The terms that it trusts itself to lead: that of the queue, and that of the cluster.
+    pub(crate) fn leads(&self) -> [Option<Term>; 2] {
+        let Some(running) = self.running().filter(|it| !it.process.is_crashed()) else {
+            return [None; 2];
+        };
+        [running.queue.election(), &running.clusters]
+            .map(|election| Some(election.leadership()?.term()))
     }
 
     /// What a process of it said that panicked.
@@ -133,18 +139,19 @@ pub(crate) fn start(world: &Arc<World>, number: usize) {
     let world = world.clone();
     let own = process.clone();
     process.spawn(async move {
-        let (node, queue) = open(&world, number).await;
+        let (node, queue, clusters) = open(&world, number).await;
         let running = Running {
             process: own.clone(),
             node,
             queue: queue.clone(),
+            clusters,
         };
         world.hosts[number].state().running = Some(running);
         watch(&world, number, &own, &queue).await;
     });
 }
 
-async fn open(world: &Arc<World>, number: usize) -> (Node, Queue) {
+async fn open(world: &Arc<World>, number: usize) -> (Node, Queue, Election) {
     let (host, plan) = (&world.hosts[number], &world.plan);
     let mut options = NodeOptions::new("memory:", world.namespace.as_str());
     options.node = Some(host.name.clone());
@@ -182,14 +189,34 @@ async fn open(world: &Arc<World>, number: usize) -> (Node, Queue) {
     cluster
         .register(worker, Definition::shards(SHARDS))
         .expect("the definition is right");
+    let mut log = plan.log.clone();
+    log.rules_max = version(world, number);
     let options = Options {
-        log: plan.log.clone(),
+        log,
         ..Options::default()
     };
     let queue = Queue::open(&node, options)
         .await
         .expect("the options are right");
-    (node, queue)
+    (node, queue, cluster.election().clone())
+}
+
+/// The rules of the version that a host comes up with: terms of several follow each other, forward and back.
+fn version(world: &World, number: usize) -> Rules {
+    let host = &world.hosts[number];
+    let rules = match world.plan.versions {
+        [only] => *only,
+        versions => *pick(&mut world.random(), versions),
+    };
+    let before = host.state().rules.replace(rules);
+    let change = match before.map(|before| rules.cmp(&before)) {
+        Some(Ordering::Greater) => Fault::Upgraded,
+        Some(Ordering::Less) => Fault::Downgraded,
+        _ => return rules,
+    };
+    world.count(change);
+    world.say(&host.name, &format!("comes up with rules {rules}"));
+    rules
 }
 
 /// Work for a shard, until it is dropped: in good order, or because its process crashed.

@@ -3,11 +3,14 @@
 pub(crate) mod acknowledged_is_kept;
 pub(crate) mod applied_is_committed;
 pub(crate) mod claimed_in_turn;
+pub(crate) mod claims_are_bounded;
 pub(crate) mod completed_once;
 pub(crate) mod forgotten_in_time;
 pub(crate) mod held_once;
+pub(crate) mod ids_are_kept;
 pub(crate) mod leases_are_kept;
 pub(crate) mod limits_are_kept;
+pub(crate) mod noted_is_committed;
 pub(crate) mod nothing_is_damaged;
 pub(crate) mod one_active_shard;
 pub(crate) mod one_trusted_leader;
@@ -17,6 +20,7 @@ pub(crate) mod places_are_taken_once;
 pub(crate) mod reads_are_committed;
 pub(crate) mod recovered_is_committed;
 pub(crate) mod schedules_keep_their_slots;
+pub(crate) mod time_is_believed_in_steps;
 pub(crate) mod unique_keys;
 
 use super::world::World;

@@ -3,11 +3,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use tenure_core::queue::{Action, Command, Event, Key, Queue, Rate, Settings, Submission, Token};
+use tenure_core::queue::{
+    Action, Command, Event, Key, Queue, Rate, Rules, Settings, Submission, Token,
+};
 use tenure_core::{JobId, QueueName};
 
 use super::invariants::{
-    claimed_in_turn, completed_once, forgotten_in_time, held_once, limits_are_kept, unique_keys,
+    claimed_in_turn, completed_once, forgotten_in_time, held_once, ids_are_kept, limits_are_kept,
+    unique_keys,
 };
 use crate::invariants::Violation;
 
@@ -19,6 +22,8 @@ pub(crate) struct Jobs {
     pub(crate) settings: Settings,
     /// Those that vanished because nothing kept them any more.
     pub(crate) forgotten: BTreeMap<JobId, Job>,
+    /// When the job of an id finished that is to be known beyond it.
+    pub(crate) ids: BTreeMap<JobId, u64>,
 }
 
 /// One job.
@@ -111,6 +116,12 @@ impl Jobs {
         }
         for id in forgotten_in_time::check(self, queue)? {
             if let Some(job) = self.jobs.remove(&id) {
+                // The first rules forgot the id as well.
+                if let Phase::Finished(_, at) = job.phase
+                    && queue.rules() >= Rules::SECOND
+                {
+                    self.ids.insert(id.clone(), at);
+                }
                 self.forgotten.insert(id, job);
             }
         }
@@ -143,6 +154,7 @@ impl Jobs {
         unique_keys::check(self, event, submission)?;
         completed_once::check(self, event)?;
         claimed_in_turn::check(self, event)?;
+        ids_are_kept::check(self, event, now)?;
         limits_are_kept::check(self, event, now)
     }
 
@@ -198,7 +210,10 @@ impl Jobs {
             Event::Cancelled { id, .. } => {
                 self.enter(id, Phase::Finished(Ending::Cancelled, now));
             }
-            Event::Forgotten { id } => drop(self.jobs.remove(id)),
+            Event::Forgotten { id } => {
+                self.jobs.remove(id);
+                self.ids.remove(id);
+            }
             Event::Paused { queue } => {
                 self.queues.entry(queue.clone()).or_default().is_paused = true;
             }

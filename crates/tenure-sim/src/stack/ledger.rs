@@ -11,13 +11,14 @@ use tenure::queue::inspect::Kind;
 use tenure::queue::{Followed, Position};
 use tenure_core::election::Term;
 use tenure_core::queue::{
-    Command, Event, Filter, JobView, Place, Queue, QueueView, Schedule, Settings,
+    Command, Event, Filter, JobView, Place, Queue, QueueView, Rules, Schedule, Settings,
 };
 use tenure_core::{Incarnation, JobId, queue};
 use tenure_store::Key;
 
 use super::invariants::{
-    applied_is_committed, one_writer_per_term, places_are_taken_once, schedules_keep_their_slots,
+    applied_is_committed, claims_are_bounded, noted_is_committed, one_writer_per_term,
+    places_are_taken_once, schedules_keep_their_slots,
 };
 use super::jobs::Jobs;
 use super::store::is_in_log;
@@ -34,8 +35,13 @@ pub(crate) struct Ledger {
     /// Where the log is kept in files.
     files: files::Files,
     places: places_are_taken_once::Places,
+    pub(crate) noted: noted_is_committed::Noted,
+    /// The names of snapshots that were damaged on purpose.
+    pub(crate) damaged: BTreeSet<String>,
     writers: one_writer_per_term::Writers,
-    schedules: schedules_keep_their_slots::Schedules,
+    pub(crate) schedules: schedules_keep_their_slots::Schedules,
+    /// Claims that ended at a number of bytes.
+    pub(crate) claims_cut: u64,
     /// What came of each record, from the first.
     events: Vec<Vec<Event>>,
     /// What each job looked like after each record that touched it.
@@ -64,6 +70,8 @@ pub(crate) struct Header {
     pub(crate) takeover: u64,
     pub(crate) term: u64,
     pub(crate) incarnation: Incarnation,
+    #[serde(default)]
+    pub(crate) rules: Rules,
 }
 
 impl Default for Ledger {
@@ -75,8 +83,11 @@ impl Default for Ledger {
             takeovers: 0,
             files: Default::default(),
             places: Default::default(),
+            noted: Default::default(),
+            damaged: BTreeSet::new(),
             writers: Default::default(),
             schedules: Default::default(),
+            claims_cut: 0,
             events: Vec::new(),
             views: BTreeMap::new(),
             delayed: BTreeSet::new(),
@@ -90,6 +101,9 @@ impl Ledger {
     pub(crate) fn written(&mut self, key: &Key, value: &Bytes) -> Result<(), Violation> {
         if key.name() == "manifest" {
             self.snapshots += 1;
+        }
+        if key.name() == "reached" {
+            return self.noted.written(value, self.places.len());
         }
         if !is_in_log(key) {
             return Ok(());
@@ -108,6 +122,7 @@ impl Ledger {
         match header.kind {
             Kind::Term => {
                 self.takeovers += 1;
+                self.queue.set_rules(header.rules);
                 let state = State::of(&self.queue);
                 self.found
                     .insert(header.incarnation, (state, self.events.len()));
@@ -124,6 +139,9 @@ impl Ledger {
             let events = self.queue.apply(command.clone());
             self.jobs.apply(command, &events, &self.queue)?;
             self.schedules.apply(command, &events)?;
+            if claims_are_bounded::check(command, &events, &self.queue)? {
+                self.claims_cut += 1;
+            }
             // Who only waits for the rest of its group is not told of, though its time has come.
             let touched: BTreeSet<JobId> = events.iter().filter_map(id_of).cloned().collect();
             for id in touched.union(&std::mem::take(&mut self.delayed)) {

@@ -8,7 +8,7 @@ use tenure_core::queue::{Event, QueueOptions, Rate, ScheduleSpec, Submission};
 use tenure_core::{JobId, JobType, QueueName, ScheduleName};
 
 use super::invariants::reads_are_committed;
-use super::invariants::schedules_keep_their_slots::SCHEDULES;
+use super::invariants::schedules_keep_their_slots::{MANY, SCHEDULES};
 use super::network::Route;
 use super::plan::pick;
 use super::world::World;
@@ -33,6 +33,7 @@ pub(crate) async fn operate(world: Arc<World>) {
         })
         .await;
     }
+    set_many(&world, &mut route).await;
     if let Some(settings) = world.plan.settings {
         insist(&world, &mut route, move |queue| async move {
             queue.configure(settings).await
@@ -57,6 +58,51 @@ pub(crate) async fn operate(world: Arc<World>) {
         queue.set_queue(queue_name("limited"), options).await
     })
     .await;
+}
+
+/// Sets many schedules that fire in one moment. Nobody works for them: there are enough jobs without theirs.
+async fn set_many(world: &Arc<World>, route: &mut Route) {
+    let queue = queue_name("many");
+    if world.plan.schedules == 0 {
+        return;
+    }
+    insist(world, route, {
+        let name = queue.clone();
+        move |queue| {
+            let name = name.clone();
+            async move { queue.pause(name).await }
+        }
+    })
+    .await;
+    let (prefix, cron, _, missed) = MANY;
+    let numbers: Vec<usize> = (0..world.plan.schedules).collect();
+    for numbers in numbers.chunks(200) {
+        let specs: Vec<_> = numbers
+            .iter()
+            .map(|number| {
+                let name = ScheduleName::new(format!("{prefix}{number:0>90}"));
+                let mut job = Submission::new(JobType::new("a").expect("a valid type"));
+                job.queue = queue.clone();
+                let spec = ScheduleSpec {
+                    cron: cron.to_owned(),
+                    timezone: "UTC".to_owned(),
+                    job,
+                    missed,
+                };
+                (name.expect("a valid name"), spec)
+            })
+            .collect();
+        insist(world, route, move |queue| {
+            let specs = specs.clone();
+            async move {
+                let set = specs
+                    .into_iter()
+                    .map(|(name, spec)| queue.set_schedule(name, spec));
+                futures_util::future::try_join_all(set).await
+            }
+        })
+        .await;
+    }
 }
 
 fn draw_rate(random: &mut Random) -> Option<Rate> {

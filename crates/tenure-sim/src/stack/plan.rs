@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tenure::cluster;
 use tenure::queue;
-use tenure_core::queue::{Keep, Settings};
+use tenure_core::queue::{Keep, Rules, Settings};
 use tenure_core::session::Config;
 use tenure_store::wrap::faulty::Faults;
 
@@ -24,6 +24,12 @@ pub(crate) struct Plan {
     pub(crate) session: Config,
     pub(crate) cluster: cluster::Config,
     pub(crate) log: queue::Config,
+    /// The rules of the versions that a host may come up with: with two, each start upgrades it or takes it back.
+    pub(crate) versions: &'static [Rules],
+    /// Schedules that all fire in one moment.
+    pub(crate) schedules: usize,
+    /// Of a thousand calls that submit: how many bring many large payloads.
+    pub(crate) large: u64,
     /// How long the store takes, each way.
     pub(crate) latency: Duration,
     /// Whether the store tells of changes.
@@ -76,6 +82,9 @@ impl Plan {
             cluster: cluster::Config::for_session(&session),
             session,
             log: log(random),
+            versions: *pick(random, &VERSIONS),
+            schedules: *pick(random, &[0, 0, 0, 0, 0, 2_000]),
+            large: *pick(random, &[0, 0, 0, 100]),
             latency: Duration::from_millis(*pick(random, &[1, 3, 10, 40])),
             hints: random.chance(600),
             store: Faults::default(),
@@ -90,6 +99,14 @@ impl Plan {
             off: off.clone(),
         };
         plan.store = plan.draw_store(random);
+        if !plan.allows(Fault::ScheduleOfMany) {
+            plan.schedules = 0;
+        }
+        if plan.schedules > 0 {
+            // More is due at once than one record takes.
+            plan.log.batch_bytes_max = 300_000;
+            plan.large = 0;
+        }
         plan.files = files.unwrap_or(plan.files);
         plan
     }
@@ -138,6 +155,14 @@ impl Plan {
         }
     }
 }
+
+/// The versions of a run: one, the other, or both.
+const VERSIONS: [&[Rules]; 4] = [
+    &[Rules::LATEST],
+    &[Rules::FIRST],
+    &[Rules::FIRST, Rules::LATEST],
+    &[Rules::FIRST, Rules::LATEST],
+];
 
 /// Long enough for a client to hear of its job, most of the time.
 fn settings(random: &mut Random) -> Option<Settings> {

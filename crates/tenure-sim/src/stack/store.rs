@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tenure_core::mutation::{self, Mutation};
 use tenure_store::engine::memory::Memory;
 use tenure_store::wrap::faulty::Faulty;
 use tenure_store::{
@@ -96,6 +97,25 @@ impl Recorded {
             .expect("the world outlives its runtime")
     }
 
+    /// A folder is on one host, and tells ages by a clock that nobody can set. A server's clock is wrong by
+    /// anything, differently on each that answers: what it says is shown, and is no age.
+    fn judge_age(&self, object: &mut Object) {
+        if self.files {
+            return;
+        }
+        let world = self.world();
+        let most = world.plan.session.ttl * 4;
+        let mut random = world.random();
+        let ahead = match random.chance(500) {
+            true => random.between(Duration::ZERO, most),
+            false => Duration::ZERO,
+        };
+        object.shown_age = object.shown_age.map(|age| age + ahead);
+        object.age = object
+            .shown_age
+            .filter(|_| mutation::is(Mutation::AgeByAnyClock));
+    }
+
     /// One way through the network.
     async fn travel(&self) {
         let time = {
@@ -160,21 +180,28 @@ impl Store for Recorded {
     fn describe(&self) -> Description {
         let mut description = self.memory.describe();
         description.capabilities.hints = self.hints;
+        description.capabilities.age = self.files;
         description
     }
 
     async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
         self.arrive().await;
-        let object = self.memory.get(key).await;
+        let mut object = self.memory.get(key).await?;
+        if let Some(object) = &mut object {
+            self.judge_age(object);
+        }
         self.travel().await;
-        object
+        Ok(object)
     }
 
     async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
         self.arrive().await;
-        let change = self.memory.get_if_changed(key, version).await;
+        let mut change = self.memory.get_if_changed(key, version).await?;
+        if let Change::Changed(object) = &mut change {
+            self.judge_age(object);
+        }
         self.travel().await;
-        change
+        Ok(change)
     }
 
     async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tenure_core::queue::{Backoff, Event, Key, Payload, Refusal, Submission};
 use tenure_core::{JobId, JobType, QueueName};
 
+use super::faults::Fault;
 use super::invariants::acknowledged_is_kept;
 use super::network::{Failed, Route};
 use super::plan::pick;
@@ -24,15 +25,34 @@ pub(crate) async fn run(world: Arc<World>, number: usize) {
     let mut count = 0;
     while !world.is_calm() {
         world.pause_about(world.plan.submit_every).await;
-        let size = 1 + world.random().below(3);
-        let jobs: Vec<Submission> = (0..size)
-            .map(|_| {
-                count += 1;
-                draw(&world, number, count)
-            })
-            .collect();
-        submit(&world, &mut route, number, &jobs).await;
+        let is_large = world.strikes(Fault::PayloadLarge, world.plan.large);
+        // More than one claim may hand out.
+        let (calls, size) = match is_large {
+            true => (7, 3),
+            false => (1, 1 + world.random().below(3)),
+        };
+        for _ in 0..calls {
+            let jobs: Vec<Submission> = (0..size)
+                .map(|_| {
+                    count += 1;
+                    let mut job = draw(&world, number, count);
+                    if is_large {
+                        enlarge(&mut job);
+                    }
+                    job
+                })
+                .collect();
+            submit(&world, &mut route, number, &jobs).await;
+        }
     }
+}
+
+/// As large as a job may be, and ready at once.
+fn enlarge(job: &mut Submission) {
+    let text = format!("\"{}\"", "x".repeat(250 * 1024));
+    job.payload = Payload::new(text).expect("valid JSON");
+    job.queue = QueueName::new("default").expect("a valid name");
+    (job.group, job.unique_key, job.delay_ms) = (None, None, None);
 }
 
 /// Sends jobs until they are acknowledged, or for a long while. Whether they were.

@@ -57,7 +57,11 @@ impl Worker {
             let mut random = self.world.random();
             let lease = Duration::from_secs(*pick(&mut random, &[5, 10, 20]));
             let wait = Duration::from_secs(*pick(&mut random, &[0, 5, 15]));
-            (lease, *pick(&mut random, &[1, 1, 3]), wait)
+            let most: &[u32] = match self.world.plan.large > 0 {
+                true => &[1, 3, 100],
+                false => &[1, 1, 3],
+            };
+            (lease, *pick(&mut random, most), wait)
         };
         let mut claim = Claim::new(Key::new(&self.name).expect("a valid key"));
         (claim.lease, claim.max) = (lease, max);

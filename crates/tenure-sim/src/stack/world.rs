@@ -139,6 +139,10 @@ impl World {
         lock(&self.faults).count(fault);
     }
 
+    pub(crate) fn count_many(&self, fault: Fault, count: u64) {
+        lock(&self.faults).count_many(fault, count);
+    }
+
     /// Whether a fault takes effect now: so many times in a thousand, while there is chaos.
     pub(crate) fn strikes(&self, fault: Fault, per_mille: u64) -> bool {
         let strikes = self.random().chance(per_mille);

@@ -50,6 +50,10 @@ impl World {
             (Action::StoreClock, _) => self.step_store_clock(),
             (Action::Pause, Some(id)) => self.pause(id),
             (Action::CutOff, Some(id)) => self.cut_off(id),
+            (Action::Blind, Some(id)) => {
+                let length = self.some_time();
+                self.blind(id, length);
+            }
             (Action::Crash, Some(id)) => self.crash(id),
             (Action::Start, _) => return self.start_somewhere(),
             (Action::Twin, Some(id)) => {
@@ -115,9 +119,7 @@ impl World {
     }
 
     fn step_store_clock(&mut self) {
-        // Forward makes objects look older than they are: only strict observers are safe from that.
-        let strict = self.slots.iter().all(|slot| slot.config.strict_age);
-        let forward = strict && self.random.chance(500);
+        let forward = self.random.chance(500);
         let by = self.some_time();
         self.faults.count(if forward {
             Fault::StoreClockForward
@@ -159,6 +161,16 @@ impl World {
         }
     }
 
+    /// It loses the right to read, or what decrypts; it writes on.
+    pub(crate) fn blind(&mut self, id: u64, length: Duration) {
+        if let Some(process) = self.processes.get_mut(&id) {
+            self.faults.count(Fault::Blind);
+            process.blind_until = self.now + length;
+            self.trace
+                .say(self.now, &process.label, "can write and not read");
+        }
+    }
+
     pub(crate) fn crash(&mut self, id: u64) {
         if let Some(process) = self.processes.remove(&id) {
             self.faults.count(Fault::Crash);
@@ -166,7 +178,7 @@ impl World {
                 self.faults.count(Fault::CrashWhileLeading);
             }
             self.trace.say(self.now, &process.label, "crashes");
-            self.oracle.forget(process.incarnation);
+            self.oracle.forget(process.known_as);
         }
     }
 
@@ -236,6 +248,7 @@ impl World {
         let writer = Writer {
             incarnation: PEOPLE,
             counter: self.sequence,
+            nonce: tenure_core::Nonce::default(),
         };
         let lease = self.store.lease(election);
         let asked = lease.and_then(|lease| lease.with_request(Request { kind, by }, writer));

@@ -59,7 +59,7 @@ impl World {
                 Ok(())
             }
             Event::Over { reason } => {
-                ended_for_a_reason::over(process, &reason, &self.oracle, &self.store)?;
+                ended_for_a_reason::over(process, &reason, &self.oracle, &self.store, self.now)?;
                 self.on_over(id);
                 Ok(())
             }

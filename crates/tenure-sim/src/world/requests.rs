@@ -9,6 +9,7 @@ use super::{Happening, World, words};
 use crate::faults::Fault;
 use crate::invariants::{Violation, never_made_again, no_hot_loop};
 use crate::judge;
+use crate::store::Way;
 
 /// A request, until its answer is given and its last copy has arrived.
 #[derive(Debug)]
@@ -17,6 +18,7 @@ pub(crate) struct Flight {
     ticket: Ticket,
     request: Request,
     started: Moment,
+    begun_at: Duration,
     answered: bool,
     /// How many copies are still on their way to the store.
     copies: u64,
@@ -62,7 +64,8 @@ impl World {
         never_made_again::check(process, &request)?;
         let started = process.clock.moment(self.now);
         let deadline = process.clock.real(started + within).unwrap_or(self.now);
-        let cut_off = self.now < process.cut_off_until;
+        let is_blind = self.now < process.blind_until && !is_write(&request);
+        let cut_off = self.now < process.cut_off_until || is_blind;
         self.trace
             .say(self.now, &process.label, &words::request(&request));
         let fate = self.draw_fate(&request, cut_off);
@@ -80,6 +83,7 @@ impl World {
                 ticket,
                 request,
                 started,
+                begun_at: self.now,
                 answered: false,
                 copies,
                 fate,
@@ -220,7 +224,19 @@ impl World {
         if !tell_age && !is_write(&flight.request) {
             self.faults.count(Fault::AgeAbsent);
         }
-        let (answer, applied) = self.store.execute(self.now, &flight.request, tell_age);
+        let other_clock_ahead = match self.random.chance(self.plan.other_clock) {
+            true => Some(self.plan.other_clock_ahead),
+            false => None,
+        };
+        if other_clock_ahead.is_some() {
+            self.faults.count(Fault::OtherClock);
+        }
+        let way = Way {
+            begun_at: flight.begun_at,
+            tell_age,
+            other_clock_ahead,
+        };
+        let (answer, applied) = self.store.execute(self.now, &flight.request, way);
         let (started, process) = (flight.started, flight.process);
         let label = self
             .processes

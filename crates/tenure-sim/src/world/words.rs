@@ -70,6 +70,10 @@ pub(crate) fn input(input: &Input) -> Option<String> {
         Input::Join {
             election, priority, ..
         } => format!("joins {election}, priority {priority:?}"),
+        Input::JoinMany(joining) => {
+            let names: Vec<_> = joining.iter().map(|one| one.election.as_str()).collect();
+            format!("joins {}", names.join(", "))
+        }
         Input::Resign(election) => format!("is told to resign {election}"),
         Input::Transfer(election, to) => {
             format!(

@@ -7,7 +7,7 @@ use tenure_core::cluster::assigner::{self, Assigner};
 use tenure_core::cluster::{Generation, Going, Part, Shard};
 use tenure_core::session::record::About;
 use tenure_core::session::{Holder, Observer, Session, machine, observer};
-use tenure_core::{Incarnation, Read};
+use tenure_core::{Incarnation, Lineage, Read};
 
 use super::process::{Input, Process, Run};
 use super::state::{Item, Slot, State, Work, config, daemon, session_config};
@@ -142,7 +142,7 @@ impl State {
                 process.leads = Some(term);
                 process.is_deposed = false;
                 process.list_at = Some(process.clock.moment(now));
-                self.step_assigner(id, assigner::Input::Elected(term))
+                self.step_assigner(id, assigner::Input::Elected(Lineage(1), term))
             }
             Input::Deposed => self.depose(id),
             Input::Leave(going) => {
@@ -236,8 +236,8 @@ impl State {
         let Some(process) = self.process(id) else {
             return Ok(());
         };
-        let moment = process.clock.moment(now);
-        for output in process.session.step(moment, input) {
+        let now = process.clock.now(now);
+        for output in process.session.step(now, input) {
             match output {
                 machine::Output::Write { record, expect, .. } => {
                     self.send(id, Ask::WriteSession(Arc::new(record), expect));
@@ -303,7 +303,9 @@ impl State {
         for output in process.agent.step(moment, input) {
             match output {
                 agent::Output::Look { known } => self.send(id, Ask::Look(known)),
-                agent::Output::Start { shard, generation } => {
+                agent::Output::Start {
+                    shard, generation, ..
+                } => {
                     self.start_shard(id, shard, generation)?;
                 }
                 agent::Output::Drain {
@@ -396,6 +398,8 @@ impl State {
                 assigner::Output::Watch(_)
                 | assigner::Output::Decided(_)
                 | assigner::Output::Superseded { .. }
+                // Elections are not part of this model: a term may end at any time.
+                | assigner::Output::Resign { .. }
                 | assigner::Output::Anomaly(_) => {}
             }
         }

@@ -187,6 +187,7 @@ impl State {
                 writer: Writer {
                     incarnation: Incarnation(u128::MAX),
                     counter: 0,
+                    nonce: tenure_core::Nonce::default(),
                 },
                 nodes: BTreeMap::new(),
             },

@@ -45,6 +45,10 @@ impl State {
             add(Kind::CrashForGood, id);
             add(Kind::RestartWithLongerTtl, id);
             add(Kind::SessionDeleted, id);
+            // What is under way when a process is copied is answered once: a case that is looked at elsewhere.
+            if self.flights.iter().all(|flight| flight.process != id) {
+                add(Kind::Copied, id);
+            }
             if process.paused.is_none() {
                 add(Kind::Pause, id);
                 add(Kind::Leave, id);
@@ -112,6 +116,7 @@ impl State {
                     process.paused = Some(Vec::new());
                 }
             }
+            Kind::Copied => self.copy(number),
             Kind::Leave => {
                 if let Some(process) = self.processes.get_mut(&number) {
                     process.replaced = true;
@@ -142,6 +147,7 @@ impl State {
         let writer = Writer {
             incarnation: PEOPLE,
             counter: u64::from(self.faults),
+            nonce: tenure_core::Nonce::default(),
         };
         let kind = RequestKind::Resign;
         let lease = self.store.lease(&election());

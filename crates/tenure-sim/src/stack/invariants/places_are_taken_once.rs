@@ -11,6 +11,11 @@ use crate::invariants::Violation;
 pub(crate) struct Places(BTreeMap<u64, Bytes>);
 
 impl Places {
+    /// The last place, 0 if there is none.
+    pub(crate) fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
     /// Whether this is the first that was ever written there.
     pub(crate) fn take(&mut self, place: u64, value: &Bytes) -> Result<bool, Violation> {
         let broken = |message| Err(Violation::new("a place of the log is taken once", message));

@@ -17,6 +17,8 @@ pub(crate) fn check(
         None if was_acknowledged && !ledger.jobs.forgotten.contains_key(id) => {
             broken(format!("{id} was acknowledged, and is not there"))
         }
+        // Only what is left of a job that was forgotten.
+        Some(view) if view.remnant && ledger.jobs.forgotten.contains_key(id) => Ok(()),
         Some(view) if !ledger.looked(view) => broken(format!("{view:?} was never committed")),
         _ => Ok(()),
     }

@@ -18,6 +18,10 @@ pub(crate) const SCHEDULES: [(&str, &str, u64, Missed); 3] = [
     ("timely", "0 * * * * *", 60_000, Missed::Skip),
 ];
 
+/// What the names of the many begin with, when they all fire, how often, and what becomes of missed runs.
+pub(crate) const MANY: (&str, &str, u64, Missed) =
+    ("many-", "0 2 * * * *", 3_600_000, Missed::Once);
+
 /// How late a slot may be before it is skipped.
 const LATE_MS: u64 = 60_000;
 
@@ -64,12 +68,22 @@ impl Schedules {
     }
 }
 
+impl Schedules {
+    /// The schedules that are behind a time.
+    pub(crate) fn behind(&self, at: u64) -> impl Iterator<Item = &ScheduleName> {
+        let behind = self.next.iter().filter(move |&(_, &next)| next < at);
+        behind.map(|(name, _)| name)
+    }
+}
+
 /// Whether a plan fires what its schedule's policy says, of the slots from the one that was due to the one that
 /// is next. It was made at some time before `at`, when it was committed.
 fn follows_policy(firing: &Firing, at: u64) -> bool {
-    let known = SCHEDULES
-        .iter()
-        .find(|(name, ..)| *name == firing.schedule.as_str());
+    let name = firing.schedule.as_str();
+    let known = match name.starts_with(MANY.0) {
+        true => Some(&MANY),
+        false => SCHEDULES.iter().find(|(known, ..)| *known == name),
+    };
     let (_, _, period, missed) = known.expect("the operator sets no other");
     let Some(next) = firing.next else {
         return false;

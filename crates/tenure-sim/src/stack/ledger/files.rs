@@ -4,6 +4,9 @@
 //! A record is committed when it is durable in the chain of the leader whose origin stands: who takes over later
 //! replaces the origin, then reads, and so finds it. What is durable after the origin was replaced may be found
 //! or not; it is decided by whoever takes over and becomes durable in turn.
+//!
+//! A file whose number is 0 is a copy, of the last file that its leader has read. Where a chain leads to it, it stands
+//! in for that file, and must have all of it that was committed.
 
 use std::collections::BTreeMap;
 
@@ -22,9 +25,14 @@ pub(crate) struct Files {
     last: Option<String>,
 }
 
+fn is_copy(name: &str) -> bool {
+    name.ends_with("-000000")
+}
+
 /// What of a file's first line matters here.
 #[derive(Debug, Deserialize)]
 struct First {
+    seq: u64,
     previous: Option<Previous>,
     bytes: usize,
 }
@@ -39,15 +47,22 @@ impl Ledger {
     /// Something became durable, while the origin was that of a take-over.
     pub(crate) fn synced(&mut self, disk: &Durable<'_>, takeover: u64) -> Result<(), Violation> {
         let files = disk.last_of(takeover);
-        let last = files.iter().find(|(name, file)| {
+        let last = files.iter().filter(|(name, _)| !is_copy(name));
+        let last = last.clone().find(|(name, file)| {
             self.files.ends.contains_key(*name) || frame_at(file, 0, file.len()).is_some()
         });
         let Some(&(last, _)) = last else {
             return Ok(());
         };
-        for (name, end) in self.files.chain(disk, last)? {
+        let committed = self.places.len();
+        for (name, end) in self.files.chain(disk, last, committed)? {
             let from = self.files.ends.get(&name).copied().unwrap_or(0);
-            let end = self.read(disk, &name, from, end)?;
+            let (end, place) = self.read(disk, &name, from, end)?;
+            if is_copy(&name) && place.is_some_and(|place| place < committed) {
+                return broken(format!(
+                    "{last} goes on from {name}, which ends at place {place:?} of {committed}"
+                ));
+            }
             self.files.ends.insert(name.clone(), end);
             self.files.last = Some(name);
         }
@@ -61,31 +76,33 @@ impl Ledger {
         name: &str,
         from: usize,
         end: Option<usize>,
-    ) -> Result<usize, Violation> {
+    ) -> Result<(usize, Option<u64>), Violation> {
         if end == Some(from) {
-            return Ok(from);
+            return Ok((from, None));
         }
         let Some(file) = disk.file(name) else {
             return broken(format!("{name} is committed from {from} on, and is gone"));
         };
-        let mut at = from;
+        let (mut at, mut place) = (from, None);
         while end != Some(at)
             && let Some(frame) = frame_at(file, at, end.unwrap_or(file.len()))
         {
             at += frame.len();
-            self.frame(&Bytes::copy_from_slice(frame))?;
+            place = Some(self.frame(&Bytes::copy_from_slice(frame))?);
         }
         match end {
             Some(end) if at != end => broken(format!(
                 "{name} is the log to {end}, and has nothing at {at}"
             )),
-            _ => Ok(at),
+            _ => Ok((at, place)),
         }
     }
 
-    fn frame(&mut self, frame: &Bytes) -> Result<(), Violation> {
+    /// Returns its place.
+    fn frame(&mut self, frame: &Bytes) -> Result<u64, Violation> {
         let header: Header = serde_json::from_slice(line(frame)).expect("it was read before");
-        self.placed(header.seq, frame)
+        self.placed(header.seq, frame)?;
+        Ok(header.seq)
     }
 }
 
@@ -95,6 +112,7 @@ impl Files {
         &self,
         disk: &Durable<'_>,
         last: &str,
+        committed: u64,
     ) -> Result<Vec<(String, Option<usize>)>, Violation> {
         let mut chain = vec![(last.to_owned(), None)];
         loop {
@@ -117,6 +135,10 @@ impl Files {
                 return broken(format!("{last} leads to {name}, which is not there"));
             };
             let first: First = serde_json::from_slice(line(first)).expect("it was read before");
+            // A copy of the last file that is known, or of one that is news itself.
+            if is_copy(name) && first.seq <= committed {
+                break;
+            }
             match (first.previous, &self.last) {
                 (Some(previous), _) => chain.push((previous.segment, Some(previous.end))),
                 (None, None) => break,
