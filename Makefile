@@ -1,7 +1,7 @@
 # `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help test check fix sim model fuzz overlap chaos chaos-failover soak bench-store bench-election bench-queue bench-server
+.PHONY: help test check fix sim model fuzz overlap chaos chaos-failover chaos-clocks soak bench-store bench-election bench-queue bench-server
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -28,9 +28,11 @@ model: ## look at every order of events within bounds, and break each rule to se
 	cargo run --quiet --release --locked -p tenure-sim --bin model
 
 OVERLAP_SECONDS ?= 300
-overlap: ## kill, stop and cut off real nodes for five minutes: no shard may run twice
+overlap: ## kill, stop and cut off real nodes and programs for five minutes: no shard may run twice
 	TENURE_OVERLAP_SECONDS=$(OVERLAP_SECONDS) scripts/with-servers --only postgres -- \
 		cargo test -p tenure --test it --locked overlap -- --nocapture
+	TENURE_TEST_CHURN_SECONDS=$(OVERLAP_SECONDS) scripts/with-servers --only postgres -- \
+		cargo test -p tenure-cli --test cli --locked no_two_programs -- --nocapture
 
 chaos: MINUTES ?= 30
 chaos: ## break real brokers on real servers and check what clients saw; MINUTES=N
@@ -41,6 +43,11 @@ JOBS ?= 20000
 chaos-failover: ## kill the leader five times while JOBS=N jobs run, on file, PostgreSQL and S3
 	cargo build --locked -p tenure-cli -p tenure-chaos
 	scripts/with-servers --only postgres,ceph -- $(CHAOS) --engines file,postgres,s3 --failover $(JOBS)
+
+STEPS ?= 100
+chaos-clocks: ## set the store's clock STEPS=N times by minutes, both ways, on file, SQLite, PostgreSQL and S3
+	cargo build --locked -p tenure-cli -p tenure-chaos
+	scripts/with-servers --only postgres,ceph,faketime -- $(CHAOS) --clocks $(STEPS)
 
 fuzz: ## damage everything that is read, and see that nothing panics or grows; MINUTES=N in sum
 	TENURE_FUZZ_MILLISECONDS=$$(( $(MINUTES) * 60000 / $(FUZZ_TARGETS) )) \
@@ -60,12 +67,14 @@ soak: ## what an open page costs the broker, and the browser over an hour; MINUT
 bench-store: ## what each engine costs, next to the floor below it, in one run
 	scripts/with-servers -- cargo bench -p tenure-store --bench engines --locked
 
-bench-election: ## how long nobody leads when a leader resigns, on every engine
-	scripts/with-servers -- cargo bench -p tenure --bench handover --locked
+bench-election: ## hand-overs within and between processes, and up to 10,000 elections in one; HOLD=600 holds them longer
+	cargo build --release -p tenure-cli --locked
+	scripts/with-servers -- cargo bench -p tenure --bench handover --bench many --locked
+	scripts/with-servers -- scripts/bench-handover target/release/tenure
 
 ONLY ?=
 bench-queue: ## speed, depth, recovery and latency of the queue; ONLY=depth for a section
 	cargo bench -p tenure --bench queue --locked -- $(ONLY)
 
-bench-server: ## pick-up latency, and durable submits beside a bare server, in one run
-	cargo bench -p tenure-server --bench server --locked
+bench-server: ## pick-up latency, and durable submits beside a bare server; ONLY=reads for reads of a large queue
+	cargo bench -p tenure-server --bench server --locked -- $(ONLY)
