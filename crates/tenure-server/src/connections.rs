@@ -53,6 +53,7 @@ pub(crate) struct Connection {
     peer: SocketAddr,
     started: Instant,
     is_stranger: AtomicBool,
+    has_answered: AtomicBool,
     /// When a byte moved last, in milliseconds since the server started.
     progressed_ms: AtomicU64,
     /// What it has in memory, and since when it has had anything there.
@@ -99,6 +100,7 @@ impl Connections {
             peer,
             started: self.started,
             is_stranger: AtomicBool::new(true),
+            has_answered: AtomicBool::new(false),
             progressed_ms: AtomicU64::new(milliseconds(self.started)),
             bytes: AtomicUsize::new(0),
             bytes_since_ms: AtomicU64::new(0),
@@ -125,6 +127,10 @@ impl Connections {
         }
         let mut places = self.places();
         let number = connection.number;
+        // It made room for another in this very moment: what it asks is not begun any more.
+        if !places.all.contains_key(&number) {
+            return false;
+        }
         if places.spare.contains(&number) {
             if places.all.len() - places.spare.len() >= self.connections_max {
                 match places.strangers.first().copied() {
@@ -207,6 +213,16 @@ impl Connection {
     pub(crate) fn progressed(&self) {
         let now = milliseconds(self.started);
         self.progressed_ms.store(now, Ordering::Relaxed);
+    }
+
+    /// A byte of an answer was written.
+    pub(crate) fn answered(&self) {
+        self.has_answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether no call of it was allowed or answered yet: then it can be told that nothing was done.
+    pub(crate) fn is_unheard(&self) -> bool {
+        self.is_stranger.load(Ordering::Relaxed) && !self.has_answered.load(Ordering::Relaxed)
     }
 
     /// It has more in memory.

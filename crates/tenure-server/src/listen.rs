@@ -16,8 +16,9 @@ use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +27,7 @@ use tokio_util::task::TaskTracker;
 use crate::alarm::Alarm;
 use crate::config::Limits;
 use crate::connections::{Connection, Connections};
+use crate::problem::Problem;
 use crate::stall::Stalling;
 
 /// How long a TLS handshake may take.
@@ -40,6 +42,15 @@ const BUFFER_BYTES_MAX: usize = 64 * 1024;
 /// The most headers of a request.
 const HEADERS_MAX: usize = 64;
 
+/// How long a client that is turned away may take to send the rest and to read why.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How much of what it still sends is read, so that the system does not reset the connection before it has the answer.
+const FAREWELL_BYTES_MAX: u64 = 1024 * 1024;
+
+/// How many are turned away at a time. The others are just cut off.
+pub(crate) const FAREWELLS_MAX: usize = 256;
+
 #[derive(Clone)]
 pub(crate) struct Listening {
     pub(crate) router: Router,
@@ -49,6 +60,7 @@ pub(crate) struct Listening {
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
     pub(crate) connections: Arc<Connections>,
+    pub(crate) farewells: Arc<Semaphore>,
 }
 
 /// What a connection's requests are answered by: each is told which connection it came by.
@@ -102,20 +114,42 @@ impl Listening {
         }
     }
 
-    async fn connection(self, stream: TcpStream, peer: SocketAddr) {
+    async fn connection(self, mut stream: TcpStream, peer: SocketAddr) {
         let connection = self.connections.admit(peer);
         let leaving = Leaving {
             connections: self.connections.clone(),
-            connection,
+            connection: connection.clone(),
         };
-        tokio::select! {
+        let made_room = tokio::select! {
             biased;
-            () = leaving.connection.closed() => tracing::debug!(%peer, "a connection made room for others"),
-            () = self.converse(stream, &leaving.connection) => {}
+            () = connection.closed() => true,
+            () = self.converse(&mut stream, &connection) => false,
+        };
+        drop(leaving);
+        if made_room {
+            tracing::debug!(%peer, "a connection made room for others");
+            if self.tls.is_none() && connection.is_unheard() {
+                self.turn_away(stream).await;
+            }
         }
     }
 
-    async fn converse(&self, stream: TcpStream, connection: &Arc<Connection>) {
+    /// Tells a client that none of its calls was looked at, rather than to leave it in doubt.
+    async fn turn_away(&self, mut stream: TcpStream) {
+        let Ok(_place) = self.farewells.try_acquire() else {
+            return;
+        };
+        let answer = Problem::overloaded("all connections are taken").to_http();
+        let _ = timeout(FAREWELL_TIMEOUT, async {
+            stream.write_all(&answer).await?;
+            stream.shutdown().await?;
+            let mut rest = stream.take(FAREWELL_BYTES_MAX);
+            tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
+        })
+        .await;
+    }
+
+    async fn converse(&self, stream: &mut TcpStream, connection: &Arc<Connection>) {
         // Answers are small and wanted at once.
         let _ = stream.set_nodelay(true);
         let patience = self.limits.write_timeout;
@@ -130,7 +164,7 @@ impl Listening {
         }
     }
 
-    async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
         &self,
         stream: S,
         connection: &Arc<Connection>,

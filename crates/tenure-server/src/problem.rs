@@ -139,6 +139,21 @@ impl Problem {
         Self::new(Code::Overloaded, detail).hint("nothing was done; send it again after a while")
     }
 
+    /// As bytes, for a connection that no request is answered on.
+    pub(crate) fn to_http(&self) -> Vec<u8> {
+        let body = serde_json::to_vec(&self.0.document).expect("plain data becomes JSON");
+        let status = self.0.document.status;
+        let seconds = self.0.retry_after_seconds.unwrap_or_default();
+        let mut answer = format!(
+            "HTTP/1.1 {status} \r\ncontent-type: {}\r\ncontent-length: {}\r\nretry-after: {seconds}\r\nconnection: close\r\n\r\n",
+            api::PROBLEM_CONTENT_TYPE,
+            body.len(),
+        )
+        .into_bytes();
+        answer.extend(body);
+        answer
+    }
+
     /// A failure that is no fault of the request's. What it was is for the log, not for the client.
     pub(crate) fn internal(detail: &str) -> Self {
         Self::new(Code::Internal, detail).hint("the log of the server says more")

@@ -25,7 +25,7 @@ use crate::connections::Connections;
 use crate::dashboard::{self, Dashboard};
 use crate::forward::Forwarder;
 use crate::health::{Probe, leader_reason};
-use crate::listen::Listening;
+use crate::listen::{FAREWELLS_MAX, Listening};
 use crate::metrics::Metrics;
 use crate::metrics::numbers::Numbers;
 use crate::rates::Rates;
@@ -83,6 +83,7 @@ impl Server {
             stop: app.stop.clone(),
             tasks: connections.clone(),
             connections: app.connections.clone(),
+            farewells: Arc::new(Semaphore::new(FAREWELLS_MAX)),
         };
         if let Some(renewal) = renewal {
             tokio::spawn(renewal.run(app.stop.clone()));

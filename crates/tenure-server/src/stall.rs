@@ -44,6 +44,13 @@ impl<S> Stalling<S> {
         }
     }
 
+    fn wrote(&self) {
+        self.progressed();
+        if let Some(connection) = &self.connection {
+            connection.answered();
+        }
+    }
+
     /// Passes on what became of a write, unless it waits for too long.
     fn judge<T>(
         &mut self,
@@ -90,7 +97,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stalling<S> {
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(context, bytes);
         if result.is_ready() {
-            self.progressed();
+            self.wrote();
         }
         self.judge(context, result)
     }
@@ -102,7 +109,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Stalling<S> {
     ) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         if result.is_ready() {
-            self.progressed();
+            self.wrote();
         }
         self.judge(context, result)
     }

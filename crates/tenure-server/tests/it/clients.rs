@@ -326,6 +326,17 @@ async fn when_all_connections_are_taken_health_is_still_told() {
 }
 
 #[tokio::test]
+async fn who_makes_room_before_a_call_was_looked_at_is_told() {
+    let broker = Broker::start_with(|config| config.limits.connections_max = 1).await;
+    let half = "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n";
+    let half = raw(&broker, half).await;
+    until(async || (broker.get("/v1/jobs").await.0 == 200).then_some(())).await;
+    let told = rest(half).await;
+    assert!(told.starts_with("HTTP/1.1 429"), "{told}");
+    assert!(told.contains(r#""code":"overloaded""#), "{told}");
+}
+
+#[tokio::test]
 async fn strangers_keep_nobody_out() {
     let tokens = Tokens::parse("admin aaaaaaaaaaaaaaaa").unwrap();
     let broker = Broker::start_with(|config| {
