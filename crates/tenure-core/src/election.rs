@@ -76,4 +76,6 @@ mod messages;
 pub mod record;
 
 pub use machine::Election;
-pub use record::{Fence, Lease, LeaseState, PastTerm, Request, RequestKind, Term, Writer};
+pub use record::{
+    Fence, HISTORY_MAX, Lease, LeaseState, PastTerm, Request, RequestKind, Term, Writer,
+};

@@ -11,7 +11,7 @@ use anyhow::Context;
 use serde::Serialize;
 use tenure::Seen;
 use tenure::core::Lineage;
-use tenure::core::election::{Lease, LeaseState, RequestKind, Term};
+use tenure::core::election::{HISTORY_MAX, Lease, LeaseState, RequestKind, Term};
 
 use crate::args::Watch;
 use crate::output::{self, Data, printable};
@@ -180,6 +180,9 @@ impl Observer {
                 let (now, what) = (lease.term, "the lease went back from term");
                 let what = format!("{what} {term} to {now}: restored from an older copy");
                 transitions.push(Transition::Anomaly { what });
+            } else if self.was_made_again(lease) {
+                let what = "the lease was deleted and made again".to_owned();
+                transitions.push(Transition::Anomaly { what });
             }
         }
         self.tell_of_past(lease, &mut transitions);
@@ -187,6 +190,18 @@ impl Observer {
         self.highest = Some((lease.lineage, lease.term));
         self.last = Some(lease.clone());
         transitions
+    }
+
+    /// Whether the lease was deleted between two looks. A successor notes the term before its own in the history, unless
+    /// there was no lease to take it from.
+    fn was_made_again(&self, lease: &Lease) -> bool {
+        let Some(last) = &self.last else {
+            return false;
+        };
+        let is_noted = lease.history.iter().any(|past| past.term == last.term);
+        // Old terms leave a history that is full.
+        let is_whole = lease.history.len() < HISTORY_MAX;
+        last.holder().is_some() && last.term < lease.term && !is_noted && is_whole
     }
 
     /// Terms that have ended since the last look, also those that began since. At the first look there is

@@ -315,9 +315,15 @@ fn watch_tells_every_transition_and_stands_for_nothing() {
         ]
     );
     std::fs::remove_file(scene.path("store/default/elections/default")).unwrap();
-    assert_eq!(
-        next(),
-        "TIME anomaly: the lease was deleted; candidates wait a whole ttl before they go on\n"
+    // A candidate makes it again within moments, though it leads only after a ttl.
+    let told = next();
+    assert!(
+        [
+            "TIME anomaly: the lease was deleted; candidates wait a whole ttl before they go on\n",
+            "TIME anomaly: the lease was deleted and made again\n"
+        ]
+        .contains(&told.as_str()),
+        "{told}"
     );
     let status = document(&scene, &["status", "--election", "default", "--json"]);
     let candidates = status["elections"][0]["candidates"].as_array().unwrap();

@@ -9,7 +9,7 @@ use crate::session::Holder;
 use crate::{Incarnation, Lineage, NodeId, Nonce, Wall};
 
 /// How many past terms a lease remembers.
-const HISTORY_MAX: usize = 20;
+pub const HISTORY_MAX: usize = 20;
 
 /// One tenure of one leader; its number only grows.
 #[derive(

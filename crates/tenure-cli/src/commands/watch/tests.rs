@@ -112,3 +112,14 @@ fn a_line_for_programs_names_the_event() {
         serde_json::json!({"at": null, "election": "default", "event": "elected", "node": "a", "term": 3})
     );
 }
+
+#[test]
+fn a_lease_that_was_deleted_and_made_again_between_two_looks_is_an_anomaly() {
+    let seen = [
+        lease(2, &held("b"), &[1], "null"),
+        lease(3, &held("a"), &[], "null"),
+    ];
+    let told = told(&seen);
+    let made_again = "anomaly: the lease was deleted and made again";
+    assert_eq!(told, ["elected b term 2", made_again, "elected a term 3"]);
+}
