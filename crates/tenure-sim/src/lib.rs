@@ -19,7 +19,6 @@ pub mod liveness;
 pub mod model;
 pub mod oracle;
 pub mod process;
-pub mod random;
 pub mod stack;
 pub mod store;
 pub mod trace;

@@ -22,12 +22,12 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use tenure::simulation;
+use tenure_random::Random;
 use tenure_store::{Key, Store};
 
 use super::chaos::strike_writer;
 use super::faults::Fault;
 use super::world::World;
-use crate::random::Random;
 
 /// The least that is written at once.
 const SECTOR_BYTES: usize = 512;
@@ -229,7 +229,7 @@ impl Disk {
         let full = self.fails(Fault::DiskFull, io::ErrorKind::StorageFull);
         let length = match full {
             Ok(()) => bytes.len(),
-            Err(_) => usize::try_from(self.world().random().below(bytes.len() as u64)).unwrap_or(0),
+            Err(_) => self.world().random().index(bytes.len()),
         };
         let bytes = &bytes[..length];
         let half = self

@@ -9,7 +9,6 @@ use tenure_core::{JobId, JobType, QueueName};
 use super::faults::Fault;
 use super::invariants::acknowledged_is_kept;
 use super::network::{Failed, Route};
-use super::plan::pick;
 use super::world::World;
 use crate::invariants::Violation;
 
@@ -124,13 +123,12 @@ fn acknowledge(world: &World, ids: &[JobId], events: &[Event]) -> Result<(), Vio
 fn draw(world: &World, number: usize, count: u64) -> Submission {
     let mut random = world.random();
     let random = &mut *random;
-    let job_type = JobType::new(pick(random, &["a", "b"])).expect("a valid type");
+    let job_type = JobType::new(random.pick(&["a", "b"])).expect("a valid type");
     let mut job = Submission::new(job_type);
     job.id = JobId::new(format!("j{number}-{count:05}")).ok();
-    job.queue =
-        QueueName::new(pick(random, &["default", "mail", "limited"])).expect("a valid name");
+    job.queue = QueueName::new(random.pick(&["default", "mail", "limited"])).expect("a valid name");
     job.payload = Payload::new(format!("{{\"n\":{count}}}")).expect("valid JSON");
-    job.priority = *pick(random, &[0, 0, 0, 5, -5]);
+    job.priority = *random.pick(&[0, 0, 0, 5, -5]);
     if random.chance(300) {
         job.group = Key::new(format!("g{}", random.below(3))).ok();
     }
@@ -140,7 +138,7 @@ fn draw(world: &World, number: usize, count: u64) -> Submission {
     if random.chance(200) {
         job.delay_ms = Some(random.below(60_000));
     }
-    job.max_attempts = Some(*pick(random, &[1, 3, 20]));
+    job.max_attempts = Some(*random.pick(&[1, 3, 20]));
     job.backoff = Some(Backoff {
         first_ms: 500,
         factor: 2,

@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use super::faults::Fault;
 use super::invariants::leases_are_kept;
 use super::network::Route;
-use super::plan::pick;
 use super::world::World;
 use crate::invariants::Violation;
 
@@ -55,13 +54,13 @@ impl Worker {
     async fn claim(&mut self) -> Vec<Claimed> {
         let (lease, max, wait) = {
             let mut random = self.world.random();
-            let lease = Duration::from_secs(*pick(&mut random, &[5, 10, 20]));
-            let wait = Duration::from_secs(*pick(&mut random, &[0, 5, 15]));
+            let lease = Duration::from_secs(*random.pick(&[5, 10, 20]));
+            let wait = Duration::from_secs(*random.pick(&[0, 5, 15]));
             let most: &[u32] = match self.world.plan.large > 0 {
                 true => &[1, 3, 100],
                 false => &[1, 1, 3],
             };
-            (lease, *pick(&mut random, most), wait)
+            (lease, *random.pick(most), wait)
         };
         let mut claim = Claim::new(Key::new(&self.name).expect("a valid key"));
         (claim.lease, claim.max) = (lease, max);
@@ -112,16 +111,13 @@ impl Worker {
         tokio::time::sleep_until(ends_at).await;
         let end = match self.world.is_calm() {
             true => End::Complete,
-            false => *pick(
-                &mut self.world.random(),
-                &[
-                    End::Complete,
-                    End::Complete,
-                    End::Complete,
-                    End::Fail,
-                    End::Release,
-                ],
-            ),
+            false => *self.world.random().pick(&[
+                End::Complete,
+                End::Complete,
+                End::Complete,
+                End::Fail,
+                End::Release,
+            ]),
         };
         self.end(&job, end).await;
     }
