@@ -12,6 +12,7 @@
 //! [`stack`] is another simulation: of everything, drivers and queue included, as it runs in production.
 
 pub mod clock;
+pub mod command;
 pub mod faults;
 pub mod invariants;
 mod judge;
