@@ -18,6 +18,7 @@ use tenure::core::session::Config;
 use tenure::{Election, Leadership, Node, NodeOptions};
 use tokio::time::{Instant, sleep_until};
 
+use super::Place;
 use super::files;
 use super::guard::message::{Order, Status, Until, Why};
 use super::guarded::{self, Complaint, Ended, Event, Program, Start};
@@ -49,22 +50,9 @@ pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
     }
     let mut session = Config::for_ttl(arguments.ttl);
     session.stop_within = STOP_WITHIN;
-    session.check()?;
-    let place = super::election(&arguments.election)?;
-    let node = super::node(arguments.node.node)?;
-    find(&arguments.command[0])?;
-
-    let mut options = NodeOptions::new(place.store.clone(), place.namespace.as_str());
-    options.node = Some(node.to_string());
-    options.session = session.clone();
-    options.labels = arguments.daemon.label.iter().cloned().collect();
-    files::raise();
-    let mut signals = Signals::with_terminal()?;
-    let passed = Passed::new()?;
-    guarded::adopt()?;
-    let node = tokio::select! {
-        node = Node::start(options) => node?,
-        _ = signals.next() => return Ok(ExitCode::SUCCESS),
+    let begun = begin(&arguments, &session).await?;
+    let Some((place, node, signals, passed)) = begun else {
+        return Ok(ExitCode::SUCCESS);
     };
     let name = place.election.as_str();
     let election = node.join_with(name, Some(arguments.priority)).await?;
@@ -86,6 +74,30 @@ pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
         _ = runner.signals.next() => output::warning("left without saying so: others wait until the session expires"),
     }
     code.map(ExitCode::from)
+}
+
+/// A node that can run programs, and the signals for it and for them; none if it is asked to stop before it runs.
+async fn begin(
+    arguments: &Run,
+    session: &Config,
+) -> anyhow::Result<Option<(Place, Node, Signals, Passed)>> {
+    session.check()?;
+    let place = super::election(&arguments.election)?;
+    let node = super::node(arguments.node.node.clone())?;
+    find(&arguments.command[0])?;
+
+    let mut options = NodeOptions::new(place.store.clone(), place.namespace.as_str());
+    options.node = Some(node.to_string());
+    options.session = session.clone();
+    options.labels = arguments.daemon.label.iter().cloned().collect();
+    files::raise();
+    let mut signals = Signals::with_terminal()?;
+    let passed = Passed::new()?;
+    guarded::adopt()?;
+    tokio::select! {
+        node = Node::start(options) => Ok(Some((place, node?, signals, passed))),
+        _ = signals.next() => Ok(None),
+    }
 }
 
 struct Runner {
