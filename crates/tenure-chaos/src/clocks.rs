@@ -336,9 +336,10 @@ impl Scene {
     fn victim(&self, runners: &[Runner], random: &mut Random) -> usize {
         let leading = fs::read_to_string(self.file("leading")).unwrap_or_default();
         let victim = random.index(EACH);
-        match runners[victim].name == leading.trim() && random.below(3) > 0 {
-            true => (victim + 1) % EACH,
-            false => victim,
+        if runners[victim].name == leading.trim() && random.below(3) > 0 {
+            (victim + 1) % EACH
+        } else {
+            victim
         }
     }
 
@@ -418,9 +419,10 @@ impl Scene {
                 });
             }
             note(answers, told);
-            let pause = match is_leader && random.below(6) == 0 {
-                true => TTL + PAUSE,
-                false => random.between(PAUSE / 10, PAUSE / 2),
+            let pause = if is_leader && random.below(6) == 0 {
+                TTL + PAUSE
+            } else {
+                random.between(PAUSE / 10, PAUSE / 2)
             };
             sleep(pause).await;
         }

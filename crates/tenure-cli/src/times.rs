@@ -63,9 +63,10 @@ pub(crate) fn age(then: Wall) -> String {
 
 /// How long ago that was, or how far ahead it is, on this host's clock.
 pub(crate) fn distance(then: Wall) -> String {
-    match then.0 > now().0 {
-        true => format!("in {}", duration(between(now(), then))),
-        false => age(then),
+    if then.0 > now().0 {
+        format!("in {}", duration(between(now(), then)))
+    } else {
+        age(then)
     }
 }
 

@@ -181,9 +181,10 @@ fn summary(world: &World, options: &Options) -> Summary {
         shards: world.shards().started,
         faults: world.faults(),
         digest: trace.digest(),
-        trace: match options.always_trace {
-            true => trace.tail(options.trace_lines),
-            false => String::new(),
+        trace: if options.always_trace {
+            trace.tail(options.trace_lines)
+        } else {
+            String::new()
         },
     }
 }

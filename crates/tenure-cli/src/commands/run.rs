@@ -176,9 +176,10 @@ impl Runner {
                 Why::Itself => match back_off.next(ended.status, started.elapsed()) {
                     Next::After(delay) => delay,
                     Next::GiveUp(failures) => {
-                        let what = match has_run {
-                            true => format!("the program {}", ended.status),
-                            false => "the program could not be started".to_owned(),
+                        let what = if has_run {
+                            format!("the program {}", ended.status)
+                        } else {
+                            "the program could not be started".to_owned()
                         };
                         output::warning(&format!(
                             "{what}, for the {failures}th time in a row: letting another node try"
@@ -189,12 +190,13 @@ impl Runner {
                 },
             };
             let delay_shown = crate::times::duration(delay);
-            output::note(&match has_run {
-                true => format!(
+            output::note(&if has_run {
+                format!(
                     "the program {}, starting it again in {delay_shown}",
                     ended.status
-                ),
-                false => format!("trying again in {delay_shown}"),
+                )
+            } else {
+                format!("trying again in {delay_shown}")
             });
             let again_at = Instant::now() + delay;
             loop {
@@ -345,9 +347,10 @@ impl GuardWatch {
 
     /// What becomes of the program, with its guard or without. A cancelled wait loses nothing.
     async fn next(&self, program: &mut Program) -> anyhow::Result<Event> {
-        match self.is_late {
-            true => program.end_without_guard().await,
-            false => program.next().await,
+        if self.is_late {
+            program.end_without_guard().await
+        } else {
+            program.next().await
         }
     }
 
@@ -397,12 +400,13 @@ pub(super) fn find(program: &OsStr) -> Result<PathBuf, Hinted> {
     let shown = program.to_string_lossy();
     let path = Path::new(program);
     if path.components().count() > 1 || path.is_absolute() {
-        return match can_run(path) {
-            true => Ok(path.to_owned()),
-            false => Err(Hinted::new(
+        return if can_run(path) {
+            Ok(path.to_owned())
+        } else {
+            Err(Hinted::new(
                 format!("{shown} is not a program that can be run"),
                 "check the path, and that the file may be executed",
-            )),
+            ))
         };
     }
     let folders = std::env::var_os("PATH").unwrap_or_default();

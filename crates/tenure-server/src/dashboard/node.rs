@@ -133,10 +133,7 @@ fn look(app: &App) -> bool {
 }
 
 fn is_due(app: &App) -> bool {
-    let pause = match is_billed(app) {
-        true => READ_BILLED,
-        false => READ,
-    };
+    let pause = if is_billed(app) { READ_BILLED } else { READ };
     let begun = locked(&app.dashboard.looked).begun;
     begun.is_none_or(|begun| begun.elapsed() >= pause)
 }

@@ -117,9 +117,10 @@ fn simulate(arguments: &Arguments) -> io::Result<bool> {
                     }
                     let verdict = run(seed, &arguments.options).map_err(|failure| {
                         let is_first = !broken.swap(true, Ordering::Relaxed);
-                        match is_first {
-                            true => shrink(failure, &arguments.options),
-                            false => as_it_is(failure, &arguments.options),
+                        if is_first {
+                            shrink(failure, &arguments.options)
+                        } else {
+                            as_it_is(failure, &arguments.options)
                         }
                     });
                     let mut sum = sum

@@ -245,9 +245,10 @@ fn pause(world: &Arc<World>, number: usize, is_frozen: bool) {
             frozen_until_takeover(&world).await;
         } else {
             // Long enough, at times, for its successor to clean up behind two snapshots.
-            let ttls = match is_frozen {
-                true => *world.random().pick(&[2, 2, 12]),
-                false => 1,
+            let ttls = if is_frozen {
+                *world.random().pick(&[2, 2, 12])
+            } else {
+                1
             };
             world.pause_about(ttl * ttls).await;
         }

@@ -158,9 +158,10 @@ async fn open(world: &Arc<World>, number: usize) -> (Node, Queue, Election) {
     options.session = plan.session.clone();
     options.nudge = None;
     options.clock = host.clock.clock();
-    let store: Arc<dyn Store> = match plan.files {
-        true => Arc::new(Local(host.store.clone())),
-        false => host.store.clone(),
+    let store: Arc<dyn Store> = if plan.files {
+        Arc::new(Local(host.store.clone()))
+    } else {
+        host.store.clone()
     };
     let node = Node::start_with(store, options)
         .await

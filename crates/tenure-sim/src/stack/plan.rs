@@ -119,9 +119,10 @@ impl Plan {
     fn draw_store(&self, random: &mut Random) -> Faults {
         let mut often = |fault: Fault, per_mille: &[u32]| {
             let per_mille = *random.pick(per_mille);
-            match self.allows(fault) {
-                true => f64::from(per_mille) / 1000.0,
-                false => 0.0,
+            if self.allows(fault) {
+                f64::from(per_mille) / 1000.0
+            } else {
+                0.0
             }
         };
         let rates = [0, 2, 10, 40];

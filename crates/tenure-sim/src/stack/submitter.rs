@@ -26,9 +26,10 @@ pub(crate) async fn run(world: Arc<World>, number: usize) {
         world.pause_about(world.plan.submit_every).await;
         let is_large = world.strikes(Fault::PayloadLarge, world.plan.large);
         // More than one claim may hand out.
-        let (calls, size) = match is_large {
-            true => (7, 3),
-            false => (1, 1 + world.random().below(3)),
+        let (calls, size) = if is_large {
+            (7, 3)
+        } else {
+            (1, 1 + world.random().below(3))
         };
         for _ in 0..calls {
             let jobs: Vec<Submission> = (0..size)

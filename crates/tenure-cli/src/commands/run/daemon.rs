@@ -114,10 +114,11 @@ async fn wait(
     kill.send_replace(true);
     tokio::select! {
         () = stopped => {}
-        stop = signals.next() => match guarded::is_any_left() {
+        stop = signals.next() => if guarded::is_any_left() {
             // What was killed and is left may not be killed.
-            true => leave_behind(stop),
-            false => output::warning("left without saying so: others wait until the session expires"),
+            leave_behind(stop);
+        } else {
+            output::warning("left without saying so: others wait until the session expires");
         },
     }
 }
