@@ -23,8 +23,8 @@ use super::store::StoreSummary;
 use super::{Frame, locked, now};
 use crate::app::App;
 use crate::audit::detailed;
-use crate::cluster;
 use crate::extract::Json;
+use crate::handlers::cluster;
 use crate::problem::{Problem, chain};
 
 /// How often leadership is looked at.
