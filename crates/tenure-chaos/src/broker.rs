@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
+use tenure_random::Random;
 use tenure_testkit::tcp_proxy::TcpProxy;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::engine::Engine;
-use crate::random::Random;
 
 /// What all brokers of a run have in common.
 #[derive(Debug, Clone)]
@@ -115,7 +115,7 @@ impl Broker {
 
 /// A port below those that the system gives out: between a kill and the restart nobody takes it by chance.
 fn free_port() -> Result<u16> {
-    let mut random = Random::of(
+    let mut random = Random::of_actor(
         std::process::id().into(),
         &format!("{:?}", std::time::Instant::now()),
     );

@@ -258,9 +258,10 @@ fn one_holder(story: &Story<'_>, report: &mut impl FnMut(String)) {
                     second.attempt, first.attempt
                 ));
             }
-            let (older, newer) = match first.token.number < second.token.number {
-                true => (first, second),
-                false => (second, first),
+            let (older, newer) = if first.token.number < second.token.number {
+                (first, second)
+            } else {
+                (second, first)
             };
             if newer.span.answered + MARGIN < held_until(story, older, newer.span.answered) {
                 report(format!(

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use tenure_random::Random;
 use tenure_testkit::http_proxy::HttpProxy;
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
@@ -31,7 +32,6 @@ use tokio::time::{sleep, timeout};
 
 use crate::electorate::read_acts;
 use crate::engine::{Engine, through, upstream};
-use crate::random::Random;
 
 /// Longer than a server needs to start again: a leader is to be trusted still when the clock has changed.
 const TTL: Duration = Duration::from_secs(6);
@@ -140,7 +140,7 @@ pub async fn run(
     seed: u64,
 ) -> Result<Report> {
     let started = Instant::now();
-    let mut random = Random::of(seed, "clocks");
+    let mut random = Random::of_actor(seed, "clocks");
     let scene = Arc::new(Scene::new(engine, binary, folder, seed).await?);
     let mut runners = Vec::new();
     for place in 0..EACH {
@@ -150,7 +150,7 @@ pub async fn run(
     let stop = Arc::new(AtomicBool::new(false));
     let mut callers = JoinSet::new();
     for place in 0..EACH {
-        let random = Random::of(seed, &format!("caller {place}"));
+        let random = Random::of_actor(seed, &format!("caller {place}"));
         let (scene, answers, stop) = (scene.clone(), answers.clone(), stop.clone());
         callers.spawn(async move { scene.call(place, random, &answers, &stop).await });
     }
@@ -335,10 +335,11 @@ impl Scene {
     /// Who is started again: one that does not lead, mostly, since nobody leads for a ttl after the other.
     fn victim(&self, runners: &[Runner], random: &mut Random) -> usize {
         let leading = fs::read_to_string(self.file("leading")).unwrap_or_default();
-        let victim = usize::try_from(random.below(EACH as u64)).unwrap_or(0);
-        match runners[victim].name == leading.trim() && random.below(3) > 0 {
-            true => (victim + 1) % EACH,
-            false => victim,
+        let victim = random.index(EACH);
+        if runners[victim].name == leading.trim() && random.below(3) > 0 {
+            (victim + 1) % EACH
+        } else {
+            victim
         }
     }
 
@@ -418,9 +419,10 @@ impl Scene {
                 });
             }
             note(answers, told);
-            let pause = match is_leader && random.below(6) == 0 {
-                true => TTL + PAUSE,
-                false => random.between(PAUSE / 10, PAUSE / 2),
+            let pause = if is_leader && random.below(6) == 0 {
+                TTL + PAUSE
+            } else {
+                random.between(PAUSE / 10, PAUSE / 2)
             };
             sleep(pause).await;
         }

@@ -15,13 +15,13 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use tenure::{Receiver, Token};
 use tenure_client::{Client, Elected, ElectionName, NodeId};
+use tenure_random::Random;
 use tenure_testkit::tcp_proxy::TcpProxy;
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
 use crate::broker::Place;
 use crate::history::History;
-use crate::random::Random;
 
 /// What all candidates act on.
 #[derive(Debug, Default)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use rustix::process::Signal;
 use tenure_client::Client;
+use tenure_random::Random;
 use tenure_testkit::tcp_proxy::Line;
 use tokio::time::sleep;
 
@@ -15,7 +16,6 @@ use crate::disk::Disk;
 use crate::electorate::Runner;
 use crate::engine::Engine;
 use crate::history::{History, What};
-use crate::random::Random;
 use crate::server::Server;
 
 /// How long a broker may take to leave: longer than it gives requests in flight, on a busy machine.
@@ -153,7 +153,7 @@ impl Targets {
     /// Breaks something, waits, and mends it. Now and then it does not come alone: the storage of a broker
     /// is slow meanwhile.
     pub async fn inject_in_company(&mut self, kind: Kind, random: &mut Random) -> Result<()> {
-        let place = usize::try_from(random.below(self.brokers.len() as u64))?;
+        let place = random.index(self.brokers.len());
         let delay = random.between(Duration::from_millis(10), self.ttl / 10);
         let is_slow = random.below(4) == 0 && self.brokers[place].line.is_some();
         let line = |targets: &Self, line| {
@@ -172,10 +172,9 @@ impl Targets {
     /// Breaks something, waits, and mends it.
     pub async fn inject(&mut self, kind: Kind, random: &mut Random) -> Result<()> {
         let leader = self.leader(random).await;
-        let count = self.brokers.len() as u64;
-        let other = usize::try_from(1 + random.below((count - 1).max(1)))?;
+        let other = 1 + random.index((self.brokers.len() - 1).max(1));
         let standby = (leader + other) % self.brokers.len();
-        let any = random.pick(&[leader, standby]);
+        let any = *random.pick(&[leader, standby]);
         let (long, short) = (self.ttl * 2, self.ttl / 2);
         let wait = random.between(long, self.ttl * 4);
         let brief = random.between(Duration::from_millis(50), short);
@@ -246,8 +245,8 @@ impl Targets {
             let is_it = |broker: &Broker| broker.node == leader.as_str();
             self.brokers.iter().position(is_it)
         });
-        let guess = random.below(self.brokers.len() as u64);
-        place.unwrap_or(usize::try_from(guess).unwrap_or(0))
+        let guess = random.index(self.brokers.len());
+        place.unwrap_or(guess)
     }
 
     async fn kill(&mut self, places: &[usize], wait: Duration) -> Result<String> {
@@ -325,11 +324,11 @@ impl Targets {
         wait: Duration,
         random: &mut Random,
     ) -> Result<String> {
-        let count = self.runners.len() as u64;
-        if count == 0 {
+        if self.runners.is_empty() {
             return Ok("nobody".to_owned());
         }
-        let runner = &mut self.runners[usize::try_from(random.below(count))?];
+        let runner = random.index(self.runners.len());
+        let runner = &mut self.runners[runner];
         match kind {
             Kind::KillRunner => {
                 runner.signal(Signal::KILL)?;

@@ -15,7 +15,6 @@ pub mod electorate;
 pub mod engine;
 pub mod faults;
 pub mod history;
-pub mod random;
 pub mod report;
 pub mod run;
 pub mod server;

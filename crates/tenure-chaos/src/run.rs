@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use tenure_client::{Client, Keep, Listing, Settings};
+use tenure_random::Random;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -18,7 +19,6 @@ use crate::electorate::{Candidate, Runner, Stage, read_acts};
 use crate::engine::Engine;
 use crate::faults::{Kind, Targets};
 use crate::history::{History, Listed};
-use crate::random::Random;
 use crate::report::Report;
 use crate::submitter::Submitter;
 use crate::worker::{Mood, Worker};
@@ -168,7 +168,7 @@ impl Cluster {
     fn start_clients(&mut self, scenario: Scenario, urls: &[String], seed: u64) -> Result<()> {
         for number in 0..SUBMITTERS {
             let name = format!("s{number}");
-            let random = Random::of(seed, &name);
+            let random = Random::of_actor(seed, &name);
             let submitter = match scenario {
                 Scenario::Chaos(_) => Submitter {
                     name,
@@ -196,7 +196,7 @@ impl Cluster {
         }
         for number in 0..WORKERS {
             let name = format!("w{number}");
-            let random = Random::of(seed, &name);
+            let random = Random::of_actor(seed, &name);
             let worker = Worker {
                 name,
                 batch: 32,
@@ -208,7 +208,7 @@ impl Cluster {
         }
         for number in 0..3 {
             let name = format!("candidate-{number}");
-            let random = Random::of(seed, &name);
+            let random = Random::of_actor(seed, &name);
             let candidate = Candidate {
                 name,
                 election: "acts".to_owned(),
@@ -224,7 +224,7 @@ impl Cluster {
     }
 
     async fn break_things(&mut self, engine: Engine, duration: Duration, seed: u64) -> Result<()> {
-        let mut random = Random::of(seed, "faults");
+        let mut random = Random::of_actor(seed, "faults");
         let kinds = Kind::all(engine, &self.targets.disk);
         // What never happened is to be seen in the report.
         let none = kinds.iter().map(|&kind| (kind, 0));
@@ -238,7 +238,7 @@ impl Cluster {
             if left.is_empty() {
                 left = kinds.clone();
             }
-            let place = usize::try_from(random.below(left.len() as u64))?;
+            let place = random.index(left.len());
             let kind = left.swap_remove(place);
             self.targets.inject_in_company(kind, &mut random).await?;
         }
@@ -247,7 +247,7 @@ impl Cluster {
 
     /// Kills the leader whenever another share of the jobs is done.
     async fn kill_leaders(&mut self, jobs: u64, kills: u64, seed: u64) -> Result<()> {
-        let mut random = Random::of(seed, "faults");
+        let mut random = Random::of_actor(seed, "faults");
         for kill in 1..=kills {
             let share = usize::try_from(jobs * kill / (kills + 1))?;
             let patience = Instant::now() + DRAIN_PATIENCE;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tenure_client::api::{SubmitStatus, Submitted};
 use tenure_client::{Client, Error, NewJob};
+use tenure_random::Random;
 use tokio::time::sleep;
 
 use crate::history::{History, Submit, What};
-use crate::random::Random;
 
 /// More than any job needs, and as many as there may be: none is to end dead.
 const ATTEMPTS: u32 = 10_000;

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use tenure_client::api::ClaimRequest;
 use tenure_client::{Claim, Claimed, Client, Completed, Ended, Error, Failed, Key};
+use tenure_random::Random;
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
 use crate::history::{History, Moment, Outcome, What};
-use crate::random::Random;
 
 /// How many claims of one worker may be outlived at a time.
 const ASIDE_MAX: usize = 32;

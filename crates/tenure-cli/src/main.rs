@@ -113,14 +113,13 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
 /// call, and for whoever made it.
 fn log_format(command: &Command) -> LogFormat {
     match command {
-        Command::Serve(options) => {
-            options
-                .log_format
-                .unwrap_or_else(|| match std::io::stderr().is_terminal() {
-                    true => LogFormat::Text,
-                    false => LogFormat::Json,
-                })
-        }
+        Command::Serve(options) => options.log_format.unwrap_or_else(|| {
+            if std::io::stderr().is_terminal() {
+                LogFormat::Text
+            } else {
+                LogFormat::Json
+            }
+        }),
         _ => LogFormat::Text,
     }
 }

@@ -89,9 +89,10 @@ fn resource() -> Resource {
         || std::env::var("OTEL_RESOURCE_ATTRIBUTES").is_ok_and(|all| all.contains("service.name="));
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let resource = Resource::builder().with_attribute(version);
-    match named {
-        true => resource.build(),
-        false => resource.with_service_name("tenure").build(),
+    if named {
+        resource.build()
+    } else {
+        resource.with_service_name("tenure").build()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use jiff::Timestamp;
 use tenure::core::Wall;
 
 /// Longer than any time that makes sense here, and short enough to calculate with.
@@ -62,35 +63,19 @@ pub(crate) fn age(then: Wall) -> String {
 
 /// How long ago that was, or how far ahead it is, on this host's clock.
 pub(crate) fn distance(then: Wall) -> String {
-    match then.0 > now().0 {
-        true => format!("in {}", duration(between(now(), then))),
-        false => age(then),
+    if then.0 > now().0 {
+        format!("in {}", duration(between(now(), then)))
+    } else {
+        age(then)
     }
 }
 
-/// The time as RFC 3339 has it, in UTC: `2026-02-28T09:05:03Z`.
+/// The time as RFC 3339 has it, in UTC: `2026-02-28T09:05:03Z`. The standard ends with the year 9999, and
+/// a damaged record may be beyond it.
 pub(crate) fn rfc3339(wall: Wall) -> String {
-    let seconds = wall.0 / 1000;
-    let (year, month, day) = date(seconds / 86_400);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
-/// The civil date, a number of days after 1 January 1970: years are counted from March, in eras of 400
-/// years, so that the day that is sometimes there comes last.
-fn date(days: u64) -> (u64, u64, u64) {
-    const DAYS_PER_ERA: u64 = 146_097;
-    const DAYS_FROM_YEAR_0: u64 = 719_468;
-    let days = days + DAYS_FROM_YEAR_0;
-    let (era, day_of_era) = (days / DAYS_PER_ERA, days % DAYS_PER_ERA);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = (month_from_march + 2) % 12 + 1;
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    (year, month, day)
+    let milliseconds = i64::try_from(wall.0).unwrap_or(i64::MAX);
+    let timestamp = Timestamp::from_millisecond(milliseconds).unwrap_or(Timestamp::MAX);
+    format!("{timestamp:.0}")
 }
 
 #[cfg(test)]
@@ -144,5 +129,6 @@ mod tests {
         ] {
             assert_eq!(rfc3339(Wall(seconds * 1000 + 999)), text);
         }
+        assert_eq!(rfc3339(Wall(u64::MAX)), "9999-12-30T22:00:00Z");
     }
 }

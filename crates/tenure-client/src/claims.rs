@@ -287,9 +287,10 @@ impl Client {
                 .iter()
                 .zip(ids)
                 .all(|(outcome, id)| outcome.id == *id);
-        match is_matched {
-            true => Ok(outcomes),
-            false => Err(self.nonsense("there is not one answer for each claim")),
+        if is_matched {
+            Ok(outcomes)
+        } else {
+            Err(self.nonsense("there is not one answer for each claim"))
         }
     }
 }

@@ -42,9 +42,10 @@ impl Elected {
     /// Counted from before the call was sent, on a clock that goes on while the machine is suspended.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        match self.answer.is_leader {
-            true => self.until.since(clock::now()),
-            false => Duration::ZERO,
+        if self.answer.is_leader {
+            self.until.since(clock::now())
+        } else {
+            Duration::ZERO
         }
     }
 }

@@ -70,9 +70,10 @@ impl Events {
             let end = match timeout(SILENCE_MAX, stream.chunk()).await {
                 Ok(Ok(Some(chunk))) => {
                     self.waits = Waits::new();
-                    match self.parser.push(&chunk) {
-                        true => continue,
-                        false => "an event is too long".to_owned(),
+                    if self.parser.push(&chunk) {
+                        continue;
+                    } else {
+                        "an event is too long".to_owned()
                     }
                 }
                 Ok(Ok(None)) => "the server has ended it".to_owned(),

@@ -242,16 +242,18 @@ impl Transport {
             let order = Ordering::Relaxed;
             let _ = self.preferred.compare_exchange(place, next, order, order);
             let is_round_over = tries % self.nodes.len() == 0;
-            let wait = match is_round_over || again.after.is_some() {
-                true => waits.next(again.after),
-                false => Duration::ZERO,
+            let wait = if is_round_over || again.after.is_some() {
+                waits.next(again.after)
+            } else {
+                Duration::ZERO
             };
             let is_last = is_unsure && !call.is_repeatable;
             if is_last || Instant::now() + wait >= give_up {
                 let (waited, source) = (started.elapsed(), again.trouble);
-                let error = match is_unsure {
-                    true => Error::Unknown { waited, source },
-                    false => Error::Unavailable { waited, source },
+                let error = if is_unsure {
+                    Error::Unknown { waited, source }
+                } else {
+                    Error::Unavailable { waited, source }
                 };
                 return Answered {
                     result: Err(error),
@@ -327,13 +329,14 @@ impl Transport {
     ) -> Tried {
         let Ok(mut problem) = serde_json::from_slice::<Problem>(body) else {
             let detail = format!("it answered {status} without saying why");
-            return match status.is_server_error() {
+            return if status.is_server_error() {
                 // A gateway on the way; the server behind it may have done it.
-                true => self.again(place, detail, None, after, true),
-                false => Tried::Refused(Error::Broken {
+                self.again(place, detail, None, after, true)
+            } else {
+                Tried::Refused(Error::Broken {
                     url: self.shown(place),
                     detail,
-                }),
+                })
             };
         };
         problem.status = status.as_u16();
@@ -428,9 +431,10 @@ pub(crate) fn chain(error: &reqwest::Error) -> String {
     while let Some(source) = cause.source() {
         cause = source;
     }
-    match error.is_connect() {
-        true => format!("cannot connect: {cause}"),
-        false => format!("the connection broke: {cause}"),
+    if error.is_connect() {
+        format!("cannot connect: {cause}")
+    } else {
+        format!("the connection broke: {cause}")
     }
 }
 

@@ -146,14 +146,15 @@ impl ElectionName {
     /// Checks the name of an election that users may stand in: one that is not reserved.
     pub fn of_users(text: impl AsRef<str>) -> Result<Self, NameError> {
         let name = Self::new(text)?;
-        match name.is_reserved() {
-            false => Ok(name),
-            true => Err(NameError::new(
+        if name.is_reserved() {
+            Err(NameError::new(
                 "the election name",
                 name.as_str(),
                 "begins with \"tenure.\", which only Tenure's own elections do".to_owned(),
                 "choose another name",
-            )),
+            ))
+        } else {
+            Ok(name)
         }
     }
 

@@ -26,7 +26,6 @@
 //! | `TENURE_FUZZ_MILLISECONDS` | how long each target runs | 500 |
 
 pub mod mutate;
-mod random;
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};
@@ -35,7 +34,7 @@ use std::path::Path;
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
-pub use random::Random;
+pub use tenure_random::Random;
 
 /// How many cases a run has at least, however slow the machine is.
 const CASES_MIN: u64 = 50;
@@ -139,7 +138,7 @@ impl Fuzz {
                 Err(why) => self.fail(seed, &input, &why, &mut target),
             }
             ran.cases += 1;
-            seed = Random::new(seed).next();
+            seed = Random::new(seed).bits();
         }
         println(&format!("fuzz {}: {ran:?}", self.name));
         ran
@@ -149,7 +148,7 @@ impl Fuzz {
         // Not the very sequence that makes the next seed.
         let mut random = Random::new(!seed);
         let mut input = mutate::mutate(&self.corpus, &mut random);
-        if let Some(repair) = self.repair.filter(|_| random.chance(1, 2)) {
+        if let Some(repair) = self.repair.filter(|_| random.percent(50)) {
             repair(&mut input);
         }
         input

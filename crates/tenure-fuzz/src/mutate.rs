@@ -65,8 +65,8 @@ const GROWTH_MAX: usize = 1 << 16;
 pub fn mutate(corpus: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     let mut input = random.pick(corpus).clone();
     let length_max = input.len() + GROWTH_MAX;
-    for _ in 0..=random.below(6) {
-        match random.below(6) {
+    for _ in 0..=random.index(6) {
+        match random.index(6) {
             0 | 1 => of_bytes(&mut input, random),
             2..=4 => of_tokens(&mut input, corpus, random),
             _ => of_lines(&mut input, corpus, random),
@@ -77,10 +77,10 @@ pub fn mutate(corpus: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
 }
 
 fn of_bytes(input: &mut Vec<u8>, random: &mut Random) {
-    let at = random.below(input.len() + 1);
-    let end = (at + 1 + random.below(8)).min(input.len());
-    match random.below(6) {
-        0 if at < input.len() => input[at] ^= 1 << random.below(8),
+    let at = random.index(input.len() + 1);
+    let end = (at + 1 + random.index(8)).min(input.len());
+    match random.index(6) {
+        0 if at < input.len() => input[at] ^= 1 << random.index(8),
         1 if at < input.len() => input[at] = *random.pick(&[0, 1, b' ', b'"', 0x7f, 0x80, 0xff]),
         2 => input.insert(at, *random.pick(b"\0\n\"\\{}[],:-+.e/%&=#?@ \xc3\xff")),
         3 => drop(input.drain(at..end)),
@@ -98,7 +98,7 @@ fn of_tokens(input: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut Random) {
         return input.extend_from_slice(random.pick(&TEXTS).as_bytes());
     }
     let mut token = random.pick(&all).clone();
-    if random.chance(1, 2) {
+    if random.percent(50) {
         // Punctuation is most of it, and the least interesting.
         let words: Vec<_> = all
             .iter()
@@ -109,7 +109,7 @@ fn of_tokens(input: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut Random) {
         }
     }
     let other = random.pick(corpus);
-    let replacement: Vec<u8> = match random.below(9) {
+    let replacement: Vec<u8> = match random.index(9) {
         0..=2 => random.pick(&NUMBERS).as_bytes().to_vec(),
         3 => random.pick(&TEXTS).as_bytes().to_vec(),
         4 => {
@@ -120,7 +120,7 @@ fn of_tokens(input: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut Random) {
             other[random.pick(&theirs).clone()].to_vec()
         }
         5 => Vec::new(),
-        6 => input[token.clone()].repeat(2 + random.below(3)),
+        6 => input[token.clone()].repeat(2 + random.index(3)),
         7 => nested(&input[token.clone()], random),
         _ => lengthened(&input[token.clone()], random),
     };
@@ -149,12 +149,12 @@ fn lengthened(token: &[u8], random: &mut Random) -> Vec<u8> {
 
 fn of_lines(input: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut Random) {
     let mut lines: Vec<Vec<u8>> = split_lines(input);
-    let at = random.below(lines.len());
-    match random.below(4) {
+    let at = random.index(lines.len());
+    match random.index(4) {
         0 => drop(lines.remove(at)),
         1 => lines.insert(at, lines[at].clone()),
         2 => {
-            let other = random.below(lines.len());
+            let other = random.index(lines.len());
             lines.swap(at, other);
         }
         _ => {

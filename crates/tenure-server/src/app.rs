@@ -16,7 +16,7 @@ use crate::budget::Budget;
 use crate::connections::Connections;
 use crate::dashboard::Dashboard;
 use crate::forward::Forwarder;
-use crate::health::Probe;
+use crate::handlers::health::Probe;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::rates::Rates;

@@ -161,9 +161,10 @@ impl Audit {
         detail: Option<&Detail>,
         was_passed_on: bool,
     ) {
-        let outcome = match status.is_success() {
-            true => Outcome::Done,
-            false => Outcome::Failed,
+        let outcome = if status.is_success() {
+            Outcome::Done
+        } else {
+            Outcome::Failed
         };
         if !was_passed_on {
             self.count(entry, outcome);
@@ -255,9 +256,12 @@ fn forwarded_for(headers: &HeaderMap) -> Option<SocketAddr> {
 
 /// A text that a caller chose: short, and on one line.
 fn shown(text: &str) -> String {
-    let plain = |character: char| match character.is_control() {
-        true => ' ',
-        false => character,
+    let plain = |character: char| {
+        if character.is_control() {
+            ' '
+        } else {
+            character
+        }
     };
     text.chars().take(CHARACTERS_MAX).map(plain).collect()
 }

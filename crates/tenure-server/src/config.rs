@@ -187,9 +187,10 @@ impl Config {
                 self.queue.payload_bytes_max, self.log.batch_bytes_max
             ));
         }
-        match violations.is_empty() {
-            true => Ok(()),
-            false => Err(ConfigError { violations, hint }),
+        if violations.is_empty() {
+            Ok(())
+        } else {
+            Err(ConfigError { violations, hint })
         }
     }
 }

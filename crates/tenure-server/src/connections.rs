@@ -108,9 +108,10 @@ impl Connections {
             kept: Mutex::default(),
         });
         places.all.insert(number, connection.clone());
-        match is_spare {
-            true => places.spare.insert(number),
-            false => places.strangers.insert(number),
+        if is_spare {
+            places.spare.insert(number)
+        } else {
+            places.strangers.insert(number)
         };
         connection
     }

@@ -240,10 +240,7 @@ async fn collect(
             (_, false) => all.extend_from_slice(&data),
         }
     }
-    Ok(match all.is_empty() {
-        true => first,
-        false => all.freeze(),
-    })
+    Ok(if all.is_empty() { first } else { all.freeze() })
 }
 
 fn too_large(most: usize) -> Problem {
@@ -341,9 +338,10 @@ pub(crate) async fn room_for(
     bytes: usize,
 ) -> Result<Room, Problem> {
     let mut room = app.answers.room(connection);
-    match room.grow(bytes, &app.connections).await {
-        true => Ok(room),
-        false => Err(no_room()),
+    if room.grow(bytes, &app.connections).await {
+        Ok(room)
+    } else {
+        Err(no_room())
     }
 }
 
@@ -416,9 +414,10 @@ pub(crate) fn tagged_within(
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .any(|value| value.trim() == "*" || value.trim() == tag);
-    let mut response = match known {
-        true => StatusCode::NOT_MODIFIED.into_response(),
-        false => written(StatusCode::OK, bytes),
+    let mut response = if known {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        written(StatusCode::OK, bytes)
     };
     let tag = HeaderValue::try_from(tag).expect("digits and quotes");
     response.headers_mut().insert(header::ETAG, tag);

@@ -219,9 +219,10 @@ pub(crate) fn leader(app: &App) -> Result<Leader, Failed> {
     let not_done = |detail| Err(Failed::NotDone(Problem::no_leader(detail)));
     match app.leader() {
         None => not_done("nobody leads at the moment"),
-        Some(leader) if app.is_me(&leader) => not_done(match app.leaving.is_cancelled() {
-            true => "this server is stopping",
-            false => "this server was just elected and is reading the log",
+        Some(leader) if app.is_me(&leader) => not_done(if app.leaving.is_cancelled() {
+            "this server is stopping"
+        } else {
+            "this server was just elected and is reading the log"
         }),
         Some(leader) => Ok(leader),
     }

@@ -96,9 +96,10 @@ impl Gate {
     }
 
     fn welcome(&self, connection: Option<&Connection>) -> Result<(), Problem> {
-        match connection.is_none_or(|connection| self.app.connections.welcome(connection)) {
-            true => Ok(()),
-            false => Err(Problem::overloaded("all connections are taken")),
+        if connection.is_none_or(|connection| self.app.connections.welcome(connection)) {
+            Ok(())
+        } else {
+            Err(Problem::overloaded("all connections are taken"))
         }
     }
 
@@ -210,9 +211,10 @@ where
                         future: Box::pin(away(gate.app.clone(), request, self.inner.clone())),
                     },
                     place => {
-                        let request = match place == Place::Leader && call.is_safe {
-                            true => kept(request, &mut call),
-                            false => request,
+                        let request = if place == Place::Leader && call.is_safe {
+                            kept(request, &mut call)
+                        } else {
+                            request
                         };
                         Way::Here {
                             future: self.inner.call(request),
@@ -248,13 +250,12 @@ where
     S: Service<Request, Response = Response, Error = Infallible>,
 {
     let (parts, body) = request.into_parts();
-    let read = match body.is_end_stream() {
-        true => Ok((bytes::Bytes::new(), None)),
-        false => {
-            let connection = parts.extensions.get::<Arc<Connection>>().cloned();
-            let read = extract::read_whole(body, connection, &app).await;
-            read.map(|(body, room)| (body, Some(room)))
-        }
+    let read = if body.is_end_stream() {
+        Ok((bytes::Bytes::new(), None))
+    } else {
+        let connection = parts.extensions.get::<Arc<Connection>>().cloned();
+        let read = extract::read_whole(body, connection, &app).await;
+        read.map(|(body, room)| (body, Some(room)))
     };
     match read {
         Ok((body, room)) => {
@@ -337,10 +338,11 @@ where
             break response;
         };
         let was_passed_on = response.extensions().get::<PassedOn>().is_some();
-        let mut response = match was_passed_on {
+        let mut response = if was_passed_on {
             // It is in the leader's memory, not in ours.
-            true => response,
-            false => this.gate.count(response, this.call),
+            response
+        } else {
+            this.gate.count(response, this.call)
         };
         let app = &this.gate.app;
         if app.leaving.is_cancelled() {

@@ -27,7 +27,7 @@ use tower_service::Service;
 use crate::app::App;
 use crate::budget::Room;
 use crate::forward::{self, FORWARDED, Failed};
-use crate::health;
+use crate::handlers::health;
 use crate::problem::{NotServed, Problem};
 
 /// How often a held call looks whether somebody can be asked.

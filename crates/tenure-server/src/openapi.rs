@@ -73,9 +73,10 @@ fn finish(operation: &mut Operation) {
             && is_failure
             && let Some(content) = response.content.shift_remove("application/json")
         {
-            let kind = match is_problem(&content) {
-                true => PROBLEM_CONTENT_TYPE,
-                false => "application/json",
+            let kind = if is_problem(&content) {
+                PROBLEM_CONTENT_TYPE
+            } else {
+                "application/json"
             };
             response.content.insert(kind.to_owned(), content);
         }

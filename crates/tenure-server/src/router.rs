@@ -18,12 +18,11 @@ use utoipa_axum::routes;
 use crate::app::App;
 use crate::auth::Scope;
 use crate::gate::{Gate, Place};
-use crate::jobs::{claim, manage, outcome, read, submit};
+use crate::handlers::jobs::{claim, manage, outcome, read, submit};
+use crate::handlers::{cluster, elections, events, health, osqueue, queues, schedules, stats};
 use crate::openapi::{self, Document};
 use crate::problem::Problem;
-use crate::{
-    cluster, dashboard, elections, events, health, metrics, osqueue, queues, schedules, stats,
-};
+use crate::{dashboard, metrics};
 
 /// All of it.
 pub(crate) fn router(app: &Arc<App>) -> Router {

@@ -24,7 +24,7 @@ use crate::budget::Budget;
 use crate::connections::Connections;
 use crate::dashboard::{self, Dashboard};
 use crate::forward::Forwarder;
-use crate::health::{Probe, leader_reason};
+use crate::handlers::health::{Probe, leader_reason};
 use crate::listen::{FAREWELLS_MAX, Listening};
 use crate::metrics::Metrics;
 use crate::metrics::numbers::Numbers;

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::{Moment, Now, Wall};
-
-use crate::random::Random;
+use tenure_random::Random;
 
 /// How far a clock's rate may be off: 0.4 %, so that two differ by less than the 1 % that every
 /// configuration must cover.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::random::Random;
+use tenure_random::Random;
 
 /// A fault. Counted where it takes effect, not where it is planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -92,9 +92,10 @@ pub(crate) fn applied<'a>(
             if after.state != State::Alive {
                 oracle.ended.insert(after.incarnation);
             }
-            match oracle.copied.contains_key(&after.incarnation) {
-                true => Ok(()),
-                false => gone_after_work::check(&after, processes),
+            if oracle.copied.contains_key(&after.incarnation) {
+                Ok(())
+            } else {
+                gone_after_work::check(&after, processes)
             }
         }
         Key::Lease(election) => {

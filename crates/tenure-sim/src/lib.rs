@@ -12,6 +12,7 @@
 //! [`stack`] is another simulation: of everything, drivers and queue included, as it runs in production.
 
 pub mod clock;
+pub mod command;
 pub mod faults;
 pub mod invariants;
 mod judge;
@@ -19,7 +20,6 @@ pub mod liveness;
 pub mod model;
 pub mod oracle;
 pub mod process;
-pub mod random;
 pub mod stack;
 pub mod store;
 pub mod trace;

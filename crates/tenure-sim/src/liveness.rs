@@ -166,7 +166,7 @@ fn transfers(
     let leader = the_leader(world, election)?;
     let candidates = candidates(world, election);
     let others: Vec<u64> = candidates.into_iter().filter(|&id| id != leader).collect();
-    let Some(&target) = world.random.pick(&others) else {
+    let Some(&target) = world.random.pick_if_any(&others) else {
         return Ok(());
     };
     let to = world.holder(target);

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use tenure_sim::command::{self, Words, number};
 use tenure_sim::{Counts, Fault, Options, run};
 
 const USAGE: &str = "usage: tenure-sim [--seeds COUNT] [--from SEED | --seed SEED] [--nodes COUNT] [--lines COUNT] [--verbose]";
@@ -16,23 +17,10 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = match parse(std::env::args().skip(1)) {
-        Ok(arguments) => arguments,
-        Err(problem) => {
-            // Nobody is left to be told if standard error is closed.
-            let _ = writeln!(io::stderr(), "{problem}\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    match simulate(&arguments) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        // A closed pipe: whoever read has seen enough.
-        Err(_) => ExitCode::SUCCESS,
-    }
+    command::main(USAGE, parse, simulate)
 }
 
-fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
+fn parse(words: &mut Words) -> Result<Arguments, String> {
     let mut arguments = Arguments {
         from: 0,
         seeds: 200,
@@ -40,17 +28,12 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         options: Options::default(),
     };
     while let Some(word) = words.next() {
-        let mut number = || -> Result<u64, String> {
-            let value = words.next().ok_or(format!("{word} needs a number"))?;
-            value.parse().map_err(|_| format!("{value:?} is no number"))
-        };
-        let small = |number: u64| usize::try_from(number).map_err(|error| error.to_string());
         match word.as_str() {
-            "--seeds" => arguments.seeds = number()?,
-            "--from" => arguments.from = number()?,
-            "--seed" => (arguments.from, arguments.seeds) = (number()?, 1),
-            "--nodes" => arguments.options.nodes = Some(small(number()?.max(1))?),
-            "--lines" => arguments.options.trace_lines = small(number()?)?,
+            "--seeds" => arguments.seeds = number(&word, words)?,
+            "--from" => arguments.from = number(&word, words)?,
+            "--seed" => (arguments.from, arguments.seeds) = (number(&word, words)?, 1),
+            "--nodes" => arguments.options.nodes = Some(number::<usize>(&word, words)?.max(1)),
+            "--lines" => arguments.options.trace_lines = number(&word, words)?,
             "--verbose" => arguments.verbose = true,
             _ => return Err(format!("{word:?} means nothing")),
         }

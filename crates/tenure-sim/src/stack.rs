@@ -48,10 +48,10 @@ use std::time::Duration;
 
 pub use faults::{Counts, Fault};
 pub use shrink::{Smallest, shrink};
+use tenure_random::Random;
 
 use crate::Failure;
 use crate::invariants::Violation;
-use crate::random::Random;
 use plan::Plan;
 use world::World;
 
@@ -122,7 +122,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Box<Failure>> {
         .expect("a runtime without I/O needs nothing of the host");
     let world = {
         let _entered = runtime.enter();
-        let mut random = Random::from_seed(seed);
+        let mut random = Random::of_run(seed);
         let plan = Plan::draw(&mut random, &options.off, options.files);
         World::new(random, plan)
     };
@@ -181,9 +181,10 @@ fn summary(world: &World, options: &Options) -> Summary {
         shards: world.shards().started,
         faults: world.faults(),
         digest: trace.digest(),
-        trace: match options.always_trace {
-            true => trace.tail(options.trace_lines),
-            false => String::new(),
+        trace: if options.always_trace {
+            trace.tail(options.trace_lines)
+        } else {
+            String::new()
         },
     }
 }

@@ -14,9 +14,9 @@ use tenure_core::{
     ClockId, ElectionName, Expect, Incarnation, Moment, Read, Reading, RecordError, Version,
     Written,
 };
+use tenure_random::Random;
 
 use crate::clock::Clock;
-use crate::random::Random;
 
 /// The name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tenure_core::node::{Answer, Input, Node, Output};
 use tenure_core::session::{Config, Holder, record::About};
 use tenure_core::{ElectionName, Incarnation, Lineage, NodeId, Nonce, Now, Read};
+use tenure_random::Random;
 
 use crate::Summary;
 use crate::clock::Clock;
@@ -18,7 +19,6 @@ use crate::faults::{Counts, Plan};
 use crate::invariants::{Violation, no_hot_loop};
 use crate::oracle::Oracle;
 use crate::process::{Meter, Process};
-use crate::random::Random;
 use crate::store::Store;
 use crate::trace::Trace;
 use crate::{judge, liveness};
@@ -126,14 +126,9 @@ impl World {
     /// The world of a seed.
     #[must_use]
     pub fn new(seed: u64, options: &Options) -> Self {
-        let mut random = Random::from_seed(seed);
-        let count = options
-            .nodes
-            .unwrap_or_else(|| usize::try_from(1 + random.below(5)).unwrap_or(1));
-        let ttl = *random
-            .pick(&[2, 5, 10, 10, 20])
-            .expect("the list is not empty");
-        let ttl = Duration::from_secs(ttl);
+        let mut random = Random::of_run(seed);
+        let count = options.nodes.unwrap_or_else(|| 1 + random.index(5));
+        let ttl = Duration::from_secs(*random.pick(&[2, 5, 10, 10, 20]));
         let plan = Plan::draw(&mut random, ttl);
         let same_ttl = random.chance(600);
         let strict = random.chance(300);

@@ -66,9 +66,10 @@ async fn open_or_make(url: &str, makes: bool) -> Result<Arc<dyn Store>, Error> {
         #[cfg(feature = "file")]
         "file" => {
             let path = path_of(url, rest)?;
-            Ok(Arc::new(match makes {
-                true => File::open(path).await?,
-                false => File::open_existing(path).await?,
+            Ok(Arc::new(if makes {
+                File::open(path).await?
+            } else {
+                File::open_existing(path).await?
             }))
         }
         #[cfg(feature = "object")]
@@ -80,27 +81,30 @@ async fn open_or_make(url: &str, makes: bool) -> Result<Arc<dyn Store>, Error> {
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => {
             let (url, asks_for_age) = parse(url)?;
-            let store = match makes {
-                true => Box::pin(Postgres::open(&url)).await?,
-                false => Box::pin(Postgres::open_existing(&url)).await?,
+            let store = if makes {
+                Box::pin(Postgres::open(&url)).await?
+            } else {
+                Box::pin(Postgres::open_existing(&url)).await?
             };
             Ok(with_age(store, asks_for_age))
         }
         #[cfg(feature = "mysql")]
         "mysql" | "mariadb" => {
             let (url, asks_for_age) = parse(url)?;
-            let store = match makes {
-                true => Box::pin(MySql::open(&url)).await?,
-                false => Box::pin(MySql::open_existing(&url)).await?,
+            let store = if makes {
+                Box::pin(MySql::open(&url)).await?
+            } else {
+                Box::pin(MySql::open_existing(&url)).await?
             };
             Ok(with_age(store, asks_for_age))
         }
         #[cfg(feature = "sqlite")]
         "sqlite" => {
             let path = path_of(url, rest)?;
-            Ok(Arc::new(match makes {
-                true => Box::pin(Sqlite::open(path)).await?,
-                false => Box::pin(Sqlite::open_existing(path)).await?,
+            Ok(Arc::new(if makes {
+                Box::pin(Sqlite::open(path)).await?
+            } else {
+                Box::pin(Sqlite::open_existing(path)).await?
             }))
         }
         // The rest of the URL may hold a password and is not repeated.
@@ -145,9 +149,10 @@ fn parse(url: &str) -> Result<(Url, bool), Error> {
 #[cfg(any(feature = "object", feature = "postgres", feature = "mysql"))]
 fn with_age(store: impl Store, asks_for_age: bool) -> Arc<dyn Store> {
     let store: Arc<dyn Store> = Arc::new(store);
-    match asks_for_age {
-        true => Arc::new(crate::wrap::ServerAges::new(store)),
-        false => store,
+    if asks_for_age {
+        Arc::new(crate::wrap::ServerAges::new(store))
+    } else {
+        store
     }
 }
 

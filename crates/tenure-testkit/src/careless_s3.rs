@@ -1,42 +1,19 @@
 //! Speaks like S3 and ignores `If-Match` and `If-None-Match` on writes, as some look-alikes do. A check of
 //! a store must find it out.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::ops::Deref;
 
-use crate::bucket::{Bucket, Conditions};
-use crate::http1::Server;
+use crate::bucket::Conditions;
+use crate::hosted::Hosted;
 
 /// A bucket that takes every write.
 #[derive(Debug)]
-pub struct CarelessS3 {
-    name: String,
-    bucket: Arc<Bucket>,
-    server: Server,
-}
+pub struct CarelessS3(Hosted);
 
 impl CarelessS3 {
     /// Starts a server with one empty bucket. Must be called within a tokio runtime.
     pub async fn start(name: &str) -> Self {
-        let bucket = Bucket::new(name, Conditions::Ignored);
-        let served = bucket.clone();
-        Self {
-            name: name.to_owned(),
-            bucket,
-            server: Server::start(move |stream| served.clone().serve(stream)).await,
-        }
-    }
-
-    /// Where the server is.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.server.address
-    }
-
-    /// The store URL of the bucket.
-    #[must_use]
-    pub fn url(&self) -> String {
-        format!("s3://{}?endpoint=http://{}", self.name, self.address())
+        Self(Hosted::start("s3", name, Conditions::Ignored).await)
     }
 
     /// What to put into the environment; any credentials do.
@@ -50,20 +27,16 @@ impl CarelessS3 {
         ]
     }
 
-    /// How many requests came.
-    #[must_use]
-    pub fn requests(&self) -> usize {
-        self.bucket.requests()
-    }
-
-    /// The names of all objects.
-    #[must_use]
-    pub fn names(&self) -> Vec<String> {
-        self.bucket.names()
-    }
-
     /// Closes every connection and takes no new one.
     pub async fn stop(self) {
-        self.server.stop().await;
+        self.0.stop().await;
+    }
+}
+
+impl Deref for CarelessS3 {
+    type Target = Hosted;
+
+    fn deref(&self) -> &Hosted {
+        &self.0
     }
 }

@@ -13,6 +13,7 @@ mod bucket;
 pub mod careless_s3;
 mod date;
 pub mod gcs;
+mod hosted;
 mod http1;
 pub mod http_proxy;
 pub mod tcp_proxy;

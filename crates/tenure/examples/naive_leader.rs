@@ -73,9 +73,12 @@ async fn story(seed: u64, disturb: fn(&Host), is_fenced: bool) -> Result<bool> {
     let first = a.node().join("payroll").await?.elected().await?;
     let election = b.node().join("payroll").await?;
     let ledger = Ledger::default();
-    let pay = async |leadership: &Leadership, host: &Host| match is_fenced {
-        true => fenced(leadership, host, &ledger).await,
-        false => naive(leadership, host, &ledger).await,
+    let pay = async |leadership: &Leadership, host: &Host| {
+        if is_fenced {
+            fenced(leadership, host, &ledger).await
+        } else {
+            naive(leadership, host, &ledger).await
+        }
     };
     disturb(&a);
     let meanwhile = async {
@@ -109,8 +112,9 @@ async fn main() -> Result<()> {
 }
 
 fn verdict(is_in_order: bool) -> &'static str {
-    match is_in_order {
-        true => "pays once",
-        false => "PAYS AFTER ITS SUCCESSOR",
+    if is_in_order {
+        "pays once"
+    } else {
+        "PAYS AFTER ITS SUCCESSOR"
     }
 }

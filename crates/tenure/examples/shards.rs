@@ -52,9 +52,10 @@ async fn main() -> Result<()> {
     let node = Node::start(options).await?;
     let cluster = node.cluster(quick()).await?;
     let definition = Definition::shards(shards);
-    match is_reckless {
-        false => cluster.register(worker(file), definition)?,
-        true => cluster.register(reckless(file), definition)?,
+    if is_reckless {
+        cluster.register(reckless(file), definition)?
+    } else {
+        cluster.register(worker(file), definition)?
     }
     tokio::spawn(tell(node.id().to_string(), cluster.subscribe()));
     let mut terminate = signal(SignalKind::terminate())?;

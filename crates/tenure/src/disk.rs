@@ -153,8 +153,9 @@ pub(crate) async fn names(folder: &Path) -> io::Result<Vec<String>> {
 
 /// Waits for a moment.
 pub(crate) async fn pause(time: Duration) {
-    match is_simulated() {
-        true => tokio::time::sleep(time).await,
-        false => std::thread::sleep(time),
+    if is_simulated() {
+        tokio::time::sleep(time).await
+    } else {
+        std::thread::sleep(time)
     }
 }

@@ -111,9 +111,10 @@ impl Node {
     pub async fn start(options: NodeOptions) -> Result<Self, Error> {
         let view = options.counted(tenure_store::open(&options.store).await?);
         // A store in memory cannot be opened twice.
-        let own = match options.store.starts_with("memory:") {
-            true => OwnStore::Shared(view.clone()),
-            false => OwnStore::Url(options.store.clone()),
+        let own = if options.store.starts_with("memory:") {
+            OwnStore::Shared(view.clone())
+        } else {
+            OwnStore::Url(options.store.clone())
         };
         Self::launch(options, view, own).await
     }

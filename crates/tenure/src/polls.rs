@@ -131,9 +131,10 @@ impl Polls {
 
     /// Waits for a listing that has not been started yet: soon, or when others have had time to join.
     pub(crate) fn join(&mut self, key: Key, poll: Poll, is_hinted: bool) {
-        let pause = match is_hinted {
-            true => Duration::ZERO,
-            false => self.pause,
+        let pause = if is_hinted {
+            Duration::ZERO
+        } else {
+            self.pause
         };
         self.starts_at = self.starts_at.min(poll.asked + pause);
         self.gathering.late_at = self.gathering.late_at.min(poll.asked + self.patience);
@@ -168,13 +169,15 @@ impl Polls {
         } else {
             Moment::NEVER
         };
-        let hints_at = match self.is_hinted && self.pages_seen.is_none() {
-            true => self.hints_from,
-            false => Moment::NEVER,
+        let hints_at = if self.is_hinted && self.pages_seen.is_none() {
+            self.hints_from
+        } else {
+            Moment::NEVER
         };
-        let stalls_at = match self.is_steady(now) && self.late >= LATE_MAX {
-            true => self.page_at + self.page_patience(),
-            false => Moment::NEVER,
+        let stalls_at = if self.is_steady(now) && self.late >= LATE_MAX {
+            self.page_at + self.page_patience()
+        } else {
+            Moment::NEVER
         };
         starts_at.min(late_at).min(hints_at).min(stalls_at)
     }
@@ -223,9 +226,10 @@ impl Polls {
         };
         for (key, poll) in passed {
             let at = entries.binary_search_by(|entry| entry.key.cmp(&key));
-            match at.is_ok_and(|at| entries[at].version == to_store(&poll.known)) {
-                true => shown.unchanged.push(poll),
-                false => shown.changed.push(poll),
+            if at.is_ok_and(|at| entries[at].version == to_store(&poll.known)) {
+                shown.unchanged.push(poll)
+            } else {
+                shown.changed.push(poll)
             }
         }
         self.pages_seen = Some(seen);

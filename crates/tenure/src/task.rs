@@ -28,9 +28,10 @@ where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let done = match is_simulated() {
-        true => spawn(work).await,
-        false => tokio::task::spawn_blocking(|| block_on(work)).await,
+    let done = if is_simulated() {
+        spawn(work).await
+    } else {
+        tokio::task::spawn_blocking(|| block_on(work)).await
     };
     match done.map_err(JoinError::try_into_panic) {
         Ok(output) => output,

@@ -36,13 +36,14 @@ fn token(options: &AtServer) -> anyhow::Result<Option<String>> {
     let token = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the token in {}", path.display()))?;
     output::warn_if_open_to_others(path);
-    match token.trim().is_empty() {
-        false => Ok(Some(token)),
-        true => Err(Hinted::new(
+    if token.trim().is_empty() {
+        Err(Hinted::new(
             format!("there is no token in {}", path.display()),
             "the file has to hold the token and nothing else",
         )
-        .into()),
+        .into())
+    } else {
+        Ok(Some(token))
     }
 }
 

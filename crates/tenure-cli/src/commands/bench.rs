@@ -48,9 +48,10 @@ async fn bench(client: Client, arguments: Bench) -> anyhow::Result<ExitCode> {
         output::raw_to_stderr("\r\x1b[K");
     }
     let report = report::Report::of(&meter, &arguments, elapsed);
-    at_server::write(&match arguments.json {
-        true => at_server::document(&report)?,
-        false => report.text(),
+    at_server::write(&if arguments.json {
+        at_server::document(&report)?
+    } else {
+        report.text()
     })?;
     if let Some(error) = meter.first_error() {
         output::warning(&format!(

@@ -22,16 +22,18 @@ async fn daemons(arguments: Daemons) -> anyhow::Result<ExitCode> {
         output::note(&format!("there is no daemon in the namespace {namespace}"));
     }
     let mut data = Data::new();
-    data.write(&match arguments.json {
-        true => json(namespace, &daemons)?,
-        false => text(&daemons),
+    data.write(&if arguments.json {
+        json(namespace, &daemons)?
+    } else {
+        text(&daemons)
     });
     data.finish().context("cannot write the daemons")?;
     let mut shards = daemons.iter().flat_map(|daemon| &daemon.shards);
     let all_run = shards.all(|shard| state(shard) == "running");
-    Ok(match all_run && !daemons.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(EXIT_NO),
+    Ok(if all_run && !daemons.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_NO)
     })
 }
 

@@ -96,21 +96,20 @@ async fn shards_of(view: &Namespaced, node: &NodeId) -> Result<Option<usize>, te
 
 fn tell(node: &NodeId, outcome: &str, shards: usize, json: bool) -> anyhow::Result<ExitCode> {
     let mut data = Data::new();
-    data.write(&match json {
-        true => {
-            let now = Now {
-                node: node.as_str(),
-                outcome,
-                shards,
-            };
-            serde_json::to_string_pretty(&now)? + "\n"
-        }
-        false => match outcome {
+    data.write(&if json {
+        let now = Now {
+            node: node.as_str(),
+            outcome,
+            shards,
+        };
+        serde_json::to_string_pretty(&now)? + "\n"
+    } else {
+        match outcome {
             "drained" => format!("{node} is drained\n"),
             "undrained" => format!("{node} may be given work\n"),
             "asked" => format!("{node} is to be drained, {shards} shards are there\n"),
             _ => format!("{node} is being drained, {shards} shards are left\n"),
-        },
+        }
     });
     data.finish().context("cannot write the answer")?;
     Ok(ExitCode::SUCCESS)

@@ -22,10 +22,11 @@ async fn elect(arguments: Elect) -> anyhow::Result<ExitCode> {
     // Before the store is opened: what is wrong with the times is told first.
     tenure::core::session::Config::for_ttl(arguments.ttl).check()?;
     let InElection { place, election } = &arguments.election;
-    let store = match arguments.release {
-        true => super::open(place).await?.store,
+    let store = if arguments.release {
+        super::open(place).await?.store
+    } else {
         // The first candidate makes the store.
-        false => tenure_store::open(&super::named(Some(place.store.clone()))?).await?,
+        tenure_store::open(&super::named(Some(place.store.clone()))?).await?
     };
     let elections = OneShot::new(store, &place.namespace, arguments.ttl)?;
     let elections = elections.with_election(election)?;
@@ -38,17 +39,19 @@ async fn elect(arguments: Elect) -> anyhow::Result<ExitCode> {
             ));
             return Ok(ExitCode::from(EXIT_NO));
         }
-        data.write(&match arguments.json {
-            true => json(&Released { released: &node })?,
-            false => format!("{node} is no candidate any more\n"),
+        data.write(&if arguments.json {
+            json(&Released { released: &node })?
+        } else {
+            format!("{node} is no candidate any more\n")
         });
         data.finish().context("cannot write the answer")?;
         return Ok(ExitCode::SUCCESS);
     }
     let outcome = elections.elect(&node).await?;
-    data.write(&match arguments.json {
-        true => json(&Document::of(&outcome, &node))?,
-        false => text(&outcome, &node),
+    data.write(&if arguments.json {
+        json(&Document::of(&outcome, &node))?
+    } else {
+        text(&outcome, &node)
     });
     data.finish().context("cannot write the answer")?;
     if outcome.asked_by.is_some() {
@@ -56,9 +59,10 @@ async fn elect(arguments: Elect) -> anyhow::Result<ExitCode> {
             "end what leads here, then `tenure elect --release`: the next one leads at once",
         );
     }
-    Ok(match outcome.is_leader() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(EXIT_NO),
+    Ok(if outcome.is_leader() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_NO)
     })
 }
 

@@ -89,9 +89,10 @@ pub(crate) fn children() -> Vec<Pid> {
 fn children_of(parent: Pid) -> Vec<Pid> {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{parent}/task")) else {
         // It is gone, unless there is nothing to look at.
-        return match parent == getpid() {
-            true => by_parent(parent),
-            false => Vec::new(),
+        return if parent == getpid() {
+            by_parent(parent)
+        } else {
+            Vec::new()
         };
     };
     let mut children = Vec::new();

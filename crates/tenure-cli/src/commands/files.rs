@@ -55,11 +55,12 @@ pub(crate) fn check_room() -> io::Result<()> {
     let reserve = RESERVE_MAX.min(most / RESERVE_PART);
     // Where it cannot be counted, the start itself fails if there are too few.
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64);
-    match open + PER_PROGRAM + reserve <= most {
-        true => Ok(()),
-        false => Err(io::Error::other(format!(
+    if open + PER_PROGRAM + reserve <= most {
+        Ok(())
+    } else {
+        Err(io::Error::other(format!(
             "{open} of {most} files are open, and {reserve} are kept for the session: raise the limit \
-             (ulimit -Hn, LimitNOFILE)"
-        ))),
+         (ulimit -Hn, LimitNOFILE)"
+        )))
     }
 }

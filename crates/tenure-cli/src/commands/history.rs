@@ -37,9 +37,10 @@ async fn history(arguments: History) -> anyhow::Result<ExitCode> {
         false => text(&lines),
     });
     data.finish().context("cannot write the history")?;
-    Ok(match lines.is_empty() {
-        true => ExitCode::from(EXIT_NO),
-        false => ExitCode::SUCCESS,
+    Ok(if lines.is_empty() {
+        ExitCode::from(EXIT_NO)
+    } else {
+        ExitCode::SUCCESS
     })
 }
 

@@ -24,15 +24,17 @@ async fn nodes(arguments: Nodes) -> anyhow::Result<ExitCode> {
         output::note(&format!("there is no node in the namespace {namespace}"));
     }
     let mut data = Data::new();
-    data.write(&match arguments.json {
-        true => json(namespace, &nodes)?,
-        false => text(&nodes),
+    data.write(&if arguments.json {
+        json(namespace, &nodes)?
+    } else {
+        text(&nodes)
     });
     data.finish().context("cannot write the nodes")?;
     let all_well = nodes.iter().all(|node| node.is_heard_of);
-    Ok(match all_well && !nodes.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(EXIT_NO),
+    Ok(if all_well && !nodes.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_NO)
     })
 }
 
@@ -84,9 +86,10 @@ fn state(node: &NodeStatus) -> String {
     let led: Vec<&str> = led(node)
         .filter_map(|election| election.strip_prefix(ElectionName::RESERVED))
         .collect();
-    match led.is_empty() {
-        true => state.to_owned(),
-        false => format!("{state}, leads {}", led.join(" and ")),
+    if led.is_empty() {
+        state.to_owned()
+    } else {
+        format!("{state}, leads {}", led.join(" and "))
     }
 }
 

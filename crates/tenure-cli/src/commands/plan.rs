@@ -18,17 +18,19 @@ async fn plan(arguments: Plan) -> anyhow::Result<ExitCode> {
     let opened = super::open(&arguments.place).await?;
     let plan = opened.view.plan().await?;
     let mut data = Data::new();
-    data.write(&match arguments.json {
-        true => json(&arguments.place.namespace, &plan)?,
-        false => plan.iter().map(line).collect(),
+    data.write(&if arguments.json {
+        json(&arguments.place.namespace, &plan)?
+    } else {
+        plan.iter().map(line).collect()
     });
     data.finish().context("cannot write the plan")?;
     if plan.is_empty() && !arguments.json {
         output::note("nothing is to be done");
     }
-    Ok(match plan.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(EXIT_NO),
+    Ok(if plan.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_NO)
     })
 }
 

@@ -49,9 +49,10 @@ async fn time(arguments: QueueTime) -> anyhow::Result<ExitCode> {
             Some(api::SetTime { to }) => client.set_time(to).await?,
             None => client.time().await?,
         };
-        write(&match arguments.ask.json {
-            true => document(&time)?,
-            false => time_text(&time),
+        write(&if arguments.ask.json {
+            document(&time)?
+        } else {
+            time_text(&time)
         })?;
         Ok(ExitCode::SUCCESS)
     })
@@ -76,9 +77,10 @@ fn time_text(time: &api::QueueTime) -> String {
 async fn list(arguments: AskServer) -> anyhow::Result<ExitCode> {
     ask(&arguments.server, async |client| {
         let queues = client.queues().await?;
-        write(&match arguments.json {
-            true => document(&api::QueuesAnswer { queues, next: None })?,
-            false => text(&queues),
+        write(&if arguments.json {
+            document(&api::QueuesAnswer { queues, next: None })?
+        } else {
+            text(&queues)
         })?;
         Ok(ExitCode::SUCCESS)
     })
@@ -122,9 +124,10 @@ async fn set(arguments: SetQueue) -> anyhow::Result<ExitCode> {
 }
 
 fn show(queue: &api::Queue, json: bool) -> anyhow::Result<ExitCode> {
-    write(&match json {
-        true => document(queue)?,
-        false => text(std::slice::from_ref(queue)),
+    write(&if json {
+        document(queue)?
+    } else {
+        text(std::slice::from_ref(queue))
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -201,8 +204,9 @@ fn limits(queue: &api::Queue) -> String {
             burst.unwrap_or_default()
         ));
     }
-    match limits.is_empty() {
-        true => "-".to_owned(),
-        false => limits.join(", "),
+    if limits.is_empty() {
+        "-".to_owned()
+    } else {
+        limits.join(", ")
     }
 }

@@ -152,17 +152,16 @@ impl Asked {
             (None, _) => format!("nobody leads {election}, term {term} has ended\n"),
         };
         let mut data = Data::new();
-        data.write(&match self.request.json {
-            false => text,
-            true => {
-                let now = Now {
-                    election: election.as_str(),
-                    outcome,
-                    leader: leader.cloned(),
-                    term: term.0,
-                };
-                serde_json::to_string_pretty(&now)? + "\n"
-            }
+        data.write(&if self.request.json {
+            let now = Now {
+                election: election.as_str(),
+                outcome,
+                leader: leader.cloned(),
+                term: term.0,
+            };
+            serde_json::to_string_pretty(&now)? + "\n"
+        } else {
+            text
         });
         data.finish().context("cannot write the answer")?;
         if outcome != "not_yet" {

@@ -18,6 +18,7 @@ use tenure::core::session::Config;
 use tenure::{Election, Leadership, Node, NodeOptions};
 use tokio::time::{Instant, sleep_until};
 
+use super::Place;
 use super::files;
 use super::guard::message::{Order, Status, Until, Why};
 use super::guarded::{self, Complaint, Ended, Event, Program, Start};
@@ -49,22 +50,9 @@ pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
     }
     let mut session = Config::for_ttl(arguments.ttl);
     session.stop_within = STOP_WITHIN;
-    session.check()?;
-    let place = super::election(&arguments.election)?;
-    let node = super::node(arguments.node.node)?;
-    find(&arguments.command[0])?;
-
-    let mut options = NodeOptions::new(place.store.clone(), place.namespace.as_str());
-    options.node = Some(node.to_string());
-    options.session = session.clone();
-    options.labels = arguments.daemon.label.iter().cloned().collect();
-    files::raise();
-    let mut signals = Signals::with_terminal()?;
-    let passed = Passed::new()?;
-    guarded::adopt()?;
-    let node = tokio::select! {
-        node = Node::start(options) => node?,
-        _ = signals.next() => return Ok(ExitCode::SUCCESS),
+    let begun = begin(&arguments, &session).await?;
+    let Some((place, node, signals, passed)) = begun else {
+        return Ok(ExitCode::SUCCESS);
     };
     let name = place.election.as_str();
     let election = node.join_with(name, Some(arguments.priority)).await?;
@@ -86,6 +74,30 @@ pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
         _ = runner.signals.next() => output::warning("left without saying so: others wait until the session expires"),
     }
     code.map(ExitCode::from)
+}
+
+/// A node that can run programs, and the signals for it and for them; none if it is asked to stop before it runs.
+async fn begin(
+    arguments: &Run,
+    session: &Config,
+) -> anyhow::Result<Option<(Place, Node, Signals, Passed)>> {
+    session.check()?;
+    let place = super::election(&arguments.election)?;
+    let node = super::node(arguments.node.node.clone())?;
+    find(&arguments.command[0])?;
+
+    let mut options = NodeOptions::new(place.store.clone(), place.namespace.as_str());
+    options.node = Some(node.to_string());
+    options.session = session.clone();
+    options.labels = arguments.daemon.label.iter().cloned().collect();
+    files::raise();
+    let mut signals = Signals::with_terminal()?;
+    let passed = Passed::new()?;
+    guarded::adopt()?;
+    tokio::select! {
+        node = Node::start(options) => Ok(Some((place, node?, signals, passed))),
+        _ = signals.next() => Ok(None),
+    }
 }
 
 struct Runner {
@@ -164,9 +176,10 @@ impl Runner {
                 Why::Itself => match back_off.next(ended.status, started.elapsed()) {
                     Next::After(delay) => delay,
                     Next::GiveUp(failures) => {
-                        let what = match has_run {
-                            true => format!("the program {}", ended.status),
-                            false => "the program could not be started".to_owned(),
+                        let what = if has_run {
+                            format!("the program {}", ended.status)
+                        } else {
+                            "the program could not be started".to_owned()
                         };
                         output::warning(&format!(
                             "{what}, for the {failures}th time in a row: letting another node try"
@@ -177,12 +190,13 @@ impl Runner {
                 },
             };
             let delay_shown = crate::times::duration(delay);
-            output::note(&match has_run {
-                true => format!(
+            output::note(&if has_run {
+                format!(
                     "the program {}, starting it again in {delay_shown}",
                     ended.status
-                ),
-                false => format!("trying again in {delay_shown}"),
+                )
+            } else {
+                format!("trying again in {delay_shown}")
             });
             let again_at = Instant::now() + delay;
             loop {
@@ -333,9 +347,10 @@ impl GuardWatch {
 
     /// What becomes of the program, with its guard or without. A cancelled wait loses nothing.
     async fn next(&self, program: &mut Program) -> anyhow::Result<Event> {
-        match self.is_late {
-            true => program.end_without_guard().await,
-            false => program.next().await,
+        if self.is_late {
+            program.end_without_guard().await
+        } else {
+            program.next().await
         }
     }
 
@@ -385,12 +400,13 @@ pub(super) fn find(program: &OsStr) -> Result<PathBuf, Hinted> {
     let shown = program.to_string_lossy();
     let path = Path::new(program);
     if path.components().count() > 1 || path.is_absolute() {
-        return match can_run(path) {
-            true => Ok(path.to_owned()),
-            false => Err(Hinted::new(
+        return if can_run(path) {
+            Ok(path.to_owned())
+        } else {
+            Err(Hinted::new(
                 format!("{shown} is not a program that can be run"),
                 "check the path, and that the file may be executed",
-            )),
+            ))
         };
     }
     let folders = std::env::var_os("PATH").unwrap_or_default();

@@ -28,9 +28,10 @@ async fn set(arguments: SetSchedule) -> anyhow::Result<ExitCode> {
     ask(&arguments.ask.server, async |client| {
         let (cron, zone) = (&arguments.cron, &arguments.timezone);
         let set = client.set_schedule(&name, cron, zone, missed, job).await?;
-        write(&match arguments.ask.json {
-            true => document(&set)?,
-            false => text(&[set]),
+        write(&if arguments.ask.json {
+            document(&set)?
+        } else {
+            text(&[set])
         })?;
         Ok(ExitCode::SUCCESS)
     })
@@ -40,12 +41,13 @@ async fn set(arguments: SetSchedule) -> anyhow::Result<ExitCode> {
 async fn list(arguments: AskServer) -> anyhow::Result<ExitCode> {
     ask(&arguments.server, async |client| {
         let schedules = client.schedules().await?;
-        write(&match arguments.json {
-            true => document(&api::SchedulesAnswer {
+        write(&if arguments.json {
+            document(&api::SchedulesAnswer {
                 schedules,
                 next: None,
-            })?,
-            false => text(&schedules),
+            })?
+        } else {
+            text(&schedules)
         })?;
         Ok(ExitCode::SUCCESS)
     })
@@ -56,9 +58,10 @@ async fn delete(arguments: DeleteSchedule) -> anyhow::Result<ExitCode> {
     let name = ScheduleName::new(&arguments.name)?;
     ask(&arguments.ask.server, async |client| {
         client.delete_schedule(&name).await?;
-        write(&match arguments.ask.json {
-            true => document(&Deleted { deleted: &name })?,
-            false => format!("{name} is deleted; its jobs stay\n"),
+        write(&if arguments.ask.json {
+            document(&Deleted { deleted: &name })?
+        } else {
+            format!("{name} is deleted; its jobs stay\n")
         })?;
         Ok(ExitCode::SUCCESS)
     })

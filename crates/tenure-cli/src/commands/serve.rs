@@ -186,9 +186,10 @@ fn banner(config: &Config, server: &Handle) -> String {
     let paint = Paint::of(&std::io::stderr());
     let strong = |text: &str| paint.apply(Style::Strong, text);
     let url = server.url();
-    let token = match config.tokens.is_empty() {
-        true => "",
-        false => "-H \"Authorization: Bearer $TENURE_API_TOKEN\" ",
+    let token = if config.tokens.is_empty() {
+        ""
+    } else {
+        "-H \"Authorization: Bearer $TENURE_API_TOKEN\" "
     };
     let next = server.address().port().wrapping_add(1).max(1024);
     let store = output::printable(&server.node().store().describe().location);

@@ -36,15 +36,17 @@ async fn status(arguments: Arguments) -> anyhow::Result<ExitCode> {
         ));
     }
     let mut data = Data::new();
-    data.write(&match arguments.json {
-        true => json(namespace, &elections)?,
-        false => texts(&elections),
+    data.write(&if arguments.json {
+        json(namespace, &elections)?
+    } else {
+        texts(&elections)
     });
     data.finish().context("cannot write the status")?;
     let all_led = elections.iter().all(|(_, status)| live_leader(status));
-    Ok(match all_led && !elections.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(EXIT_NO),
+    Ok(if all_led && !elections.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_NO)
     })
 }
 

@@ -61,9 +61,10 @@ async fn check(suite: &Suite, store: &Finishing, view: &mut View) -> Report {
 }
 
 fn options(arguments: &Check) -> Options {
-    let mut options = match arguments.quick {
-        true => Options::quick(),
-        false => Options::default(),
+    let mut options = if arguments.quick {
+        Options::quick()
+    } else {
+        Options::default()
     };
     if let Some(writers) = arguments.writers {
         options.writers = writers.into();
@@ -160,9 +161,10 @@ impl View {
     }
 
     fn end(mut self, report: &Report, options: &Options) -> anyhow::Result<()> {
-        let text = match self.json {
-            true => report::json(report, options)?,
-            false => report::verdict(report, self.paint),
+        let text = if self.json {
+            report::json(report, options)?
+        } else {
+            report::verdict(report, self.paint)
         };
         self.data.write(&text);
         self.data.finish().context("cannot write the report")

@@ -51,9 +51,10 @@ async fn watch(arguments: Watch) -> anyhow::Result<ExitCode> {
         };
         is_troubled = false;
         for transition in observer.see(&seen) {
-            data.write(&match arguments.json {
-                true => transition.json(election.as_str())?,
-                false => format!("{}  {}\n", times::rfc3339(times::now()), transition.text()),
+            data.write(&if arguments.json {
+                transition.json(election.as_str())?
+            } else {
+                format!("{}  {}\n", times::rfc3339(times::now()), transition.text())
             });
         }
         if data.is_over() {

@@ -17,9 +17,10 @@ fn objects(folder: &Path) -> Vec<PathBuf> {
         if entry.file_name() == ".tenure" {
             continue;
         }
-        match entry.file_type().unwrap().is_dir() {
-            true => found.extend(objects(&entry.path())),
-            false => found.push(entry.path()),
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(objects(&entry.path()))
+        } else {
+            found.push(entry.path())
         }
     }
     found

@@ -122,9 +122,10 @@ fn the_terminal_is_given_back_however_it_ends() {
             tcgetattr(&terminal).unwrap().local_modes,
             before.local_modes
         );
-        match by_key {
-            true => controller.write_all(b"q").unwrap(),
-            false => kill_process(Pid::from_child(&child), Signal::TERM).unwrap(),
+        if by_key {
+            controller.write_all(b"q").unwrap()
+        } else {
+            kill_process(Pid::from_child(&child), Signal::TERM).unwrap()
         }
         child.wait().unwrap();
         // Back from the other screen, with the cursor, and lines are edited again.

@@ -60,9 +60,10 @@ async fn submits_go_on_when_the_leader_leaves() {
         }
     });
     sleep(Duration::from_millis(300)).await;
-    let (leader, other) = match first.is_serving() {
-        true => (first, second),
-        false => (second, first),
+    let (leader, other) = if first.is_serving() {
+        (first, second)
+    } else {
+        (second, first)
     };
     leader.stop().await;
     stopped.store(1, Ordering::Relaxed);
@@ -113,9 +114,10 @@ async fn a_worker_goes_on_when_the_leader_leaves() {
     while runs.load(Ordering::Relaxed) < 20 {
         sleep(Duration::from_millis(5)).await;
     }
-    let (leader, other) = match first.is_serving() {
-        true => (first, second),
-        false => (second, first),
+    let (leader, other) = if first.is_serving() {
+        (first, second)
+    } else {
+        (second, first)
     };
     leader.stop().await;
     let give_up = Instant::now() + PATIENCE;

@@ -43,9 +43,10 @@ async fn a_handler_runs_in_the_trace_of_its_submit() {
         let said = said.clone();
         async move {
             said.send((job.traceparent, current_span())).unwrap();
-            match job.payload {
-                true => Ok(()),
-                false => Err(Failure::permanent("no")),
+            if job.payload {
+                Ok(())
+            } else {
+                Err(Failure::permanent("no"))
             }
         }
     };

@@ -232,9 +232,10 @@ impl Watched {
     /// the lease.
     fn ttl(&self, record: Option<&Record>) -> Duration {
         let ttl = record.map_or(self.holder.ttl, |record| record.ttl);
-        match mutation::is(Mutation::EvictEarly) {
-            true => ttl / 2,
-            false => ttl,
+        if mutation::is(Mutation::EvictEarly) {
+            ttl / 2
+        } else {
+            ttl
         }
     }
 

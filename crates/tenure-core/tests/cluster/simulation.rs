@@ -41,7 +41,7 @@ pub(crate) fn run(seed: u64) -> u64 {
         let pause = Duration::from_millis(world.random.below(6000));
         let until = world.now + pause;
         while world.step(until) {
-            if world.random.chance(1) {
+            if world.random.percent(1) {
                 world.keep_a_leader();
             }
         }
@@ -74,7 +74,7 @@ pub(crate) fn run(seed: u64) -> u64 {
 
 fn disturb(world: &mut World) {
     let random = &mut world.random;
-    let node = usize::try_from(random.below(NODES as u64)).unwrap();
+    let node = random.index(NODES);
     let kind = random.below(13);
     let long = Duration::from_millis(random.below(25_000));
     match kind {

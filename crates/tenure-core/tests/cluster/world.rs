@@ -5,8 +5,6 @@
 
 #[path = "world/machines.rs"]
 mod machines;
-#[path = "world/random.rs"]
-mod random;
 #[path = "world/store.rs"]
 mod store;
 
@@ -24,8 +22,8 @@ use tenure_core::session::{self, Holder, Observer, Record, Session, observer};
 use tenure_core::{
     DaemonId, ElectionName, Incarnation, Lineage, Moment, NodeId, Now, Version, Wall,
 };
+use tenure_random::Random;
 
-pub(crate) use random::Random;
 use store::{Ask, Store, Told};
 
 /// What every clock shows when the world begins.
@@ -141,7 +139,7 @@ impl World {
     pub(crate) fn new(seed: u64, nodes: usize, offers: &[(&str, Definition)]) -> Self {
         let mut world = Self {
             now: Duration::ZERO,
-            random: Random(seed),
+            random: Random::new(seed),
             queue: BTreeMap::new(),
             serial: 0,
             config: Config {
@@ -209,7 +207,7 @@ impl World {
         if self.nodes[node].up {
             return;
         }
-        let seed = self.random.next();
+        let seed = self.random.bits();
         let moment = self.moment(node);
         let it = &mut self.nodes[node];
         it.up = true;
@@ -612,7 +610,7 @@ impl World {
     fn join(&mut self, node: usize) {
         self.incarnations += 1;
         let incarnation = Incarnation(self.incarnations + 100);
-        let seed = self.random.next();
+        let seed = self.random.bits();
         let moment = self.moment(node);
         let holder = self.holder(&self.nodes[node].name, incarnation);
         let it = &mut self.nodes[node];

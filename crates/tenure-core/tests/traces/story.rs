@@ -353,9 +353,12 @@ impl Story {
                 assert!(!within.is_zero(), "nobody can answer at once");
                 let hurried = within < self.config.request_timeout;
                 let words = self.request(ticket, request);
-                words.map(|words| match hurried {
-                    true => format!("{words}, within {:.3}", within.as_secs_f64()),
-                    false => words,
+                words.map(|words| {
+                    if hurried {
+                        format!("{words}, within {:.3}", within.as_secs_f64())
+                    } else {
+                        words
+                    }
                 })
             }
             Output::Event(event) => self.event(event),

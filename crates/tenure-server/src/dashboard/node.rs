@@ -23,8 +23,8 @@ use super::store::StoreSummary;
 use super::{Frame, locked, now};
 use crate::app::App;
 use crate::audit::detailed;
-use crate::cluster;
 use crate::extract::Json;
+use crate::handlers::cluster;
 use crate::problem::{Problem, chain};
 
 /// How often leadership is looked at.
@@ -133,10 +133,7 @@ fn look(app: &App) -> bool {
 }
 
 fn is_due(app: &App) -> bool {
-    let pause = match is_billed(app) {
-        true => READ_BILLED,
-        false => READ,
-    };
+    let pause = if is_billed(app) { READ_BILLED } else { READ };
     let begun = locked(&app.dashboard.looked).begun;
     begun.is_none_or(|begun| begun.elapsed() >= pause)
 }

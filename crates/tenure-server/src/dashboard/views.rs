@@ -15,7 +15,7 @@ use super::locked;
 use super::recorder::Recorder;
 use crate::app::App;
 use crate::extract::{Named, Parameters, ok};
-use crate::jobs::search;
+use crate::handlers::jobs::search;
 use crate::problem::Problem;
 
 /// The most jobs of one answer.

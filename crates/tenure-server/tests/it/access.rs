@@ -142,9 +142,10 @@ async fn without_tokens_pages_of_elsewhere_cannot_look_either() {
         ] {
             let request = broker.request(Method::GET, path).header(name, value);
             let status = request.send().await.unwrap().status();
-            let expected = match is_allowed {
-                true => StatusCode::OK,
-                false => StatusCode::FORBIDDEN,
+            let expected = if is_allowed {
+                StatusCode::OK
+            } else {
+                StatusCode::FORBIDDEN
             };
             assert_eq!(status, expected, "{path} with {name}: {value}");
         }
@@ -232,9 +233,10 @@ async fn changes_and_refusals_leave_a_trail() {
         let status = request.send().await.unwrap().status();
         let lines = log.lines();
         let line = lines.last().unwrap();
-        let outcome = match status.is_success() {
-            true => "outcome=\"done\"",
-            false => "outcome=\"failed\"",
+        let outcome = if status.is_success() {
+            "outcome=\"done\""
+        } else {
+            "outcome=\"failed\""
         };
         for part in [
             &format!("action=\"{action}\""),

@@ -19,9 +19,10 @@ async fn a_page_ends_at_a_few_mebibytes_and_says_where_to_go_on() {
         "limit=1000&search=default",
         "limit=1000&order=newest",
     ] {
-        let name = match query.ends_with("newest") {
-            true => "before",
-            false => "after",
+        let name = if query.ends_with("newest") {
+            "before"
+        } else {
+            "after"
         };
         let mut from = String::new();
         let mut ids = std::collections::BTreeSet::new();

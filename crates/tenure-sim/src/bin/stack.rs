@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tenure_sim::Failure;
+use tenure_sim::command::{self, Words, number};
 use tenure_sim::stack::{Counts, Fault, Options, Smallest, Summary, run, shrink};
 
 #[global_allocator]
@@ -23,23 +24,10 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = match parse(std::env::args().skip(1)) {
-        Ok(arguments) => arguments,
-        Err(problem) => {
-            // Nobody is left to be told if standard error is closed.
-            let _ = writeln!(io::stderr(), "{problem}\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    match simulate(&arguments) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        // A closed pipe: whoever read has seen enough.
-        Err(_) => ExitCode::SUCCESS,
-    }
+    command::main(USAGE, parse, simulate)
 }
 
-fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
+fn parse(words: &mut Words) -> Result<Arguments, String> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut arguments = Arguments {
         from: 0,
@@ -49,16 +37,14 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
         options: Options::default(),
     };
     while let Some(word) = words.next() {
-        let mut number = || -> Result<u64, String> {
-            let value = words.next().ok_or(format!("{word} needs a number"))?;
-            value.parse().map_err(|_| format!("{value:?} is no number"))
-        };
         match word.as_str() {
-            "--seeds" => arguments.seeds = number()?,
-            "--from" => arguments.from = number()?,
-            "--seed" => (arguments.from, arguments.seeds) = (number()?, 1),
-            "--minutes" => arguments.options.chaos = Duration::from_secs(60 * number()?),
-            "--seconds" => arguments.options.chaos = Duration::from_secs(number()?),
+            "--seeds" => arguments.seeds = number(&word, words)?,
+            "--from" => arguments.from = number(&word, words)?,
+            "--seed" => (arguments.from, arguments.seeds) = (number(&word, words)?, 1),
+            "--minutes" => {
+                arguments.options.chaos = 60 * Duration::from_secs(number(&word, words)?);
+            }
+            "--seconds" => arguments.options.chaos = Duration::from_secs(number(&word, words)?),
             "--files" => arguments.options.files = Some(true),
             "--objects" => arguments.options.files = Some(false),
             "--without" => {
@@ -68,11 +54,8 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
                     arguments.options.off.insert(fault);
                 }
             }
-            "--threads" => arguments.threads = number()?.max(1),
-            "--lines" => {
-                let lines = usize::try_from(number()?);
-                arguments.options.trace_lines = lines.map_err(|error| error.to_string())?;
-            }
+            "--threads" => arguments.threads = number::<u64>(&word, words)?.max(1),
+            "--lines" => arguments.options.trace_lines = number(&word, words)?,
             "--trace" => {
                 arguments.options.trace_lines = usize::MAX;
                 arguments.options.always_trace = true;
@@ -134,9 +117,10 @@ fn simulate(arguments: &Arguments) -> io::Result<bool> {
                     }
                     let verdict = run(seed, &arguments.options).map_err(|failure| {
                         let is_first = !broken.swap(true, Ordering::Relaxed);
-                        match is_first {
-                            true => shrink(failure, &arguments.options),
-                            false => as_it_is(failure, &arguments.options),
+                        if is_first {
+                            shrink(failure, &arguments.options)
+                        } else {
+                            as_it_is(failure, &arguments.options)
                         }
                     });
                     let mut sum = sum

@@ -621,9 +621,10 @@ impl State {
         }
         let outputs = process.node.step(now, input);
         let wants_more = process.node.wake_at() <= now.moment;
-        process.idle_wakes = match woken && outputs.is_empty() && wants_more {
-            true => process.idle_wakes + 1,
-            false => 0,
+        process.idle_wakes = if woken && outputs.is_empty() && wants_more {
+            process.idle_wakes + 1
+        } else {
+            0
         };
         no_hot_loop::woken(process)?;
         for output in outputs {

@@ -11,7 +11,6 @@ use tenure_store::{Expect, Key, Prefix, Store, list_all};
 use super::faults::Fault;
 use super::host::{restart, shut_down};
 use super::invariants::{check_trust, time_is_believed_in_steps};
-use super::plan::pick;
 use super::world::World;
 
 /// What can be done, and how likely it is beside the others.
@@ -52,7 +51,7 @@ pub(crate) async fn rage(world: &Arc<World>, until: Duration) {
 /// Something is done to whoever writes to the disk, between two of its steps.
 pub(crate) fn strike_writer(world: &Arc<World>) {
     let troubles = [Fault::PowerLoss, Fault::Crash, Fault::Pause, Fault::Frozen];
-    let trouble = *pick(&mut world.random(), &troubles);
+    let trouble = *world.random().pick(&troubles);
     let writer = world.hosts.iter().position(super::host::Host::is_serving);
     if let Some(number) = writer.filter(|_| world.plan.allows(trouble)) {
         let world = world.clone();
@@ -97,7 +96,7 @@ async fn strike(world: &Arc<World>, trouble: Fault, number: usize) {
         Fault::ResignRequested | Fault::Transferred => hand_over(world, number, trouble),
         Fault::LeaseDeleted => {
             let own = [ElectionName::QUEUE, ElectionName::CLUSTER];
-            let name = *pick(&mut world.random(), &own);
+            let name = *world.random().pick(&own);
             delete(world, trouble, &format!("elections/{name}")).await;
         }
         Fault::DeadSessionDeleted => delete_dead_session(world).await,
@@ -134,13 +133,13 @@ async fn damage_snapshot(world: &Arc<World>) {
         .iter()
         .filter(|key| name_of(key).as_ref() == Some(newest));
     let objects: Vec<&Key> = objects.collect();
-    let key = *pick(&mut world.random(), &objects);
+    let key = *world.random().pick(&objects);
     let Ok(Some(object)) = memory.get(key).await else {
         return;
     };
     let mut value = object.value.to_vec();
-    let byte = world.random().below(value.len() as u64);
-    value[usize::try_from(byte).unwrap_or(0)] ^= 4;
+    let byte = world.random().index(value.len());
+    value[byte] ^= 4;
     let expect = Expect::Version(object.version);
     if memory.put(key, value.into(), &expect).await.is_ok() {
         world.ledger().damaged.insert(newest.clone());
@@ -155,8 +154,7 @@ fn hand_over(world: &Arc<World>, number: usize, trouble: Fault) {
         return;
     };
     let to = {
-        let to = world.random().below(world.hosts.len() as u64);
-        let host = &world.hosts[usize::try_from(to).unwrap_or(0)];
+        let host = world.random().pick(&world.hosts);
         NodeId::new(&host.name).expect("a valid name")
     };
     let (world, election) = (world.clone(), running.queue.election().clone());
@@ -178,7 +176,7 @@ fn victim(world: &World) -> usize {
     let mut random = world.random();
     match serving {
         Some(number) if random.chance(500) => number,
-        _ => usize::try_from(random.below(world.hosts.len() as u64)).unwrap_or(0),
+        _ => random.index(world.hosts.len()),
     }
 }
 
@@ -247,9 +245,10 @@ fn pause(world: &Arc<World>, number: usize, is_frozen: bool) {
             frozen_until_takeover(&world).await;
         } else {
             // Long enough, at times, for its successor to clean up behind two snapshots.
-            let ttls = match is_frozen {
-                true => *pick(&mut world.random(), &[2, 2, 12]),
-                false => 1,
+            let ttls = if is_frozen {
+                *world.random().pick(&[2, 2, 12])
+            } else {
+                1
             };
             world.pause_about(ttl * ttls).await;
         }
@@ -272,7 +271,7 @@ async fn frozen_until_takeover(world: &World) {
 
 fn cut_off(world: &Arc<World>, hosts: &[usize], fault: Fault) {
     let kinds = [Outage::Refusing, Outage::Breaking, Outage::Hanging];
-    let outage = *pick(&mut world.random(), &kinds);
+    let outage = *world.random().pick(&kinds);
     world.count(fault);
     for &number in hosts {
         let host = &world.hosts[number];

@@ -22,12 +22,12 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use tenure::simulation;
+use tenure_random::Random;
 use tenure_store::{Key, Store};
 
 use super::chaos::strike_writer;
 use super::faults::Fault;
 use super::world::World;
-use crate::random::Random;
 
 /// The least that is written at once.
 const SECTOR_BYTES: usize = 512;
@@ -156,16 +156,18 @@ impl Disk {
             if world.random().chance(world.plan.disk.struck) && !world.is_calm() {
                 strike_writer(&world);
             }
-            let most = match world.strikes(Fault::DiskSlow, world.plan.disk.slow) {
-                true => world.plan.session.ttl,
-                false => about,
+            let most = if world.strikes(Fault::DiskSlow, world.plan.disk.slow) {
+                world.plan.session.ttl
+            } else {
+                about
             };
             world.random().up_to(most * 2)
         };
         // A timer's tick is a millisecond: what is shorter takes a turn among the other tasks.
-        match time < Duration::from_millis(1) {
-            true => tokio::task::yield_now().await,
-            false => tokio::time::sleep(time).await,
+        if time < Duration::from_millis(1) {
+            tokio::task::yield_now().await
+        } else {
+            tokio::time::sleep(time).await
         }
     }
 
@@ -180,9 +182,10 @@ impl Disk {
             Fault::DiskFull => world.plan.disk.full,
             _ => world.plan.disk.broken,
         };
-        match world.strikes(fault, per_mille) {
-            true => Err(kind.into()),
-            false => Ok(()),
+        if world.strikes(fault, per_mille) {
+            Err(kind.into())
+        } else {
+            Ok(())
         }
     }
 
@@ -229,7 +232,7 @@ impl Disk {
         let full = self.fails(Fault::DiskFull, io::ErrorKind::StorageFull);
         let length = match full {
             Ok(()) => bytes.len(),
-            Err(_) => usize::try_from(self.world().random().below(bytes.len() as u64)).unwrap_or(0),
+            Err(_) => self.world().random().index(bytes.len()),
         };
         let bytes = &bytes[..length];
         let half = self
@@ -297,14 +300,13 @@ impl Disk {
     async fn read_file(&self, path: &Path, most: usize) -> io::Result<Vec<u8>> {
         self.step().await;
         self.fails(Fault::DiskReadFailed, io::ErrorKind::Other)?;
-        let read = match is_segment(path) {
-            true => {
-                let mut state = self.state();
-                let number = state.number(path)?;
-                let file = &state.file(number)?.written;
-                file[..file.len().min(most)].to_vec()
-            }
-            false => self.read_object(path, most).await?,
+        let read = if is_segment(path) {
+            let mut state = self.state();
+            let number = state.number(path)?;
+            let file = &state.file(number)?.written;
+            file[..file.len().min(most)].to_vec()
+        } else {
+            self.read_object(path, most).await?
         };
         self.step().await;
         Ok(read)
@@ -423,9 +425,10 @@ impl File {
     }
 
     fn change(&mut self, range: Range<usize>) {
-        self.changed = match self.changed.is_empty() {
-            true => range,
-            false => self.changed.start.min(range.start)..self.changed.end.max(range.end),
+        self.changed = if self.changed.is_empty() {
+            range
+        } else {
+            self.changed.start.min(range.start)..self.changed.end.max(range.end)
         };
     }
 
@@ -448,9 +451,10 @@ impl File {
         }
         let mut left_out = 0;
         if self.durable.len() != self.written.len() {
-            match random.chance(500) {
-                true => self.durable.resize(self.written.len(), 0),
-                false => left_out += 1,
+            if random.chance(500) {
+                self.durable.resize(self.written.len(), 0)
+            } else {
+                left_out += 1
             }
         }
         let most = self.durable.len().min(self.written.len());
@@ -460,9 +464,10 @@ impl File {
             if self.durable[sector.clone()] == self.written[sector.clone()] {
                 continue;
             }
-            match random.chance(500) {
-                true => self.durable[sector.clone()].copy_from_slice(&self.written[sector]),
-                false => left_out += 1,
+            if random.chance(500) {
+                self.durable[sector.clone()].copy_from_slice(&self.written[sector])
+            } else {
+                left_out += 1
             }
         }
         left_out

@@ -12,15 +12,15 @@ use tenure::testing::RunningClock;
 use tenure::{Election, Node, NodeOptions, cluster};
 use tenure_core::election::Term;
 use tenure_core::queue::Rules;
+use tenure_random::Random;
 use tenure_store::Store;
 use tenure_store::wrap::faulty::{Faults, Faulty};
 
 use super::faults::Fault;
 use super::invariants::{check_trust, nothing_is_damaged, recovered_is_committed};
-use super::plan::{Plan, pick};
+use super::plan::Plan;
 use super::store::{Local, Recorded};
 use super::world::{WALL_MS, World};
-use crate::random::Random;
 
 /// How far a clock's rate may be off: two differ by less than the 1 % that every configuration must cover.
 const RATE_PPM_MAX: u64 = 4_000;
@@ -158,9 +158,10 @@ async fn open(world: &Arc<World>, number: usize) -> (Node, Queue, Election) {
     options.session = plan.session.clone();
     options.nudge = None;
     options.clock = host.clock.clock();
-    let store: Arc<dyn Store> = match plan.files {
-        true => Arc::new(Local(host.store.clone())),
-        false => host.store.clone(),
+    let store: Arc<dyn Store> = if plan.files {
+        Arc::new(Local(host.store.clone()))
+    } else {
+        host.store.clone()
     };
     let node = Node::start_with(store, options)
         .await
@@ -206,7 +207,7 @@ fn version(world: &World, number: usize) -> Rules {
     let host = &world.hosts[number];
     let rules = match world.plan.versions {
         [only] => *only,
-        versions => *pick(&mut world.random(), versions),
+        versions => *world.random().pick(versions),
     };
     let before = host.state().rules.replace(rules);
     let change = match before.map(|before| rules.cmp(&before)) {

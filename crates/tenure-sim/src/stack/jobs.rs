@@ -107,9 +107,10 @@ impl Jobs {
             _ => {}
         }
         for event in events {
-            let submission = match event.is_answer() {
-                true => submissions.next(),
-                false => None,
+            let submission = if event.is_answer() {
+                submissions.next()
+            } else {
+                None
             };
             self.check(event, submission, queue.now())?;
             self.update(event, submission, queue.now());

@@ -110,9 +110,10 @@ where
             drop(again.await);
         });
     }
-    let patience = match world.strikes(Fault::ClientGone, bad) {
-        true => world.random().up_to(Duration::from_millis(500)),
-        false => patience,
+    let patience = if world.strikes(Fault::ClientGone, bad) {
+        world.random().up_to(Duration::from_millis(500))
+    } else {
+        patience
     };
     let answer = match tokio::time::timeout(patience, receiver).await {
         Ok(Ok(answer)) => answer.map_err(Failed::Told),

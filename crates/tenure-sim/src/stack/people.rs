@@ -6,13 +6,12 @@ use std::time::Duration;
 use tenure::queue::Queue;
 use tenure_core::queue::{Event, QueueOptions, Rate, ScheduleSpec, Submission};
 use tenure_core::{JobId, JobType, QueueName, ScheduleName};
+use tenure_random::Random;
 
 use super::invariants::reads_are_committed;
 use super::invariants::schedules_keep_their_slots::{MANY, SCHEDULES};
 use super::network::Route;
-use super::plan::pick;
 use super::world::World;
-use crate::random::Random;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -107,9 +106,9 @@ async fn set_many(world: &Arc<World>, route: &mut Route) {
 
 fn draw_rate(random: &mut Random) -> Option<Rate> {
     let rate = Rate {
-        jobs: *pick(random, &[1, 3, 7]),
-        period_ms: *pick(random, &[1_000, 5_000]),
-        burst: *pick(random, &[None, Some(1), Some(5)]),
+        jobs: *random.pick(&[1, 3, 7]),
+        period_ms: *random.pick(&[1_000, 5_000]),
+        burst: *random.pick(&[None, Some(1), Some(5)]),
     };
     random.chance(600).then_some(rate)
 }
@@ -120,7 +119,7 @@ async fn meddle(world: &Arc<World>, route: &mut Route) {
         let job = world.history().nth(number);
         let mut random = world.random();
         let options = QueueOptions {
-            concurrency: *pick(&mut random, &[Some(1), Some(2), None]),
+            concurrency: *random.pick(&[Some(1), Some(2), None]),
             rate: draw_rate(&mut random),
         };
         (random.below(6), job, options)

@@ -10,10 +10,10 @@ use tenure::cluster;
 use tenure::queue;
 use tenure_core::queue::{Keep, Rules, Settings};
 use tenure_core::session::Config;
+use tenure_random::Random;
 use tenure_store::wrap::faulty::Faults;
 
 use super::faults::Fault;
-use crate::random::Random;
 
 /// What a run is like.
 #[derive(Debug, Clone)]
@@ -71,31 +71,31 @@ pub(crate) struct Disk {
 impl Plan {
     /// Draws a plan, without some faults. Half of all keep the log in files, unless it is said which.
     pub(crate) fn draw(random: &mut Random, off: &BTreeSet<Fault>, files: Option<bool>) -> Self {
-        let ttl = Duration::from_secs(*pick(random, &[2, 5, 10, 10]));
+        let ttl = Duration::from_secs(*random.pick(&[2, 5, 10, 10]));
         let mut session = Config::for_ttl(ttl);
         session.strict_age = random.chance(300);
-        session.stop_within = Duration::from_secs(*pick(random, &[2, 30]));
+        session.stop_within = Duration::from_secs(*random.pick(&[2, 30]));
         let mut plan = Self {
-            hosts: usize::try_from(2 + random.below(2)).unwrap_or(2),
+            hosts: 2 + random.index(2),
             submitters: 2,
             workers: 4,
             cluster: cluster::Config::for_session(&session),
             session,
             log: log(random),
-            versions: *pick(random, &VERSIONS),
-            schedules: *pick(random, &[0, 0, 0, 0, 0, 2_000]),
-            large: *pick(random, &[0, 0, 0, 100]),
-            latency: Duration::from_millis(*pick(random, &[1, 3, 10, 40])),
+            versions: *random.pick(&VERSIONS),
+            schedules: *random.pick(&[0, 0, 0, 0, 0, 2_000]),
+            large: *random.pick(&[0, 0, 0, 100]),
+            latency: Duration::from_millis(*random.pick(&[1, 3, 10, 40])),
             hints: random.chance(600),
             store: Faults::default(),
             files: random.chance(500),
             disk: disk(random),
-            trouble_every: Duration::from_secs(*pick(random, &[4, 8, 15, 30])),
-            submit_every: Duration::from_millis(*pick(random, &[2_000, 4_000, 8_000])),
+            trouble_every: Duration::from_secs(*random.pick(&[4, 8, 15, 30])),
+            submit_every: Duration::from_millis(*random.pick(&[2_000, 4_000, 8_000])),
             settings: settings(random),
             freezes: random.chance(350) && !off.contains(&Fault::Frozen),
-            calls_bad: *pick(random, &[0, 20, 60]),
-            workers_bad: *pick(random, &[0, 50, 150]),
+            calls_bad: *random.pick(&[0, 20, 60]),
+            workers_bad: *random.pick(&[0, 50, 150]),
             off: off.clone(),
         };
         plan.store = plan.draw_store(random);
@@ -118,10 +118,11 @@ impl Plan {
 
     fn draw_store(&self, random: &mut Random) -> Faults {
         let mut often = |fault: Fault, per_mille: &[u32]| {
-            let per_mille = *pick(random, per_mille);
-            match self.allows(fault) {
-                true => f64::from(per_mille) / 1000.0,
-                false => 0.0,
+            let per_mille = *random.pick(per_mille);
+            if self.allows(fault) {
+                f64::from(per_mille) / 1000.0
+            } else {
+                0.0
             }
         };
         let rates = [0, 2, 10, 40];
@@ -167,8 +168,8 @@ const VERSIONS: [&[Rules]; 4] = [
 /// Long enough for a client to hear of its job, most of the time.
 fn settings(random: &mut Random) -> Option<Settings> {
     let mut keep = || Keep {
-        age_ms: *pick(random, &[Some(60_000), Some(600_000), None]),
-        count: *pick(random, &[Some(20), Some(200), None]),
+        age_ms: *random.pick(&[Some(60_000), Some(600_000), None]),
+        count: *random.pick(&[Some(20), Some(200), None]),
     };
     let settings = Settings {
         completed: keep(),
@@ -181,32 +182,27 @@ fn settings(random: &mut Random) -> Option<Settings> {
 
 fn disk(random: &mut Random) -> Disk {
     Disk {
-        step: Duration::from_micros(*pick(random, &[100, 400, 2_000])),
-        sync: Duration::from_millis(*pick(random, &[1, 5, 30])),
-        slow: *pick(random, &[0, 2, 10]),
-        full: *pick(random, &[0, 2, 20]),
-        broken: *pick(random, &[0, 1, 5]),
-        seen: *pick(random, &[0, 100, 500]),
-        struck: *pick(random, &[0, 1, 3]),
+        step: Duration::from_micros(*random.pick(&[100, 400, 2_000])),
+        sync: Duration::from_millis(*random.pick(&[1, 5, 30])),
+        slow: *random.pick(&[0, 2, 10]),
+        full: *random.pick(&[0, 2, 20]),
+        broken: *random.pick(&[0, 1, 5]),
+        seen: *random.pick(&[0, 100, 500]),
+        struck: *random.pick(&[0, 1, 3]),
     }
 }
 
 /// Small everything, so that a run sees many snapshots, parts and clean-ups.
 fn log(random: &mut Random) -> queue::Config {
     queue::Config {
-        commit_interval: Duration::from_millis(*pick(random, &[0, 0, 50])),
-        request_timeout: Duration::from_secs(*pick(random, &[2, 5])),
-        patience: Duration::from_secs(*pick(random, &[1, 5])),
-        part_bytes_max: *pick(random, &[2_000, 20_000]),
-        snapshot_bytes_min: *pick(random, &[2_000, 10_000, 50_000]),
-        object_cost_bytes: *pick(random, &[0, 200, 2_000]),
-        read_ahead: *pick(random, &[1, 4, 32]),
-        segment_bytes_max: *pick(random, &[3_000, 30_000, 300_000]),
+        commit_interval: Duration::from_millis(*random.pick(&[0, 0, 50])),
+        request_timeout: Duration::from_secs(*random.pick(&[2, 5])),
+        patience: Duration::from_secs(*random.pick(&[1, 5])),
+        part_bytes_max: *random.pick(&[2_000, 20_000]),
+        snapshot_bytes_min: *random.pick(&[2_000, 10_000, 50_000]),
+        object_cost_bytes: *random.pick(&[0, 200, 2_000]),
+        read_ahead: *random.pick(&[1, 4, 32]),
+        segment_bytes_max: *random.pick(&[3_000, 30_000, 300_000]),
         ..queue::Config::default()
     }
-}
-
-/// One of several.
-pub(crate) fn pick<'a, T>(random: &mut Random, from: &'a [T]) -> &'a T {
-    random.pick(from).expect("the list is not empty")
 }

@@ -68,9 +68,10 @@ impl Smallest {
             .iter()
             .map(|fault| format!("{fault:?}"))
             .collect();
-        let without = match off.is_empty() {
-            true => String::new(),
-            false => format!(" --without {}", off.join(",")),
+        let without = if off.is_empty() {
+            String::new()
+        } else {
+            format!(" --without {}", off.join(","))
         };
         let form = match self.options.files {
             None => "",

@@ -106,9 +106,10 @@ impl Recorded {
         let world = self.world();
         let most = world.plan.session.ttl * 4;
         let mut random = world.random();
-        let ahead = match random.chance(500) {
-            true => random.between(Duration::ZERO, most),
-            false => Duration::ZERO,
+        let ahead = if random.chance(500) {
+            random.between(Duration::ZERO, most)
+        } else {
+            Duration::ZERO
         };
         object.shown_age = object.shown_age.map(|age| age + ahead);
         object.age = object
@@ -209,9 +210,10 @@ impl Store for Recorded {
             return std::future::pending().await;
         }
         self.arrive().await;
-        let before = match self.files {
-            true => self.memory.get(key).await?,
-            false => None,
+        let before = if self.files {
+            self.memory.get(key).await?
+        } else {
+            None
         };
         let written = self.memory.put(key, value.clone(), expect).await;
         if let Ok(version) = &written {
@@ -248,9 +250,10 @@ impl Store for Recorded {
     }
 
     fn watch(&self, prefix: &Prefix) -> Option<Watch> {
-        match self.hints {
-            true => self.memory.watch(prefix),
-            false => None,
+        if self.hints {
+            self.memory.watch(prefix)
+        } else {
+            None
         }
     }
 }

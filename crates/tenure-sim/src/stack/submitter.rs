@@ -9,7 +9,6 @@ use tenure_core::{JobId, JobType, QueueName};
 use super::faults::Fault;
 use super::invariants::acknowledged_is_kept;
 use super::network::{Failed, Route};
-use super::plan::pick;
 use super::world::World;
 use crate::invariants::Violation;
 
@@ -27,9 +26,10 @@ pub(crate) async fn run(world: Arc<World>, number: usize) {
         world.pause_about(world.plan.submit_every).await;
         let is_large = world.strikes(Fault::PayloadLarge, world.plan.large);
         // More than one claim may hand out.
-        let (calls, size) = match is_large {
-            true => (7, 3),
-            false => (1, 1 + world.random().below(3)),
+        let (calls, size) = if is_large {
+            (7, 3)
+        } else {
+            (1, 1 + world.random().below(3))
         };
         for _ in 0..calls {
             let jobs: Vec<Submission> = (0..size)
@@ -124,13 +124,12 @@ fn acknowledge(world: &World, ids: &[JobId], events: &[Event]) -> Result<(), Vio
 fn draw(world: &World, number: usize, count: u64) -> Submission {
     let mut random = world.random();
     let random = &mut *random;
-    let job_type = JobType::new(pick(random, &["a", "b"])).expect("a valid type");
+    let job_type = JobType::new(random.pick(&["a", "b"])).expect("a valid type");
     let mut job = Submission::new(job_type);
     job.id = JobId::new(format!("j{number}-{count:05}")).ok();
-    job.queue =
-        QueueName::new(pick(random, &["default", "mail", "limited"])).expect("a valid name");
+    job.queue = QueueName::new(random.pick(&["default", "mail", "limited"])).expect("a valid name");
     job.payload = Payload::new(format!("{{\"n\":{count}}}")).expect("valid JSON");
-    job.priority = *pick(random, &[0, 0, 0, 5, -5]);
+    job.priority = *random.pick(&[0, 0, 0, 5, -5]);
     if random.chance(300) {
         job.group = Key::new(format!("g{}", random.below(3))).ok();
     }
@@ -140,7 +139,7 @@ fn draw(world: &World, number: usize, count: u64) -> Submission {
     if random.chance(200) {
         job.delay_ms = Some(random.below(60_000));
     }
-    job.max_attempts = Some(*pick(random, &[1, 3, 20]));
+    job.max_attempts = Some(*random.pick(&[1, 3, 20]));
     job.backoff = Some(Backoff {
         first_ms: 500,
         factor: 2,

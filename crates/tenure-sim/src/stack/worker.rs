@@ -10,7 +10,6 @@ use tokio::time::Instant;
 use super::faults::Fault;
 use super::invariants::leases_are_kept;
 use super::network::Route;
-use super::plan::pick;
 use super::world::World;
 use crate::invariants::Violation;
 
@@ -55,13 +54,14 @@ impl Worker {
     async fn claim(&mut self) -> Vec<Claimed> {
         let (lease, max, wait) = {
             let mut random = self.world.random();
-            let lease = Duration::from_secs(*pick(&mut random, &[5, 10, 20]));
-            let wait = Duration::from_secs(*pick(&mut random, &[0, 5, 15]));
-            let most: &[u32] = match self.world.plan.large > 0 {
-                true => &[1, 3, 100],
-                false => &[1, 1, 3],
+            let lease = Duration::from_secs(*random.pick(&[5, 10, 20]));
+            let wait = Duration::from_secs(*random.pick(&[0, 5, 15]));
+            let most: &[u32] = if self.world.plan.large > 0 {
+                &[1, 3, 100]
+            } else {
+                &[1, 1, 3]
             };
-            (lease, *pick(&mut random, most), wait)
+            (lease, *random.pick(most), wait)
         };
         let mut claim = Claim::new(Key::new(&self.name).expect("a valid key"));
         (claim.lease, claim.max) = (lease, max);
@@ -93,13 +93,15 @@ impl Worker {
         let lease = Duration::from_millis(u64::from(job.lease_ms));
         let stalls = self.world.strikes(Fault::WorkerStalled, bad);
         // What has piled up is to be gone soon after the faults.
-        let time_max = match self.world.is_calm() {
-            true => Duration::from_millis(50),
-            false => lease / 5,
+        let time_max = if self.world.is_calm() {
+            Duration::from_millis(50)
+        } else {
+            lease / 5
         };
-        let time = match stalls {
-            true => lease * 2,
-            false => self.world.random().up_to(time_max),
+        let time = if stalls {
+            lease * 2
+        } else {
+            self.world.random().up_to(time_max)
         };
         let beats = !stalls && self.world.random().chance(500);
         let ends_at = Instant::now() + time;
@@ -110,18 +112,16 @@ impl Worker {
             }
         }
         tokio::time::sleep_until(ends_at).await;
-        let end = match self.world.is_calm() {
-            true => End::Complete,
-            false => *pick(
-                &mut self.world.random(),
-                &[
-                    End::Complete,
-                    End::Complete,
-                    End::Complete,
-                    End::Fail,
-                    End::Release,
-                ],
-            ),
+        let end = if self.world.is_calm() {
+            End::Complete
+        } else {
+            *self.world.random().pick(&[
+                End::Complete,
+                End::Complete,
+                End::Complete,
+                End::Fail,
+                End::Release,
+            ])
         };
         self.end(&job, end).await;
     }

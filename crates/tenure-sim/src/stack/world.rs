@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tenure_core::Namespace;
+use tenure_random::Random;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,6 @@ use super::ledger::Ledger;
 use super::plan::Plan;
 use super::store::Recorded;
 use crate::invariants::Violation;
-use crate::random::Random;
 use crate::trace::Trace;
 
 /// When every run begins: the first day of 2026, in milliseconds since 1970.

@@ -41,10 +41,10 @@ impl World {
     }
 
     fn act(&mut self, action: Action) -> Result<(), Violation> {
-        let election = self.random.pick(&self.elections).cloned();
+        let election = self.random.pick_if_any(&self.elections).cloned();
         let election = election.expect("there is always an election");
         let ids: Vec<u64> = self.processes.keys().copied().collect();
-        let victim = self.random.pick(&ids).copied();
+        let victim = self.random.pick_if_any(&ids).copied();
         match (action, victim) {
             (Action::Outage, _) => self.outage(),
             (Action::StoreClock, _) => self.step_store_clock(),
@@ -185,7 +185,7 @@ impl World {
     fn start_somewhere(&mut self) -> Result<(), Violation> {
         let taken = |slot: usize| self.processes.values().any(|process| process.slot == slot);
         let free: Vec<usize> = (0..self.slots.len()).filter(|&slot| !taken(slot)).collect();
-        match self.random.pick(&free) {
+        match self.random.pick_if_any(&free) {
             Some(&slot) => {
                 self.faults.count(Fault::Restart);
                 self.start(slot)
@@ -307,7 +307,7 @@ impl World {
         // Yesterday's copy, or the one from just before.
         let recent = copies.len().saturating_sub(4);
         let from = if self.random.chance(500) { recent } else { 0 };
-        let copy = self.random.pick(&copies[from..]).cloned();
+        let copy = self.random.pick_if_any(&copies[from..]).cloned();
         if let Some(copy) = copy.filter(|_| self.fence_is_whole(election)) {
             self.damage(Fault::LeaseRestored);
             self.oracle.restored.insert(election.clone());

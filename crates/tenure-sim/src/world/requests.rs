@@ -224,9 +224,10 @@ impl World {
         if !tell_age && !is_write(&flight.request) {
             self.faults.count(Fault::AgeAbsent);
         }
-        let other_clock_ahead = match self.random.chance(self.plan.other_clock) {
-            true => Some(self.plan.other_clock_ahead),
-            false => None,
+        let other_clock_ahead = if self.random.chance(self.plan.other_clock) {
+            Some(self.plan.other_clock_ahead)
+        } else {
+            None
         };
         if other_clock_ahead.is_some() {
             self.faults.count(Fault::OtherClock);

@@ -336,9 +336,10 @@ pub(crate) fn parse(url: &Url) -> Result<MySqlConnectOptions, Error> {
         ));
     }
     let is_socket = options.get_socket().is_some();
-    let options = match sql::requires_tls(url, options.get_host(), is_socket) {
-        true => options.ssl_mode(MySqlSslMode::Required),
-        false => options,
+    let options = if sql::requires_tls(url, options.get_host(), is_socket) {
+        options.ssl_mode(MySqlSslMode::Required)
+    } else {
+        options
     };
     // What a session needs is set by SESSION, in one round trip.
     Ok(options

@@ -119,12 +119,11 @@ impl Postgres {
         let mut location = location(&options);
         let doing = format!("opening {location}");
         let pool = Pool::of_server(options.clone(), CONNECTIONS_MAX);
-        let database = match makes {
-            true => prepare_table(&pool, &doing).await?,
-            false => {
-                let found = look(&pool, &doing).await?;
-                found.ok_or_else(|| Error::no_store(doing.clone()))?
-            }
+        let database = if makes {
+            prepare_table(&pool, &doing).await?
+        } else {
+            let found = look(&pool, &doing).await?;
+            found.ok_or_else(|| Error::no_store(doing.clone()))?
         };
         if options.get_database().is_none() {
             location.push_str(&database.name);
@@ -425,9 +424,10 @@ pub(crate) fn parse(url: &Url) -> Result<(PgConnectOptions, bool), Error> {
     let options = options.disable_statement_logging().extra_float_digits(None);
     let is_said = std::env::var("PGSSLMODE").is_ok_and(|mode| !mode.is_empty());
     let is_socket = options.get_socket().is_some();
-    let options = match !is_said && sql::requires_tls(url, options.get_host(), is_socket) {
-        true => options.ssl_mode(PgSslMode::Require),
-        false => options,
+    let options = if !is_said && sql::requires_tls(url, options.get_host(), is_socket) {
+        options.ssl_mode(PgSslMode::Require)
+    } else {
+        options
     };
     let options = match options.get_application_name() {
         Some(_) => options,

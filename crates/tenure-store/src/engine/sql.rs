@@ -268,9 +268,10 @@ impl Permit {
             let permit = semaphore.clone().acquire_owned().await;
             permit.map_err(|_closed| sqlx::Error::PoolClosed)
         };
-        let ordinary = match is_urgent() {
-            true => None,
-            false => Some(take(&shared.ordinary).await?),
+        let ordinary = if is_urgent() {
+            None
+        } else {
+            Some(take(&shared.ordinary).await?)
         };
         Ok(Self {
             _one: take(&shared.permits).await?,

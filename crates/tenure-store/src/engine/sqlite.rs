@@ -231,9 +231,10 @@ impl Sqlite {
     fn decode_object(&self, row: &SqliteRow) -> Result<Found, sqlx::Error> {
         let value: Option<Vec<u8>> = row.try_get(2)?;
         let (version, shown_age) = (row.try_get(0)?, row.try_get::<i64, _>(1)?);
-        let written: Option<&str> = match self.has_written {
-            true => row.try_get(3)?,
-            false => None,
+        let written: Option<&str> = if self.has_written {
+            row.try_get(3)?
+        } else {
+            None
         };
         let written = written.and_then(|written| read_written(written, version));
         let shown_age = u64::try_from(shown_age).unwrap_or_default();

@@ -10,6 +10,7 @@ use tenure::store::engine::memory::Memory;
 use tenure::store::{
     Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version, Watch,
 };
+use tenure_random::Random;
 
 use crate::report::{Goal, Report};
 use crate::rig::{Jobs, PAYLOAD_BYTES, Rig, percentile};
@@ -36,7 +37,7 @@ async fn at(report: &Report, latency_ms: u64, rate: u64) {
         latency: Duration::from_millis(latency_ms),
     };
     let rig = Rig::open(Arc::new(store), Config::default()).await;
-    let (mut jobs, mut random) = (Jobs::new(PAYLOAD_BYTES), 1_u64);
+    let (mut jobs, mut random) = (Jobs::new(PAYLOAD_BYTES), Random::new(1));
     let (mut tasks, started) = (Vec::new(), tokio::time::Instant::now());
     let mut next = started;
     while next < started + LASTS {
@@ -68,11 +69,8 @@ async fn at(report: &Report, latency_ms: u64, rate: u64) {
 }
 
 /// The time to the next of independent arrivals.
-fn exponential(random: &mut u64, rate: u64) -> Duration {
-    *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (*random ^ (*random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    let unit = ((mixed >> 11) as f64 + 1.0) / (1_u64 << 53) as f64;
+fn exponential(random: &mut Random, rate: u64) -> Duration {
+    let unit = ((random.bits() >> 11) as f64 + 1.0) / (1_u64 << 53) as f64;
     Duration::from_secs_f64(-unit.ln() / rate as f64)
 }
 

@@ -23,9 +23,10 @@ pub(crate) fn measure(report: &Report) {
 
 fn at_depth(report: &Report, depth: usize, config: Config) {
     in_runtime(async {
-        let goal = match config == Config::default() {
-            true => Goal::AtLeast(150_000.0),
-            false => Goal::None,
+        let goal = if config == Config::default() {
+            Goal::AtLeast(150_000.0)
+        } else {
+            Goal::None
         };
         let rig = Rig::open(Arc::new(Memory::new()), config).await;
         let mut jobs = Jobs::new(PAYLOAD_BYTES);

@@ -382,9 +382,10 @@ impl Hub {
     pub(crate) fn left(&self, record: &Record, evicted: bool) {
         let mut state = self.state();
         state.members.remove(&record.incarnation);
-        let event = match evicted {
-            true => Event::NodeEvicted(Member::of(record)),
-            false => Event::NodeLeft(Member::of(record)),
+        let event = if evicted {
+            Event::NodeEvicted(Member::of(record))
+        } else {
+            Event::NodeLeft(Member::of(record))
         };
         self.tell(&mut state, &event);
     }

@@ -201,9 +201,12 @@ impl Namespaced {
         let since = clock::HOST.now().wall;
         let by: String = by.chars().filter(|it| !it.is_control()).take(200).collect();
         let drained = Drained { by, since };
-        self.change_drains(|nodes| match nodes.contains_key(node) {
-            true => false,
-            false => nodes.insert(node.clone(), drained.clone()).is_none(),
+        self.change_drains(|nodes| {
+            if nodes.contains_key(node) {
+                false
+            } else {
+                nodes.insert(node.clone(), drained.clone()).is_none()
+            }
         })
         .await
     }

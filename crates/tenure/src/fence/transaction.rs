@@ -165,9 +165,10 @@ impl Fenceable for sqlx::PgConnection {
         let Some(row) = row else {
             return Ok(Locked::Row(None));
         };
-        match row.try_get(1)? {
-            true => Ok(Locked::Row(Some(row.try_get(0)?))),
-            false => Ok(Locked::NoTransaction),
+        if row.try_get(1)? {
+            Ok(Locked::Row(Some(row.try_get(0)?)))
+        } else {
+            Ok(Locked::NoTransaction)
         }
     }
 }

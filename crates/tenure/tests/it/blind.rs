@@ -22,13 +22,14 @@ struct Host {
 
 impl Host {
     fn look(&self) -> Result<(), Error> {
-        match self.is_blind.load(Ordering::SeqCst) {
-            false => Ok(()),
-            true => Err(Error::Refused {
+        if self.is_blind.load(Ordering::SeqCst) {
+            Err(Error::Refused {
                 doing: "reading".to_owned(),
                 hint: "allow s3:GetObject".to_owned(),
                 source: "access denied".into(),
-            }),
+            })
+        } else {
+            Ok(())
         }
     }
 }

@@ -19,13 +19,15 @@ pub(crate) async fn run(arguments: Cancel) -> anyhow::Result<ExitCode> {
     ask(&arguments.server, async |client| {
         let changed = each(&client, &ids).await?;
         let is_refused = changed.iter().any(|one| one.status == "refused");
-        write(&match arguments.json {
-            true => document(&Document { jobs: &changed })?,
-            false => table(&changed.iter().map(Changed::row).collect::<Vec<_>>()),
+        write(&if arguments.json {
+            document(&Document { jobs: &changed })?
+        } else {
+            table(&changed.iter().map(Changed::row).collect::<Vec<_>>())
         })?;
-        Ok(match is_refused {
-            true => ExitCode::from(EXIT_NO),
-            false => ExitCode::SUCCESS,
+        Ok(if is_refused {
+            ExitCode::from(EXIT_NO)
+        } else {
+            ExitCode::SUCCESS
         })
     })
     .await

@@ -11,9 +11,10 @@ pub(crate) async fn run(arguments: Get) -> anyhow::Result<ExitCode> {
     let id = JobId::new(&arguments.id)?;
     ask(&arguments.server, async |client| {
         let job = client.job(&id).await?;
-        write(&match arguments.json {
-            true => document(&job)?,
-            false => super::text(&job),
+        write(&if arguments.json {
+            document(&job)?
+        } else {
+            super::text(&job)
         })?;
         Ok(ExitCode::SUCCESS)
     })

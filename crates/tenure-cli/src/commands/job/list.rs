@@ -15,9 +15,10 @@ pub(crate) async fn run(arguments: List) -> anyhow::Result<ExitCode> {
     let listing = listing(&arguments)?;
     ask(&arguments.server, async |client| {
         let answer = all(&client, &listing, arguments.limit).await?;
-        write(&match arguments.json {
-            true => document(&answer)?,
-            false => text(&answer.jobs),
+        write(&if arguments.json {
+            document(&answer)?
+        } else {
+            text(&answer.jobs)
         })?;
         if let (Some(next), false) = (answer.next, arguments.json) {
             output::note(&format!("there are more: --from {next}"));

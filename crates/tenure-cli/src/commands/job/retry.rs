@@ -19,17 +19,19 @@ pub(crate) async fn run(arguments: Retry) -> anyhow::Result<ExitCode> {
             .iter()
             .map(|one| [one.id.to_string(), status(one)])
             .collect();
-        write(&match arguments.json {
-            true => document(&answer)?,
-            false => table(&rows),
+        write(&if arguments.json {
+            document(&answer)?
+        } else {
+            table(&rows)
         })?;
         if answer.jobs.is_empty() {
             output::note("there are no such jobs");
         }
         let all = |one: &Retried| one.status == RetriedStatus::Retried;
-        Ok(match answer.jobs.iter().all(all) {
-            true => ExitCode::SUCCESS,
-            false => ExitCode::from(EXIT_NO),
+        Ok(if answer.jobs.iter().all(all) {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(EXIT_NO)
         })
     })
     .await

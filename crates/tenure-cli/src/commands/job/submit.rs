@@ -103,16 +103,18 @@ async fn single(client: &Client, arguments: &Submit, job: NewJob) -> anyhow::Res
     }
     let id = submitted.existing.as_ref().unwrap_or(&submitted.id).clone();
     let Some(wait) = arguments.wait else {
-        write(&match arguments.json {
-            true => document(&submitted)?,
-            false => format!("{id}\n"),
+        write(&if arguments.json {
+            document(&submitted)?
+        } else {
+            format!("{id}\n")
         })?;
         return Ok(ExitCode::SUCCESS);
     };
     let job = client.wait(&id, wait).await?;
-    write(&match arguments.json {
-        true => document(&job)?,
-        false => super::text(&job),
+    write(&if arguments.json {
+        document(&job)?
+    } else {
+        super::text(&job)
     })?;
     if !job.state.is_finished() {
         output::note("it has not finished in time; it goes on");
@@ -165,15 +167,17 @@ async fn batch(client: &Client, arguments: &Submit) -> anyhow::Result<ExitCode> 
         .iter()
         .map(|one| [one.id.to_string(), status(one)])
         .collect();
-    write(&match arguments.json {
-        true => document(&Document { jobs: &all })?,
-        false => table(&rows),
+    write(&if arguments.json {
+        document(&Document { jobs: &all })?
+    } else {
+        table(&rows)
     })?;
     let refused =
         |one: &Submitted| matches!(one.status, SubmitStatus::Conflict | SubmitStatus::Full);
-    Ok(match all.iter().any(refused) {
-        true => ExitCode::from(EXIT_NO),
-        false => ExitCode::SUCCESS,
+    Ok(if all.iter().any(refused) {
+        ExitCode::from(EXIT_NO)
+    } else {
+        ExitCode::SUCCESS
     })
 }
 

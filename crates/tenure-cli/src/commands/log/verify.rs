@@ -71,8 +71,9 @@ pub(super) async fn verify(arguments: LogVerify) -> anyhow::Result<ExitCode> {
     let mut data = Data::new();
     data.write(&text);
     data.finish().context("cannot write the report")?;
-    Ok(match damage.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(EXIT_NO),
+    Ok(if damage.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_NO)
     })
 }

@@ -10,16 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use tenure::Node;
 use tenure::cluster::{Cluster, Config, Count, Definition, Event, Events, Options};
 use tenure::core::{NodeId, session};
 use tenure::daemon::{Context, Daemon, DaemonError, Work, Working};
-use tenure::{Node, NodeOptions};
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio::time::{sleep_until, timeout};
 
 use super::{GuardWatch, KILL_PATIENCE, STOP_PATIENCE, leave_behind, until};
 use crate::args::{AsDaemon, Run};
-use crate::commands::files;
 use crate::commands::guard::message::{Order, Why};
 use crate::commands::guarded::{self, Complaint, Ended, Event as Became, Program, Start};
 use crate::output;
@@ -45,24 +44,11 @@ pub(super) fn times(session: &session::Config, kill_after: Duration) -> Config {
 
 pub(super) async fn run(arguments: Run, id: &str) -> anyhow::Result<ExitCode> {
     let session = session::Config::for_ttl(arguments.ttl);
-    session.check()?;
-    let place = super::super::election(&arguments.election)?;
-    let node = super::super::node(arguments.node.node)?;
-    super::find(&arguments.command[0])?;
     let definition = definition(&arguments.daemon);
     definition.check()?;
-
-    let mut options = NodeOptions::new(place.store.clone(), place.namespace.as_str());
-    options.node = Some(node.to_string());
-    options.session = session.clone();
-    options.labels = arguments.daemon.label.iter().cloned().collect();
-    files::raise();
-    let mut signals = Signals::with_terminal()?;
-    let passed = Passed::new()?;
-    guarded::adopt()?;
-    let node = tokio::select! {
-        node = Node::start(options) => node?,
-        _ = signals.next() => return Ok(ExitCode::SUCCESS),
+    let begun = super::begin(&arguments, &session).await?;
+    let Some((place, node, signals, passed)) = begun else {
+        return Ok(ExitCode::SUCCESS);
     };
     let cluster = node.cluster(Options {
         config: times(&session, arguments.kill_after),
@@ -128,10 +114,11 @@ async fn wait(
     kill.send_replace(true);
     tokio::select! {
         () = stopped => {}
-        stop = signals.next() => match guarded::is_any_left() {
+        stop = signals.next() => if guarded::is_any_left() {
             // What was killed and is left may not be killed.
-            true => leave_behind(stop),
-            false => output::warning("left without saying so: others wait until the session expires"),
+            leave_behind(stop);
+        } else {
+            output::warning("left without saying so: others wait until the session expires");
         },
     }
 }

@@ -28,9 +28,10 @@ pub(super) fn nodes(seen: &Seen) -> Vec<[String; 4]> {
     let leader = leader.and_then(|leader| leader.incarnation);
     let mut rows = vec![["NODE", "STATE", "JOINED", "ADDRESS"].map(str::to_owned)];
     rows.extend(seen.cluster.nodes.iter().map(|node| {
-        let state = match Some(node.incarnation) == leader {
-            true => "leader",
-            false => &node.state,
+        let state = if Some(node.incarnation) == leader {
+            "leader"
+        } else {
+            &node.state
         };
         [
             node.node.to_string(),

@@ -104,9 +104,10 @@ impl Screen {
 
     fn pausing(&self) -> Option<Action> {
         let (_, queue) = self.chosen()?;
-        Some(match queue.paused {
-            true => Action::Resume(queue.name.clone()),
-            false => Action::Pause(queue.name.clone()),
+        Some(if queue.paused {
+            Action::Resume(queue.name.clone())
+        } else {
+            Action::Pause(queue.name.clone())
         })
     }
 

@@ -169,9 +169,10 @@ impl Program {
 
 /// What becomes of the program, with its guard or without. A cancelled wait loses nothing.
 async fn next(program: &mut Guarded, is_late: bool) -> anyhow::Result<Event> {
-    match is_late {
-        true => program.end_without_guard().await,
-        false => program.next().await,
+    if is_late {
+        program.end_without_guard().await
+    } else {
+        program.next().await
     }
 }
 
@@ -225,9 +226,10 @@ fn failure(status: Status, complained: &Tail) -> Failure {
         Status::Killed(signal) => format!("killed by signal {signal}"),
     };
     let words = complained.last_lines(ERROR_LINES);
-    match words.is_empty() {
-        true => Failure::from(how),
-        false => Failure::from(format!("{how}: {words}")),
+    if words.is_empty() {
+        Failure::from(how)
+    } else {
+        Failure::from(format!("{how}: {words}"))
     }
 }
 

@@ -1,10 +1,12 @@
 //! Random commands from a seed, from so small a world that names, keys and ids meet all the time. The tests of
 //! the log in `tenure` are built from this file too, so it takes what it needs from whoever includes it.
 
+use tenure_random::Random;
+
 use super::*;
 
 pub(super) struct Generator {
-    random: u64,
+    random: Random,
     at: u64,
     /// Every claim ever seen: ended ones are what stale workers come back with.
     claims: Vec<Claim>,
@@ -40,7 +42,7 @@ fn tracestate(parent: Option<Traceparent>) -> Option<Tracestate> {
 impl Generator {
     pub(super) fn new(seed: u64) -> Self {
         Self {
-            random: seed,
+            random: Random::new(seed),
             at: 1_700_000_000_000,
             claims: Vec::new(),
             plans: Vec::new(),
@@ -59,10 +61,7 @@ impl Generator {
     }
 
     pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
+        self.random.below(bound)
     }
 
     pub(super) fn one_in(&mut self, bound: u64) -> bool {

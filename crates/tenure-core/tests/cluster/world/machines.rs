@@ -134,14 +134,14 @@ impl World {
                 } => {
                     let key = (shard, generation);
                     let hangs = self.nodes[node].running.get(&key) == Some(&Daemon::Hanging);
-                    if !hangs && !self.random.chance(self.faults.hanging_daemons) {
+                    if !hangs && !self.random.percent(self.faults.hanging_daemons) {
                         let delay = Duration::from_millis(1 + self.random.below(2000));
                         self.end(node, delay, key, None);
                     }
                 }
                 Output::Abort { shard, generation } => {
                     // Rarely something cannot even be aborted for a while.
-                    let most = if self.random.chance(self.faults.hanging_daemons) {
+                    let most = if self.random.percent(self.faults.hanging_daemons) {
                         60_000
                     } else {
                         300
@@ -173,9 +173,9 @@ impl World {
         let who = self.who(node);
         let delay = Duration::from_millis(1 + self.random.below(300));
         let mut state = Daemon::Starting;
-        if self.random.chance(self.faults.failing_starts) {
+        if self.random.percent(self.faults.failing_starts) {
             self.end(node, delay, key.clone(), Some("no luck".to_owned()));
-        } else if self.random.chance(self.faults.hanging_daemons) {
+        } else if self.random.percent(self.faults.hanging_daemons) {
             state = Daemon::Hanging;
         } else {
             let (shard, generation) = key.clone();

@@ -52,7 +52,7 @@ impl World {
         if self.now < self.faults.outage_until {
             let told = failed(&ask, Written::NotApplied);
             self.push(quick, Event::Answer(who, told));
-        } else if self.random.chance(self.faults.lost_answers) {
+        } else if self.random.percent(self.faults.lost_answers) {
             let told = failed(&ask, Written::Unknown);
             self.push(TIMEOUT, Event::Answer(who, told));
             // Carried out at once, late, or never.
@@ -62,7 +62,7 @@ impl World {
                 1 => self.push(late, Event::Apply(who, ask, None)),
                 _ => {}
             }
-        } else if self.random.chance(self.faults.slow_answers) {
+        } else if self.random.percent(self.faults.slow_answers) {
             // Looks have no timeout here: they may come very late indeed.
             let most = match ask {
                 Ask::Look(_) | Ask::List => 40_000,
@@ -151,7 +151,7 @@ impl World {
         for node in 0..self.nodes.len() {
             if self.nodes[node].up
                 && self.now >= self.nodes[node].paused_until
-                && self.random.chance(80)
+                && self.random.percent(80)
             {
                 self.step_agent(node, agent::Input::Hint);
             }
@@ -162,7 +162,7 @@ impl World {
         for node in 0..self.nodes.len() {
             let it = &self.nodes[node];
             let leads = it.up && it.leads.is_some() && self.now >= it.paused_until;
-            if leads && self.random.chance(80) {
+            if leads && self.random.percent(80) {
                 let input = assigner::Input::Session(Box::new(record.clone()));
                 self.step_assigner(node, input);
             }

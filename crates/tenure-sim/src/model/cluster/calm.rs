@@ -51,9 +51,10 @@ fn next(state: &State) -> Action {
     if !state.hung.is_empty() {
         return Action::GoOn(0);
     }
-    match state.queue.is_empty() {
-        true => Action::Tick,
-        false => Action::Next(0),
+    if state.queue.is_empty() {
+        Action::Tick
+    } else {
+        Action::Next(0)
     }
 }
 

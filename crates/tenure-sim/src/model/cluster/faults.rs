@@ -43,9 +43,10 @@ impl State {
                 }
                 Item::Work(work) => {
                     add(Kind::WorkHangs, at);
-                    match work.starts {
-                        true => add(Kind::StartFails, at),
-                        false => add(Kind::WorkStuck, at),
+                    if work.starts {
+                        add(Kind::StartFails, at)
+                    } else {
+                        add(Kind::WorkStuck, at)
                     }
                 }
             }
@@ -75,9 +76,10 @@ impl State {
         let drains = self.store.drains.as_ref();
         for (slot, number) in self.slots.iter().zip(0..) {
             let is_drained = drains.is_some_and(|(it, _)| it.nodes.contains_key(&slot.node));
-            match is_drained {
-                true => add(Kind::Undrain, number),
-                false => add(Kind::Drain, number),
+            if is_drained {
+                add(Kind::Undrain, number)
+            } else {
+                add(Kind::Drain, number)
             }
         }
         if self.store.assignments.is_some() {
@@ -194,12 +196,11 @@ impl State {
         };
         drains.writer.counter += 1;
         let node = self.slots[slot].node.clone();
-        match is_drained {
-            true => {
-                let (by, since) = ("people".to_owned(), Wall(0));
-                drains.nodes.insert(node, Drained { by, since });
-            }
-            false => drop(drains.nodes.remove(&node)),
+        if is_drained {
+            let (by, since) = ("people".to_owned(), Wall(0));
+            drains.nodes.insert(node, Drained { by, since });
+        } else {
+            drop(drains.nodes.remove(&node))
         }
         self.store.overwrite_drains(drains);
         self.hint(&Input::DrainsHint)

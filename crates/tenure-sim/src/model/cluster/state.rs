@@ -323,9 +323,10 @@ impl State {
 
     fn go_on(&mut self, work: Work) -> Result<(), Violation> {
         let (shard, generation) = (work.shard, work.generation);
-        let input = match work.starts {
-            true => Input::Started(shard, generation),
-            false => Input::Ended(shard, generation, None),
+        let input = if work.starts {
+            Input::Started(shard, generation)
+        } else {
+            Input::Ended(shard, generation, None)
         };
         self.deliver(work.process, input)
     }

@@ -8,12 +8,13 @@ use crate::invariants::Violation;
 
 /// At the moment when a client is told.
 pub(crate) fn acknowledged(ledger: &Ledger, id: &JobId) -> Result<(), Violation> {
-    match ledger.jobs.knows(id) {
-        true => Ok(()),
-        false => Err(Violation::new(
+    if ledger.jobs.knows(id) {
+        Ok(())
+    } else {
+        Err(Violation::new(
             "what is acknowledged is committed",
             format!("{id} was acknowledged, and is not in the log"),
-        )),
+        ))
     }
 }
 

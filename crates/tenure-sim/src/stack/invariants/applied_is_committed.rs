@@ -9,12 +9,13 @@ use crate::invariants::Violation;
 
 /// Positions have no gap either.
 pub(crate) fn follows(header: &Header, records: usize) -> Result<(), Violation> {
-    match header.position.0 == records as u64 + 1 {
-        true => Ok(()),
-        false => Err(Violation::new(
+    if header.position.0 == records as u64 + 1 {
+        Ok(())
+    } else {
+        Err(Violation::new(
             "records are numbered without a gap",
             format!("record {} follows {records}", header.position),
-        )),
+        ))
     }
 }
 

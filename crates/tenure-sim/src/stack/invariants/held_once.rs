@@ -13,11 +13,12 @@ pub(crate) fn check(jobs: &Jobs, event: &Event) -> Result<(), Violation> {
     else {
         return Ok(());
     };
-    match jobs.jobs.contains_key(id) {
-        false => Ok(()),
-        true => Err(Violation::new(
+    if jobs.jobs.contains_key(id) {
+        Err(Violation::new(
             "a job is held once",
             format!("{id} was enqueued a second time"),
-        )),
+        ))
+    } else {
+        Ok(())
     }
 }

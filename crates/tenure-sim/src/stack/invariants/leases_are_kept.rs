@@ -38,10 +38,11 @@ pub(crate) fn completed(
     if !is_first {
         return broken(format!("{id} was completed by {token} a second time"));
     }
-    match ledger.jobs.completed_by(id, token) {
-        true => Ok(()),
-        false => broken(format!(
+    if ledger.jobs.completed_by(id, token) {
+        Ok(())
+    } else {
+        broken(format!(
             "{id} was completed by {token}, says the broker, and the log does not"
-        )),
+        ))
     }
 }

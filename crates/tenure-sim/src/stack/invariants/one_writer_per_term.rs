@@ -39,12 +39,13 @@ impl Writers {
         }
         self.takeover = header.takeover;
         let writer = self.terms.entry(header.term).or_insert(header.incarnation);
-        match *writer == header.incarnation {
-            true => Ok(()),
-            false => broken(format!(
+        if *writer == header.incarnation {
+            Ok(())
+        } else {
+            broken(format!(
                 "{} and {writer} write in term {}",
                 header.incarnation, header.term
-            )),
+            ))
         }
     }
 }

@@ -52,9 +52,10 @@ impl Schedules {
                 matches!(event, Event::SlotFired { schedule, created: true, .. } if *schedule == firing.schedule)
             });
             let created = created.count();
-            let is_right = match is_current {
-                true => created == firing.slots.len() && follows_policy(firing, command.at),
-                false => created == 0,
+            let is_right = if is_current {
+                created == firing.slots.len() && follows_policy(firing, command.at)
+            } else {
+                created == 0
             };
             if !is_right {
                 let message = format!("{firing:?} at {}, of which {created} are new", command.at);
@@ -80,9 +81,10 @@ impl Schedules {
 /// is next. It was made at some time before `at`, when it was committed.
 fn follows_policy(firing: &Firing, at: u64) -> bool {
     let name = firing.schedule.as_str();
-    let known = match name.starts_with(MANY.0) {
-        true => Some(&MANY),
-        false => SCHEDULES.iter().find(|(known, ..)| *known == name),
+    let known = if name.starts_with(MANY.0) {
+        Some(&MANY)
+    } else {
+        SCHEDULES.iter().find(|(known, ..)| *known == name)
     };
     let (_, _, period, missed) = known.expect("the operator sets no other");
     let Some(next) = firing.next else {

@@ -42,6 +42,24 @@ pub(super) struct Clients {
     pub(super) writer: Arc<dyn Client>,
 }
 
+/// Both clients of a builder. The builders of the three services have these methods in common, but no trait.
+macro_rules! clients {
+    ($builder:expr, $options:expr) => {{
+        let builder = $builder
+            .with_client_options($options)
+            .with_http_connector(Connector::default());
+        let reader = builder.clone().with_retry(few_retries()).build()?;
+        let writer = builder
+            .with_credentials(reader.credentials().clone())
+            .with_retry(no_retries())
+            .build()?;
+        Ok(Clients {
+            reader: Arc::new(reader),
+            writer: Arc::new(writer),
+        })
+    }};
+}
+
 impl Settings {
     /// Reads a URL. No part of it that could be a secret is repeated in an error.
     pub(super) fn parse(url: &Url) -> Result<Self, Error> {
@@ -194,15 +212,8 @@ impl Settings {
             .with_bucket_name(&self.bucket)
             .with_conditional_put(S3ConditionalPut::ETagMatch)
             // One object is deleted at a time, and every look-alike knows the plain DELETE.
-            .with_disable_bulk_delete(true)
-            .with_client_options(options)
-            .with_http_connector(Connector::default());
-        let reader = builder.clone().with_retry(few_retries()).build()?;
-        let writer = builder
-            .with_credentials(reader.credentials().clone())
-            .with_retry(no_retries())
-            .build()?;
-        Ok(Clients::new(reader, writer))
+            .with_disable_bulk_delete(true);
+        clients!(builder, options)
     }
 
     fn connect_gcs(
@@ -223,16 +234,7 @@ impl Settings {
         if let Some(endpoint) = &self.endpoint {
             builder = builder.with_base_url(endpoint.trim_end_matches('/'));
         }
-        let builder = builder
-            .with_bucket_name(&self.bucket)
-            .with_client_options(options)
-            .with_http_connector(Connector::default());
-        let reader = builder.clone().with_retry(few_retries()).build()?;
-        let writer = builder
-            .with_credentials(reader.credentials().clone())
-            .with_retry(no_retries())
-            .build()?;
-        Ok(Clients::new(reader, writer))
+        clients!(builder.with_bucket_name(&self.bucket), options)
     }
 
     fn connect_azure(
@@ -261,25 +263,7 @@ impl Settings {
                 // The emulator's fixed address would win otherwise.
                 .with_use_emulator(false);
         }
-        let builder = builder
-            .with_container_name(&self.bucket)
-            .with_client_options(options)
-            .with_http_connector(Connector::default());
-        let reader = builder.clone().with_retry(few_retries()).build()?;
-        let writer = builder
-            .with_credentials(reader.credentials().clone())
-            .with_retry(no_retries())
-            .build()?;
-        Ok(Clients::new(reader, writer))
-    }
-}
-
-impl Clients {
-    fn new(reader: impl Client, writer: impl Client) -> Self {
-        Self {
-            reader: Arc::new(reader),
-            writer: Arc::new(writer),
-        }
+        clients!(builder.with_container_name(&self.bucket), options)
     }
 }
 

@@ -62,9 +62,10 @@ impl Fates {
             (Fault::Duplicate, faults.duplicated),
             (Fault::Retry, faults.retried),
         ];
-        let delay = match delayed < faults.delayed {
-            true => within(&faults.delay, delay),
-            false => Duration::ZERO,
+        let delay = if delayed < faults.delayed {
+            within(&faults.delay, delay)
+        } else {
+            Duration::ZERO
         };
         let mut fate = Fate {
             fault: pick(fault, events)

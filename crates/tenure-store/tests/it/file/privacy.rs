@@ -24,9 +24,10 @@ fn everything_in(folder: &Path) -> Vec<std::path::PathBuf> {
     let mut found = vec![folder.to_owned()];
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => found.extend(everything_in(&path)),
-            false => found.push(path),
+        if path.is_dir() {
+            found.extend(everything_in(&path))
+        } else {
+            found.push(path)
         }
     }
     found

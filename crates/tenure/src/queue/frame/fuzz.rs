@@ -74,8 +74,8 @@ fn up_to_three_changed_bits_are_always_noticed() {
     for whole in corpus().into_iter().take(3) {
         for _ in 0..2_000 {
             let mut damaged = whole.clone();
-            for _ in 0..=random.below(3) {
-                let bit = random.below(damaged.len() * 8);
+            for _ in 0..=random.index(3) {
+                let bit = random.index(damaged.len() * 8);
                 damaged[bit / 8] ^= 1 << (bit % 8);
             }
             let is_same = damaged == whole;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use tenure_random::Random;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
@@ -49,19 +50,6 @@ impl Gate {
     }
 }
 
-/// Splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
-}
-
 #[allow(clippy::print_stderr, reason = "what was done is for people to read")]
 async fn no_two_generations_overlap(
     engine: &str,
@@ -71,12 +59,12 @@ async fn no_two_generations_overlap(
     let seconds = std::env::var(OVERLAP_VARIABLE).ok();
     let seconds = seconds.map_or(OVERLAP_SECONDS_DEFAULT, |it| it.parse().unwrap());
     let mut troupe = Troupe::start(url, &["a", "b", "c", "e"]).await;
-    let mut random = Random(std::process::id().into());
+    let mut random = Random::new(std::process::id().into());
     let started = Instant::now();
     let mut done: BTreeMap<&str, u32> = BTreeMap::new();
     while started.elapsed() < Duration::from_secs(seconds) {
         let names = ["a", "b", "c", "e"];
-        let node = names[usize::try_from(random.below(4)).unwrap()];
+        let node = random.pick(&names);
         let pause = Duration::from_millis(200 + random.below(5000));
         let what = match random.below(4) {
             0 => {

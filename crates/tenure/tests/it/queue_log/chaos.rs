@@ -8,6 +8,7 @@ use std::time::Duration;
 use tenure::queue::{Config, Error, Handle, Log, Writer};
 use tenure::store::Store;
 use tenure::store::wrap::faulty::{Faults, Faulty, Outage};
+use tenure_random::Random;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -68,7 +69,7 @@ struct Leader {
 struct Chaos<'a> {
     world: &'a World,
     seed: u64,
-    draws: u64,
+    random: Random,
     has_faults: bool,
     term: u64,
     records: usize,
@@ -82,7 +83,7 @@ impl<'a> Chaos<'a> {
         Self {
             world,
             seed,
-            draws: 0,
+            random: Random::of_run(seed),
             has_faults,
             term: 0,
             records: 0,
@@ -92,20 +93,9 @@ impl<'a> Chaos<'a> {
         }
     }
 
-    /// Below `limit`: splitmix64.
-    fn draw(&mut self, limit: usize) -> usize {
-        self.draws += 1;
-        let mut bits = (self.seed << 32)
-            .wrapping_add(self.draws)
-            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((bits ^ (bits >> 31)) % limit as u64).unwrap()
-    }
-
     async fn run(mut self, seen: &mut Seen) {
         for _ in 0..STEPS {
-            match self.draw(20) {
+            match self.random.index(20) {
                 0 | 1 => self.elect(),
                 2 => self.crash(),
                 3 => self.set_outage(Outage::Hanging),
@@ -113,7 +103,7 @@ impl<'a> Chaos<'a> {
                 5..=7 => self.set_outage(Outage::Over),
                 _ => self.send(),
             }
-            let milliseconds = self.draw(20);
+            let milliseconds = self.random.index(20);
             sleep(Duration::from_millis(milliseconds as u64)).await;
         }
         self.check(seen).await;
@@ -151,14 +141,14 @@ impl<'a> Chaos<'a> {
 
     fn crash(&mut self) {
         if !self.leaders.is_empty() {
-            let index = self.draw(self.leaders.len());
+            let index = self.random.index(self.leaders.len());
             self.leaders[index].task.abort();
         }
     }
 
     fn set_outage(&mut self, outage: Outage) {
         if !self.leaders.is_empty() {
-            let index = self.draw(self.leaders.len());
+            let index = self.random.index(self.leaders.len());
             if let Some(faulty) = &self.leaders[index].faulty {
                 faulty.set_outage(outage);
             }
@@ -168,13 +158,13 @@ impl<'a> Chaos<'a> {
     /// To any leader that ever was, mostly to the last.
     fn send(&mut self) {
         let count = self.leaders.len();
-        let back = self.draw(3).saturating_sub(1) * self.draw(4);
+        let back = self.random.index(3).saturating_sub(1) * self.random.index(4);
         let Some(index) = count.checked_sub(1 + back) else {
             return;
         };
         let handle = self.leaders[index].slot.lock().unwrap().clone();
         let Some(handle) = handle else { return };
-        for _ in 0..=self.draw(4) {
+        for _ in 0..=self.random.index(4) {
             self.records += 1;
             let record = format!("{{\"seed\":{},\"record\":{}}}", self.seed, self.records);
             let (handle, oracle) = (handle.clone(), self.oracle.clone());

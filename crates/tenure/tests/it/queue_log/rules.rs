@@ -296,9 +296,10 @@ fn lines(path: &Path) -> Vec<Value> {
 async fn stored(name: &str) -> World {
     let objects = lines(&data().join(name).with_extension("jsonl"));
     let namespace = Namespace::new("default").unwrap();
-    let mut world = match name.ends_with("segments") {
-        true => World::file().await,
-        false => World::objects(Arc::new(Memory::new())),
+    let mut world = if name.ends_with("segments") {
+        World::file().await
+    } else {
+        World::objects(Arc::new(Memory::new()))
     };
     world.namespace = namespace;
     let mut folder = None;

@@ -142,9 +142,10 @@ impl Machine for Careless {
         self.memo.begin_snapshot();
     }
     fn snapshot_chunk(&mut self, bytes_max: usize) -> Option<Bytes> {
-        match std::mem::take(&mut self.is_careless) {
-            true => Some(Bytes::from_static(b"no line")),
-            false => self.memo.snapshot_chunk(bytes_max),
+        if std::mem::take(&mut self.is_careless) {
+            Some(Bytes::from_static(b"no line"))
+        } else {
+            self.memo.snapshot_chunk(bytes_max)
         }
     }
     fn abandon_snapshot(&mut self) {

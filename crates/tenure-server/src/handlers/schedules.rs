@@ -12,8 +12,8 @@ use tenure_core::queue::{Event, ScheduleSpec};
 use crate::app::App;
 use crate::audit::detailed;
 use crate::extract::{Json, Named, NoBody, Parameters, ok, tagged};
+use crate::handlers::queues::asked;
 use crate::problem::Problem;
-use crate::queues::asked;
 
 /// All schedules
 ///

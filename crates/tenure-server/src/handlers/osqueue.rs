@@ -28,9 +28,9 @@ use crate::auth::Scope;
 use crate::budget::Room;
 use crate::extract::{Json, Named, Via, ok, room_for, tagged_within};
 use crate::gate::{Gate, Place as Answered};
-use crate::jobs::claim::take;
-use crate::jobs::outcome::{finish, keep, lost};
-use crate::jobs::search;
+use crate::handlers::jobs::claim::take;
+use crate::handlers::jobs::outcome::{finish, keep, lost};
+use crate::handlers::jobs::search;
 use crate::problem::Problem;
 
 /// The type of jobs that were submitted without one. It is not shown to osqueue's workers.

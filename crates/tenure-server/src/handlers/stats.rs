@@ -8,11 +8,11 @@ use axum::response::Response;
 use tenure_core::api::{Latency, LogStats, Stats};
 
 use crate::app::App;
-use crate::cluster::namespace;
 use crate::dashboard::{Buckets, percentiles};
 use crate::extract::ok;
+use crate::handlers::cluster::namespace;
+use crate::handlers::queues;
 use crate::problem::Problem;
-use crate::queues;
 
 /// Counts, rates, the log, the storage
 #[utoipa::path(get, path = "/v1/stats", tag = "operations", responses(
