@@ -156,11 +156,13 @@ impl Program {
                     late_at = Some(Instant::now() + self.kill_after + STOP_PATIENCE);
                 }
                 () = at(late_at), if !is_late && !program.is_stuck() => is_late = true,
-                _ = ask.tick(), if program.is_started() && !is_late && !program.is_stuck() => {
+                // That it has started is no event, and must not be a condition of waiting here: it would be looked at
+                // before the start, and never again.
+                _ = ask.tick(), if !is_late && !program.is_stuck() => if program.is_started() {
                     is_late = unheard >= UNHEARD_MAX;
                     unheard += 1;
                     program.order(Order::Until(FOR_EVER));
-                }
+                },
                 () = complaint.repeat() => {}
             }
         }
