@@ -2,9 +2,10 @@
 //! program is left when another of it starts, whatever becomes of whom.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -465,6 +466,60 @@ fn a_stalled_reader_of_stderr_holds_up_neither_run_nor_serve() {
     });
     kill_process(Pid::from_child(&serve), Signal::TERM).unwrap();
     assert_eq!(ends_within(&mut serve, Duration::from_secs(30)), Some(0));
+}
+
+/// A guard that may have no process but itself: it cannot start its program.
+fn lonely_guard(folder: &Path) -> Command {
+    /// Who has no process yet, so that the limit is the guard's own.
+    const NO_ONE: &str = "65532";
+    let mut command = Command::new("prlimit");
+    command.arg("--nproc=1");
+    if rustix::process::geteuid().is_root() {
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let copy = folder.join("tenure");
+        std::fs::copy(binary(), &copy).unwrap();
+        command.args(["setpriv", "--reuid", NO_ONE, "--clear-groups"]);
+        command.arg(copy);
+    } else {
+        command.arg(binary());
+    }
+    command.args(["__guard", "1000", "1000", "null", "--", "sleep", "1000"]);
+    command
+}
+
+#[test]
+fn a_stalled_reader_of_stderr_holds_up_no_guard_and_no_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_reader, full) = stalled();
+    let stderr = || Stdio::from(full.try_clone().unwrap());
+    let (mut orders, control) = UnixStream::pair().unwrap();
+    orders
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    let until = u64::MAX / 2;
+    writeln!(orders, "until {until} {until}").unwrap();
+    let mut guard = lonely_guard(folder.path())
+        .stdin(OwnedFd::from(control))
+        .stderr(stderr())
+        .spawn()
+        .unwrap();
+    let mut report = String::new();
+    let heard = BufReader::new(&orders).read_line(&mut report);
+    let ended = ends_within(&mut guard, Duration::from_secs(30));
+    let _ = guard.kill();
+    assert_eq!(report, "ended exited 126 itself\n", "{heard:?}");
+    assert_eq!(ended, Some(0));
+
+    // The last step before a program that is not there.
+    let me = std::process::id().to_string();
+    let mut start = tenure(&["__exec", &me, "1000", "--", "/there/is/none"])
+        .stdin(Stdio::null())
+        .stderr(stderr())
+        .spawn()
+        .unwrap();
+    let ended = ends_within(&mut start, Duration::from_secs(30));
+    let _ = start.kill();
+    assert_eq!(ended, Some(127));
 }
 
 /// Through a shell that sets limits first.
