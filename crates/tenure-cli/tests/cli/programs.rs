@@ -746,14 +746,52 @@ fn a_broker_whose_store_was_away_serves_again() {
     });
     // Away for longer than trust lasts: when the store is back, its leader is an earlier session of this broker.
     std::fs::rename(&store, scene.path("elsewhere")).unwrap();
-    std::thread::sleep(Duration::from_secs(4));
-    std::fs::rename(scene.path("elsewhere"), &store).unwrap();
     let mut said = String::new();
+    let away = Instant::now();
+    while away.elapsed() < Duration::from_secs(4) {
+        said += &broker.ask("POST", "/v1/jobs", r#"{"type":"x"}"#).1;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::fs::rename(scene.path("elsewhere"), &store).unwrap();
     until("another job", || {
         let (code, answer) = broker.ask("POST", "/v1/jobs", r#"{"type":"x"}"#);
         said += &answer;
         code == 201
     });
+    assert!(!said.contains("does not say where"), "{said}");
+}
+
+/// Its leader is an earlier session of this broker then, and one that is nowhere to be found.
+#[test]
+fn a_broker_whose_session_was_deleted_knows_what_to_say_of_it() {
+    let scene = Scene::new();
+    let store = scene.path("store");
+    let arguments = ["--store", store.to_str().unwrap(), "--ttl", "3s"];
+    let broker = Serving::start(
+        &scene.path(""),
+        &[&arguments[..], &["--node", "b"]].concat(),
+    );
+    let submit = || broker.ask("POST", "/v1/jobs", r#"{"type":"x"}"#);
+    until("a job", || submit().0 == 201);
+    let sessions = || {
+        let sessions = std::fs::read_dir(store.join("default/nodes/b"));
+        let sessions = sessions.into_iter().flatten().flatten();
+        sessions.map(|it| it.path()).collect::<Vec<_>>()
+    };
+    let deleted = sessions();
+    assert_eq!(deleted.len(), 1);
+    std::fs::remove_file(&deleted[0]).unwrap();
+    let mut said = String::new();
+    let mut ask = || {
+        let (code, answer) = submit();
+        said += &answer;
+        code == 201
+    };
+    until("another session", || {
+        ask();
+        sessions().iter().any(|it| !deleted.contains(it))
+    });
+    until("another job", &mut ask);
     assert!(!said.contains("does not say where"), "{said}");
 }
 
