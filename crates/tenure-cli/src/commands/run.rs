@@ -148,12 +148,14 @@ impl Runner {
             let (ended, has_run) = match supervised {
                 Ok(ended) => (ended, true),
                 // Too many processes or files, say: that passes, and is no reason to end.
-                Err(error) if !is_over => {
+                Err(error) => {
                     output::error(&error);
+                    if is_over {
+                        return Ok(None);
+                    }
                     let (status, why) = (CANNOT_START, Why::Itself);
                     (Ended { status, why }, false)
                 }
-                Err(error) => return Err(error),
             };
             if (self.once && has_run) || is_over {
                 return Ok(Some(ended));
