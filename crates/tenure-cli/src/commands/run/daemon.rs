@@ -250,6 +250,7 @@ impl Supervisor {
         let mut complaint = Complaint::default();
         let mut told = false;
         loop {
+            let late_at = watch.late_at(self.program.is_started());
             tokio::select! {
                 biased;
                 became = watch.next(&mut self.program) => match became? {
@@ -279,10 +280,11 @@ impl Supervisor {
                     deadline = moved;
                     let until = until(deadline, &self.session);
                     self.program.order(Order::Until(until));
-                    watch.offer(&self.program, until, self.trust_of(context));
+                    let is_started = self.program.is_started();
+                    watch.offer(is_started, until, self.trust_of(context));
                 }
                 // After what may be news of trust: this process may have been slow.
-                () = sleep_until(watch.late_at()), if !self.program.is_stuck() => watch.is_late = true,
+                () = sleep_until(late_at), if !self.program.is_stuck() => watch.check(self.program.is_started()),
                 Ok(signal) = self.pass.recv() => self.program.order(Order::Pass(signal)),
             }
         }
