@@ -693,6 +693,23 @@ fn a_program_that_was_stopped_for_lost_trust_has_not_failed() {
 }
 
 #[test]
+fn a_shard_that_lost_its_guard_starts_again_without_waiting_for_the_end_of_trust() {
+    let scene = Scene::new();
+    // Trust is not short, so nothing has to be waited for but the next try: a program gets twelve seconds to stop.
+    let a = node(&scene, "a", "60s", &[], crate::cluster::PROGRAM);
+    until("a start", || scene.starts().len() == 1);
+    let (program, guard) = scene.starts()[0];
+    kill_process(guard, Signal::KILL).unwrap();
+    let killed = Instant::now();
+    until("another start", || scene.starts().len() == 2);
+    let without = killed.elapsed();
+    assert!(is_gone(&program));
+    assert!(without < Duration::from_secs(10), "{without:?}");
+    let said = a.said();
+    assert!(said.contains("was held up for so long"), "{said}");
+}
+
+#[test]
 fn a_drained_node_leaves_it_to_another_to_lead_the_cluster() {
     let scene = Scene::new();
     let start =

@@ -15,7 +15,7 @@ use tenure::core::{NodeId, session};
 use tenure::daemon::{Context, Daemon, DaemonError, Work, Working};
 use tenure::{Node, NodeOptions};
 use tokio::sync::{broadcast, oneshot, watch};
-use tokio::time::{sleep_until, timeout};
+use tokio::time::sleep_until;
 
 use super::{GuardWatch, KILL_PATIENCE, STOP_PATIENCE, leave_behind, until};
 use crate::args::{AsDaemon, Run};
@@ -186,10 +186,10 @@ impl Daemon for Programs {
             kill_after: self.kill_after,
             stdin: None,
         })?;
-        let (over, grace) = (context.cancelled(), self.session.grace);
+        let grace = self.session.grace;
         let supervisor = Supervisor {
             program,
-            grace: self.session.grace,
+            grace,
             session: self.session.clone(),
             kill_after: self.kill_after,
             pass: self.pass.subscribe(),
@@ -197,24 +197,36 @@ impl Daemon for Programs {
         };
         let (sender, ended) = oneshot::channel();
         tokio::spawn(async move {
-            let _ = sender.send(supervisor.run(&context, working).await);
-        });
-        Ok(Box::pin(async move {
-            match ended.await? {
+            let ended: Result<(), DaemonError> = match supervisor.run(&context, working).await {
                 Ok(Ended {
                     why: Why::Itself,
                     status,
                 }) => Err(format!("the program {status}").into()),
                 Ok(Ended { why: Why::Told, .. }) => Ok(()),
-                // It was stopped because trust ran out. Mostly trust then ends, and that is no failure of the
-                // program; if it was renewed after all, the shard has to start anew.
-                Ok(Ended { why: Why::Late, .. }) => match timeout(grace, over.cancelled()).await {
-                    Ok(()) => Ok(()),
-                    Err(_) => Err(STOPPED_LATE.into()),
+                Ok(Ended { why: Why::Late, .. }) => match trust_ends(&context, grace).await {
+                    true => Ok(()),
+                    false => Err(STOPPED_LATE.into()),
                 },
                 Err(error) => Err(error.into()),
-            }
-        }))
+            };
+            let _ = sender.send(ended);
+        });
+        Ok(Box::pin(async move { ended.await? }))
+    }
+}
+
+/// Whether a program that was stopped by the clock, or lost its guard, had to be because trust ended: that is no failure
+/// of the program. If trust was renewed after all, or was not short at all, the shard has to start anew, and at once.
+async fn trust_ends(context: &Context, grace: Duration) -> bool {
+    let (deadline, over) = (context.deadline(), context.cancelled());
+    if context.check().is_ok_and(|remaining| remaining > grace) {
+        return false;
+    }
+    // One of the two comes. When it is over the deadline goes back, too.
+    tokio::select! {
+        biased;
+        () = over.cancelled() => true,
+        moved = context.deadline_after(deadline) => moved < deadline,
     }
 }
 
