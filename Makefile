@@ -31,7 +31,7 @@ OVERLAP_SECONDS ?= 300
 overlap: ## kill, stop and cut off real nodes and programs for five minutes: no shard may run twice
 	TENURE_OVERLAP_SECONDS=$(OVERLAP_SECONDS) scripts/with-servers --only postgres -- \
 		cargo test -p tenure --test it --locked overlap -- --nocapture
-	TENURE_TEST_CHURN_SECONDS=$(OVERLAP_SECONDS) scripts/with-servers --only postgres -- \
+	TENURE_CHURN_SECONDS=$(OVERLAP_SECONDS) scripts/with-servers --only postgres -- \
 		cargo test -p tenure-cli --test cli --locked no_two_programs -- --nocapture
 
 chaos: MINUTES ?= 30

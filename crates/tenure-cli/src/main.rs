@@ -50,13 +50,15 @@ fn main() -> ExitCode {
 }
 
 /// The parts of `run` and `worker` that are processes of their own. They are to stay small, there being one for
-/// each program, and their stderr belongs to the program.
-fn part(mut words: impl Iterator<Item = OsString>) -> Option<anyhow::Result<ExitCode>> {
-    match words.next()?.to_str()? {
-        "__guard" => Some(commands::guard::run(words)),
-        "__exec" => Some(commands::exec::run(words)),
-        _ => None,
-    }
+/// each program, and their stderr belongs to the program. Whoever reads that must not hold them up.
+fn part<W: Iterator<Item = OsString>>(mut words: W) -> Option<anyhow::Result<ExitCode>> {
+    let run: fn(W) -> anyhow::Result<ExitCode> = match words.next()?.to_str()? {
+        "__guard" => commands::guard::run,
+        "__exec" => commands::exec::run,
+        _ => return None,
+    };
+    stderr::hurry();
+    Some(run(words))
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {

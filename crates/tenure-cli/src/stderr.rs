@@ -2,21 +2,31 @@
 //!
 //! A reader that stalls (a full pipe, Ctrl-S) must hold up no heartbeat. So one thread writes, and everybody else
 //! leaves text in a queue, which takes no time. The queue is bounded: what does not fit is dropped and counted,
-//! and when there is room again the count is told. Without [`start`] text is written at once, by the caller.
+//! and when there is room again the count is told. A guard has no thread for that, and may not get one where
+//! processes are used up: it writes by itself, but waits for a moment only, see [`hurry`]. Without [`start`] and
+//! [`hurry`] text is written at once, by the caller, however long that takes.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::VecDeque;
 use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::panic::{PanicHookInfo, set_hook};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+mod direct;
 
 /// How much may wait, in bytes and in pieces.
 const BYTES_MAX: usize = 1024 * 1024;
 const PIECES_MAX: usize = 10_000;
 
-/// How long the end of the process waits for the reader.
+/// How long the end of the process, and whoever writes in a hurry, waits for the reader.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+static IS_HURRIED: AtomicBool = AtomicBool::new(false);
 
 #[derive(Default)]
 struct Queue {
@@ -40,12 +50,23 @@ pub(crate) fn start() {
     let thread = std::thread::Builder::new().name("stderr".to_owned());
     // Without the thread the queue fills up and nothing is shown; the work goes on all the same.
     let _ = thread.spawn(move || queue.write_on(&mut io::stderr()));
+    set_hook(Box::new(|panic| write(told(panic).as_bytes())));
+}
+
+/// From now on text is written at once, but no longer waited for than [`PATIENCE`]: what the reader does not take by
+/// then is lost.
+pub(crate) fn hurry() {
+    IS_HURRIED.store(true, Ordering::Relaxed);
+    set_hook(Box::new(|panic| write(told(panic).as_bytes())));
 }
 
 /// Writes text, or leaves it for the thread that does.
 pub(crate) fn write(text: &[u8]) {
     match QUEUE.get() {
         Some(queue) => queue.push(text),
+        None if IS_HURRIED.load(Ordering::Relaxed) => {
+            direct::write(io::stderr().as_fd(), text, PATIENCE);
+        }
         // There is nobody left to tell if that fails.
         None => drop(io::stderr().lock().write_all(text)),
     }
@@ -56,6 +77,18 @@ pub(crate) fn finish(within: Duration) {
     if let Some(queue) = QUEUE.get() {
         queue.finish(within);
     }
+}
+
+/// What to say of a panic: as much as the standard library does, which would wait for the reader.
+fn told(panic: &PanicHookInfo<'_>) -> String {
+    let thread = std::thread::current();
+    let mut text = format!("thread '{}' {panic}\n", thread.name().unwrap_or("?"));
+    let trace = Backtrace::capture();
+    match trace.status() {
+        BacktraceStatus::Captured => text += &format!("{trace}"),
+        _ => text += "note: set RUST_BACKTRACE=1 to see where it was called from\n",
+    }
+    text
 }
 
 /// A writer for the log. Each event arrives as one piece.

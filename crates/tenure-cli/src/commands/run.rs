@@ -37,6 +37,10 @@ use back_off::{BackOff, Next};
 const KILL_PATIENCE: Duration = Duration::from_millis(100);
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long a guard may take to start its program, where many start at once. One that has not by then is stopped: it has
+/// nothing to acknowledge yet, and would be waited for for ever.
+pub(super) const START_PATIENCE: Duration = Duration::from_secs(5 * 60);
+
 /// How long a term goes on while its program will not end: as good as for ever. The guard sees to its end, and
 /// where it may not, nobody else may start the program.
 const STOP_WITHIN: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -160,12 +164,14 @@ impl Runner {
             let (ended, has_run) = match supervised {
                 Ok(ended) => (ended, true),
                 // Too many processes or files, say: that passes, and is no reason to end.
-                Err(error) if !is_over => {
+                Err(error) => {
                     output::error(&error);
+                    if is_over {
+                        return Ok(None);
+                    }
                     let (status, why) = (CANNOT_START, Why::Itself);
                     (Ended { status, why }, false)
                 }
-                Err(error) => return Err(error),
             };
             if (self.once && has_run) || is_over {
                 return Ok(Some(ended));
@@ -230,6 +236,7 @@ impl Runner {
         let mut complaint = Complaint::default();
         let mut told = false;
         loop {
+            let late_at = watch.late_at(program.is_started());
             tokio::select! {
                 biased;
                 event = watch.next(&mut program) => match event? {
@@ -261,10 +268,10 @@ impl Runner {
                     deadline = moved;
                     let until = until(deadline, &self.session);
                     program.order(Order::Until(until));
-                    watch.offer(&program, until, self.trust_of(leadership));
+                    watch.offer(program.is_started(), until, self.trust_of(leadership));
                 }
                 // After what may be news of trust: this process may have been slow.
-                () = sleep_until(watch.late_at()), if !program.is_stuck() => watch.is_late = true,
+                () = sleep_until(late_at), if !program.is_stuck() => watch.check(program.is_started()),
                 stop = self.signals.next() => match self.asked.replace(stop) {
                     None => {
                         told = true;
@@ -324,6 +331,8 @@ fn until(deadline: Moment, session: &Config) -> Until {
 /// When the guard must have ended the program. It is a second line: the guard has its own clock. A guard that has not
 /// acknowledged what it was told for as long as that lasts is stopped, and guards nothing: it is not waited for.
 struct GuardWatch {
+    /// When it counts as stopped if it has not started the program.
+    start_by: Instant,
     trust_ends_at: Instant,
     /// What it was told and has not acknowledged, in order: when to kill, and when trust ends by that.
     offered: VecDeque<(Moment, Instant)>,
@@ -337,6 +346,7 @@ struct GuardWatch {
 impl GuardWatch {
     fn new(trust: Duration) -> Self {
         Self {
+            start_by: Instant::now() + START_PATIENCE,
             trust_ends_at: Instant::now() + trust,
             offered: VecDeque::new(),
             end_at: None,
@@ -356,9 +366,9 @@ impl GuardWatch {
 
     /// The guard was told to let the program live for so long. Before the program runs, it need not say that it
     /// heard: many that start at once take their time.
-    fn offer(&mut self, program: &Program, until: Until, trust: Duration) {
+    fn offer(&mut self, is_started: bool, until: Until, trust: Duration) {
         self.trust_ends_at = Instant::now() + trust;
-        if program.is_started() {
+        if is_started {
             self.offered.push_back((until.kill_at, self.trust_ends_at));
         }
     }
@@ -381,8 +391,16 @@ impl GuardWatch {
         self.end_at = Some(Instant::now() + patience);
     }
 
-    fn late_at(&self) -> Instant {
-        let unheard = self.offered.front().map(|&(_, ends_at)| ends_at);
+    /// It may be late. The program may have started since that was last thought of: its start is no event.
+    fn check(&mut self, is_started: bool) {
+        self.is_late |= Instant::now() >= self.late_at(is_started);
+    }
+
+    fn late_at(&self, is_started: bool) -> Instant {
+        let unheard = match is_started {
+            true => self.offered.front().map(|&(_, ends_at)| ends_at),
+            false => Some(self.start_by),
+        };
         let silent_at = unheard.map_or(self.trust_ends_at, |at| at.min(self.trust_ends_at));
         match self.end_at {
             _ if self.is_late => Instant::now() + Duration::from_secs(3600),
@@ -419,4 +437,42 @@ pub(super) fn find(program: &OsStr) -> Result<PathBuf, Hinted> {
                 "give its whole path, or set PATH",
             )
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRUST: Duration = Duration::from_secs(10);
+
+    fn until_in(seconds: u64) -> Until {
+        let at = Moment::from_origin(Duration::from_secs(seconds));
+        Until {
+            tell_at: at,
+            kill_at: at,
+        }
+    }
+
+    #[test]
+    fn a_guard_that_starts_nothing_counts_as_stopped_in_the_end() {
+        let mut watch = GuardWatch::new(TRUST);
+        // A lease that is renewed for as long as need be.
+        watch.offer(false, until_in(1), START_PATIENCE * 2);
+        let limit = Instant::now() + START_PATIENCE;
+        assert!(watch.late_at(false) <= limit);
+        // From its start on it has to acknowledge what it is told after that, and nothing else.
+        assert!(watch.late_at(true) > limit);
+        watch.start_by = Instant::now();
+        watch.check(true);
+        assert!(!watch.is_late);
+        watch.offer(true, until_in(2), TRUST);
+        watch.offer(true, until_in(3), START_PATIENCE * 2);
+        assert!(watch.late_at(true) <= Instant::now() + TRUST);
+        watch.heard(until_in(3).kill_at);
+        assert!(watch.late_at(true) > limit);
+        watch.check(false);
+        assert!(watch.is_late);
+        watch.check(true);
+        assert!(watch.is_late, "it is ended, and that is that");
+    }
 }

@@ -2,9 +2,10 @@
 //! program is left when another of it starts, whatever becomes of whom.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -467,6 +468,60 @@ fn a_stalled_reader_of_stderr_holds_up_neither_run_nor_serve() {
     assert_eq!(ends_within(&mut serve, Duration::from_secs(30)), Some(0));
 }
 
+/// A guard that may have no process but itself: it cannot start its program.
+fn lonely_guard(folder: &Path) -> Command {
+    /// Who has no process yet, so that the limit is the guard's own.
+    const NO_ONE: &str = "65532";
+    let mut command = Command::new("prlimit");
+    command.arg("--nproc=1");
+    if rustix::process::geteuid().is_root() {
+        std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let copy = folder.join("tenure");
+        std::fs::copy(binary(), &copy).unwrap();
+        command.args(["setpriv", "--reuid", NO_ONE, "--clear-groups"]);
+        command.arg(copy);
+    } else {
+        command.arg(binary());
+    }
+    command.args(["__guard", "1000", "1000", "null", "--", "sleep", "1000"]);
+    command
+}
+
+#[test]
+fn a_stalled_reader_of_stderr_holds_up_no_guard_and_no_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_reader, full) = stalled();
+    let stderr = || Stdio::from(full.try_clone().unwrap());
+    let (mut orders, control) = UnixStream::pair().unwrap();
+    orders
+        .set_read_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    let until = u64::MAX / 2;
+    writeln!(orders, "until {until} {until}").unwrap();
+    let mut guard = lonely_guard(folder.path())
+        .stdin(OwnedFd::from(control))
+        .stderr(stderr())
+        .spawn()
+        .unwrap();
+    let mut report = String::new();
+    let heard = BufReader::new(&orders).read_line(&mut report);
+    let ended = ends_within(&mut guard, Duration::from_secs(30));
+    let _ = guard.kill();
+    assert_eq!(report, "ended exited 126 itself\n", "{heard:?}");
+    assert_eq!(ended, Some(0));
+
+    // The last step before a program that is not there.
+    let me = std::process::id().to_string();
+    let mut start = tenure(&["__exec", &me, "1000", "--", "/there/is/none"])
+        .stdin(Stdio::null())
+        .stderr(stderr())
+        .spawn()
+        .unwrap();
+    let ended = ends_within(&mut start, Duration::from_secs(30));
+    let _ = start.kill();
+    assert_eq!(ended, Some(127));
+}
+
 /// Through a shell that sets limits first.
 fn limited(scene: &Scene, limits: &str, arguments: &[&str], program: &str) -> Running {
     let mut command = Command::new("sh");
@@ -638,6 +693,23 @@ fn a_program_that_was_stopped_for_lost_trust_has_not_failed() {
 }
 
 #[test]
+fn a_shard_that_lost_its_guard_starts_again_without_waiting_for_the_end_of_trust() {
+    let scene = Scene::new();
+    // Trust is not short, so nothing has to be waited for but the next try: a program gets twelve seconds to stop.
+    let a = node(&scene, "a", "60s", &[], crate::cluster::PROGRAM);
+    until("a start", || scene.starts().len() == 1);
+    let (program, guard) = scene.starts()[0];
+    kill_process(guard, Signal::KILL).unwrap();
+    let killed = Instant::now();
+    until("another start", || scene.starts().len() == 2);
+    let without = killed.elapsed();
+    assert!(is_gone(&program));
+    assert!(without < Duration::from_secs(10), "{without:?}");
+    let said = a.said();
+    assert!(said.contains("was held up for so long"), "{said}");
+}
+
+#[test]
 fn a_drained_node_leaves_it_to_another_to_lead_the_cluster() {
     let scene = Scene::new();
     let start =
@@ -691,14 +763,54 @@ fn a_broker_whose_store_was_away_serves_again() {
     });
     // Away for longer than trust lasts: when the store is back, its leader is an earlier session of this broker.
     std::fs::rename(&store, scene.path("elsewhere")).unwrap();
-    std::thread::sleep(Duration::from_secs(4));
-    std::fs::rename(scene.path("elsewhere"), &store).unwrap();
     let mut said = String::new();
+    let away = Instant::now();
+    while away.elapsed() < Duration::from_secs(4) {
+        said += &broker.ask("POST", "/v1/jobs", r#"{"type":"x"}"#).1;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::fs::rename(scene.path("elsewhere"), &store).unwrap();
     until("another job", || {
         let (code, answer) = broker.ask("POST", "/v1/jobs", r#"{"type":"x"}"#);
         said += &answer;
         code == 201
     });
+    assert!(!said.contains("does not say where"), "{said}");
+}
+
+/// Its leader is an earlier session of this broker then, and one that is nowhere to be found.
+#[test]
+fn a_broker_whose_session_was_deleted_knows_what_to_say_of_it() {
+    let scene = Scene::new();
+    let store = scene.path("store");
+    let arguments = ["--store", store.to_str().unwrap(), "--ttl", "3s"];
+    let broker = Serving::start(
+        &scene.path(""),
+        &[&arguments[..], &["--node", "b"]].concat(),
+    );
+    let submit = || broker.ask("POST", "/v1/jobs", r#"{"type":"x"}"#);
+    until("a job", || submit().0 == 201);
+    let sessions = || {
+        let sessions = std::fs::read_dir(store.join("default/nodes/b"));
+        let sessions = sessions.into_iter().flatten().flatten();
+        sessions.map(|it| it.path()).collect::<Vec<_>>()
+    };
+    let deleted = sessions();
+    assert_eq!(deleted.len(), 1);
+    std::fs::remove_file(&deleted[0]).unwrap();
+    let mut said = String::new();
+    let mut ask = || {
+        let (code, answer) = submit();
+        if code != 201 {
+            said += &answer;
+        }
+        code == 201
+    };
+    until("another session", || {
+        ask();
+        sessions().iter().any(|it| !deleted.contains(it))
+    });
+    until("another job", &mut ask);
     assert!(!said.contains("does not say where"), "{said}");
 }
 
@@ -759,47 +871,103 @@ const CHURNED: &str = r#"
 "#;
 const CHURNED_SHARDS: usize = 6;
 
-/// Which shards run, as the locks say, looked at all the time: what part of it, and the longest time without.
+/// Which shards run, as the locks say, looked at all the time.
 struct Coverage {
     stop: Arc<AtomicBool>,
-    watcher: JoinHandle<String>,
+    watcher: JoinHandle<Vec<Gap>>,
+    started: Instant,
+}
+
+/// A time without a program: of which shard, from when, for how long.
+struct Gap {
+    shard: usize,
+    from: Instant,
+    lasted: Duration,
 }
 
 impl Coverage {
     fn watch(locks: PathBuf) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
+        let started = Instant::now();
         let watcher = std::thread::spawn(move || {
-            let mut seen = [(0, 0, Duration::ZERO); CHURNED_SHARDS];
-            let mut without = [Instant::now(); CHURNED_SHARDS];
-            while !stopped.load(Ordering::Relaxed) {
-                for (shard, (looks, held, longest)) in seen.iter_mut().enumerate() {
-                    *looks += 1;
-                    if is_held(&locks.join(shard.to_string())) {
-                        *held += 1;
-                        without[shard] = Instant::now();
+            let mut gaps = Vec::new();
+            let mut without = [Some(started); CHURNED_SHARDS];
+            loop {
+                let is_over = stopped.load(Ordering::Relaxed);
+                for (shard, since) in without.iter_mut().enumerate() {
+                    let is_held = is_held(&locks.join(shard.to_string()));
+                    if !is_held && since.is_none() {
+                        *since = Some(Instant::now());
+                    } else if is_held || is_over {
+                        gaps.extend(since.take().map(|from| Gap {
+                            shard,
+                            from,
+                            lasted: from.elapsed(),
+                        }));
                     }
-                    *longest = without[shard].elapsed().max(*longest);
                 }
-                std::thread::sleep(Duration::from_millis(50));
+                if is_over {
+                    return gaps;
+                }
+                std::thread::sleep(Duration::from_millis(20));
             }
-            let shown = seen
-                .iter()
-                .enumerate()
-                .map(|(shard, (looks, held, longest))| {
-                    let part = 100 * held / looks.max(&1);
-                    format!("shard {shard}: {part} %, at most {longest:.1?} without\n")
-                });
-            shown.collect()
         });
-        Self { stop, watcher }
+        Self {
+            stop,
+            watcher,
+            started,
+        }
     }
 
-    fn told(self) -> String {
+    /// For what part of the time each shard ran, and how long it was without a program after faults of each kind. Shard
+    /// 1 ends all the time, and the first start is no gap.
+    fn told(self, faults: &[(Instant, usize)]) -> String {
         self.stop.store(true, Ordering::Relaxed);
-        self.watcher.join().unwrap()
+        let lasted = self.started.elapsed();
+        let mut gaps = self.watcher.join().unwrap();
+        gaps.retain(|gap| gap.from != self.started && gap.shard != 1);
+        let mut told = String::new();
+        for shard in (0..CHURNED_SHARDS).filter(|&shard| shard != 1) {
+            let of_shard = gaps.iter().filter(|gap| gap.shard == shard);
+            let lengths: Vec<Duration> = of_shard.map(|gap| gap.lasted).collect();
+            let without: Duration = lengths.iter().sum();
+            let part = 100.0 * (1.0 - without.as_secs_f64() / lasted.as_secs_f64());
+            let longest = lengths.iter().max().copied().unwrap_or_default();
+            told += &format!("shard {shard}: {part:.1} %, at most {longest:.1?} without\n");
+        }
+        for (kind, name) in FAULTS.iter().enumerate() {
+            let cause = |gap: &&Gap| {
+                let before = faults.iter().rev().find(|(at, _)| *at <= gap.from);
+                before.is_some_and(|(_, it)| *it == kind)
+            };
+            let mut lengths: Vec<Duration> =
+                gaps.iter().filter(cause).map(|it| it.lasted).collect();
+            lengths.sort();
+            let count = faults.iter().filter(|(_, it)| *it == kind).count();
+            let median = lengths.get(lengths.len() / 2).copied().unwrap_or_default();
+            let longest = lengths.last().copied().unwrap_or_default();
+            let sum: Duration = lengths.iter().sum();
+            told += &format!(
+                "{count} times {name}: {} gaps, {sum:.1?} in all, {median:.2?} at the median, {longest:.1?} at most\n",
+                lengths.len()
+            );
+        }
+        told
     }
 }
+
+/// What is done to nodes and to what is below them.
+const FAULTS: [&str; 8] = [
+    "a node killed",
+    "a node told to go",
+    "a node stopped for 2.5 s",
+    "a node drained",
+    "a process stopped for 1 s",
+    "a process stopped for 4 s",
+    "a process killed",
+    "a process killed",
+];
 
 /// Whether anybody has locked a file. To try would be to be in the way of whoever does.
 fn is_held(lock: &Path) -> bool {
@@ -825,10 +993,10 @@ fn no_two_programs_of_a_shard_run_at_once_on_postgres() {
     }
 }
 
-/// Everything at once, for as long as `TENURE_TEST_CHURN_SECONDS` says: programs that leave their session, ignore
+/// Everything at once, for as long as `TENURE_CHURN_SECONDS` says: programs that leave their session, ignore
 /// signals and, as root, change their user; nodes, guards and programs that are killed, stopped, drained and told to go.
 fn churn(store: Option<&str>) {
-    let seconds = std::env::var("TENURE_TEST_CHURN_SECONDS").ok();
+    let seconds = std::env::var("TENURE_CHURN_SECONDS").ok();
     let seconds = seconds
         .and_then(|seconds| seconds.parse().ok())
         .unwrap_or(20);
@@ -869,16 +1037,15 @@ fn churn(store: Option<&str>) {
         usize::try_from(random % 1_000_003).unwrap() % most
     };
     let pause = |milliseconds| std::thread::sleep(Duration::from_millis(milliseconds));
-    let (started, mut faults) = (Instant::now(), String::new());
-    let mut count = 0;
+    let (started, mut faults, mut done) = (Instant::now(), Vec::new(), String::new());
     while started.elapsed() < Duration::from_secs(seconds) {
         pause(300 + 100 * below(12) as u64);
         let chosen = below(nodes.len());
         let node = nodes[chosen].pid();
         let below_node = descendants(node);
-        let kind = below(8);
-        count += 1;
-        faults += &format!("{:?}: {kind} of n{chosen}\n", started.elapsed());
+        let kind = below(FAULTS.len());
+        faults.push((Instant::now(), kind));
+        done += &format!("{:?}: {}: n{chosen}\n", started.elapsed(), FAULTS[kind]);
         match kind {
             0 => {
                 nodes[chosen].signal_if_running(Signal::KILL);
@@ -914,7 +1081,7 @@ fn churn(store: Option<&str>) {
             nodes[chosen] = start(&format!("n{chosen}"));
         }
     }
-    assert!(!scene.log().contains("overlap"), "{}{faults}", scene.log());
+    assert!(!scene.log().contains("overlap"), "{}{done}", scene.log());
     // Shard 1 ends all the time.
     until("all others to run", || {
         let (_, daemons, _) = run(&mut tenure(&["daemons"]));
@@ -922,7 +1089,7 @@ fn churn(store: Option<&str>) {
         let held = (0..CHURNED_SHARDS).filter(held).count();
         daemons.matches(" running ").count().min(held) >= CHURNED_SHARDS - 1
     });
-    let covered = coverage.told();
+    let covered = coverage.told(&faults);
     let before: Vec<Pid> = nodes
         .iter()
         .flat_map(|node| descendants(node.pid()))
@@ -934,7 +1101,8 @@ fn churn(store: Option<&str>) {
     until("the end of everything", || before.iter().all(is_gone));
     assert!(!scene.log().contains("overlap"), "{}", scene.log());
     eprintln!(
-        "{count} faults, {} starts, no overlap in {seconds} s\n{covered}",
+        "{} faults, {} starts, no overlap in {seconds} s\n{covered}",
+        faults.len(),
         scene.log().matches("run ").count()
     );
 }

@@ -114,7 +114,7 @@ struct Database {
     /// What holds the table for so many seconds.
     lock: fn(u64) -> String,
     /// How often each process is connected.
-    count: &'static str,
+    count: String,
 }
 
 impl Database {
@@ -175,7 +175,7 @@ fn locked(database: &Database) {
     let mut most = (0, String::new());
     let mut sum = 0;
     while lock.try_wait().unwrap().is_none() {
-        let text = database.ask(database.count);
+        let text = database.ask(&database.count);
         let counts = text.lines().filter_map(|line| {
             let (name, count) = line.split_once(['|', '\t'])?;
             Some((count.trim().parse::<usize>().ok()?, name.to_owned()))
@@ -230,7 +230,8 @@ fn a_locked_table_of_postgres_costs_no_connections_and_no_more_time_than_a_ttl()
             )
         },
         count: "SELECT application_name, count(*) FROM pg_stat_activity \
-                WHERE datname = current_database() AND application_name ~ '^[bn][0-9]' GROUP BY 1",
+                WHERE datname = current_database() AND application_name ~ '^[bn][0-9]' GROUP BY 1"
+            .to_owned(),
     });
     let drop = format!("DROP DATABASE {name} WITH (FORCE)");
     assert!(psql(server)(&drop).status().unwrap().success());
@@ -263,17 +264,37 @@ fn a_locked_table_of_mariadb_costs_no_connections_and_no_more_time_than_a_ttl() 
     let admin = client(String::from("mysql"));
     let create = format!("CREATE DATABASE {name}");
     assert!(admin(&create).status().unwrap().success());
+    // A user for each process: nothing else tells their connections apart.
+    let prefix = format!("t{}", std::process::id());
+    let users: Vec<String> = (0..2).map(|node| format!("{prefix}_b{node}")).collect();
+    let users = users
+        .into_iter()
+        .chain((0..10).map(|node| format!("{prefix}_n{node}")));
+    let users: Vec<String> = users.collect();
+    for user in &users {
+        let create = format!(
+            "DROP USER IF EXISTS '{user}'@'%'; CREATE USER '{user}'@'%'; \
+             GRANT ALL ON {name}.* TO '{user}'@'%'"
+        );
+        assert!(admin(&create).status().unwrap().success());
+    }
     locked(&Database {
-        // Of all twelve: nothing tells them apart. Eight for the session, eight for everything else.
-        most: 12 * 16,
+        // Eight for the session, eight for everything else.
+        most: 16,
         client: Box::new(client(name.clone())),
-        url: format!("{base}/{name}"),
+        url: format!("mysql://{prefix}_NAME@{place}/{name}"),
         lock: |seconds| {
             format!("LOCK TABLES tenure_objects WRITE; DO SLEEP({seconds}); UNLOCK TABLES")
         },
-        count: "SELECT 'all', count(*) FROM information_schema.processlist \
-                WHERE db = database() AND id <> connection_id()",
+        count: format!(
+            "SELECT user, count(*) FROM information_schema.processlist \
+             WHERE user LIKE '{prefix}\\_%' GROUP BY 1"
+        ),
     });
+    for user in &users {
+        let drop = format!("DROP USER '{user}'@'%'");
+        assert!(admin(&drop).status().unwrap().success());
+    }
     let drop = format!("DROP DATABASE {name}");
     assert!(admin(&drop).status().unwrap().success());
 }

@@ -385,9 +385,10 @@ fn a_guard_that_is_killed_fails_the_job_and_leaves_nothing() {
 fn a_job_is_kept_while_its_guard_is_stopped() {
     let scene = Scene::new();
     let line = format!("echo $PPID >guard.new; mv guard.new guard; {FAMILY}");
+    // Longer than a handler is waited for that says nothing of it: it must not be dropped, and its job handed back.
     let worker = scene.worker(
         &line,
-        &["--drain", "0s", "--kill-after", "100ms", "--lease", "3s"],
+        &["--drain", "0s", "--kill-after", "7s", "--lease", "3s"],
     );
     scene.submit("a", "1", &["--max-attempts", "1"]);
     let guard = scene.made("guard").parse().unwrap();
@@ -396,9 +397,26 @@ fn a_job_is_kept_while_its_guard_is_stopped() {
     worker.send(Signal::TERM);
     // It is nobody else's before the last of its processes has ended.
     scene.reaches("a", "ready");
-    family.iter().for_each(|pid| assert!(!is_running(pid)));
+    let left: Vec<_> = family.iter().filter(|pid| is_running(pid)).collect();
+    let _ = kill_process(Pid::from_raw(guard).unwrap(), Signal::CONT);
+    assert!(left.is_empty(), "{left:?} of {family:?} go on");
     let (code, stderr) = worker.ended();
     assert_eq!(code, Some(0), "{stderr}");
+}
+
+#[test]
+fn a_job_whose_guard_is_stopped_is_ended() {
+    let scene = Scene::new();
+    let line = format!("echo $PPID >guard.new; mv guard.new guard; {FAMILY}");
+    let _worker = scene.worker(&line, &[]);
+    scene.submit("a", "1", &["--max-attempts", "1"]);
+    let guard = scene.made("guard");
+    let family = [scene.made("away"), scene.made("child")];
+    kill_process(Pid::from_raw(guard.parse().unwrap()).unwrap(), Signal::STOP).unwrap();
+    // If the worker died now, nobody would end the program.
+    assert_eq!(scene.reaches("a", "dead")["error"], "killed by signal 9");
+    family.iter().for_each(|pid| assert!(!is_running(pid)));
+    assert!(!is_running(&guard));
 }
 
 #[cfg(feature = "file")]

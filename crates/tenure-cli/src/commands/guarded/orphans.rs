@@ -68,7 +68,14 @@ pub(super) fn kill() -> Left {
     if !guards.is_adopter {
         return Left::Nothing;
     }
+    // Twice: the kernel lists children one by one, and skips one if another is waited for at that very moment, as a
+    // guard may be by another thread.
     let mut orphans = family::children();
+    for child in family::children() {
+        if !orphans.contains(&child) {
+            orphans.push(child);
+        }
+    }
     orphans.retain(|child| !guards.running.contains(child));
     let left = family::kill(&orphans);
     let mut is_over = true;

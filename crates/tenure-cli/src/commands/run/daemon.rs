@@ -15,7 +15,7 @@ use tenure::cluster::{Cluster, Config, Count, Definition, Event, Events, Options
 use tenure::core::{NodeId, session};
 use tenure::daemon::{Context, Daemon, DaemonError, Work, Working};
 use tokio::sync::{broadcast, oneshot, watch};
-use tokio::time::{sleep_until, timeout};
+use tokio::time::sleep_until;
 
 use super::{GuardWatch, KILL_PATIENCE, STOP_PATIENCE, leave_behind, until};
 use crate::args::{AsDaemon, Run};
@@ -173,10 +173,10 @@ impl Daemon for Programs {
             kill_after: self.kill_after,
             stdin: None,
         })?;
-        let (over, grace) = (context.cancelled(), self.session.grace);
+        let grace = self.session.grace;
         let supervisor = Supervisor {
             program,
-            grace: self.session.grace,
+            grace,
             session: self.session.clone(),
             kill_after: self.kill_after,
             pass: self.pass.subscribe(),
@@ -184,24 +184,36 @@ impl Daemon for Programs {
         };
         let (sender, ended) = oneshot::channel();
         tokio::spawn(async move {
-            let _ = sender.send(supervisor.run(&context, working).await);
-        });
-        Ok(Box::pin(async move {
-            match ended.await? {
+            let ended: Result<(), DaemonError> = match supervisor.run(&context, working).await {
                 Ok(Ended {
                     why: Why::Itself,
                     status,
                 }) => Err(format!("the program {status}").into()),
                 Ok(Ended { why: Why::Told, .. }) => Ok(()),
-                // It was stopped because trust ran out. Mostly trust then ends, and that is no failure of the
-                // program; if it was renewed after all, the shard has to start anew.
-                Ok(Ended { why: Why::Late, .. }) => match timeout(grace, over.cancelled()).await {
-                    Ok(()) => Ok(()),
-                    Err(_) => Err(STOPPED_LATE.into()),
+                Ok(Ended { why: Why::Late, .. }) => match trust_ends(&context, grace).await {
+                    true => Ok(()),
+                    false => Err(STOPPED_LATE.into()),
                 },
                 Err(error) => Err(error.into()),
-            }
-        }))
+            };
+            let _ = sender.send(ended);
+        });
+        Ok(Box::pin(async move { ended.await? }))
+    }
+}
+
+/// Whether a program that was stopped by the clock, or lost its guard, had to be because trust ended: that is no failure
+/// of the program. If trust was renewed after all, or was not short at all, the shard has to start anew, and at once.
+async fn trust_ends(context: &Context, grace: Duration) -> bool {
+    let (deadline, over) = (context.deadline(), context.cancelled());
+    if context.check().is_ok_and(|remaining| remaining > grace) {
+        return false;
+    }
+    // One of the two comes. When it is over the deadline goes back, too.
+    tokio::select! {
+        biased;
+        () = over.cancelled() => true,
+        moved = context.deadline_after(deadline) => moved < deadline,
     }
 }
 
@@ -237,6 +249,7 @@ impl Supervisor {
         let mut complaint = Complaint::default();
         let mut told = false;
         loop {
+            let late_at = watch.late_at(self.program.is_started());
             tokio::select! {
                 biased;
                 became = watch.next(&mut self.program) => match became? {
@@ -266,10 +279,11 @@ impl Supervisor {
                     deadline = moved;
                     let until = until(deadline, &self.session);
                     self.program.order(Order::Until(until));
-                    watch.offer(&self.program, until, self.trust_of(context));
+                    let is_started = self.program.is_started();
+                    watch.offer(is_started, until, self.trust_of(context));
                 }
                 // After what may be news of trust: this process may have been slow.
-                () = sleep_until(watch.late_at()), if !self.program.is_stuck() => watch.is_late = true,
+                () = sleep_until(late_at), if !self.program.is_stuck() => watch.check(self.program.is_started()),
                 Ok(signal) = self.pass.recv() => self.program.order(Order::Pass(signal)),
             }
         }

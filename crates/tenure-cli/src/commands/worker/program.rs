@@ -15,6 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 
 use crate::commands::guard::message::{Order, Status, Until};
 use crate::commands::guarded::{Complaint, Event, Program as Guarded, Start};
+use crate::commands::run::START_PATIENCE;
 use crate::output;
 
 /// How much of a program's standard output is kept: the last line is the result, if it fits.
@@ -132,7 +133,7 @@ impl Program {
     async fn wait(&self, program: &mut Guarded, job: &Job<Payload>) -> Result<Status, Failure> {
         let mut complaint = Complaint::default();
         let (mut told, mut late_at, mut is_late) = (false, None, false);
-        let mut unheard = 0;
+        let (mut unheard, started) = (0, Instant::now());
         let mut ask = tokio::time::interval(ASK_EVERY);
         // After a pause of all processes the guard gets its time.
         ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -156,10 +157,17 @@ impl Program {
                     late_at = Some(Instant::now() + self.kill_after + STOP_PATIENCE);
                 }
                 () = at(late_at), if !is_late && !program.is_stuck() => is_late = true,
-                _ = ask.tick(), if program.is_started() && !is_late && !program.is_stuck() => {
-                    is_late = unheard >= UNHEARD_MAX;
-                    unheard += 1;
-                    program.order(Order::Until(FOR_EVER));
+                // That it has started is no event, and must not be a condition of waiting here: it would be looked at
+                // before the start, and never again.
+                _ = ask.tick(), if !is_late && !program.is_stuck() => {
+                    is_late = match program.is_started() {
+                        true => unheard >= UNHEARD_MAX,
+                        false => started.elapsed() >= START_PATIENCE,
+                    };
+                    if program.is_started() {
+                        unheard += 1;
+                        program.order(Order::Until(FOR_EVER));
+                    }
                 }
                 () = complaint.repeat() => {}
             }
