@@ -376,6 +376,14 @@ impl Election {
         if before != Some(after.clone()) {
             outputs.push(Output::Leader(after));
         }
+        // Told once, when it is first seen.
+        let was_behind = self.lease().is_some_and(|(known, _)| known.term < self.led);
+        if lease.term < self.led && !was_behind {
+            outputs.push(Output::Anomaly(Anomaly::LeaseWentBack {
+                lease: lease.term,
+                led: self.led,
+            }));
+        }
         self.has_seen_lease = true;
         self.seen = Seen::Lease {
             lease: Box::new(lease),

@@ -155,6 +155,13 @@ pub enum Anomaly {
         /// The fence's term.
         fence: Term,
     },
+    /// The lease is older than a term that this process has led: restored from a copy, or made anew.
+    LeaseWentBack {
+        /// The lease's term.
+        lease: Term,
+        /// The highest term that this process has led.
+        led: Term,
+    },
     /// The fence was deleted.
     FenceMissing {
         /// The lease's term.
@@ -196,6 +203,13 @@ impl fmt::Display for Anomaly {
                 write!(
                     formatter,
                     "the lease is at term {lease} but term {fence} was installed; going on above both"
+                )
+            }
+            Anomaly::LeaseWentBack { lease, led } => {
+                write!(
+                    formatter,
+                    "the lease is at term {lease} but this process has led term {led}: it was restored from an older \
+                     copy, or deleted and made again; no term is led twice here"
                 )
             }
             Anomaly::FenceMissing { term } => {
