@@ -31,7 +31,7 @@
 //! processes that serve it. Then there are no hints and callers poll; changes are still announced to
 //! those who are connected directly. PostgreSQL commits announced changes one after the other, so that
 //! eight busy writers get a third of the speed, or less, that they would have otherwise; one writer
-//! hardly notices. `?hints=off` in the URL does without.
+//! hardly notices. `?hints=off` in the URL does without, and so does what is written [quietly](crate::quietly).
 
 use async_trait::async_trait;
 use bytes::Bytes;

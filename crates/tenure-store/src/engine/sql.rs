@@ -424,17 +424,23 @@ pub(super) fn fate_without_answer(error: &sqlx::Error) -> Fate {
 
 /// The error of a read, or of what comes before a write is sent.
 pub(super) fn read_error(doing: impl Into<String>, fate: Fate, error: sqlx::Error) -> Error {
+    not_applied(doing, fate, cause(error))
+}
+
+/// The same, where the cause may be that of several.
+pub(super) fn not_applied(doing: impl Into<String>, fate: Fate, cause: Cause) -> Error {
     match fate {
-        Fate::Refused(hint) => Error::refused(doing, hint, cause(error)),
-        Fate::Busy | Fate::Lost => Error::unavailable(doing, cause(error)),
+        Fate::Refused(hint) => Error::refused(doing, hint, cause),
+        Fate::Busy | Fate::Lost => Error::unavailable(doing, cause),
         Fate::Damaged => Error::Corrupt {
             location: format!("the table {TABLE}"),
-            what: cause(error).to_string(),
+            what: cause.to_string(),
         },
     }
 }
 
 /// The error of a write that was sent.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(super) fn write_error(key: &Key, fate: Fate, error: sqlx::Error) -> Error {
     match fate {
         Fate::Lost => Error::unknown(key, cause(error)),
@@ -444,7 +450,7 @@ pub(super) fn write_error(key: &Key, fate: Fate, error: sqlx::Error) -> Error {
 
 /// The database's own words, and no more: sqlx's errors repeat their sources, and the details of some
 /// show what is in a row.
-fn cause(error: sqlx::Error) -> Cause {
+pub(super) fn cause(error: sqlx::Error) -> Cause {
     match error {
         sqlx::Error::Io(error) => error.into(),
         sqlx::Error::Database(answer) => match answer.code() {

@@ -7,9 +7,10 @@
 //! memory that all processes share, which a network file system does not have: there the store is
 //! refused.
 //!
-//! A change is one statement in its own transaction. Within a process writers take turns; between
-//! processes they wait for each other for 8 seconds, after which the store is unavailable and nothing was
-//! written. An input/output error leaves it open whether a write was applied: its frames
+//! A change is one statement. Within a process those that wait are committed together, up to 64 in one
+//! transaction with one flush, and each has its own outcome; between processes
+//! writers wait for each other for 8 seconds, after which the store is unavailable and nothing was
+//! written. An input/output error at the commit leaves it open whether a write was applied: its frames
 //! may be in the log although they were not flushed.
 //!
 //! # Clock
@@ -25,7 +26,10 @@
 //!
 //! There are no hints: callers poll.
 
+mod writer;
+
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -39,10 +43,12 @@ use super::clock::{Clock, Reading};
 use super::identity::Identity;
 use super::private;
 use super::sql::{self, Dial, Fate, Found, LISTED_MAX, Pool, Range, answered};
+use crate::error::Cause;
 use crate::{
     Capabilities, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
     Watch, check_value,
 };
+use writer::{Kind, Writer};
 
 /// How long a writer waits for those of other processes. Shorter than a statement may take, so that the
 /// wait ends with an answer.
@@ -117,12 +123,11 @@ const LIST: &str = "SELECT key, version FROM tenure_objects WHERE key > ? AND ke
 #[derive(Debug)]
 pub struct Sqlite {
     readers: Pool<SqliteConnectOptions>,
-    /// One connection: writers of this process take turns here, in the order of their coming, which is
-    /// fairer and faster than SQLite's own waiting.
-    writer: Pool<SqliteConnectOptions>,
+    /// One connection, for all that this process writes: fairer and faster than SQLite's own waiting.
+    writer: Writer,
     path: PathBuf,
     clock: Option<Clock>,
-    identity: Identity,
+    identity: Arc<Identity>,
     /// Whether the table has the column `written`: one of an older version has not, until it is opened to
     /// be written to.
     has_written: bool,
@@ -176,17 +181,18 @@ impl Sqlite {
             .disable_statement_logging();
         let prepared = prepare(&options, makes)
             .await
-            .map_err(|error| read_error(&path, doing.clone(), error))?;
+            .map_err(|error| read_error(&path, doing.clone(), fate(&error), sql::cause(error)))?;
         let has_written = match prepared {
             Look::Nothing => return Err(Error::no_store(doing)),
             Look::Older => false,
             Look::Present => true,
         };
         let identity = Identity::of(&path).map_err(|error| Error::unavailable(&doing, error))?;
+        let identity = Arc::new(identity);
         // From here on a file that is not there is not made again: that would be another store.
         Ok(Self {
             readers: Pool::new(options.clone(), READERS_MAX),
-            writer: Pool::new(options, 1),
+            writer: Writer::new(Pool::new(options, 1), path.clone(), identity.clone()),
             path,
             clock: Clock::start(),
             identity,
@@ -246,32 +252,14 @@ impl Sqlite {
         })))
     }
 
-    /// How many objects were changed. Something was changed only if the file was still there afterwards:
-    /// nobody finds what is in one that was replaced.
-    async fn change(&self, key: &Key, query: Query) -> Result<u64, Error> {
-        let doing = format!("writing {key}");
-        let acquired = self.writer.acquire().await;
-        self.identity.check(&doing)?;
-        let mut connection = acquired.map_err(|error| self.read_error(doing.clone(), error))?;
-        let done = answered(query.execute(&mut *connection))
-            .await
-            .map_err(|error| match fate(&error) {
-                Fate::Lost => sql::write_error(key, Fate::Lost, error),
-                _ => self.read_error(doing.clone(), error),
-            })?;
-        connection.finish(0);
-        let checked = self.identity.check(&doing);
-        checked.map_err(|error| Error::unknown(key, error))?;
-        Ok(done.rows_affected())
-    }
-
     fn read_error(&self, doing: String, error: sqlx::Error) -> Error {
-        read_error(&self.path, doing, error)
+        read_error(&self.path, doing, fate(&error), sql::cause(error))
     }
 }
 
-fn read_error(path: &Path, doing: String, error: sqlx::Error) -> Error {
-    match sql::read_error(doing, fate(&error), error) {
+/// The error of a read, or of a write that was certainly not applied.
+fn read_error(path: &Path, doing: String, fate: Fate, cause: Cause) -> Error {
+    match sql::not_applied(doing, fate, cause) {
         Error::Corrupt { what, .. } => Error::Corrupt {
             location: format!("sqlite:{}", path.display()),
             what,
@@ -351,33 +339,36 @@ impl Store for Sqlite {
                 "the table was made by an older version of Tenure and was opened only to look at it",
             ));
         }
-        let version = sql::new_version();
-        let statement = match expect {
-            Expect::Absent => INSERT,
-            Expect::Version(_) => UPDATE,
+        let expected = match expect {
+            Expect::Absent => None,
+            // No row has the version of another engine.
+            Expect::Version(expected) => {
+                Some(sql::version_number(expected).ok_or_else(|| Error::conflict(key))?)
+            }
         };
-        let mut query = sqlx::query(statement)
-            .bind(Vec::from(value))
-            .bind(version)
-            .bind(
-                self.clock
-                    .and_then(Clock::read)
-                    .map(|reading| write_written(reading, version)),
-            )
-            .bind(key.to_string());
-        if let Expect::Version(expected) = expect {
-            let expected = sql::version_number(expected).ok_or_else(|| Error::conflict(key))?;
-            query = query.bind(expected);
-        }
-        match self.change(key, query).await? {
+        let version = sql::new_version();
+        let reading = self.clock.and_then(Clock::read);
+        let change = writer::Change {
+            key: key.clone(),
+            kind: Kind::Put {
+                value,
+                version,
+                written: reading.map(|reading| write_written(reading, version)),
+                expected,
+            },
+        };
+        match self.writer.change(change).await? {
             0 => Err(Error::conflict(key)),
             _ => Ok(sql::to_version(version)),
         }
     }
 
     async fn delete(&self, key: &Key) -> Result<(), Error> {
-        let query = sqlx::query(DELETE).bind(key.to_string());
-        self.change(key, query).await.map(drop)
+        let change = writer::Change {
+            key: key.clone(),
+            kind: Kind::Delete,
+        };
+        self.writer.change(change).await.map(drop)
     }
 
     async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {

@@ -1,3 +1,5 @@
+mod groups;
+
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};

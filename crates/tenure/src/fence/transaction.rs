@@ -16,17 +16,24 @@
 //! The transaction must run in the database that is the store. Keep it short: while it is open nobody can
 //! take over. A server is told to end it if it is left idle for longer than leadership was trusted when it
 //! began: PostgreSQL and MariaDB the transaction, MySQL the whole connection, which it also closes if it is
-//! idle for so long afterwards. SQLite ends it only with the process.
+//! idle for so long afterwards. SQLite has no such bound: there an open transaction ends only with its process or
+//! connection.
+//!
+//! So let [`Leadership::transaction`] begin and end it, above all on SQLite: it rolls back whatever is not ready in
+//! time, half of the time that is left there, so that heartbeats that waited for it still come in time. What no
+//! program can bound for itself: a process that is stopped (by a signal, a debugger) inside of a transaction on
+//! SQLite. Nobody else writes to the file until it goes on or is killed.
 
 use std::future::Future;
 use std::time::Duration;
 
-use sqlx::Row;
+use sqlx::{Connection, Database, Row};
 use tenure_core::NodeId;
 use tenure_core::election::{Fence, Term};
+use tokio::time::{Instant, timeout_at};
 
 use super::{Stale, Token};
-use crate::Leadership;
+use crate::{Leadership, Stopped};
 
 /// What an idle transaction gets at least: one of a term that is over is to hear so, and not to find its
 /// connection closed.
@@ -74,10 +81,31 @@ pub enum FenceError {
     /// was raised.
     #[error("the fence could not be read")]
     Database(#[from] sqlx::Error),
+    /// This process does not lead any more; no transaction was begun.
+    #[error("no transaction is begun without leadership")]
+    NotLeading(#[from] Stopped),
+    /// The transaction was not ready in time, and was rolled back.
+    #[error("the transaction was rolled back: it was not ready within {limit:?}")]
+    TooLong {
+        /// How much time it had.
+        limit: Duration,
+    },
+    /// The transaction could not be begun. Nothing was changed.
+    #[error("the transaction could not be begun")]
+    NotBegun(#[source] sqlx::Error),
+    /// The commit failed. Unless the database says why, it may have been applied all the same.
+    #[error("the transaction could not be committed")]
+    NotCommitted(#[source] sqlx::Error),
 }
 
 /// A connection on which a fenced transaction can run: of PostgreSQL, MySQL or SQLite.
 pub trait Fenceable: Send {
+    /// Begins a transaction that can write.
+    const BEGIN: &'static str = "BEGIN";
+
+    /// Which part of the time that is left a transaction may take, as a divisor.
+    const TIME_DIVISOR: u32 = 1;
+
     /// Reads the fence row at `key` and keeps it from being changed until the transaction ends.
     fn lock_fence(
         &mut self,
@@ -134,6 +162,65 @@ impl Leadership {
             });
         }
         Ok(())
+    }
+
+    /// Runs `work` in a transaction that commits only if this term is still current, and that is rolled back if `work` fails or is not
+    /// ready while this process may act as the leader: by the time that [`check`](Leadership::check) says at the
+    /// beginning, and in SQLite half of it, since every heartbeat to the file waits meanwhile. A statement
+    /// that is under way then is waited for.
+    ///
+    /// The connection must have no transaction open, and is in none afterwards. If this future is dropped, the transaction is rolled back before the
+    /// connection is used again.
+    ///
+    /// ```no_run
+    /// # async fn example(leadership: tenure::Leadership, pool: sqlx::SqlitePool) -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut connection = pool.acquire().await?;
+    /// let work = async |transaction: &mut sqlx::SqliteConnection| {
+    ///     sqlx::query("UPDATE accounts SET balance = balance + 1").execute(transaction).await?;
+    ///     Ok::<_, Box<dyn std::error::Error>>(())
+    /// };
+    /// leadership.transaction(&mut *connection, work).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn transaction<C, T, E>(
+        &self,
+        connection: &mut C,
+        work: impl AsyncFnOnce(&mut C) -> Result<T, E>,
+    ) -> Result<T, E>
+    where
+        C: Fenceable + Connection,
+        C::Database: Database<Connection = C>,
+        E: From<FenceError>,
+    {
+        let remaining = self.check().map_err(FenceError::NotLeading)?;
+        let limit = remaining / C::TIME_DIVISOR;
+        let (deadline, too_long) = (Instant::now() + limit, FenceError::TooLong { limit });
+        let begun = timeout_at(deadline, connection.begin_with(C::BEGIN)).await;
+        let mut transaction = match begun {
+            Ok(begun) => begun.map_err(FenceError::NotBegun)?,
+            Err(_) => return Err(too_long.into()),
+        };
+        let fenced = async {
+            self.fence(&mut *transaction).await?;
+            work(&mut transaction).await
+        };
+        match timeout_at(deadline, fenced).await {
+            Ok(Ok(value)) => {
+                let committed = transaction.commit().await;
+                committed.map_err(FenceError::NotCommitted)?;
+                Ok(value)
+            }
+            Ok(Err(error)) => {
+                // If it cannot be rolled back the connection is of no use, which its next user hears.
+                let _ = transaction.rollback().await;
+                Err(error)
+            }
+            Err(_) => {
+                let _ = transaction.rollback().await;
+                Err(too_long.into())
+            }
+        }
     }
 }
 
@@ -223,6 +310,11 @@ fn is_number(error: &dyn sqlx::error::DatabaseError, number: u16) -> bool {
 
 #[cfg(feature = "sqlite")]
 impl Fenceable for sqlx::SqliteConnection {
+    const BEGIN: &'static str = "BEGIN IMMEDIATE";
+
+    /// Other nodes, and this one, have at least as much time left, and need some of it for a heartbeat afterwards.
+    const TIME_DIVISOR: u32 = 2;
+
     /// SQLite has one writer at a time and no row locks. If the fence is raised between this read and the
     /// transaction's first write, the snapshot is out of date and that write is refused; after the first
     /// write nobody else writes until the transaction ends. Any other write in between, a heartbeat say, has

@@ -58,6 +58,96 @@ async fn mariadb_ends_a_fenced_transaction_that_is_left_idle() {
     assert!(ended.is_err(), "it is still open");
 }
 
+/// An idle transaction of a leader on SQLite would keep every heartbeat from the file: it is ended before anybody's session is.
+#[tokio::test]
+async fn sqlite_transactions_end_before_heartbeats_are_late() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("store.db").display());
+    transactions_end_in_time::<sqlx::Sqlite>(&url).await;
+}
+
+#[tokio::test]
+async fn postgres_transactions_end_in_time() {
+    if let Some(url) = url("TENURE_TEST_POSTGRES") {
+        transactions_end_in_time::<sqlx::Postgres>(&url).await;
+    }
+}
+
+#[tokio::test]
+async fn mariadb_transactions_end_in_time() {
+    if let Some(url) = url("TENURE_TEST_MYSQL") {
+        transactions_end_in_time::<sqlx::MySql>(&url).await;
+    }
+}
+
+async fn transactions_end_in_time<D>(url: &str)
+where
+    D: sqlx::Database,
+    D::Connection: Fenceable + Connection<Database = D>,
+    for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+{
+    let namespace = namespace();
+    let ttl = Duration::from_secs(6);
+    let a = node(url, &namespace, "a", ttl).await;
+    let b = node(url, &namespace, "b", ttl).await;
+    b.joined().await.unwrap();
+    let before = b.session();
+    let election = a.join("e").await.unwrap();
+    let leadership = elected(&election).await;
+    let mut connection = D::Connection::connect(url).await.unwrap();
+    let table = format!("fenced_{}", uuid::Uuid::new_v4().simple());
+    let sql = |text: String| sqlx::raw_sql(AssertSqlSafe(text));
+    let create = format!("CREATE TABLE {table} (number BIGINT NOT NULL)");
+    connection.execute(sql(create)).await.unwrap();
+    let insert = |number: u64| sql(format!("INSERT INTO {table} VALUES ({number})"));
+
+    // Done, failed, too long, and dropped.
+    let done = async |transaction: &mut D::Connection| {
+        transaction.execute(insert(1)).await.unwrap();
+        Ok::<_, FenceError>(7)
+    };
+    let done = leadership.transaction(&mut connection, done).await;
+    assert_eq!(done.unwrap(), 7);
+    let failed = async |transaction: &mut D::Connection| {
+        transaction.execute(insert(2)).await.unwrap();
+        Err::<(), _>(FenceError::NoTransaction)
+    };
+    let failed = leadership.transaction(&mut connection, failed).await;
+    assert!(
+        matches!(failed, Err(FenceError::NoTransaction)),
+        "{failed:?}"
+    );
+    let idle = async |number: u64, transaction: &mut D::Connection| {
+        transaction.execute(insert(number)).await.unwrap();
+        std::future::pending::<Result<(), FenceError>>().await
+    };
+    let too_long = async |transaction: &mut D::Connection| idle(3, transaction).await;
+    let too_long = leadership.transaction(&mut connection, too_long);
+    let too_long = tokio::time::timeout(ttl, too_long).await.unwrap();
+    assert!(
+        matches!(too_long, Err(FenceError::TooLong { .. })),
+        "{too_long:?}"
+    );
+    let dropped = async |transaction: &mut D::Connection| idle(4, transaction).await;
+    let dropped = leadership.transaction(&mut connection, dropped);
+    let dropped = tokio::time::timeout(Duration::from_millis(300), dropped).await;
+    dropped.unwrap_err();
+
+    let rows = sql(format!("SELECT number FROM {table}"));
+    let rows = connection.fetch_all(rows).await.unwrap();
+    assert_eq!(rows.len(), 1, "only what was committed");
+    // Both sessions have lived through it.
+    tokio::time::sleep(ttl).await;
+    leadership.check().unwrap();
+    assert_eq!(b.session(), before);
+    connection
+        .execute(sql(format!("DROP TABLE {table}")))
+        .await
+        .unwrap();
+    a.shutdown().await;
+    b.shutdown().await;
+}
+
 /// A transaction that is open when leadership moves commits before the new term begins; one that begins
 /// later fails.
 async fn takeover_waits_for_an_open_transaction<D>(url: &str)

@@ -8,6 +8,7 @@
 use std::fmt::{self, Write};
 
 use super::super::sql::{LISTED_MAX, Range, STATEMENT_WITHIN, TABLE};
+use crate::quiet::is_quiet;
 use crate::{Key, Prefix};
 
 /// How long a statement takes at the server at most, in milliseconds. Less than the client waits for the
@@ -160,7 +161,8 @@ impl Table {
     ) -> String {
         let mut sql = String::with_capacity(self.settings.len() + value_bytes * 2 + 2048);
         sql.push_str(&self.settings);
-        let channel = channel_of_key(&self.name, key).filter(|_| self.announce);
+        let announces = self.announce && !is_quiet();
+        let channel = channel_of_key(&self.name, key).filter(|_| announces);
         let written = match channel {
             None => write_change(&mut sql),
             Some(channel) => {
@@ -314,6 +316,13 @@ mod tests {
         assert!(!table.delete(&key("a/b")).contains("pg_notify"));
         let quiet = Table::new("public", "on", false);
         assert!(!quiet.delete(&key("a/b/c")).contains("pg_notify"));
+    }
+
+    #[tokio::test]
+    async fn what_is_written_quietly_is_not_announced() {
+        let table = Table::new("public", "on", true);
+        let delete = crate::quietly(async { table.delete(&key("a/b/c")) }).await;
+        assert!(!delete.contains("pg_notify"));
     }
 
     #[test]

@@ -1,0 +1,486 @@
+//! The writer of a process: changes that wait are taken together.
+//!
+//! What a change costs is the flush of the disk at its commit, so those that wait while one is under way share the next
+//! transaction, and its flush. Nobody waits for company: a change that comes alone goes alone, as one statement.
+//!
+//! Each has an end of its own:
+//!
+//! - One that conflicts changes no row, and the others of its group are committed all the same.
+//! - If the database refuses one of a group, all of it is rolled back, and each is tried by itself.
+//! - If the database is busy or fails before the commit was sent, nothing of the group was applied.
+//! - If it does not say what became of the commit, nobody knows about any change of the group.
+//!
+//! What is [urgent](crate::urgent()) goes before everything else that waits, and in a group of its own. It waits for the
+//! group that is under way, which is why groups are small.
+//!
+//! A task carries the changes out, not their callers: one that gives up takes nothing from the others. A change that
+//! is still waiting then is never made.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::{DELETE, INSERT, Query, UPDATE, fate, read_error};
+use crate::engine::identity::Identity;
+use crate::engine::sql::{self, CONNECT_WITHIN, Fate, Held, Pool, answered};
+use crate::urgent::is_urgent;
+use crate::{Error, Key};
+
+/// How many changes are committed at once, and how many bytes of them unless a single one has more.
+const GROUP_MAX: usize = 64;
+const GROUP_BYTES_MAX: usize = 1024 * 1024;
+
+/// What is to be done to the object at a key.
+#[derive(Debug)]
+pub(super) struct Change {
+    pub(super) key: Key,
+    pub(super) kind: Kind,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    Put {
+        value: Bytes,
+        version: i64,
+        written: Option<String>,
+        /// The version that is there; `None` if there is to be no object.
+        expected: Option<i64>,
+    },
+    Delete,
+}
+
+impl Change {
+    fn bytes(&self) -> usize {
+        match &self.kind {
+            Kind::Put { value, .. } => value.len(),
+            Kind::Delete => 0,
+        }
+    }
+
+    fn query(&self) -> Query {
+        let key = self.key.to_string();
+        let Kind::Put {
+            value,
+            version,
+            written,
+            expected,
+        } = &self.kind
+        else {
+            return sqlx::query(DELETE).bind(key);
+        };
+        let statement = match expected {
+            None => INSERT,
+            Some(_) => UPDATE,
+        };
+        let query = sqlx::query(statement)
+            .bind(value.to_vec())
+            .bind(*version)
+            .bind(written.clone())
+            .bind(key);
+        match expected {
+            None => query,
+            Some(expected) => query.bind(*expected),
+        }
+    }
+
+    fn doing(&self) -> String {
+        format!("writing {}", self.key)
+    }
+}
+
+/// Makes changes, for all tasks of a store.
+#[derive(Debug)]
+pub(super) struct Writer {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// One connection, which only the task that serves uses.
+    pool: Pool<SqliteConnectOptions>,
+    path: PathBuf,
+    identity: Arc<Identity>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    urgent: VecDeque<Waiter>,
+    ordinary: VecDeque<Waiter>,
+    /// Whether a task is about them.
+    is_served: bool,
+    /// How many have come, so that each has a number.
+    count: u64,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    number: u64,
+    change: Change,
+    /// Its group was rolled back because of one of them.
+    is_alone: bool,
+    /// How many objects were changed.
+    answer: oneshot::Sender<Result<u64, Error>>,
+}
+
+impl Waiter {
+    /// Whoever asked may have left.
+    fn end(self, end: Result<u64, Error>) {
+        let _ = self.answer.send(end);
+    }
+}
+
+impl Writer {
+    /// `pool` has one connection.
+    pub(super) fn new(
+        pool: Pool<SqliteConnectOptions>,
+        path: PathBuf,
+        identity: Arc<Identity>,
+    ) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                pool,
+                path,
+                identity,
+                waiting: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Makes a change, and says how many objects it has changed.
+    pub(super) async fn change(&self, change: Change) -> Result<u64, Error> {
+        let (key, doing) = (change.key.clone(), change.doing());
+        let (place, mut answer) = self.wait(change);
+        let answer = match timeout(CONNECT_WITHIN, &mut answer).await {
+            Ok(answer) => answer,
+            Err(_) if place.give_up() => {
+                let words = format!("no turn to write within {CONNECT_WITHIN:?}");
+                return Err(Error::unavailable(doing, words));
+            }
+            // It is being made, which ends in time.
+            Err(_) => answer.await,
+        };
+        answer.unwrap_or_else(|_| Err(Error::unknown(&key, "the runtime that wrote it has ended")))
+    }
+
+    fn wait(&self, change: Change) -> (Place, oneshot::Receiver<Result<u64, Error>>) {
+        let (answer, answered) = oneshot::channel();
+        let mut waiting = self.shared.waiting();
+        waiting.count += 1;
+        let number = waiting.count;
+        let waiter = Waiter {
+            number,
+            change,
+            is_alone: false,
+            answer,
+        };
+        match is_urgent() {
+            true => waiting.urgent.push_back(waiter),
+            false => waiting.ordinary.push_back(waiter),
+        }
+        if !std::mem::replace(&mut waiting.is_served, true) {
+            tokio::spawn(serve(Serving(self.shared.clone())));
+        }
+        let place = Place {
+            shared: self.shared.clone(),
+            number,
+        };
+        (place, answered)
+    }
+}
+
+/// A place among those that wait; left when it is dropped.
+struct Place {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Place {
+    /// Whether it was still waiting.
+    fn give_up(&self) -> bool {
+        let mut waiting = self.shared.waiting();
+        let Waiting {
+            urgent, ordinary, ..
+        } = &mut *waiting;
+        [ordinary, urgent].into_iter().any(|queue| {
+            let at = queue.iter().position(|one| one.number == self.number);
+            at.and_then(|at| queue.remove(at)).is_some()
+        })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+/// The task that serves. Should it end early, with its runtime or by a panic, the next change starts another.
+struct Serving(Arc<Shared>);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.waiting().is_served = false;
+    }
+}
+
+async fn serve(serving: Serving) {
+    let shared = &serving.0;
+    while shared.waiting().is_anybody() {
+        // The connection first: whoever comes until it is there goes along.
+        match shared.pool.acquire().await {
+            Ok(held) => {
+                let group = shared.waiting().take();
+                shared.carry_out(held, group).await;
+            }
+            Err(error) => {
+                let failure = Failure::new(error);
+                let group = shared.waiting().take();
+                shared.end_unwritten(group, &failure);
+            }
+        }
+    }
+}
+
+impl Waiting {
+    /// Whether anybody waits; if not, the next to come is not served any more by whoever asks.
+    fn is_anybody(&mut self) -> bool {
+        self.is_served = !(self.urgent.is_empty() && self.ordinary.is_empty());
+        self.is_served
+    }
+
+    /// Those that go next.
+    fn take(&mut self) -> Vec<Waiter> {
+        let queue = match self.urgent.is_empty() {
+            true => &mut self.ordinary,
+            false => &mut self.urgent,
+        };
+        let (mut group, mut bytes) = (Vec::new(), 0);
+        while let Some(next) = queue.front() {
+            bytes += next.change.bytes();
+            let is_full = group.len() >= GROUP_MAX || bytes > GROUP_BYTES_MAX;
+            if !group.is_empty() && (is_full || next.is_alone) {
+                break;
+            }
+            let is_alone = next.is_alone;
+            group.extend(queue.pop_front());
+            if is_alone {
+                break;
+            }
+        }
+        group
+    }
+}
+
+/// What the database said, for each of a group.
+struct Failure {
+    fate: Fate,
+    cause: String,
+}
+
+impl Failure {
+    fn new(error: sqlx::Error) -> Self {
+        Self {
+            fate: fate(&error),
+            cause: sql::cause(error).to_string(),
+        }
+    }
+}
+
+/// How far a group came.
+enum Ended {
+    /// How many objects each has changed.
+    Committed(Vec<u64>),
+    /// The commit was not sent, or it was refused.
+    NotCommitted(Failure),
+    /// Nobody knows.
+    Unknown(Failure),
+}
+
+impl Shared {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        // Nothing below can panic half way through a change.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn carry_out(&self, mut held: Held<SqliteConnectOptions>, group: Vec<Waiter>) {
+        let Some(first) = group.first() else {
+            held.finish(0);
+            return;
+        };
+        if let Err(error) = self.identity.check(&first.change.doing()) {
+            held.finish(0);
+            let failure = Failure {
+                fate: Fate::Lost,
+                cause: error.to_string(),
+            };
+            return self.end_unwritten(group, &failure);
+        }
+        let ended = match &*group {
+            [one] => alone(&mut held, &one.change).await,
+            _ => together(&mut held, &group).await,
+        };
+        match ended {
+            Ended::Committed(counts) => {
+                held.finish(group.iter().map(|waiter| waiter.change.bytes()).sum());
+                for (waiter, count) in group.into_iter().zip(counts) {
+                    // Nobody finds what is in a file that was replaced.
+                    let checked = self.identity.check(&waiter.change.doing());
+                    let key = &waiter.change.key;
+                    let end = checked.map_err(|error| Error::unknown(key, error));
+                    waiter.end(end.map(|()| count));
+                }
+            }
+            Ended::Unknown(failure) => {
+                drop(held);
+                for waiter in group {
+                    let error = Error::unknown(&waiter.change.key, failure.cause.clone());
+                    waiter.end(Err(error));
+                }
+            }
+            Ended::NotCommitted(failure) => {
+                let is_shared = group.len() > 1;
+                match is_shared && roll_back(&mut held).await {
+                    true => held.finish(0),
+                    // Closed, which rolls back as well.
+                    false => drop(held),
+                }
+                match failure.fate {
+                    Fate::Refused(_) if is_shared => self.put_back(group),
+                    _ => self.end_unwritten(group, &failure),
+                }
+            }
+        }
+    }
+
+    /// The database may have refused one of them, or all: each is to hear its own.
+    fn put_back(&self, group: Vec<Waiter>) {
+        let mut waiting = self.waiting();
+        for mut waiter in group.into_iter().rev() {
+            waiter.is_alone = true;
+            waiting.ordinary.push_front(waiter);
+        }
+    }
+
+    /// Nothing of this was applied; a file that is not there any more is the better reason.
+    fn end_unwritten(&self, group: Vec<Waiter>, failure: &Failure) {
+        for waiter in group {
+            let doing = waiter.change.doing();
+            let error = self.identity.check(&doing).err().unwrap_or_else(|| {
+                let cause = failure.cause.clone().into();
+                read_error(&self.path, doing, failure.fate, cause)
+            });
+            waiter.end(Err(error));
+        }
+    }
+}
+
+/// One statement, in its own transaction.
+async fn alone(connection: &mut SqliteConnection, change: &Change) -> Ended {
+    match answered(change.query().execute(connection)).await {
+        Ok(done) => Ended::Committed(vec![done.rows_affected()]),
+        Err(error) => Ended::of_commit(error),
+    }
+}
+
+async fn together(connection: &mut SqliteConnection, group: &[Waiter]) -> Ended {
+    let changes = async {
+        // Waits for other processes now, and not half way.
+        answered(sqlx::query("BEGIN IMMEDIATE").execute(&mut *connection)).await?;
+        let mut counts = Vec::new();
+        for waiter in group {
+            let done = answered(waiter.change.query().execute(&mut *connection)).await?;
+            counts.push(done.rows_affected());
+        }
+        Ok(counts)
+    };
+    let counts = match changes.await {
+        Ok(counts) => counts,
+        Err(error) => return Ended::NotCommitted(Failure::new(error)),
+    };
+    match answered(sqlx::query("COMMIT").execute(connection)).await {
+        Ok(_) => Ended::Committed(counts),
+        Err(error) => Ended::of_commit(error),
+    }
+}
+
+impl Ended {
+    /// The commit failed, by an answer that may say that nothing was applied.
+    fn of_commit(error: sqlx::Error) -> Self {
+        let failure = Failure::new(error);
+        match failure.fate {
+            Fate::Lost => Ended::Unknown(failure),
+            Fate::Refused(_) | Fate::Busy | Fate::Damaged => Ended::NotCommitted(failure),
+        }
+    }
+}
+
+/// Whether no transaction is open any more: some errors have ended it already.
+async fn roll_back(connection: &mut SqliteConnection) -> bool {
+    match answered(sqlx::query("ROLLBACK").execute(connection)).await {
+        Ok(_) => true,
+        // SQLITE_ERROR: there is none.
+        Err(sqlx::Error::Database(error)) => error.code().as_deref() == Some("1"),
+        Err(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_without_an_answer_leaves_all_of_its_group_open() {
+        let lost = sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
+        assert!(matches!(Ended::of_commit(lost), Ended::Unknown(_)));
+    }
+
+    fn waiter(number: u64, bytes: usize, is_alone: bool) -> Waiter {
+        let kind = Kind::Put {
+            value: vec![0; bytes].into(),
+            version: 1,
+            written: None,
+            expected: None,
+        };
+        Waiter {
+            number,
+            change: Change {
+                key: Key::new(format!("a/{number}")).unwrap(),
+                kind,
+            },
+            is_alone,
+            answer: oneshot::channel().0,
+        }
+    }
+
+    fn numbers(group: &[Waiter]) -> Vec<u64> {
+        group.iter().map(|waiter| waiter.number).collect()
+    }
+
+    #[test]
+    fn groups_are_bounded_in_number_and_bytes() {
+        let mut waiting = Waiting::default();
+        let most = u64::try_from(GROUP_MAX).unwrap();
+        waiting
+            .ordinary
+            .extend((0..=most).map(|number| waiter(number, 10, false)));
+        assert_eq!(waiting.take().len(), GROUP_MAX);
+        waiting
+            .ordinary
+            .push_back(waiter(100, GROUP_BYTES_MAX, false));
+        waiting.ordinary.push_back(waiter(101, 1, true));
+        waiting.ordinary.push_back(waiter(102, 1, false));
+        assert_eq!(numbers(&waiting.take()), [most]);
+        assert_eq!(numbers(&waiting.take()), [100]);
+        assert_eq!(numbers(&waiting.take()), [101]);
+        waiting.urgent.push_back(waiter(103, 1, false));
+        assert_eq!(numbers(&waiting.take()), [103]);
+        assert_eq!(numbers(&waiting.take()), [102]);
+        assert!(waiting.take().is_empty());
+    }
+}
