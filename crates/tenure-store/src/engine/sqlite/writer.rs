@@ -13,8 +13,9 @@
 //! What is [urgent](crate::urgent()) goes before everything else that waits, and in a group of its own. It waits for the
 //! group that is under way, which is why groups are small.
 //!
-//! A task carries the changes out, not their callers: one that gives up takes nothing from the others. A change that
-//! is still waiting then is never made.
+//! A thread carries the changes out, not their callers: one that gives up takes nothing from the others, and one whose
+//! runtime is blocked keeps nobody waiting, least of all a heartbeat. A change that is still waiting when its caller
+//! gives up is never made.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 
 use super::{DELETE, INSERT, Query, UPDATE, fate, read_error};
@@ -101,19 +102,23 @@ pub(super) struct Writer {
 
 #[derive(Debug)]
 struct Shared {
-    /// One connection, which only the task that serves uses.
+    /// One connection, which only whoever serves uses.
     pool: Pool<SqliteConnectOptions>,
     path: PathBuf,
     identity: Arc<Identity>,
     waiting: Mutex<Waiting>,
+    /// Somebody waits, or the writer is gone.
+    news: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     urgent: VecDeque<Waiter>,
     ordinary: VecDeque<Waiter>,
-    /// Whether a task is about them.
+    /// Whether somebody serves them.
     is_served: bool,
+    /// The store was dropped: whoever serves ends.
+    is_over: bool,
     /// How many have come, so that each has a number.
     count: u64,
 }
@@ -148,6 +153,7 @@ impl Writer {
                 path,
                 identity,
                 waiting: Mutex::default(),
+                news: Notify::new(),
             }),
         }
     }
@@ -183,9 +189,12 @@ impl Writer {
             true => waiting.urgent.push_back(waiter),
             false => waiting.ordinary.push_back(waiter),
         }
-        if !std::mem::replace(&mut waiting.is_served, true) {
-            tokio::spawn(serve(Serving(self.shared.clone())));
+        let was_served = std::mem::replace(&mut waiting.is_served, true);
+        drop(waiting);
+        if !was_served {
+            start(Serving(self.shared.clone()));
         }
+        self.shared.news.notify_one();
         let place = Place {
             shared: self.shared.clone(),
             number,
@@ -220,7 +229,14 @@ impl Drop for Place {
     }
 }
 
-/// The task that serves. Should it end early, with its runtime or by a panic, the next change starts another.
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.shared.waiting().is_over = true;
+        self.shared.news.notify_one();
+    }
+}
+
+/// Whoever serves. Should it end early, by a panic, the next change starts another.
 struct Serving(Arc<Shared>);
 
 impl Drop for Serving {
@@ -229,9 +245,45 @@ impl Drop for Serving {
     }
 }
 
-async fn serve(serving: Serving) {
+/// Serves on a thread, as long as there is a store. Where no thread can be had it is a task of whoever is first, until
+/// nobody waits: late if that runtime is blocked, but written.
+fn start(serving: Serving) {
+    let shared = serving.0.clone();
+    let thread = std::thread::Builder::new().name("tenure-sqlite".to_owned());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    let is_started = runtime.is_ok_and(|runtime| {
+        let served = move || runtime.block_on(serve(serving, End::WithTheStore));
+        thread.spawn(served).is_ok()
+    });
+    if !is_started {
+        // The one that could not start has said that nobody serves.
+        shared.waiting().is_served = true;
+        tokio::spawn(serve(Serving(shared), End::WhenIdle));
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    WithTheStore,
+    WhenIdle,
+}
+
+async fn serve(serving: Serving, end: End) {
     let shared = &serving.0;
-    while shared.waiting().is_anybody() {
+    loop {
+        let is_idle = match end {
+            End::WhenIdle if !shared.waiting().is_anybody() => return,
+            _ => shared.waiting().is_idle(),
+        };
+        if is_idle {
+            if shared.waiting().is_over {
+                return;
+            }
+            shared.news.notified().await;
+            continue;
+        }
         // The connection first: whoever comes until it is there goes along.
         match shared.pool.acquire().await {
             Ok(held) => {
@@ -250,8 +302,12 @@ async fn serve(serving: Serving) {
 impl Waiting {
     /// Whether anybody waits; if not, the next to come is not served any more by whoever asks.
     fn is_anybody(&mut self) -> bool {
-        self.is_served = !(self.urgent.is_empty() && self.ordinary.is_empty());
+        self.is_served = !self.is_idle();
         self.is_served
+    }
+
+    fn is_idle(&self) -> bool {
+        self.urgent.is_empty() && self.ordinary.is_empty()
     }
 
     /// Those that go next.

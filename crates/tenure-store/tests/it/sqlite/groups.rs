@@ -187,3 +187,35 @@ async fn a_write_that_is_given_up_while_it_waits_is_not_made() {
     put.await.unwrap();
     assert_eq!(store.get(&given_up).await.unwrap(), None);
 }
+
+/// A program whose handler never yields blocks its own runtime, and with it what that has begun to write. The session
+/// of the same process lives on another thread.
+#[test]
+fn a_blocked_runtime_holds_up_nobody_else() {
+    let runtime = || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_all().build().unwrap()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("db").display());
+    let (blocked, session) = (runtime(), runtime());
+    let store = blocked.block_on(tenure_store::open(&url)).unwrap();
+    let begun = store.clone();
+    blocked.block_on(async {
+        for number in 0..20 {
+            let store = begun.clone();
+            tokio::spawn(async move {
+                let key = key(&number.to_string());
+                store.put(&key, "1".into(), &Expect::Absent).await
+            });
+        }
+        tokio::task::yield_now().await;
+    });
+    // From here on nothing of that runtime makes a step.
+    session.block_on(async {
+        let key = key("session");
+        let put = urgent(store.put(&key, "1".into(), &Expect::Absent));
+        let put = tokio::time::timeout(Duration::from_secs(30), put);
+        put.await.expect("it waits for the blocked one").unwrap();
+    });
+}
