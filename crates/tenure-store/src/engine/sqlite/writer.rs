@@ -250,13 +250,23 @@ impl Drop for Serving {
 fn start(serving: Serving) {
     let shared = serving.0.clone();
     let thread = std::thread::Builder::new().name("tenure-sqlite".to_owned());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build();
-    let is_started = runtime.is_ok_and(|runtime| {
-        let served = move || runtime.block_on(serve(serving, End::WithTheStore));
-        thread.spawn(served).is_ok()
-    });
+    let served = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        match runtime {
+            Ok(runtime) => runtime.block_on(serve(serving, End::WithTheStore)),
+            Err(error) => {
+                let failure = Failure {
+                    fate: Fate::Lost,
+                    cause: error.to_string(),
+                };
+                let group = serving.0.waiting().take();
+                serving.0.end_unwritten(group, &failure);
+            }
+        }
+    };
+    let is_started = thread.spawn(served).is_ok();
     if !is_started {
         // The one that could not start has said that nobody serves.
         shared.waiting().is_served = true;
