@@ -344,6 +344,8 @@ fn read(
                     line.push(byte);
                 }
             }
+            // A program that says much must not keep other jobs' heartbeats waiting.
+            tokio::task::yield_now().await;
         }
         if !line.is_empty() {
             show(&mut line);
