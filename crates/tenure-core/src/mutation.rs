@@ -1,7 +1,7 @@
 //! Rules of the protocols that a test can break on purpose, to see that the checks notice.
 //!
 //! A rule whose removal nothing notices is not tested. So each has a switch here, which is compiled in with
-//! the feature `__mutations` only: without it [`is`] is a constant `false`. Those of the queue's log are in
+//! the feature `__mutations` only: without it [`is`] is a constant `false`. Those of the queue's log and of listings are in
 //! the crate above, which asks here as well. A mutation is in force on one
 //! thread, while [`with`] runs.
 
@@ -40,6 +40,10 @@ pub enum Mutation {
     KeepUnreadable,
     /// A lost answer to a lease counts as "applied".
     UnknownLeaseApplied,
+    /// A listing also serves those who asked after it was started.
+    PageServesLater,
+    /// Whoever waits for a page that does not come waits on.
+    PageForgets,
     /// Whoever has the lease leads, before the fence is raised.
     LeadBeforeFence,
     /// The fence is raised over a leader that may not have noticed yet.
@@ -60,6 +64,8 @@ pub enum Mutation {
     SameGeneration,
     /// A new leader decides before its term stands on the assignments.
     DecideBeforeInstalled,
+    /// Terms are compared whatever row they belong to.
+    RowIgnored,
     /// A shard is trusted while the session is, however long ago it was seen to be assigned.
     TrustUnseenAssignment,
     /// The shards of a session are free when it is merely not heard of.
@@ -133,7 +139,7 @@ pub enum Mutation {
 impl Mutation {
     /// All of them.
     #[cfg(feature = "__mutations")]
-    pub const ALL: [Mutation; 60] = [
+    pub const ALL: [Mutation; 63] = [
         Mutation::TrustFromAnswer,
         Mutation::TrustFromLookAnswer,
         Mutation::NoMargin,
@@ -150,6 +156,8 @@ impl Mutation {
         Mutation::GiveBackOutrun,
         Mutation::KeepUnreadable,
         Mutation::UnknownLeaseApplied,
+        Mutation::PageServesLater,
+        Mutation::PageForgets,
         Mutation::LeadBeforeFence,
         Mutation::NoWaitAfterDamage,
         Mutation::SameTerm,
@@ -160,6 +168,7 @@ impl Mutation {
         Mutation::NoDrain,
         Mutation::SameGeneration,
         Mutation::DecideBeforeInstalled,
+        Mutation::RowIgnored,
         Mutation::TrustUnseenAssignment,
         Mutation::SilenceIsDeath,
         Mutation::NeverForce,

@@ -22,6 +22,8 @@ pub enum Fault {
     LateWriteApplied,
     Duplicated,
     SlowTail,
+    PageLost,
+    PageLate,
     // The store.
     Outage,
     AgeAbsent,
@@ -61,7 +63,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 40] = [
+    pub const ALL: [Fault; 42] = [
         Fault::Refused,
         Fault::ReadFailed,
         Fault::RequestLost,
@@ -71,6 +73,8 @@ impl Fault {
         Fault::LateWriteApplied,
         Fault::Duplicated,
         Fault::SlowTail,
+        Fault::PageLost,
+        Fault::PageLate,
         Fault::Outage,
         Fault::AgeAbsent,
         Fault::StoreClockBack,

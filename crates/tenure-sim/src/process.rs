@@ -8,6 +8,8 @@ use tenure_core::node::{Input, Node};
 use tenure_core::session::Config;
 use tenure_core::{ElectionName, Incarnation, Moment, NodeId};
 
+use tenure::simulation::Listings;
+
 use crate::clock::Clock;
 
 /// A process.
@@ -51,6 +53,8 @@ pub struct Process {
     pub idle_wakes: u64,
     /// How busy it is.
     pub meter: Meter,
+    /// Its looks at leases that wait for a listing, if it looks at them so.
+    pub listings: Option<Listings>,
 }
 
 /// Requests in the current second.
@@ -75,11 +79,13 @@ impl Process {
         stands && !self.over && !self.replaced
     }
 
-    /// When the machine wants to wake, in real time.
+    /// When the machine wants to wake, or a listing is to be asked for, in real time.
     #[must_use]
-    pub fn wake_at(&self) -> Option<Duration> {
-        let moment: Moment = self.node.wake_at();
-        self.clock.real(moment)
+    pub fn wake_at(&self, now: Duration) -> Option<Duration> {
+        let now = self.clock.moment(now);
+        let listings = self.listings.as_ref();
+        let listing_at = listings.map_or(Moment::NEVER, |listings| listings.wake_at(now));
+        self.clock.real(self.node.wake_at().min(listing_at))
     }
 }
 

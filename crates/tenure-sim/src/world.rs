@@ -2,13 +2,15 @@
 
 mod chaos;
 mod events;
+mod listings;
 mod requests;
 mod words;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenure_core::node::{Answer, Input, Node, Output};
+use tenure::simulation::Listings;
+use tenure_core::node::{Answer, Input, Node, Output, Request};
 use tenure_core::session::{Config, Holder, record::About};
 use tenure_core::{ElectionName, Incarnation, Lineage, NodeId, Nonce, Now, Read};
 use tenure_random::Random;
@@ -22,6 +24,7 @@ use crate::process::{Meter, Process};
 use crate::store::Store;
 use crate::trace::Trace;
 use crate::{judge, liveness};
+use listings::Asked;
 use requests::Flight;
 
 /// What a run is made of, beside its seed.
@@ -78,6 +81,11 @@ pub struct World {
     requests_per_second_max: u64,
     /// How much of the time allowed for convergence was needed.
     pub(crate) convergence_percent: u64,
+    /// Whether processes look at leases by listings, as if they were in many more elections.
+    lists: bool,
+    /// Pages that have been asked for, and looks that wait for one.
+    pages: BTreeMap<u64, listings::Flight>,
+    asked: BTreeMap<u64, Vec<Asked>>,
 }
 
 /// Where processes run: a node id, its times, and a host with a clock.
@@ -109,6 +117,14 @@ pub(crate) enum Happening {
     },
     Deadline {
         flight: u64,
+    },
+    /// A page is read at the store, comes back, or does not.
+    PageRead {
+        flight: u64,
+    },
+    PageBack {
+        flight: u64,
+        came: bool,
     },
     Resume {
         process: u64,
@@ -169,6 +185,9 @@ impl World {
             requests: 0,
             requests_per_second_max: 0,
             convergence_percent: 0,
+            lists: seed.is_multiple_of(3),
+            pages: BTreeMap::new(),
+            asked: BTreeMap::new(),
         }
     }
 
@@ -252,6 +271,8 @@ impl World {
             Happening::Arrive { flight, answers } => self.arrive(flight, answers)?,
             Happening::Reply { flight, answer } => self.reply(flight, answer)?,
             Happening::Deadline { flight } => self.reply(flight, requests::Reply::Lost)?,
+            Happening::PageRead { flight } => self.read_page(flight),
+            Happening::PageBack { flight, came } => self.page_back(flight, came)?,
             Happening::Resume { process } => self.resume(process)?,
             Happening::Start { slot } => self.start(slot)?,
             Happening::Chaos => self.chaos()?,
@@ -312,6 +333,7 @@ impl World {
             wake_token: 0,
             idle_wakes: 0,
             meter: Meter::default(),
+            listings: self.lists.then(|| Listings::new(&host.config)),
         };
         self.trace.say(self.now, &process.label, "starts");
         self.processes.insert(id, process);
@@ -382,6 +404,8 @@ impl World {
             process.work.remove(election);
         }
         let woken = matches!(input, Input::Wake);
+        // As the driver has it: what settles a write is read by itself.
+        let settles = matches!(input, Input::Answer(_, Answer::Written(_)));
         self.steps += 1;
         if let Some(words) = words::input(&input) {
             self.trace.say(self.now, &process.label, &words);
@@ -395,6 +419,7 @@ impl World {
         }
         let outputs = process.node.step(now, input);
         let wants_more = process.node.wake_at() <= now.moment;
+        let lists = process.listings.is_some() && !settles;
         if woken && outputs.is_empty() && wants_more {
             process.idle_wakes += 1;
             no_hot_loop::woken(process)?;
@@ -403,6 +428,15 @@ impl World {
         }
         for output in outputs {
             match output {
+                Output::Request {
+                    ticket,
+                    request:
+                        Request::ReadLease {
+                            election,
+                            known: Some(known),
+                        },
+                    within,
+                } if lists => self.look_by_listing(id, ticket, election, known, within),
                 Output::Request {
                     ticket,
                     request,
@@ -414,6 +448,7 @@ impl World {
                 Output::Event(event) => self.on_event(id, event)?,
             }
         }
+        self.serve_listings(id)?;
         self.plan_wake(id);
         Ok(())
     }
@@ -424,7 +459,7 @@ impl World {
         };
         process.wake_token += 1;
         let token = process.wake_token;
-        let Some(at) = process.wake_at() else {
+        let Some(at) = process.wake_at(self.now) else {
             return;
         };
         // Timers are late: a little always, more on a busy host.

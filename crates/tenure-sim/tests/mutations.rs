@@ -97,6 +97,9 @@ rules! {
     a_session_is_never_made_again: RecreateSession => "a session is made once";
     a_lost_heartbeat_is_read_back: UnknownHeartbeatFailed => "nothing healthy is given up";
     a_lost_lease_is_read_back: UnknownLeaseApplied => "trust is backed by what the store did";
+    a_page_serves_only_who_asked_before_it: PageServesLater
+        => "trust is backed by what the store did";
+    who_waits_for_a_page_in_vain_reads: PageForgets => "what should happen does";
     the_fence_is_raised_first: LeadBeforeFence => "the fence is raised first";
     after_damage_a_ttl_is_waited: NoWaitAfterDamage => "at most one trusted leader";
     the_next_term_is_higher: SameTerm
@@ -124,6 +127,14 @@ cluster_rules! {
     trust_in_an_assignment_counts_from_the_start_of_a_look: TrustAssignmentFromAnswer => "starts in";
     a_generation_starts_once: StartAgain => "starts in";
     an_older_generation_ends_first: StartBesideOlder => "two generations on";
+}
+
+#[test]
+fn terms_are_compared_within_their_row() {
+    assert_eq!(cluster::start_over(0), Ok(()));
+    noticed(Mutation::RowIgnored, 20, &["runs on None"], |seed| {
+        cluster::start_over(seed).err()
+    });
 }
 
 /// How many seeds of the whole stack a broken rule may survive, and how long chaos lasts in each.
@@ -239,6 +250,7 @@ fn every_rule_has_its_test() {
         OBJECT_RULES,
         FILE_RULES,
         MODEL_RULES,
+        &[Mutation::RowIgnored],
     ]
     .concat();
     tested.sort();

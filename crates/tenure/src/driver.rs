@@ -252,8 +252,6 @@ impl Driver {
         };
         let seed = uuid::Uuid::from_u128(incarnation.0).as_u64_pair().0;
         let about = self.about.clone();
-        // Patience for an answer counts from the question, so company is waited for only so long.
-        let pause = self.config.heartbeat.min(self.config.request_timeout) / 4;
         Run {
             machine: Node::new(
                 self.config.clone(),
@@ -265,7 +263,7 @@ impl Driver {
             me,
             requests: JoinSet::new(),
             turns: Turns::default(),
-            polls: Polls::new(pause, self.config.request_timeout),
+            polls: Polls::new(&self.config),
             leading: BTreeMap::new(),
             watched: Vec::new(),
             duplicates: Duplicates::default(),

@@ -29,7 +29,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tenure_core::mutation::{self, Mutation};
 use tenure_core::node::Ticket;
+use tenure_core::session::Config;
 use tenure_core::{ElectionName, Moment, Version};
 use tenure_store::{Key, Page};
 
@@ -46,7 +48,7 @@ const HINT_PAUSES: u32 = 3;
 const LATE_MAX: usize = 100;
 
 /// A look at a lease whose version is known.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Poll {
     pub(crate) ticket: Ticket,
     pub(crate) election: ElectionName,
@@ -56,7 +58,7 @@ pub(crate) struct Poll {
 }
 
 /// The polls that wait, and the listing that is under way.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Polls {
     /// How long a listing waits for company. Polls are jittered, so they come one by one.
     pause: Duration,
@@ -81,7 +83,7 @@ pub(crate) struct Polls {
     hints_from: Moment,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Group {
     polls: BTreeMap<Key, Poll>,
     late_at: Moment,
@@ -107,7 +109,13 @@ pub(crate) struct Shown {
 }
 
 impl Polls {
-    pub(crate) fn new(pause: Duration, patience: Duration) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
+        // Patience for an answer counts from the question, so company is waited for only so long.
+        let pause = config.heartbeat.min(config.request_timeout) / 4;
+        Self::with(pause, config.request_timeout)
+    }
+
+    fn with(pause: Duration, patience: Duration) -> Self {
         Self {
             pause,
             patience,
@@ -136,6 +144,10 @@ impl Polls {
         } else {
             self.pause
         };
+        if self.pages_seen.is_some() && mutation::is(Mutation::PageServesLater) {
+            self.listed.polls.insert(key, poll);
+            return;
+        }
         self.starts_at = self.starts_at.min(poll.asked + pause);
         self.gathering.late_at = self.gathering.late_at.min(poll.asked + self.patience);
         self.gathering.polls.insert(key, poll);
@@ -273,6 +285,9 @@ impl Polls {
     fn end(&mut self) {
         self.pages_seen = None;
         let listed = std::mem::replace(&mut self.listed, Group::empty());
+        if mutation::is(Mutation::PageForgets) {
+            return;
+        }
         self.left.extend(listed.polls.into_values());
     }
 }

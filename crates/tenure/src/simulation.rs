@@ -18,10 +18,18 @@ use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tenure_core::node::{Request, Ticket};
+use tenure_core::session::Config;
+use tenure_core::{ElectionName, Moment, Version};
+use tenure_store::{Entry, Key, Page};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
+
+use crate::polls::{self, Polls};
+use crate::requests::to_store;
 
 thread_local! {
     static CURRENT: RefCell<Option<Arc<Process>>> = const { RefCell::new(None) };
@@ -293,4 +301,119 @@ impl Drop for Entered {
     fn drop(&mut self) {
         CURRENT.set(self.0.take());
     }
+}
+
+/// The looks of one process at leases, by listings: what the driver's own are, for a world without a driver.
+#[derive(Debug, Clone)]
+pub struct Listings(Polls);
+
+/// A look: the request that a machine made, and for how long.
+#[derive(Debug, Clone)]
+pub struct Look {
+    /// Names the request.
+    pub ticket: Ticket,
+    /// Of which election.
+    pub election: ElectionName,
+    /// The version that is known.
+    pub known: Version,
+    /// How long the answer may take.
+    pub within: Duration,
+}
+
+/// What a page says to those who waited for it.
+#[derive(Debug)]
+pub struct Shown {
+    /// These are as they were.
+    pub unchanged: Vec<Look>,
+    /// These are to be read.
+    pub changed: Vec<Look>,
+    /// The listing goes on behind this one.
+    pub next: Option<ElectionName>,
+}
+
+impl Listings {
+    /// Of a process with these times.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        Self(Polls::new(config))
+    }
+
+    /// Waits for a listing.
+    pub fn join(&mut self, now: Moment, look: Look) {
+        let poll = polls::Poll {
+            ticket: look.ticket,
+            election: look.election,
+            known: look.known,
+            within: look.within,
+            asked: now,
+        };
+        self.0.join(key(&poll.election), poll, false);
+    }
+
+    /// When to ask for a listing, or for what is late.
+    #[must_use]
+    pub fn wake_at(&self, now: Moment) -> Moment {
+        self.0.wake_at(now)
+    }
+
+    /// Whether a listing is to be started now.
+    pub fn start(&mut self, now: Moment) -> bool {
+        self.0.start(now)
+    }
+
+    /// What is to be read by itself.
+    pub fn take_late(&mut self, now: Moment) -> Option<Look> {
+        self.0.take_late(now).map(Look::from)
+    }
+
+    /// A page, and whether there is more behind it; `None` if it did not come.
+    pub fn on_page(
+        &mut self,
+        now: Moment,
+        page: Option<(Vec<(ElectionName, Version)>, bool)>,
+    ) -> Shown {
+        let page = page.map(|(leases, more)| Page {
+            entries: leases
+                .into_iter()
+                .map(|(election, version)| Entry {
+                    key: key(&election),
+                    version: to_store(&version),
+                })
+                .collect(),
+            more,
+        });
+        let shown = self.0.on_page(now, page);
+        let looks = |polls: Vec<polls::Poll>| polls.into_iter().map(Look::from).collect();
+        Shown {
+            unchanged: looks(shown.unchanged),
+            changed: looks(shown.changed),
+            next: shown
+                .next
+                .and_then(|key| ElectionName::new(key.name()).ok()),
+        }
+    }
+}
+
+impl From<polls::Poll> for Look {
+    fn from(poll: polls::Poll) -> Self {
+        Self {
+            ticket: poll.ticket,
+            election: poll.election,
+            known: poll.known,
+            within: poll.within,
+        }
+    }
+}
+
+impl From<&Look> for Request {
+    fn from(look: &Look) -> Self {
+        Request::ReadLease {
+            election: look.election.clone(),
+            known: Some(look.known.clone()),
+        }
+    }
+}
+
+fn key(election: &ElectionName) -> Key {
+    Key::new(format!("world/elections/{election}")).expect("the name of an election is a segment")
 }

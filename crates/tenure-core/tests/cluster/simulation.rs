@@ -72,6 +72,22 @@ pub(crate) fn run(seed: u64) -> u64 {
     world.digest
 }
 
+/// Some lead, then the election is started over at term 1, in another row of terms, and then a node dies: its shards run
+/// elsewhere.
+pub(crate) fn start_over(seed: u64) -> Result<(), String> {
+    let mut world = World::new(seed, 3, &[("a", Definition::shards(12))]);
+    world.run(seconds(20));
+    for node in [1, 2, 0] {
+        world.elect(node, seconds(1));
+        world.run(seconds(5));
+    }
+    world.start_over(2);
+    world.run(seconds(5));
+    world.kill(0);
+    world.run(seconds(30));
+    world.settled().map(drop)
+}
+
 fn disturb(world: &mut World) {
     let random = &mut world.random;
     let node = random.index(NODES);
@@ -136,6 +152,13 @@ fn seeds() -> std::ops::Range<u64> {
 fn no_shard_is_shared_or_lost_whatever_happens() {
     for seed in seeds() {
         run(seed);
+    }
+}
+
+#[test]
+fn an_election_that_starts_over_keeps_the_work_going() {
+    for seed in 0..20 {
+        assert_eq!(start_over(seed), Ok(()), "seed {seed}");
     }
 }
 

@@ -443,7 +443,7 @@ impl State {
 
     fn tick(&mut self) -> Result<(), Violation> {
         let running = self.processes.values().filter(|it| it.paused.is_none());
-        let wakes = running.filter_map(Process::wake_at);
+        let wakes = running.filter_map(|process| process.wake_at(self.now));
         let deadlines = self.flights.iter().map(|flight| flight.deadline);
         let next = wakes.chain(deadlines).min();
         // Whoever is paused wakes at the same moments as the others, or alone.
@@ -467,7 +467,7 @@ impl State {
     fn settle(&mut self) -> Result<(), Violation> {
         loop {
             let due = self.processes.iter().find(|(_, process)| {
-                let at = process.wake_at();
+                let at = process.wake_at(self.now);
                 process.paused.is_none() && at.is_some_and(|at| at <= self.now)
             });
             let Some((&id, _)) = due else { return Ok(()) };
@@ -514,6 +514,7 @@ impl State {
             wake_token: 0,
             idle_wakes: 0,
             meter: Meter::default(),
+            listings: None,
         };
         self.processes.insert(id, process);
         self.deliver(id, Input::Wake)?;

@@ -24,7 +24,7 @@ fn poll(number: usize, asked: Moment) -> Poll {
 }
 
 fn polls(numbers: impl IntoIterator<Item = usize>) -> Polls {
-    let mut polls = Polls::new(PAUSE, PATIENCE);
+    let mut polls = Polls::with(PAUSE, PATIENCE);
     for number in numbers {
         polls.join(key(number), poll(number, at(0)), false);
     }

@@ -117,7 +117,7 @@ impl Assigner {
     /// and whoever led before it has ended. Found later, it is a successor's.
     fn is_newer(&self, found: &Assignments, term: Term) -> bool {
         match (found.lineage, self.lineage) {
-            (Some(found), Some(mine)) if found != mine => {
+            (Some(found), Some(mine)) if found != mine && !mutation::is(Mutation::RowIgnored) => {
                 matches!(self.phase, Phase::Leading { .. })
             }
             _ => found.term >= term,

@@ -1,0 +1,241 @@
+//! Looks at leases by listings: pages that are lost, late, or come when a part of them has changed.
+
+use std::time::Duration;
+
+use tenure::simulation::Look;
+use tenure_core::node::{Answer, Input, Request, Ticket};
+use tenure_core::{ElectionName, Moment, Read, Version};
+
+use super::{Happening, World};
+use crate::faults::Fault;
+use crate::invariants::Violation;
+use crate::judge;
+use crate::store::{Key, Way};
+
+/// A page that was asked for.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    process: u64,
+    begun_at: Duration,
+    /// Whoever had asked when it was sent: only to them it says anything.
+    asked: Vec<Asked>,
+    after: Option<ElectionName>,
+    /// How many leases fit on it.
+    most: usize,
+    /// What was read, and whether there is more.
+    page: Option<(Vec<(ElectionName, Version)>, bool)>,
+}
+
+/// A look that waits for a page, and when it was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    look: Look,
+    at: Moment,
+}
+
+impl World {
+    pub(crate) fn look_by_listing(
+        &mut self,
+        id: u64,
+        ticket: Ticket,
+        election: ElectionName,
+        known: Version,
+        within: Duration,
+    ) {
+        let Some(process) = self.processes.get_mut(&id) else {
+            return;
+        };
+        let Some(listings) = &mut process.listings else {
+            return;
+        };
+        let at = process.clock.moment(self.now);
+        let look = Look {
+            ticket,
+            election,
+            known,
+            within,
+        };
+        listings.join(at, look.clone());
+        self.asked.entry(id).or_default().push(Asked { look, at });
+    }
+
+    /// Asks for whatever is due.
+    pub(crate) fn serve_listings(&mut self, id: u64) -> Result<(), Violation> {
+        let Some(process) = self.processes.get_mut(&id) else {
+            self.asked.remove(&id);
+            return Ok(());
+        };
+        let Some(listings) = &mut process.listings else {
+            return Ok(());
+        };
+        let now = process.clock.moment(self.now);
+        if listings.start(now) {
+            self.ask_for_page(id, None);
+        }
+        loop {
+            let process = self.processes.get_mut(&id);
+            let listings = process.and_then(|process| process.listings.as_mut());
+            let Some(look) = listings.and_then(|listings| listings.take_late(now)) else {
+                return Ok(());
+            };
+            self.read_singly(id, &look)?;
+        }
+    }
+
+    fn read_singly(&mut self, id: u64, look: &Look) -> Result<(), Violation> {
+        self.forget_asked(id, look);
+        self.requests += 1;
+        self.send(id, look.ticket, Request::from(look), look.within)
+    }
+
+    fn forget_asked(&mut self, id: u64, look: &Look) {
+        if let Some(asked) = self.asked.get_mut(&id) {
+            asked.retain(|one| one.look.ticket != look.ticket);
+        }
+    }
+
+    fn ask_for_page(&mut self, id: u64, after: Option<ElectionName>) {
+        let Some(process) = self.processes.get(&id) else {
+            return;
+        };
+        let unreachable = self.now < process.cut_off_until.max(process.blind_until);
+        let patience = process.config.request_timeout;
+        self.requests += 1;
+        let flight = self.sequence;
+        let most = if self.random.chance(500) { 1 } else { 1000 };
+        let asked = self.asked.get(&id).cloned().unwrap_or_default();
+        self.pages.insert(
+            flight,
+            Flight {
+                process: id,
+                begun_at: self.now,
+                asked,
+                after,
+                most,
+                page: None,
+            },
+        );
+        let lost = self.plan.refused + self.plan.request_lost + self.plan.answer_lost;
+        let is_lost = unreachable || self.now < self.down_until || self.random.chance(lost);
+        let (there, back) = (self.page_latency(), self.page_latency());
+        if is_lost {
+            self.faults.count(Fault::PageLost);
+            let after = if self.random.chance(500) {
+                there
+            } else {
+                patience
+            };
+            let came = false;
+            self.plan_in(after, Happening::PageBack { flight, came });
+            return;
+        }
+        self.plan_in(there, Happening::PageRead { flight });
+        let came = there + back < patience;
+        if !came {
+            self.faults.count(Fault::PageLate);
+        }
+        let after = (there + back).min(patience);
+        self.plan_in(after, Happening::PageBack { flight, came });
+    }
+
+    /// A page is a heavier request than others, and slow more often.
+    fn page_latency(&mut self) -> Duration {
+        let usual = self.plan.latency;
+        let slow = self.plan.slow * 4;
+        match self.random.chance(slow) {
+            true => self.random.between(usual, self.ttl_max() / 4),
+            false => self.random.between(usual / 10, usual),
+        }
+    }
+
+    /// The store reads it: what the page shows of a lease is as good as a read then, to those who had asked.
+    pub(crate) fn read_page(&mut self, id: u64) {
+        let Some(flight) = self.pages.get_mut(&id) else {
+            return;
+        };
+        let behind =
+            |election: &&ElectionName| flight.after.as_ref().is_none_or(|after| *election > after);
+        let mut elections: Vec<ElectionName> =
+            self.elections.iter().filter(behind).cloned().collect();
+        elections.sort();
+        elections.retain(|election| self.store.get(&Key::Lease(election.clone())).is_some());
+        let more = elections.len() > flight.most;
+        elections.truncate(flight.most);
+        let way = Way {
+            begun_at: flight.begun_at,
+            tell_age: false,
+            other_clock_ahead: None,
+        };
+        let mut leases = Vec::new();
+        for election in elections {
+            let object = self.store.get(&Key::Lease(election.clone()));
+            let version = object.map(|object| object.version.clone());
+            for Asked { look, at } in flight
+                .asked
+                .iter()
+                .filter(|one| one.look.election == election)
+            {
+                let request = Request::from(look);
+                let (answer, _) = self.store.execute(self.now, &request, way);
+                let is_unchanged = matches!(answer, Answer::Lease(Read::Unchanged { .. }));
+                if let Some(process) = self.processes.get(&flight.process)
+                    && is_unchanged
+                {
+                    judge::answered(
+                        &mut self.oracle,
+                        &self.store,
+                        process,
+                        *at,
+                        &request,
+                        &answer,
+                    );
+                }
+            }
+            leases.extend(version.map(|version| (election, version)));
+        }
+        flight.page = Some((leases, more));
+    }
+
+    pub(crate) fn page_back(&mut self, id: u64, came: bool) -> Result<(), Violation> {
+        let Some(process) = self.pages.get(&id).map(|flight| flight.process) else {
+            return Ok(());
+        };
+        let Some(running) = self.processes.get_mut(&process) else {
+            self.pages.remove(&id);
+            return Ok(());
+        };
+        if running.paused.is_some() {
+            // It waits with everything else.
+            let later = self
+                .random
+                .between(self.plan.latency, self.plan.latency * 10);
+            self.plan_in(later, Happening::PageBack { flight: id, came });
+            return Ok(());
+        }
+        let page = self.pages.remove(&id).and_then(|flight| flight.page);
+        let now = running.clock.moment(self.now);
+        let Some(listings) = &mut running.listings else {
+            return Ok(());
+        };
+        let shown = listings.on_page(now, page.filter(|_| came));
+        self.trace.say(
+            self.now,
+            &running.label,
+            if came { "gets a page" } else { "gets no page" },
+        );
+        if let Some(next) = shown.next {
+            self.ask_for_page(process, Some(next));
+        }
+        for look in shown.changed {
+            self.read_singly(process, &look)?;
+        }
+        for look in shown.unchanged {
+            self.forget_asked(process, &look);
+            let answer = Answer::Lease(Read::Unchanged { age: None });
+            self.deliver(process, Input::Answer(look.ticket, answer))?;
+        }
+        self.serve_listings(process)?;
+        self.plan_wake(process);
+        Ok(())
+    }
+}
