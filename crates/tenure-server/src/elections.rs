@@ -79,7 +79,7 @@ pub(crate) async fn withdraw(
         Withdrawal::NotStanding => Ok(StatusCode::NO_CONTENT),
         Withdrawal::OtherTerm => Err(Problem::new(
             Code::Conflict,
-            format!("{id} does not lead that term of {election}, nothing was changed"),
+            format!("{id} does not lead that term of {election}; nothing was changed"),
         )
         .field("term")),
     }

@@ -58,7 +58,7 @@ pub(crate) fn check_room() -> io::Result<()> {
     match open + PER_PROGRAM + reserve <= most {
         true => Ok(()),
         false => Err(io::Error::other(format!(
-            "{open} of {most} files are open, and {reserve} are kept for the session: raise the limit \
+            "{open} of {most} files are open, and {reserve} are reserved for the session: raise the limit \
              (ulimit -Hn, LimitNOFILE)"
         ))),
     }

@@ -200,7 +200,7 @@ fn a_program_and_a_one_shot_leader_exclude_each_other() {
     let Process::Program(program) = &mut again.process else {
         unreachable!("it is a program");
     };
-    program.wait_for_note("stands in the election default");
+    program.wait_for_note("is a candidate in the election default");
     assert_eq!(std::fs::metadata(&log).unwrap().len(), before);
     Started::new(&place, Verb::Elect).stop();
     again.works();
@@ -267,8 +267,8 @@ fn the_election_that_is_meant_is_the_only_one_or_has_to_be_named() {
 
     assert!(place.leads_by_elect());
     let (code, _, stderr) = run(&mut place.command(&["history"]));
-    let several = "error: several elections are held here: default, tenure.queue\n\
-                   hint: say which one is meant with --election NAME\n";
+    let several = "error: there are several elections here: default, tenure.queue\n\
+                   hint: choose one with --election NAME\n";
     assert_eq!((code, stderr.as_str()), (2, several));
     assert_eq!(
         place.json(&["history", "--election", "default", "--json"])["election"],

@@ -49,7 +49,7 @@ verdict: every guarantee holds (17 passed)
 ";
 
 const MEMORY_HINT: &str =
-    "hint: this store keeps nothing when the process ends, use it for tests only\n";
+    "hint: this store keeps nothing when the process ends; use it only for tests\n";
 
 /// Puts `TIME` for what was measured.
 fn without_times(text: &str) -> String {

@@ -37,7 +37,7 @@ fn a_directory_passes_and_is_left_as_it_was() {
     );
     assert_eq!(
         stderr,
-        "hint: check again without --quick before you trust the store\n"
+        "hint: check again without --quick before you rely on the store\n"
     );
     assert_eq!(objects(folder.path()), Vec::<PathBuf>::new());
 }

@@ -157,14 +157,15 @@ fn a_program_that_may_not_be_killed_keeps_its_lease() {
     let mut a = run_as("a");
     users.scene.wait_for("1 a tick");
     let mut b = run_as("b");
-    b.wait_for_note("b stands in");
+    b.wait_for_note("b is a candidate in");
     // It cannot be done, and nobody says that it was.
     let resigned = users.asked(&["resign", "--wait", "4s"]);
     assert_eq!(resigned.0, 1, "{resigned:?}");
-    a.wait_for_note("may not be killed by this user, and runs on: the lease is kept until it ends");
+    a.wait_for_note("this user may not kill");
+    a.wait_for_note("which keeps running: the lease is kept until it ends");
     let (_, status, _) = users.asked(&["status"]);
     assert!(
-        status.contains("may not be killed by this user"),
+        status.contains("this user may not kill"),
         "{status}"
     );
     assert!(!users.scene.has("b tick"), "{}", users.scene.log());
