@@ -41,7 +41,7 @@ impl Client {
         };
         let detail = match code {
             api::Code::Conflict => format!("a job {} with other content is there", one.id),
-            _ => "there are as many jobs as the settings allow".to_owned(),
+            _ => "the queue has as many jobs as the settings allow".to_owned(),
         };
         Err(Error::of(api::Problem::new(code, detail), None))
     }

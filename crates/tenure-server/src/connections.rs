@@ -166,7 +166,7 @@ impl Connections {
         if freed > 0 {
             tracing::debug!(
                 bytes = freed,
-                "slow connections were closed, memory is short"
+                "memory is short: closed slow connections"
             );
         }
     }

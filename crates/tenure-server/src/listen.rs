@@ -110,7 +110,7 @@ impl Listening {
         };
         tokio::select! {
             biased;
-            () = leaving.connection.closed() => tracing::debug!(%peer, "a connection made room for others"),
+            () = leaving.connection.closed() => tracing::debug!(%peer, "closed a connection to make room for others"),
             () = self.converse(stream, &leaving.connection) => {}
         }
     }

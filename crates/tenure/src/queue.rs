@@ -263,7 +263,7 @@ impl Config {
             ("read_ahead", self.read_ahead, 1024),
         ] {
             if value == 0 || value > max {
-                violations.push(format!("{name} is {value}, not from 1 to {max}"));
+                violations.push(format!("{name} is {value}, but must be from 1 to {max}"));
             }
         }
         let election = format!("{}{}", ElectionName::RESERVED, self.folder);
@@ -279,7 +279,7 @@ impl Config {
         if self.segment_bytes_max == 0 || self.segment_bytes_max > SEGMENT_BYTES_LIMIT {
             let bytes = self.segment_bytes_max;
             violations.push(format!(
-                "segment_bytes_max is {bytes}, not from 1 to {SEGMENT_BYTES_LIMIT}"
+                "segment_bytes_max is {bytes}, but must be from 1 to {SEGMENT_BYTES_LIMIT}"
             ));
         }
         if self.request_timeout.is_zero() {

@@ -142,14 +142,14 @@ fn a_server_that_says_no_is_an_answer() {
         &["job", "get", "b"],
         1,
         "",
-        "error: there is no job b, or it was forgotten\n",
+        "error: there is no job b, or it was deleted\n",
     );
     scene.check(&["job", "cancel", "a"], 0, "a  cancelled\n", "");
     scene.check(
         &["job", "cancel", "a", "b"],
         1,
         "a  refused: the job is cancelled, which does not allow this\n\
-         b  refused: there is no job b, or it was forgotten\n",
+         b  refused: there is no job b, or it was deleted\n",
         "",
     );
     scene.check(
