@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(
             error_text(&error.context("cannot start"), Paint::OFF),
             "error: cannot start\n\
-             caused by: opening the bucket was refused, nothing was written\n\
+             caused by: opening the bucket was refused; nothing was written\n\
              caused by: no such bucket\n\
              hint: create it\n"
         );

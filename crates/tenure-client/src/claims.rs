@@ -289,7 +289,7 @@ impl Client {
                 .all(|(outcome, id)| outcome.id == *id);
         match is_matched {
             true => Ok(outcomes),
-            false => Err(self.nonsense("there is not one answer for each claim")),
+            false => Err(self.nonsense("the number of answers does not match the number of claims")),
         }
     }
 }

@@ -151,7 +151,7 @@ impl ElectionName {
             true => Err(NameError::new(
                 "the election name",
                 name.as_str(),
-                "begins with \"tenure.\", which only Tenure's own elections do".to_owned(),
+                "begins with \"tenure.\", which is reserved for Tenure's own elections".to_owned(),
                 "choose another name",
             )),
         }
@@ -176,7 +176,7 @@ impl ElectionName {
     pub fn purpose(&self) -> Option<&'static str> {
         match self.as_str() {
             _ if self.is_of_queue() => Some("its leader serves the queue"),
-            Self::CLUSTER => Some("its leader hands out the daemons"),
+            Self::CLUSTER => Some("its leader assigns the daemons"),
             _ if self.is_reserved() => Some("one of Tenure's own"),
             _ => None,
         }

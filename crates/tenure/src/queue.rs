@@ -270,7 +270,7 @@ impl Config {
         if !ElectionName::new(election).is_ok_and(|name| name.is_of_queue()) {
             let folder: String = self.folder.chars().take(40).collect();
             violations.push(format!(
-                "the folder is {folder:?}, not queue or a name below it, such as queue.3"
+                "the folder is {folder:?}, but must be queue or a name below it, such as queue.3"
             ));
         }
         if self.backlog_bytes_max < self.batch_bytes_max {
@@ -283,13 +283,13 @@ impl Config {
             ));
         }
         if self.request_timeout.is_zero() {
-            violations.push("request_timeout is zero".to_owned());
+            violations.push("request_timeout must not be zero".to_owned());
         }
         if violations.is_empty() {
             return Ok(());
         }
         Err(Error::invalid(
-            format!("the log cannot be configured so: {}", violations.join("; ")),
+            format!("the configuration of the log is not valid: {}", violations.join("; ")),
             "leave out what you do not need to change",
         ))
     }

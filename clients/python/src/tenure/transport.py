@@ -60,7 +60,7 @@ class Node:
         if token is not None:
             # http.client would refuse it too, but with the token in the message.
             if not token.isascii() or not token.isprintable():
-                raise ValueError("the token has characters that cannot be sent in a header")
+                raise ValueError("the token contains characters that cannot be sent in a header")
             self._headers["Authorization"] = f"Bearer {token}"
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()

@@ -278,7 +278,7 @@ fn the_election_that_is_meant_is_the_only_one_or_has_to_be_named() {
     let (_, status, _) = run(&mut place.command(&["status"]));
     for line in [
         "election    default\n",
-        "election    tenure.cluster, its leader hands out the daemons\n",
+        "election    tenure.cluster, its leader assigns the daemons\n",
         "election    tenure.queue, its leader serves the queue\n",
     ] {
         assert!(status.contains(line), "{status}");

@@ -136,7 +136,7 @@ fn a_server_that_says_no_is_an_answer() {
         &["job", "submit", "sms", "--id", "a"],
         1,
         "",
-        "error: a job a with other content is there\n",
+        "error: there is already a job a with different content\n",
     );
     scene.check(
         &["job", "get", "b"],
@@ -352,7 +352,7 @@ fn nobody_there_is_told_with_a_way_out() {
     assert_eq!((code, stdout.as_str()), (2, ""));
     let lines: Vec<&str> = stderr.lines().collect();
     assert!(
-        lines[0].starts_with("error: no server could do it within "),
+        lines[0].starts_with("error: no broker could do it within "),
         "{stderr}"
     );
     assert_eq!(

@@ -285,7 +285,7 @@ fn damage_is_named_and_a_torn_end_is_harmless() {
     std::fs::write(&second, torn).unwrap();
     let location = second.display();
     let harmless = format!(
-        "harmless {location} at offset 950: a frame that was not finished, never acknowledged if a crash tore it\n{whole}"
+        "harmless {location} at offset 950: an unfinished frame; it was never acknowledged if a crash tore it\n{whole}"
     );
     check(&scene, &["log", "verify"], 0, &harmless, "");
     std::fs::write(&second, bytes).unwrap();

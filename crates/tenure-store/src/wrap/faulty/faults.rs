@@ -173,7 +173,7 @@ impl Faults {
             return Ok(());
         }
         Err(Error::invalid(
-            format!("the faults cannot be: {}", violations.join("; ")),
+            format!("the faults are not valid: {}", violations.join("; ")),
             "use probabilities from 0 to 1",
         ))
     }
