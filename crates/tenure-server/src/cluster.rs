@@ -24,7 +24,7 @@ use crate::problem::Problem;
 /// The most elections that are shown: each costs two reads.
 const ELECTIONS_MAX: usize = 20;
 
-/// Nodes, elections, daemons
+/// The nodes, elections and daemons
 #[utoipa::path(get, path = "/v1/cluster", operation_id = "cluster", tag = "cluster",
     responses((status = 200, description = "The cluster as stored", body = Cluster),
         (status = 503, description = "The store does not answer", body = ProblemBody)))]
@@ -68,7 +68,7 @@ pub(crate) async fn look(app: &App) -> Result<Cluster, Problem> {
     })
 }
 
-/// Ask the leader to let someone else lead
+/// Ask the leader to step down
 #[utoipa::path(post, path = "/v1/leader/resign", tag = "cluster", request_body = Option<ResignRequest>,
     responses((status = 202, description = "The leader was asked; it complies when it reads the request", body = ResignRequest),
         (status = 503, description = "There is no leader", body = ProblemBody)))]

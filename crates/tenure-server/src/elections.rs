@@ -134,7 +134,7 @@ pub(crate) async fn elect(
     }))
 }
 
-/// Who leads, and who stands
+/// The leader and the candidates
 #[utoipa::path(get, path = "/v1/elections/{election}", operation_id = "election", tag = "elections",
     params(("election" = ElectionName, Path, description = "The election")),
     responses((status = 200, description = "The election", body = Election),
@@ -146,7 +146,7 @@ pub(crate) async fn show(
     look(&app, &election, None).await
 }
 
-/// Who leads, and whether a candidate does
+/// The leader, and whether a candidate leads
 #[utoipa::path(get, path = "/v1/elections/{election}/leader", tag = "elections",
     params(("election" = ElectionName, Path, description = "The election"), ElectionQuery),
     responses((status = 200, description = "Who leads. Do not act on this; use elect for that", body = ElectAnswer),

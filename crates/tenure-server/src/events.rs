@@ -24,7 +24,7 @@ use crate::problem::Problem;
 /// How often a stream without events says that it lives. It is also how a client that is gone is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// Follow what happens
+/// Follow events
 #[utoipa::path(get, path = "/v1/events", tag = "jobs", params(EventsQuery), responses(
     (status = 200, description = "Server-sent events, each named after what happened; the data is an Event",
         body = Event, content_type = "text/event-stream"),

@@ -59,7 +59,7 @@ pub(crate) async fn healthz() -> Response {
     ok(&Health { status: "ok" })
 }
 
-/// Whether calls sent here can be answered
+/// Whether this broker can answer calls
 #[utoipa::path(get, path = "/readyz", tag = "operations", responses(
     (status = 200, description = "Calls can be answered: this broker serves, or the leader says that it does", body = Readiness),
     (status = 503, description = "Calls cannot be answered", body = Readiness)))]

@@ -272,7 +272,7 @@ impl Drop for Measured {
     }
 }
 
-/// Numbers for Prometheus
+/// Metrics for Prometheus
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "operations",
     responses((status = 200, description = "In OpenMetrics text format", body = String,
         content_type = "application/openmetrics-text")))]

@@ -21,7 +21,7 @@ use crate::problem::Problem;
 
 /// All queues
 ///
-/// By name, at most 1,000 at once. `next` is where the next page starts: send it as `after`.
+/// In order of name, at most 1,000 at once. `next` is where the next page starts: send it as `after`.
 #[utoipa::path(get, path = "/v1/queues", tag = "queues", params(NamesQuery), responses(
     (status = 200, description = "A page of the queues that have jobs or settings, in order of name", body = QueuesAnswer),
     (status = 304, description = "Unchanged since the ETag that was sent"),
@@ -88,7 +88,7 @@ pub(crate) async fn queue(
     Ok(tagged(&headers, &one(&app, &name)?))
 }
 
-/// Set a queue's limits, all of them
+/// Set all limits of a queue
 #[utoipa::path(put, path = "/v1/queues/{queue}", operation_id = "set_queue", tag = "queues", request_body = QueueOptions,
     params(("queue" = QueueName, Path, description = "The queue")), responses(
     (status = 200, description = "The queue", body = Queue),
@@ -104,7 +104,7 @@ pub(crate) async fn set(
     Ok(detailed(response, text(&options)))
 }
 
-/// Let no job of a queue be claimed
+/// Pause a queue: none of its jobs can be claimed
 #[utoipa::path(post, path = "/v1/queues/{queue}/pause", tag = "queues",
     params(("queue" = QueueName, Path, description = "The queue")), responses(
     (status = 200, description = "The queue", body = Queue),
@@ -118,7 +118,7 @@ pub(crate) async fn pause(
     Ok(ok(&changed(&app, name)?))
 }
 
-/// Let jobs of a queue be claimed again
+/// Resume a paused queue
 #[utoipa::path(post, path = "/v1/queues/{queue}/resume", tag = "queues",
     params(("queue" = QueueName, Path, description = "The queue")), responses(
     (status = 200, description = "The queue", body = Queue),
@@ -132,14 +132,14 @@ pub(crate) async fn resume(
     Ok(ok(&changed(&app, name)?))
 }
 
-/// What holds for all queues
+/// The settings for all queues
 #[utoipa::path(get, path = "/v1/settings", tag = "queues", responses(
     (status = 200, description = "The settings", body = Settings)))]
 pub(crate) async fn settings(State(app): State<Arc<App>>) -> Result<Response, Problem> {
     Ok(ok(&Settings(app.queue.settings()?)))
 }
 
-/// Set what holds for all queues; what is left out gets its default
+/// Replace the settings for all queues; those left out get their defaults
 #[utoipa::path(put, path = "/v1/settings", tag = "queues", request_body = NewSettings, responses(
     (status = 200, description = "The settings", body = Settings),
     (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
@@ -164,14 +164,14 @@ fn changed(app: &App, name: QueueName) -> Result<Queue, Problem> {
     one_or_empty(app, name).map_err(Problem::after_change)
 }
 
-/// The queue's time, and what it makes of the clock of the broker's host
+/// The queue's time, and whether it follows the clock of the broker's host
 #[utoipa::path(get, path = "/v1/time", tag = "queues", responses(
     (status = 200, description = "The time", body = QueueTime)))]
 pub(crate) async fn time(State(app): State<Arc<App>>) -> Result<Response, Problem> {
     Ok(ok(&time_of(&app)?))
 }
 
-/// Set the queue's time, back as well, after a clock was wrong
+/// Set the queue's time, forward or back, after a clock was wrong
 #[utoipa::path(put, path = "/v1/time", tag = "queues", request_body = SetTime, responses(
     (status = 200, description = "The time", body = QueueTime),
     (status = 422, description = "The time is before 2024, or more than a year ahead of the clock; nothing was done", body = ProblemBody)))]

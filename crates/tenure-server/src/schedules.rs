@@ -17,7 +17,7 @@ use crate::queues::asked;
 
 /// All schedules
 ///
-/// By name, at most 1,000 at once, and fewer if their payloads are large. `next` is where the next page starts:
+/// In order of name, at most 1,000 at once, and fewer if their payloads are large. `next` is where the next page starts:
 /// send it as `after`.
 #[utoipa::path(get, path = "/v1/schedules", tag = "queues", params(NamesQuery), responses(
     (status = 200, description = "A page of the schedules, in order of name", body = SchedulesAnswer),
@@ -74,7 +74,7 @@ pub(crate) async fn set(
     Ok(detailed(ok(&schedule), detail))
 }
 
-/// Delete a schedule; its jobs stay
+/// Delete a schedule; its jobs are kept
 #[utoipa::path(delete, path = "/v1/schedules/{name}", operation_id = "delete_schedule", tag = "queues",
     params(("name" = ScheduleName, Path, description = "The schedule")), responses(
     (status = 204, description = "The schedule is deleted"),

@@ -14,7 +14,7 @@ use crate::extract::ok;
 use crate::problem::Problem;
 use crate::queues;
 
-/// Counts, rates, the log, the storage
+/// Statistics: jobs, rates, the log and the store
 #[utoipa::path(get, path = "/v1/stats", tag = "operations", responses(
     (status = 200, description = "The leader's statistics", body = Stats)))]
 pub(crate) async fn stats(State(app): State<Arc<App>>) -> Result<Response, Problem> {

@@ -14,10 +14,10 @@ use crate::app::App;
 use crate::extract::{Json, Via, ok};
 use crate::problem::Problem;
 
-/// Claim the jobs whose turn it is
+/// Claim jobs
 ///
-/// Waits up to `wait_ms` for one, and answers as soon as there is. Whoever disconnects while waiting takes
-/// none.
+/// Waits up to `wait_ms` for a job, and answers as soon as there is one. A client that disconnects while it waits
+/// gets none.
 #[utoipa::path(post, path = "/v1/jobs/claim", tag = "jobs", request_body = ClaimRequest, responses(
     (status = 200, description = "The jobs; an empty list if there were none in time", body = ClaimAnswer),
     (status = 422, description = "A field is not valid", body = ProblemBody),

@@ -18,9 +18,9 @@ use crate::audit::detailed;
 use crate::extract::{Json, Named, NoBody, ok};
 use crate::problem::Problem;
 
-/// Give a job up
+/// Cancel a job
 ///
-/// A running one is only marked: its worker hears it with its next heartbeat.
+/// A running job is only marked: its worker learns of it with its next heartbeat.
 #[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs",
     params(("id" = JobId, Path, description = "The job")), responses(
     (status = 200, description = "The job", body = Job),
@@ -39,7 +39,7 @@ pub(crate) async fn cancel(
     }
 }
 
-/// Run a job again, or now
+/// Retry a job, or run a scheduled one now
 #[utoipa::path(post, path = "/v1/jobs/{id}/retry", tag = "jobs",
     params(("id" = JobId, Path, description = "The job")), responses(
     (status = 200, description = "The job", body = Job),
@@ -58,7 +58,7 @@ pub(crate) async fn retry(
     }
 }
 
-/// Forget a finished job
+/// Delete a finished job
 #[utoipa::path(delete, path = "/v1/jobs/{id}", tag = "jobs",
     params(("id" = JobId, Path, description = "The job")), responses(
     (status = 204, description = "The job is deleted"),
@@ -77,7 +77,7 @@ pub(crate) async fn forget(
     }
 }
 
-/// Run many jobs again
+/// Retry many jobs
 ///
 /// By `ids`, or the oldest in a `state` (dead, cancelled or scheduled), up to `limit`.
 #[utoipa::path(post, path = "/v1/jobs/retry", tag = "jobs", request_body = RetryRequest, responses(

@@ -17,7 +17,7 @@ use crate::app::App;
 use crate::extract::{Json, Named, ok};
 use crate::problem::Problem;
 
-/// Keep claims
+/// Renew claims
 #[utoipa::path(post, path = "/v1/jobs/heartbeat", tag = "jobs", request_body = HeartbeatRequest, responses(
     (status = 200, description = "The outcome for each claim", body = ClaimsAnswer),
     (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
@@ -67,7 +67,7 @@ pub(crate) async fn release(
     Ok(ok(&ClaimsAnswer { claims }))
 }
 
-/// Keep one claim
+/// Renew one claim
 #[utoipa::path(post, path = "/v1/jobs/{id}/heartbeat", tag = "jobs",
     params(("id" = JobId, Path, description = "The job")), request_body = HeartbeatSingle, responses(
     (status = 200, description = "The claim is renewed; the answer says if the job is to be cancelled", body = Outcome),

@@ -34,9 +34,9 @@ pub(crate) async fn job(
     }
 }
 
-/// Jobs, by state, queue, type and text
+/// List jobs by state, queue, type and text
 ///
-/// In the order in which they were accepted, or the newest first. `next` is where the next page starts: send
+/// In the order in which they were accepted, or newest first. `next` is where the next page starts: send
 /// it as `after`, or as `before` if the newest come first. A page ends at about 4 MiB, so it may have fewer jobs than
 /// `limit` and still a `next`.
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(JobsQuery), responses(

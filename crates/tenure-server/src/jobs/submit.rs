@@ -18,11 +18,11 @@ use crate::trace::Caller;
 
 /// Submit a job, or several
 ///
-/// With an `id` of the client's own it can be sent again without harm: a job that is there already is
-/// answered `duplicate`.
+/// With your own `id` the call can be repeated without harm: a job that already exists is answered
+/// `duplicate`.
 ///
-/// The header `traceparent`, with `tracestate`, puts every job of the call that has no `traceparent` of its own
-/// into the caller's trace (W3C Trace Context). A header that is malformed is ignored, a field is refused.
+/// The headers `traceparent` and `tracestate` put every job of the call that has no `traceparent` field into the
+/// caller's trace (W3C Trace Context). Malformed headers are ignored, malformed fields are refused.
 #[utoipa::path(post, path = "/v1/jobs", tag = "jobs", request_body = SubmitRequest, params(
     ("traceparent" = Option<String>, Header, description = "The caller's span"),
     ("tracestate" = Option<String>, Header, description = "The caller's trace state")), responses(
