@@ -190,7 +190,7 @@ pub(crate) struct Run {
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) priority: u8,
 
-    /// How long CMD may take to stop when this node gives up leadership
+    /// How long CMD may take to stop when leadership ends
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     pub(crate) kill_after: Duration,
 
