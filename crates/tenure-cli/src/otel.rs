@@ -127,7 +127,10 @@ impl Collector {
         let was_failing = self.is_failing.swap(problem.is_some(), Ordering::Relaxed);
         match problem {
             Some(problem) if !was_failing => {
-                tracing::warn!(problem, "cannot export spans; they are lost until this works again");
+                tracing::warn!(
+                    problem,
+                    "cannot export spans; they are lost until this works again"
+                );
             }
             None if was_failing => tracing::info!("spans are exported again"),
             _ => {}

@@ -289,7 +289,9 @@ impl Client {
                 .all(|(outcome, id)| outcome.id == *id);
         match is_matched {
             true => Ok(outcomes),
-            false => Err(self.nonsense("the number of answers does not match the number of claims")),
+            false => {
+                Err(self.nonsense("the number of answers does not match the number of claims"))
+            }
         }
     }
 }

@@ -94,8 +94,9 @@ impl Builder {
             return Err(Error::invalid("url", "no broker was named"));
         }
         let token = self.token.as_deref().map(bearer).transpose()?;
-        let http = http(nodes.iter().all(is_loopback))
-            .map_err(|error| Error::invalid("url", &format!("cannot create an HTTP client: {error}")))?;
+        let http = http(nodes.iter().all(is_loopback)).map_err(|error| {
+            Error::invalid("url", &format!("cannot create an HTTP client: {error}"))
+        })?;
         Ok(Client {
             secrets: Secrets::default(),
             transport: Arc::new(Transport {
@@ -134,8 +135,9 @@ fn is_loopback(url: &Url) -> bool {
 }
 
 fn bearer(token: &str) -> Result<HeaderValue, Error> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
-        .map_err(|_| Error::invalid("token", "the token contains characters that cannot be sent"))?;
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| {
+        Error::invalid("token", "the token contains characters that cannot be sent")
+    })?;
     value.set_sensitive(true);
     Ok(value)
 }

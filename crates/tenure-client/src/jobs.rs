@@ -33,14 +33,17 @@ impl Client {
     pub async fn submit(&self, job: NewJob) -> Result<Submitted, Error> {
         let mut submitted = self.submit_all([job]).await?;
         let one = submitted.pop().filter(|_| submitted.is_empty());
-        let one = one.ok_or_else(|| self.nonsense("the number of answers does not match one job"))?;
+        let one =
+            one.ok_or_else(|| self.nonsense("the number of answers does not match one job"))?;
         let code = match one.status {
             SubmitStatus::Created | SubmitStatus::Duplicate => return Ok(one),
             SubmitStatus::Conflict => api::Code::Conflict,
             SubmitStatus::Full => api::Code::Full,
         };
         let detail = match code {
-            api::Code::Conflict => format!("there is already a job {} with different content", one.id),
+            api::Code::Conflict => {
+                format!("there is already a job {} with different content", one.id)
+            }
             _ => "the queue has as many jobs as the settings allow".to_owned(),
         };
         Err(Error::of(api::Problem::new(code, detail), None))

@@ -225,7 +225,9 @@ impl Limits {
         counts
             .into_iter()
             .filter(|(_, value, min, max)| value < min || value > max)
-            .map(|(name, value, min, max)| format!("{name} is {value}, but must be from {min} to {max}"))
+            .map(|(name, value, min, max)| {
+                format!("{name} is {value}, but must be from {min} to {max}")
+            })
             .chain(
                 times
                     .into_iter()

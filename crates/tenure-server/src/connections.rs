@@ -164,10 +164,7 @@ impl Connections {
         }
         drop(places);
         if freed > 0 {
-            tracing::debug!(
-                bytes = freed,
-                "memory is short: closed slow connections"
-            );
+            tracing::debug!(bytes = freed, "memory is short: closed slow connections");
         }
     }
 

@@ -160,10 +160,8 @@ impl Forwarder {
         let Some(address) = session.about.address else {
             let node = &leader.node;
             return Err(Failed::Final(
-                Problem::no_leader(&format!(
-                    "{node} leads, but does not advertise an address"
-                ))
-                .hint("start it with --advertise URL"),
+                Problem::no_leader(&format!("{node} leads, but does not advertise an address"))
+                    .hint("start it with --advertise URL"),
             ));
         };
         let origin = parse(&address).map_err(|problem| {
@@ -177,8 +175,12 @@ impl Forwarder {
                 "the leader advertises an http URL, but this broker has TLS: calls are not forwarded in the clear"
             );
             return Err(Failed::Final(
-                Problem::no_leader("the leader can be reached only without TLS, so nothing is forwarded to it")
-                    .hint("give every broker of the cluster a certificate and an https URL to advertise"),
+                Problem::no_leader(
+                    "the leader can be reached only without TLS, so nothing is forwarded to it",
+                )
+                .hint(
+                    "give every broker of the cluster a certificate and an https URL to advertise",
+                ),
             ));
         }
         *found = Some((leader.incarnation, origin.clone()));
@@ -233,10 +235,11 @@ pub(crate) async fn try_forward(
     leader: &Leader,
     request: Request,
 ) -> Result<Response, Failed> {
-    let _permit = app
-        .waits
-        .try_acquire()
-        .map_err(|_| Failed::Final(Problem::overloaded("too many calls are waiting for the leader")))?;
+    let _permit = app.waits.try_acquire().map_err(|_| {
+        Failed::Final(Problem::overloaded(
+            "too many calls are waiting for the leader",
+        ))
+    })?;
     let origin = app.forwarder.origin(app, leader).await?;
     let is_safe = request.method().is_safe();
     let request = outgoing(request, &origin).map_err(Failed::Final)?;

@@ -24,8 +24,11 @@ fn refused(id: &JobId, refusal: Refusal) -> Problem {
         .field("id")
         .existing(id.clone())
         .hint("use a new id for a new job"),
-        Refusal::Full => Problem::new(Code::Full, "the queue has as many jobs as the settings allow")
-            .hint("wait until some are finished and deleted, or raise jobs_max in the settings"),
+        Refusal::Full => Problem::new(
+            Code::Full,
+            "the queue has as many jobs as the settings allow",
+        )
+        .hint("wait until some are finished and deleted, or raise jobs_max in the settings"),
         Refusal::NotFound => not_found(id),
         Refusal::State { state } => Problem::new(
             Code::State,

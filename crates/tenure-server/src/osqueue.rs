@@ -215,7 +215,11 @@ async fn submit(
             app.rates.submitted.add(1);
             Ok(ok(&Submitted { job_id: id }))
         }
-        _ => Err(Problem::new(Code::Full, "the queue has as many jobs as the settings allow").into()),
+        _ => Err(Problem::new(
+            Code::Full,
+            "the queue has as many jobs as the settings allow",
+        )
+        .into()),
     }
 }
 

@@ -222,7 +222,9 @@ pub(crate) fn store(error: &tenure_store::Error) -> Problem {
             "the store's answer was lost; the call may or may not have been done",
         )
         .hint("send it again with the same id"),
-        Error::Conflict { .. } => Problem::overloaded("other writers were faster; nothing was done"),
+        Error::Conflict { .. } => {
+            Problem::overloaded("other writers were faster; nothing was done")
+        }
         Error::Corrupt { .. } => Problem::internal("cannot read what is stored"),
         _ => Problem::new(
             Code::StoreUnavailable,

@@ -164,9 +164,8 @@ impl Content {
 
     fn certified(&self, files: &Tls) -> Result<CertifiedKey, Error> {
         let certificates = certificates(&files.certificate, &self.certificate)?;
-        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| {
-            unusable(&files.key, &error, "the key must be a PEM file")
-        })?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key)
+            .map_err(|error| unusable(&files.key, &error, "the key must be a PEM file"))?;
         CertifiedKey::from_der(certificates, key, &provider()).map_err(|error| {
             let hint = "the key must belong to the first certificate in the file";
             unusable(&files.certificate, &error, hint)

@@ -228,7 +228,9 @@ pub async fn list_all(store: &dyn Store, prefix: &Prefix) -> Result<Vec<Entry>, 
         if !moved {
             return Err(Error::Corrupt {
                 location: store.describe().location,
-                what: format!("the listing of {prefix} says that there is more, but does not continue"),
+                what: format!(
+                    "the listing of {prefix} says that there is more, but does not continue"
+                ),
             });
         }
     }

@@ -114,9 +114,8 @@ async fn open_or_make(url: &str, makes: bool) -> Result<Arc<dyn Store>, Error> {
 /// The URL for the engine, and whether it asks for ages by the server's clock.
 #[cfg(any(feature = "object", feature = "postgres", feature = "mysql"))]
 fn parse(url: &str) -> Result<(Url, bool), Error> {
-    let url = Url::parse(url).map_err(|error| {
-        Error::invalid(format!("the store URL is not valid: {error}"), SCHEMES)
-    })?;
+    let url = Url::parse(url)
+        .map_err(|error| Error::invalid(format!("the store URL is not valid: {error}"), SCHEMES))?;
     let mut asks_for_age = false;
     let mut others = Vec::new();
     for (name, value) in url.query_pairs() {

@@ -289,7 +289,10 @@ impl Config {
             return Ok(());
         }
         Err(Error::invalid(
-            format!("the configuration of the log is not valid: {}", violations.join("; ")),
+            format!(
+                "the configuration of the log is not valid: {}",
+                violations.join("; ")
+            ),
             "leave out what you do not need to change",
         ))
     }

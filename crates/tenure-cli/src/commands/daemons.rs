@@ -19,7 +19,9 @@ async fn daemons(arguments: Daemons) -> anyhow::Result<ExitCode> {
     let daemons = opened.view.daemons().await?;
     let namespace = &arguments.place.namespace;
     if daemons.is_empty() {
-        output::note(&format!("there are no daemons in the namespace {namespace}"));
+        output::note(&format!(
+            "there are no daemons in the namespace {namespace}"
+        ));
     }
     let mut data = Data::new();
     data.write(&match arguments.json {

@@ -68,7 +68,10 @@ pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
     };
     let name = place.election.as_str();
     let election = node.join_with(name, Some(arguments.priority)).await?;
-    output::note(&format!("{} is a candidate in the election {name}", node.id()));
+    output::note(&format!(
+        "{} is a candidate in the election {name}",
+        node.id()
+    ));
     let mut runner = Runner {
         kill_after: arguments.kill_after,
         namespace: place.namespace.to_string(),

@@ -105,9 +105,7 @@ fn hints(report: &Report, quick: bool) {
     }
     match Answer::of(report) {
         Answer::Failed => {
-            output::hint(
-                "do not use this store: Tenure cannot make up for a broken guarantee",
-            );
+            output::hint("do not use this store: Tenure cannot make up for a broken guarantee");
         }
         Answer::Unclear => {
             output::hint("fix the errors that prevented checks, then check again");

@@ -90,7 +90,13 @@ fn an_empty_namespace_says_so() {
     check(&scene, &["drain", "b"], 0, "b is drained\n", absent);
     check(&scene, &["undrain", "b"], 0, "b may run shards again\n", "");
     let again = "note: b was not drained\n";
-    check(&scene, &["undrain", "b"], 0, "b may run shards again\n", again);
+    check(
+        &scene,
+        &["undrain", "b"],
+        0,
+        "b may run shards again\n",
+        again,
+    );
 }
 
 #[test]

@@ -275,8 +275,7 @@ fn the_difference_between_two_places_is_told_job_by_job() {
 fn damage_is_named_and_a_torn_end_is_harmless() {
     let scene = Scene::new();
     two_terms(&scene);
-    let whole =
-        "intact: 0 snapshots, 5 frames with 4 records, 1580 bytes, up to log index 5 and record 4\n";
+    let whole = "intact: 0 snapshots, 5 frames with 4 records, 1580 bytes, up to log index 5 and record 4\n";
     check(&scene, &["log", "verify"], 0, whole, "");
 
     let second = scene.path("store").join("default/queue").join(SECOND);

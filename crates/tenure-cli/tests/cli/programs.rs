@@ -164,10 +164,7 @@ fn a_program_that_may_not_be_killed_keeps_its_lease() {
     a.wait_for_note("this user may not kill");
     a.wait_for_note("which keeps running: the lease is kept until it ends");
     let (_, status, _) = users.asked(&["status"]);
-    assert!(
-        status.contains("this user may not kill"),
-        "{status}"
-    );
+    assert!(status.contains("this user may not kill"), "{status}");
     assert!(!users.scene.has("b tick"), "{}", users.scene.log());
 
     let (program, _) = users.scene.starts()[0];

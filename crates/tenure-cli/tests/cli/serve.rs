@@ -334,8 +334,7 @@ fn tokens_come_from_a_file_or_the_environment_and_are_asked_for() {
     assert_eq!(serving.ask("GET", "/healthz", "").0, 200);
 
     let short = run(tenure(&["serve", "--store", "memory:"]).env("TENURE_ADMIN_TOKEN", "short"));
-    let told =
-        "error: cannot use TENURE_ADMIN_TOKEN: a token must have 16 to 512 characters; this one has 5\n";
+    let told = "error: cannot use TENURE_ADMIN_TOKEN: a token must have 16 to 512 characters; this one has 5\n";
     assert_eq!(short, (2, String::new(), told.to_owned()));
 }
 

@@ -142,7 +142,10 @@ fn a_program_is_told_the_trace_of_its_job() {
     let arguments = ["job", "submit", "work", "--traceparent", "what"];
     let (code, _, stderr) = run(tenure(&arguments).env("TENURE_SERVER", scene.url()));
     assert_eq!(code, 2, "{stderr}");
-    assert!(stderr.contains("--traceparent is not a valid span"), "{stderr}");
+    assert!(
+        stderr.contains("--traceparent is not a valid span"),
+        "{stderr}"
+    );
 }
 
 /// Killed when the test is over.

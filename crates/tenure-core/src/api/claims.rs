@@ -343,7 +343,9 @@ impl std::fmt::Display for LostReason {
             (LostCode::Superseded, _, Some(attempt)) => {
                 write!(formatter, "attempt {attempt} has claimed the job")
             }
-            (LostCode::Superseded, ..) => formatter.write_str("another attempt has claimed the job"),
+            (LostCode::Superseded, ..) => {
+                formatter.write_str("another attempt has claimed the job")
+            }
             (LostCode::Other, ..) => formatter.write_str("the claim is not valid"),
         }
     }

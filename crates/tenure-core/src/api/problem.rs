@@ -159,7 +159,7 @@ codes! {
     /// The token does not reach this far.
     Forbidden = "forbidden", 403, "the token does not allow this";
     /// Something else stands under this name.
-    Conflict = "conflict", 409, "there is a conflict";
+    Conflict = "conflict", 409, "the request conflicts with what exists";
     /// The claim does not hold, or no longer. Nothing was done.
     Lost = "lost", 409, "the claim is lost";
     /// The job's state does not allow it. Nothing was done.
@@ -173,7 +173,7 @@ codes! {
     /// It may have been done or not. Send it again with the same id.
     UnknownOutcome = "unknown_outcome", 503, "the outcome is unknown";
     /// The storage cannot be reached. Nothing was done.
-    StoreUnavailable = "store_unavailable", 503, "the storage is unavailable";
+    StoreUnavailable = "store_unavailable", 503, "the store is unavailable";
     /// It took too long. It may have been done or not.
     Timeout = "timeout", 504, "the request took too long";
     /// A mistake of the server.

@@ -92,7 +92,10 @@ fn requests_name_the_field_that_is_wrong() {
     refuses::<SubmitRequest>(r#"{"type":"a","priorty":1}"#, "priorty");
     refuses::<SubmitRequest>(r#"{"queue":"q"}"#, "missing field `type`");
     refuses::<SubmitRequest>(r#"{"jobs":[{"type":"a","x":1}]}"#, "unknown field `x`");
-    refuses::<SubmitRequest>(r#"{"jobs":[],"priority":1}"#, "jobs cannot be combined with other fields");
+    refuses::<SubmitRequest>(
+        r#"{"jobs":[],"priority":1}"#,
+        "jobs cannot be combined with other fields",
+    );
     refuses::<SubmitRequest>(
         r#"{"type":"a","traceparent":"00-1-2-3"}"#,
         "a traceparent is like",

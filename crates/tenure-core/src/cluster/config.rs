@@ -60,7 +60,8 @@ impl Config {
             }
         }
         if self.moves_max == 0 {
-            violations.push("moves_max must not be zero: nothing could ever be balanced".to_owned());
+            violations
+                .push("moves_max must not be zero: nothing could ever be balanced".to_owned());
         }
         let trust = look_trust(self.drain_timeout);
         let needed = session.ttl.saturating_add(session.heartbeat);

@@ -307,7 +307,10 @@ mod tests {
     fn impossible_definitions_are_refused_with_the_reason() {
         assert_eq!(Definition::shards(SHARDS_MAX).check(), Ok(()));
         let error = Definition::replicas(0).check().unwrap_err().to_string();
-        assert_eq!(error, "a daemon must have 1 to 20000 shards or replicas, not 0");
+        assert_eq!(
+            error,
+            "a daemon must have 1 to 20000 shards or replicas, not 0"
+        );
         let heavy = Definition {
             weight: 0,
             ..Definition::shards(1)

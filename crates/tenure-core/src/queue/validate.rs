@@ -275,10 +275,7 @@ impl Limits {
             ("job.delay_ms", job.delay_ms.is_some()),
         ] {
             if given {
-                return Err(Invalid::new(
-                    field,
-                    "cannot be set: the schedule makes it",
-                ));
+                return Err(Invalid::new(field, "cannot be set: the schedule makes it"));
             }
         }
         if job.traceparent.is_some() {

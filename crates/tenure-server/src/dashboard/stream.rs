@@ -198,7 +198,9 @@ impl Page {
                 self.send(waiting.split_to(end).freeze()).await?;
             }
             if waiting.len() > EVENT_BYTES_MAX {
-                return Ok(Err(Problem::internal("the leader sent an unexpected answer")));
+                return Ok(Err(Problem::internal(
+                    "the leader sent an unexpected answer",
+                )));
             }
         }
     }

@@ -30,7 +30,10 @@ pub(crate) async fn claim(
     if request.wait_ms > WAIT_MS_MAX {
         return Err(Problem::new(
             Code::InvalidField,
-            format!("wait_ms is {}, but may be at most {WAIT_MS_MAX}", request.wait_ms),
+            format!(
+                "wait_ms is {}, but may be at most {WAIT_MS_MAX}",
+                request.wait_ms
+            ),
         )
         .field("wait_ms")
         .hint("wait for a shorter time, then call again"));

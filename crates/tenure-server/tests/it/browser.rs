@@ -348,7 +348,9 @@ async fn a_lost_connection_is_said_and_comes_back_by_itself() {
     browser.run("window.marker = 'not reloaded'").await;
     broker.handle.stop().await;
     browser.shows("#connection", "no connection").await;
-    browser.shows("#banner", "This page shows the state at").await;
+    browser
+        .shows("#banner", "This page shows the state at")
+        .await;
     let mut again = config(&store_in(folder.path()));
     again.listen = address;
     let broker = Broker::started(again).await;
@@ -387,7 +389,9 @@ async fn a_new_leader_appears_without_a_reload() {
     browser.run("window.marker = 'not reloaded'").await;
 
     leader.kill();
-    browser.shows("#banner", "Cannot get the queues from the leader").await;
+    browser
+        .shows("#banner", "Cannot get the queues from the leader")
+        .await;
     let (http, url) = (&http, &standby.url);
     let elected = until(async || {
         let answer = http.get(format!("{url}/v1/dashboard/node")).send().await;

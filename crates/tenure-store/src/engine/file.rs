@@ -233,7 +233,9 @@ impl Inner {
                 return Err(Error::refused(
                     doing,
                     "use a folder on a local disk, or PostgreSQL, MySQL or an object store",
-                    format!("{name} does not keep locks and renames consistent between its clients"),
+                    format!(
+                        "{name} does not keep locks and renames consistent between its clients"
+                    ),
                 ));
             }
             filesystem::Kind::Shared(name) => tracing::warn!(

@@ -294,8 +294,9 @@ async fn prepare_table(pool: &Pool<PgConnectOptions>, doing: &str) -> Result<Dat
             Err(error) => return Err(error),
         }
     }
-    Err(refused
-        .unwrap_or_else(|| Error::unavailable(doing, "the table disappears as soon as it is created")))
+    Err(refused.unwrap_or_else(|| {
+        Error::unavailable(doing, "the table disappears as soon as it is created")
+    }))
 }
 
 async fn look(pool: &Pool<PgConnectOptions>, doing: &str) -> Result<Option<Database>, Error> {

@@ -452,7 +452,9 @@ fn fate_of_answer(code: u32) -> Fate {
         // SQLITE_CORRUPT, SQLITE_NOTADB
         11 | 26 => Fate::Damaged,
         // SQLITE_ERROR, SQLITE_SCHEMA, SQLITE_CONSTRAINT, SQLITE_MISMATCH
-        1 | 17 | 19 | 20 => Fate::Refused("see SQLite's message; does this table belong to Tenure?"),
+        1 | 17 | 19 | 20 => {
+            Fate::Refused("see SQLite's message; does this table belong to Tenure?")
+        }
         // SQLITE_IOERR and whatever else: the frames may be in the log.
         _ => Fate::Lost,
     }

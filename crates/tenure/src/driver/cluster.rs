@@ -375,10 +375,7 @@ impl Coordination {
                 asked.push(NodeInput::Resign(ElectionName::cluster()));
             }
             assigner::Output::Anomaly(anomaly) => {
-                tracing::error!(
-                    ?anomaly,
-                    "another process changed the cluster's objects"
-                );
+                tracing::error!(?anomaly, "another process changed the cluster's objects");
                 self.counters.cluster_anomaly();
             }
         }

@@ -35,7 +35,9 @@ impl Service {
             {
                 let name = &job.job_type;
                 return Err(Error::Full {
-                    what: format!("there are already {types_max} job types; there is no room for {name}"),
+                    what: format!(
+                        "there are already {types_max} job types; there is no room for {name}"
+                    ),
                     hint: "use fewer types, and put the differences into the payload".to_owned(),
                 });
             }

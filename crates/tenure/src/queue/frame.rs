@@ -332,9 +332,8 @@ impl Header {
             return damaged("the checksum of its header is wrong");
         }
         let json = [line, b"}"].concat();
-        let read = |error: serde_json::Error| {
-            Unread::Damaged(format!("cannot read its header: {error}"))
-        };
+        let read =
+            |error: serde_json::Error| Unread::Damaged(format!("cannot read its header: {error}"));
         // What is newer may have other fields, so its numbers are read first.
         let version: Version = serde_json::from_slice(&json).map_err(read)?;
         version.check()?;

@@ -117,7 +117,10 @@ pub(crate) async fn hand_back(
         if abandoned.recv_many(&mut claims, CLAIMS_MAX).await == 0 {
             return Error::Stopped;
         }
-        tracing::debug!(claims = claims.len(), "handing back jobs that no worker waits for");
+        tracing::debug!(
+            claims = claims.len(),
+            "handing back jobs that no worker waits for"
+        );
         for claims in portions(claims, CLAIMS_MAX, service.record_bytes_max, |_| 1) {
             if let Err(error) = commit(service, Action::Release(claims)).await {
                 return error;

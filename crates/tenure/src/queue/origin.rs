@@ -75,10 +75,7 @@ impl Origin {
         version.check().map_err(|unread| unread.at(&key))?;
         let origin: Self = serde_json::from_slice(value).map_err(read)?;
         if origin.takeover > NUMBER_MAX {
-            return Err(Error::corrupt(
-                &key,
-                "its number is too large",
-            ));
+            return Err(Error::corrupt(&key, "its number is too large"));
         }
         if origin.form == Form::Segments && access.store.local_folder().is_none() {
             return Err(Error::invalid(

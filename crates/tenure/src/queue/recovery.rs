@@ -387,7 +387,9 @@ impl<M: Machine> Replay<'_, M> {
             _ => rules == before,
         };
         if !fits {
-            let what = format!("it follows rules {rules}, but what comes before it follows rules {before}");
+            let what = format!(
+                "it follows rules {rules}, but what comes before it follows rules {before}"
+            );
             return Err(Error::corrupt(&location(), what));
         }
         Ok(())

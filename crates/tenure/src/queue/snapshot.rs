@@ -192,7 +192,9 @@ async fn write_part(
     if part.len() > VALUE_BYTES_MAX {
         let bytes = part.len();
         return Err(Error::invalid(
-            format!("{key} would have {bytes} bytes, but an object may have at most {VALUE_BYTES_MAX}"),
+            format!(
+                "{key} would have {bytes} bytes, but an object may have at most {VALUE_BYTES_MAX}"
+            ),
             "a line of the snapshot is too long; nothing was written",
         ));
     }

@@ -60,7 +60,9 @@ fn job(arguments: &Submit) -> anyhow::Result<NewJob> {
 /// none.
 fn span(arguments: &Submit) -> anyhow::Result<(Option<Traceparent>, Option<Tracestate>)> {
     if let Some(parent) = &arguments.traceparent {
-        let parent = parent.parse().context("--traceparent is not a valid span")?;
+        let parent = parent
+            .parse()
+            .context("--traceparent is not a valid span")?;
         return Ok((Some(parent), None));
     }
     let variable = |name| std::env::var(name).ok();
@@ -97,7 +99,9 @@ async fn single(client: &Client, arguments: &Submit, job: NewJob) -> anyhow::Res
     let submitted = client.submit(job).await?;
     if submitted.status == SubmitStatus::Duplicate {
         output::note(&match &submitted.existing {
-            Some(existing) => format!("the job {existing} has the same unique key, so nothing was added"),
+            Some(existing) => {
+                format!("the job {existing} has the same unique key, so nothing was added")
+            }
             None => format!("the job {} already exists", submitted.id),
         });
     }

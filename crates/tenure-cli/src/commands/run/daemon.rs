@@ -144,7 +144,9 @@ async fn tell(me: NodeId, mut events: Events) {
                 shard,
                 generation,
                 node,
-            } if node == me => output::note(&format!("{shard} is running, generation {generation}")),
+            } if node == me => {
+                output::note(&format!("{shard} is running, generation {generation}"))
+            }
             Event::Stopped { shard, node, .. } if node == me => {
                 output::note(&format!("{shard} has stopped"));
             }

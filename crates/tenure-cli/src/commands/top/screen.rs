@@ -13,7 +13,8 @@ use super::act::Action;
 use super::plain;
 use super::seen::{Answer, Seen};
 
-const KEYS: &str = " ↑↓ choose  p pause or resume  r retry dead  R ask the leader to resign  q quit";
+const KEYS: &str =
+    " ↑↓ choose  p pause or resume  r retry dead  R ask the leader to resign  q quit";
 
 /// What a key asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -112,7 +113,10 @@ impl Screen {
 
     pub(crate) fn draw(&mut self, frame: &mut Frame<'_>) {
         let Some(seen) = self.seen.clone() else {
-            let text = self.problem.as_deref().unwrap_or("connecting to the broker");
+            let text = self
+                .problem
+                .as_deref()
+                .unwrap_or("connecting to the broker");
             return frame.render_widget(Paragraph::new(text), frame.area());
         };
         let nodes = u16::try_from(seen.cluster.nodes.len()).unwrap_or(u16::MAX);

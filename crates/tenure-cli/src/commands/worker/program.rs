@@ -184,7 +184,9 @@ fn kept(job: &Job<Payload>) -> String {
             format!("job {id} was given to another worker and may be done twice. End it")
         }
         _ => {
-            format!("job {id} is kept until it ends. End it, or signal three times to leave it running")
+            format!(
+                "job {id} is kept until it ends. End it, or signal three times to leave it running"
+            )
         }
     }
 }

@@ -269,8 +269,10 @@ impl<'a> Pass<'a> {
             let what = format!("a frame is cut short, but the log continues to {to}");
             self.damage(format!("{location} at offset {end}"), what);
         } else if let Some(to) = segment.end.filter(|&to| to < bytes) {
-            self.findings
-                .push(remains(to, "appended by a replaced leader, not part of the log"));
+            self.findings.push(remains(
+                to,
+                "appended by a replaced leader, not part of the log",
+            ));
         } else if is_last && bytes > end {
             self.findings.push(remains(
                 end,
