@@ -40,7 +40,7 @@ pub(crate) struct AtServer {
     pub(crate) server: Vec<String>,
 
     #[arg(long, value_name = "PATH")]
-    #[arg(help = "A file with the token to send [default: $TENURE_API_TOKEN]")]
+    #[arg(help = "A file with the token to send; without it, TENURE_API_TOKEN is used if set")]
     pub(crate) token_file: Option<PathBuf>,
 
     /// How long to keep trying when no broker answers

@@ -24,7 +24,7 @@ keeps the lease or shard until it ends, and shows it in `tenure status` or `tenu
 When CMD exits on its own it is started again, after a longer wait each time. After 5 failures in a
 row, another node gets its turn. SIGTERM and SIGINT are passed on to CMD and its group, and tenure
 exits when CMD has; a second signal kills CMD. SIGHUP, SIGUSR1 and SIGUSR2 are passed on to CMD
-while it runs. When the terminal is closed, tenure stops as after SIGTERM, unless it runs with nohup.
+while it runs. When the terminal is closed, tenure stops as after SIGTERM; with nohup it does not.
 
 With --daemon, CMD runs once for each shard, on the nodes that the leader of the cluster chooses:
 start the same command on every host. The environment of CMD then has TENURE_DAEMON, TENURE_SHARD
@@ -190,7 +190,7 @@ pub(crate) struct Run {
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) priority: u8,
 
-    /// How long CMD may take to stop when leadership ends
+    /// How long CMD may take to stop when this node steps down
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     pub(crate) kill_after: Duration,
 

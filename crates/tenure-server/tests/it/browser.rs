@@ -224,8 +224,8 @@ async fn daemons_move_before_the_eyes_when_their_node_is_drained() {
     ];
     browser.open(&broker.url, "#/cluster").await;
     for index in 0..4 {
-        let name = format!("indexer[{index}]");
-        browser.row("#daemons", &name, &["active"]).await;
+        let name = format!("indexer/{index}");
+        browser.row("#daemons", &name, &["running"]).await;
     }
     browser.shows("#daemons", "worker-1").await;
     browser.shows("#daemons", "worker-2").await;
@@ -237,9 +237,9 @@ async fn daemons_move_before_the_eyes_when_their_node_is_drained() {
     browser.until(drain).await;
     browser.press_in("dialog", "Drain").await;
     for index in 0..4 {
-        let name = format!("indexer[{index}]");
+        let name = format!("indexer/{index}");
         browser
-            .row("#daemons", &name, &["worker-2", "active"])
+            .row("#daemons", &name, &["worker-2", "running"])
             .await;
     }
     browser

@@ -45,7 +45,7 @@ export function rangeChoice(charts) {
 export function queueTable() {
   const body = h("tbody");
   const heads = ["Queue", "State", ["Last hour", "wide-only"], ["Ready", "number"], ["Running", "number"], ["Scheduled", "number"], ["Dead", "number"],
-    ["Oldest ready", "number"], ["Submitted", "number wide-only"], ["Completed", "number wide-only"], ["Pick-up p50 · 95 · 99", "number wide-only"], ["Run p50 · 95 · 99", "number wide-only"]];
+    ["Oldest ready", "number"], ["In", "number wide-only"], ["Out", "number wide-only"], ["Pick-up p50 · 95 · 99", "number wide-only"], ["Run p50 · 95 · 99", "number wide-only"]];
   const nothing = h("p", { class: "empty" }, "There are no queues yet. A queue appears with its first job.");
   const element = h("div", {}, table("Queues", heads, body), nothing);
   let sparks = {};
