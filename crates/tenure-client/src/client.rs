@@ -187,8 +187,8 @@ mod tests {
         for (url, problem) in [
             ("", "is not valid"),
             ("10.0.0.1:8080", "is not valid"),
-            ("ftp://u:secret@a", "has to start with http://"),
-            ("http://u:secret@a/?x=1", "has a query"),
+            ("ftp://u:secret@a", "must start with http://"),
+            ("http://u:secret@a/?x=1", "must not have a query"),
         ] {
             let error = Client::new([url]).unwrap_err();
             assert!(error.to_string().contains(problem), "{error}");

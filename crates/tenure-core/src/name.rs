@@ -264,7 +264,7 @@ mod tests {
             "tenure.x",
         ] {
             let error = ElectionName::of_users(own).unwrap_err().to_string();
-            assert!(error.contains("only Tenure's own"), "{error}");
+            assert!(error.contains("reserved for Tenure's own"), "{error}");
             let name = ElectionName::new(own).unwrap();
             assert!(name.is_reserved() && name.purpose().is_some(), "{own}");
         }

@@ -236,7 +236,7 @@ fn only_brokers_can_be_handed_the_queue() {
             let (code, _, stderr) = run(&mut place.command(&verb));
             assert_eq!(code, 2, "{verb:?}");
             assert!(
-                stderr.contains("only Tenure's own elections do"),
+                stderr.contains("reserved for Tenure's own elections"),
                 "{stderr}"
             );
         }

@@ -55,7 +55,7 @@ const MEMORY_HINT: &str =
 fn without_times(text: &str) -> String {
     text.lines()
         .map(|line| {
-            let measured = ["the oldest said ", "told within "]
+            let measured = ["the oldest said ", "each reported within "]
                 .iter()
                 .find_map(|words| Some(line.find(words)? + words.len()));
             match measured {

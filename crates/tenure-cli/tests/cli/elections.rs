@@ -306,7 +306,7 @@ fn watch_tells_every_transition_and_stands_for_nothing() {
         seen.push(next());
     }
     // The request and the reservation may have come and gone between two looks.
-    seen.retain(|line| !line.contains("request") && !line.contains("reserved"));
+    seen.retain(|line| !line.contains("asked the leader") && !line.contains("reserved"));
     assert_eq!(
         seen,
         [

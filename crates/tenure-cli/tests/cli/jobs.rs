@@ -281,7 +281,7 @@ fn a_queue_is_paused_and_limited() {
     let (code, _, stderr) = scene.run(&["queue", "set", "bulk", "--concurrency", "0"]);
     assert_eq!(code, 1);
     assert!(
-        stderr.contains("concurrency is 0; to stop a queue, pause it"),
+        stderr.contains("concurrency must not be 0; to stop a queue, pause it"),
         "{stderr}"
     );
 }
@@ -383,7 +383,7 @@ fn the_time_of_the_queue_is_shown_and_set() {
     let now = shown(&["queue", "time", "--set", "now"]);
     assert_eq!(now["clock"], "followed");
     let rows = scene.rows(&["queue", "time"]);
-    assert_eq!(rows[2], ["the clock is", "followed"]);
+    assert_eq!(rows[2], ["clock", "followed"]);
     let (code, _, stderr) = scene.run(&["queue", "time", "--set", "soon"]);
     assert_eq!(code, 2, "{stderr}");
     assert!(stderr.contains("hint: use now"), "{stderr}");

@@ -510,7 +510,7 @@ fn a_program_that_cannot_be_started_is_tried_again() {
     kill_process(scene.starts()[0].0, Signal::KILL).unwrap();
     until("a start that fails", || {
         a.said()
-            .contains("are kept for the session: raise the limit")
+            .contains("are reserved for the session: raise the limit")
     });
     assert_eq!(asked(&scene, &["status"]).0, 0);
     limit("1000");
@@ -630,7 +630,7 @@ fn a_program_that_was_stopped_for_lost_trust_has_not_failed() {
     until("another start", || scene.starts().len() == 2);
     let said = a.said();
     assert!(
-        !said.contains("ended by itself") && !said.contains("has failed"),
+        !said.contains("ended on its own") && !said.contains("has failed"),
         "{said}"
     );
 }
@@ -697,7 +697,7 @@ fn a_broker_whose_store_was_away_serves_again() {
         said += &answer;
         code == 201
     });
-    assert!(!said.contains("does not say where"), "{said}");
+    assert!(!said.contains("does not advertise"), "{said}");
 }
 
 #[test]

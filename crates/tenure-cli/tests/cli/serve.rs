@@ -129,7 +129,7 @@ fn it_says_where_it_is_and_ends_when_asked() {
         );
         let (code, rest) = serving.end(signal);
         assert_eq!(code, Some(0));
-        assert!(rest.contains("forgets everything"), "{rest}");
+        assert!(rest.contains("loses everything"), "{rest}");
         assert!(rest.contains("note: stopping"), "{rest}");
     }
 }
@@ -344,5 +344,5 @@ fn a_fencing_token_opens_no_broker() {
     let mut serve = tenure(&["serve", "--store", "memory:", "--listen", "0.0.0.0:0"]);
     let (code, _, stderr) = run(serve.env("TENURE_TOKEN", "default/leader:7-and-longer"));
     assert_eq!(code, 2, "{stderr}");
-    assert!(stderr.contains("give a token"), "{stderr}");
+    assert!(stderr.contains("configure a token"), "{stderr}");
 }

@@ -98,9 +98,12 @@ fn requests_name_the_field_that_is_wrong() {
     );
     refuses::<SubmitRequest>(
         r#"{"type":"a","traceparent":"00-1-2-3"}"#,
-        "a traceparent is like",
+        "a traceparent must look like",
     );
-    refuses::<SubmitRequest>(r#"{"type":"a","tracestate":"a"}"#, "a tracestate is like");
+    refuses::<SubmitRequest>(
+        r#"{"type":"a","tracestate":"a"}"#,
+        "a tracestate must look like",
+    );
     refuses::<ClaimRequest>(r#"{"worker":"w","maximum":1}"#, "maximum");
     refuses::<HeartbeatRequest>(r#"{"claims":[{"id":"a"}]}"#, "missing field `token`");
     refuses::<Complete>(r#"{"token":"x"}"#, "a token is the text");

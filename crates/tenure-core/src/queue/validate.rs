@@ -586,7 +586,7 @@ mod tests {
         };
         assert_eq!(
             check(Some(0), None).unwrap_err(),
-            "concurrency is 0; to stop a queue, pause it"
+            "concurrency must not be 0; to stop a queue, pause it"
         );
         assert!(
             check(None, Some(rate))

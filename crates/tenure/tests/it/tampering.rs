@@ -98,7 +98,7 @@ async fn lease_restored(store: impl Store) {
         scene.store.put(&key, copy.clone(), &expect).await.is_ok()
     })
     .await;
-    scene.recovers("was installed;").await;
+    scene.recovers("was led;").await;
 }
 
 async fn fence_deleted(store: impl Store) {

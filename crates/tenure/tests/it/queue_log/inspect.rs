@@ -144,7 +144,7 @@ async fn every_place_can_be_rebuilt_that_was_not_cleaned_up() {
 
         let gone = stored.rebuild(&mut machine, &[2], |_, _| {}).await;
         let told = gone.unwrap_err().to_string();
-        assert!(told.contains("cannot be rebuilt any more"), "{told}");
+        assert!(told.contains("can no longer be rebuilt"), "{told}");
         let none = stored.rebuild(&mut machine, &[last + 1], |_, _| {}).await;
         let told = none.unwrap_err().to_string();
         assert!(told.contains(&format!("ends at index {last}")), "{told}");
