@@ -126,7 +126,7 @@ class Certificates(Claims):
         with Double(CREATED, tls=certified()) as node, Client(node.url, timeout=PATIENCE_SECONDS) as client:
             with self.assertRaises(NotTrusted) as caught:
                 client.submit("mail")
-        self.assertIn(f"the certificate of {node.url} does not verify", str(caught.exception))
+        self.assertIn(f"the certificate of {node.url} is not valid", str(caught.exception))
         self.assertFalse(caught.exception.resent)
         self.assertEqual(node.requests, [])
 

@@ -38,7 +38,7 @@ const STORES: &str = "\
 Stores:
   memory:                      this process only, for trying out
   file:DIR, or a plain path    a directory on a local file system
-  s3://BUCKET/PREFIX           S3 and its relatives, AWS_* variables
+  s3://BUCKET/PREFIX           S3 and compatible servers, AWS_* variables
   gs://BUCKET/PREFIX           Google Cloud Storage, GOOGLE_* variables
   az://CONTAINER/PREFIX        Azure Blob Storage, AZURE_* variables
   postgres://USER@HOST/DB      PostgreSQL, PG* variables
@@ -56,14 +56,14 @@ Examples:
 
 Environment:
   TENURE_STORE, TENURE_NAMESPACE, TENURE_ELECTION, TENURE_NODE
-                  what is meant where --store, --namespace, --election or --node is not given
+                  defaults for --store, --namespace, --election and --node
   TENURE_SERVER, TENURE_API_TOKEN
-                  which server is meant where --server is not given, and what it is to be shown
+                  the default for --server, and the token to send to it
   TENURE_LOG      what to log on stderr: error, warn (default), info, debug, trace
   NO_COLOR        if set, no colours
 
 Exit codes:
-  0 yes    1 no    2 it could not be found out";
+  0 yes    1 no    2 could not determine";
 
 const STORE_AFTER: &str = "\
 Examples:
@@ -71,9 +71,9 @@ Examples:
   tenure store check --help";
 
 const CHECK_AFTER: &str = "\
-Runs the conformance suite on a bucket, database or directory of yours, races of many writers
-included, and names every guarantee that does not hold. A full run makes about 3,500 requests.
-All objects are made under one fresh prefix, tenure-check/UUID/, and are removed at the end, also
+Runs the conformance suite on your bucket, database or directory, including races between many
+writers, and names every guarantee that does not hold. A full run makes about 3,500 requests.
+It creates all objects under a new prefix, tenure-check/UUID/, and removes them at the end, even
 after Ctrl-C.
 
 Examples:
@@ -83,7 +83,7 @@ Examples:
   tenure store check memory: --json | jq '.checks[] | select(.verdict != \"passed\")'
 
 Exit codes:
-  0 every guarantee holds    1 a guarantee is broken    2 it could not be found out";
+  0 every guarantee holds    1 a guarantee is broken    2 could not determine";
 
 /// Leader election, daemon coordination and a durable job queue on the storage you already have.
 #[derive(Debug, Parser)]
@@ -99,13 +99,13 @@ struct Cli {
 pub(crate) enum Command {
     /// Run a program only while this node leads
     Run(Run),
-    /// Hold a one-shot election: does this node lead?
+    /// Run a one-shot election: does this node lead?
     Elect(Elect),
-    /// Show who leads and who stands
+    /// Show the leader and the candidates
     Status(Status),
-    /// Print every transition of an election
+    /// Print every change of an election
     Watch(Watch),
-    /// Ask the leader to let someone else lead
+    /// Ask the leader to step down
     Resign(Resign),
     /// Ask the leader to hand over to a candidate
     Transfer(Transfer),
@@ -117,30 +117,30 @@ pub(crate) enum Command {
     Daemons(Daemons),
     /// Show what the leader would do now, and why
     Plan(Plan),
-    /// Move all shards away from a node, and keep them away
+    /// Move all shards off a node, and keep them off
     Drain(Drain),
-    /// Let a node be given work again
+    /// Let a node run shards again
     Undrain(Undrain),
     /// Serve the queue, elections and the dashboard over HTTP
     Serve(Box<Serve>),
-    /// Look at the log of a queue
+    /// Inspect the log of a queue
     Log(Log),
-    /// Submit jobs, look at them, give them up, run them again
+    /// Submit, show, cancel and retry jobs
     #[command(subcommand)]
     Job(Job),
-    /// Look at queues, pause them, set their limits
+    /// List and pause queues, and set their limits
     #[command(subcommand)]
     Queue(Queue),
-    /// Submit jobs by the clock
+    /// Schedule jobs
     #[command(subcommand)]
     Schedule(Schedule),
     /// Watch leader, nodes and queues in this terminal
     Top(Top),
     /// Run a program for each job
     Worker(Worker),
-    /// Measure what a server can do
+    /// Measure how fast a broker is
     Bench(Bench),
-    /// Look at a store
+    /// Check a store
     #[command(subcommand, after_help = STORE_AFTER, disable_help_subcommand = true)]
     Store(StoreCommand),
 }
@@ -148,7 +148,7 @@ pub(crate) enum Command {
 /// What can be done with a store.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Find out whether a store keeps its promises
+    /// Check whether a store keeps its promises
     Check(Check),
 }
 
@@ -160,11 +160,11 @@ pub(crate) struct Check {
     #[arg(value_name = "URL", env = "TENURE_STORE", hide_env_values = true)]
     pub(crate) url: Option<String>,
 
-    /// Print one JSON document, at the end, instead of text
+    /// Print one JSON document at the end, instead of text
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Make about 500 requests only: fewer races, no listing of many pages
+    /// Make only about 500 requests: fewer races, no multi-page listings
     #[arg(long)]
     pub(crate) quick: bool,
 

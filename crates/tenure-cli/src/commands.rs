@@ -85,8 +85,8 @@ async fn which(view: &Namespaced, named: Option<&str>) -> anyhow::Result<Electio
             let more = if usual.len() > NAMED_MAX { ", …" } else { "" };
             let elections = format!("{}{more}", shown.join(", "));
             Err(Hinted::new(
-                format!("several elections are held here: {elections}"),
-                "say which one is meant with --election NAME",
+                format!("there are several elections here: {elections}"),
+                "choose one with --election NAME",
             )
             .into())
         }

@@ -73,7 +73,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .context("cannot start the threads that do the work")?;
+        .context("cannot start the worker threads")?;
     // What runs for long is worth a trace; other verbs are over before anybody would look.
     let is_traced = matches!(command, Command::Serve(_) | Command::Worker(_));
     let export = log::start(log_format(&command), is_traced, runtime.handle())?;

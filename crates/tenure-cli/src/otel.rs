@@ -58,7 +58,7 @@ where
         .with_http()
         .with_http_client(Collector::new(runtime)?)
         .build()
-        .context("cannot export spans as the OTEL_ variables say")?;
+        .context("cannot export spans with these OTEL_ variables")?;
     let provider = SdkTracerProvider::builder()
         .with_resource(resource())
         .with_batch_exporter(exporter)
@@ -128,7 +128,10 @@ impl Collector {
         let was_failing = self.is_failing.swap(problem.is_some(), Ordering::Relaxed);
         match problem {
             Some(problem) if !was_failing => {
-                tracing::warn!(problem, "spans cannot be exported, and are lost meanwhile");
+                tracing::warn!(
+                    problem,
+                    "cannot export spans; they are lost until this works again"
+                );
             }
             None if was_failing => tracing::info!("spans are exported again"),
             _ => {}

@@ -245,7 +245,7 @@ fn hint_of<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a str> 
         }
         Some(tenure::queue::Error::Diverged { .. }) => {
             return Some(
-                "nothing is lost: run the version of tenure that wrote the log, and report this",
+                "nothing is lost: run the version of tenure that wrote the log, and report this as a bug",
             );
         }
         _ => {}
@@ -260,14 +260,14 @@ fn client_hint(error: &tenure_client::Error) -> Option<&str> {
     use tenure_client::Error;
     match error {
         Error::Unavailable { source, .. } if source.code.is_none() => {
-            Some("start one with `tenure serve`, or name one with --server or TENURE_SERVER")
+            Some("start a broker with `tenure serve`, or name one with --server or TENURE_SERVER")
         }
-        Error::Unavailable { .. } => Some("try again later, or longer with --timeout"),
-        Error::Unknown { .. } => Some("look whether it was done, then try again"),
+        Error::Unavailable { .. } => Some("try again later, or with a longer --timeout"),
+        Error::Unknown { .. } => Some("check whether it was done, then try again"),
         Error::Denied(_) => error
             .hint()
             .or(Some("give a token with --token-file or TENURE_API_TOKEN")),
-        Error::Broken { .. } => Some("check that --server names a tenure server"),
+        Error::Broken { .. } => Some("check that --server names a tenure broker"),
         _ => error.hint(),
     }
 }
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(
             error_text(&error.context("cannot start"), Paint::OFF),
             "error: cannot start\n\
-             caused by: opening the bucket was refused, nothing was written\n\
+             caused by: opening the bucket was refused; nothing was written\n\
              caused by: no such bucket\n\
              hint: create it\n"
         );

@@ -125,7 +125,7 @@ impl Queue {
             let _ = out.write_all(&text);
             if dropped > 0 {
                 let lost = format!(
-                    "warning: {dropped} lines are missing here: nobody read them in time\n"
+                    "warning: {dropped} lines are missing here: they were not read in time\n"
                 );
                 let _ = out.write_all(lost.as_bytes());
             }

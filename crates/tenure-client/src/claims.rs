@@ -290,7 +290,7 @@ impl Client {
         if is_matched {
             Ok(outcomes)
         } else {
-            Err(self.nonsense("there is not one answer for each claim"))
+            Err(self.nonsense("the number of answers does not match the number of claims"))
         }
     }
 }

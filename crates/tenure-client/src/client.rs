@@ -91,11 +91,12 @@ impl Builder {
             .map(|url| node(url))
             .collect::<Result<Vec<Url>, Error>>()?;
         if nodes.is_empty() {
-            return Err(Error::invalid("url", "no server was named"));
+            return Err(Error::invalid("url", "no broker was named"));
         }
         let token = self.token.as_deref().map(bearer).transpose()?;
-        let http = http(nodes.iter().all(is_loopback))
-            .map_err(|error| Error::invalid("url", &format!("no HTTP client: {error}")))?;
+        let http = http(nodes.iter().all(is_loopback)).map_err(|error| {
+            Error::invalid("url", &format!("cannot create an HTTP client: {error}"))
+        })?;
         Ok(Client {
             secrets: Secrets::default(),
             transport: Arc::new(Transport {
@@ -112,14 +113,14 @@ impl Builder {
 
 fn node(text: &str) -> Result<Url, Error> {
     // The text is not repeated: it may hold a password.
-    let wrong = |why: &str| Error::invalid("url", &format!("the URL of a server {why}"));
+    let wrong = |why: &str| Error::invalid("url", &format!("the URL of a broker {why}"));
     let url = Url::parse(text.trim())
-        .map_err(|error| wrong(&format!("cannot be read ({error}); write http://HOST:PORT")))?;
+        .map_err(|error| wrong(&format!("is not valid ({error}); use http://HOST:PORT")))?;
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-        return Err(wrong("has to start with http://HOST or https://HOST"));
+        return Err(wrong("must start with http://HOST or https://HOST"));
     }
     if url.query().is_some() || url.fragment().is_some() {
-        return Err(wrong("has a query or a fragment; leave it off"));
+        return Err(wrong("must not have a query or a fragment"));
     }
     Ok(url)
 }
@@ -134,8 +135,9 @@ fn is_loopback(url: &Url) -> bool {
 }
 
 fn bearer(token: &str) -> Result<HeaderValue, Error> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
-        .map_err(|_| Error::invalid("token", "the token has characters that cannot be sent"))?;
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| {
+        Error::invalid("token", "the token contains characters that cannot be sent")
+    })?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -183,10 +185,10 @@ mod tests {
     #[test]
     fn wrong_urls_are_refused_without_repeating_them() {
         for (url, problem) in [
-            ("", "cannot be read"),
-            ("10.0.0.1:8080", "cannot be read"),
-            ("ftp://u:secret@a", "has to start with http://"),
-            ("http://u:secret@a/?x=1", "has a query"),
+            ("", "is not valid"),
+            ("10.0.0.1:8080", "is not valid"),
+            ("ftp://u:secret@a", "must start with http://"),
+            ("http://u:secret@a/?x=1", "must not have a query"),
         ] {
             let error = Client::new([url]).unwrap_err();
             assert!(error.to_string().contains(problem), "{error}");

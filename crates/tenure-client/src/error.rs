@@ -37,7 +37,7 @@ pub enum Error {
     #[error("{0}")]
     Full(Box<Problem>),
     /// No server could do it in time. **Nothing was done**: try again later.
-    #[error("no server could do it within {}", seconds(*waited))]
+    #[error("no broker could do it within {}", seconds(*waited))]
     Unavailable {
         /// How long it was tried.
         waited: Duration,
@@ -46,7 +46,7 @@ pub enum Error {
     },
     /// The answer was lost. **It may have been done or not**: sending the same again is safe where the
     /// call says so; otherwise read back.
-    #[error("it was sent, but no answer came within {}: it may have been done", seconds(*waited))]
+    #[error("no answer came within {}: the call was sent and may have been done", seconds(*waited))]
     Unknown {
         /// How long it was tried.
         waited: Duration,
@@ -55,7 +55,7 @@ pub enum Error {
     },
     /// The certificates of all servers were refused. **Nothing was sent**: trust the authority that signed them, or
     /// correct them. Trying again changes nothing.
-    #[error("no server can be trusted")]
+    #[error("no broker has a valid certificate")]
     Untrusted(#[source] Trouble),
     /// The server failed, or what answers is no Tenure server. What became of the request is not known.
     #[error("{url} gave an answer that makes no sense: {detail}")]
@@ -85,7 +85,7 @@ impl Error {
     pub fn hint(&self) -> Option<&str> {
         match self {
             Error::Untrusted(_) => Some(
-                "if its authority is your own, name the file with its certificate in SSL_CERT_FILE",
+                "if you use your own authority, set SSL_CERT_FILE to the file with its certificate",
             ),
             _ => self.problem()?.hint.as_deref(),
         }
@@ -141,7 +141,7 @@ impl Error {
 
 fn reason_text(reason: Option<LostReason>) -> String {
     reason.map_or_else(
-        || "the server does not say why".to_owned(),
+        || "the broker gave no reason".to_owned(),
         |reason| reason.to_string(),
     )
 }

@@ -76,11 +76,11 @@ impl Events {
                         "an event is too long".to_owned()
                     }
                 }
-                Ok(Ok(None)) => "the server has ended it".to_owned(),
+                Ok(Ok(None)) => "the broker has ended the stream".to_owned(),
                 Ok(Err(error)) => chain(&error),
-                Err(_) => "nothing was heard for a minute".to_owned(),
+                Err(_) => "nothing was received for a minute".to_owned(),
             };
-            tracing::debug!(end, "the events broke off");
+            tracing::debug!(end, "the event stream broke off");
             self.move_on().await;
         }
     }
@@ -116,7 +116,7 @@ impl Events {
                     Err(_) => {
                         return Err(Error::Broken {
                             url: transport.shown(place),
-                            detail: format!("it answered {status} without saying why"),
+                            detail: format!("the broker answered {status} without a reason"),
                         });
                     }
                 }

@@ -33,15 +33,18 @@ impl Client {
     pub async fn submit(&self, job: NewJob) -> Result<Submitted, Error> {
         let mut submitted = self.submit_all([job]).await?;
         let one = submitted.pop().filter(|_| submitted.is_empty());
-        let one = one.ok_or_else(|| self.nonsense("there is not one answer for one job"))?;
+        let one =
+            one.ok_or_else(|| self.nonsense("the number of answers does not match one job"))?;
         let code = match one.status {
             SubmitStatus::Created | SubmitStatus::Duplicate => return Ok(one),
             SubmitStatus::Conflict => api::Code::Conflict,
             SubmitStatus::Full => api::Code::Full,
         };
         let detail = match code {
-            api::Code::Conflict => format!("a job {} with other content is there", one.id),
-            _ => "there are as many jobs as the settings allow".to_owned(),
+            api::Code::Conflict => {
+                format!("there is already a job {} with different content", one.id)
+            }
+            _ => "the queue has as many jobs as the settings allow".to_owned(),
         };
         Err(Error::of(api::Problem::new(code, detail), None))
     }
@@ -65,7 +68,7 @@ impl Client {
         let Answered { result, is_unsure } = self.transport.settle::<SubmitAnswer>(&call).await;
         let mut submitted = result?.jobs;
         if submitted.len() != are_fresh.len() {
-            return Err(self.nonsense("there is not one answer for each job"));
+            return Err(self.nonsense("the number of answers does not match the number of jobs"));
         }
         if is_unsure {
             for (job, is_fresh) in submitted.iter_mut().zip(are_fresh) {

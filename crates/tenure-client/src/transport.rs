@@ -228,7 +228,7 @@ impl Transport {
             tracing::debug!(
                 url = again.trouble.url,
                 error = again.trouble.detail,
-                "asking again"
+                "trying again"
             );
             untrusted = if again.is_untrusted { untrusted + 1 } else { 0 };
             if untrusted == self.nodes.len() && !is_unsure {
@@ -328,7 +328,7 @@ impl Transport {
         job: Option<&JobId>,
     ) -> Tried {
         let Ok(mut problem) = serde_json::from_slice::<Problem>(body) else {
-            let detail = format!("it answered {status} without saying why");
+            let detail = format!("the broker answered {status} without a reason");
             return if status.is_server_error() {
                 // A gateway on the way; the server behind it may have done it.
                 self.again(place, detail, None, after, true)
@@ -405,7 +405,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 pub(crate) enum Unread {
     #[error("{0}")]
     Broken(String),
-    #[error("the answer is larger than any that a server should send")]
+    #[error("the answer is larger than any that a broker should send")]
     TooLarge,
 }
 

@@ -201,7 +201,7 @@ impl Worker {
             let (jobs, mut permits) = match claimed {
                 Ok(claimed) => claimed,
                 Err(error) if error.is_temporary() || matches!(error, Error::Broken { .. }) => {
-                    tracing::warn!(%error, "cannot claim jobs: trying again");
+                    tracing::warn!(%error, "cannot claim jobs; trying again");
                     tokio::select! {
                         () = sleep(PAUSE) => continue,
                         () = stop.cancelled() => return Ok(()),
@@ -211,7 +211,7 @@ impl Worker {
             };
             for job in jobs {
                 let Some(permit) = permits.split(1) else {
-                    tracing::error!(id = %job.id, "the server gave more jobs than were asked for");
+                    tracing::error!(id = %job.id, "the broker returned more jobs than requested");
                     continue;
                 };
                 let (shared, outbox) = (self.shared.clone(), outbox.clone());
@@ -273,7 +273,7 @@ impl Worker {
         if timeout(FAREWELL, tasks.wait()).await.is_err() {
             tracing::warn!(
                 jobs = self.shared.board.len(),
-                "the broker could not be told: these jobs come back when their leases are over"
+                "could not report to the broker: these jobs run again when their leases end"
             );
         }
     }
@@ -327,7 +327,7 @@ async fn attend(shared: &Arc<Shared>, claimed: Claimed, outbox: mpsc::Sender<Let
     counter.fetch_add(1, Ordering::Relaxed);
     if let Some(Ended::Lost(reason)) = ended {
         let reason = reason.map_or_else(String::new, |reason| reason.to_string());
-        tracing::warn!(id = %control.claim.id, reason, "the claim was lost before its end was told");
+        tracing::warn!(id = %control.claim.id, reason, "the claim was lost before its end was reported");
     }
 }
 

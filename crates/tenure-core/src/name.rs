@@ -150,7 +150,7 @@ impl ElectionName {
             Err(NameError::new(
                 "the election name",
                 name.as_str(),
-                "begins with \"tenure.\", which only Tenure's own elections do".to_owned(),
+                "begins with \"tenure.\", which is reserved for Tenure's own elections".to_owned(),
                 "choose another name",
             ))
         } else {
@@ -177,7 +177,7 @@ impl ElectionName {
     pub fn purpose(&self) -> Option<&'static str> {
         match self.as_str() {
             _ if self.is_of_queue() => Some("its leader serves the queue"),
-            Self::CLUSTER => Some("its leader hands out the daemons"),
+            Self::CLUSTER => Some("its leader assigns the daemons"),
             _ if self.is_reserved() => Some("one of Tenure's own"),
             _ => None,
         }
@@ -265,7 +265,7 @@ mod tests {
             "tenure.x",
         ] {
             let error = ElectionName::of_users(own).unwrap_err().to_string();
-            assert!(error.contains("only Tenure's own"), "{error}");
+            assert!(error.contains("reserved for Tenure's own"), "{error}");
             let name = ElectionName::new(own).unwrap();
             assert!(name.is_reserved() && name.purpose().is_some(), "{own}");
         }

@@ -10,10 +10,10 @@ const FORMAT: u32 = 1;
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// It was written by a version with another format. Upgrade this one.
-    #[error("the record has format {0}, this version reads format {FORMAT}")]
+    #[error("the record has format {0}, but this version reads format {FORMAT}")]
     Format(u32),
     /// It is no record at all.
-    #[error("the record cannot be read: {0}")]
+    #[error("cannot read the record: {0}")]
     Malformed(String),
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn shown(error: &serde_json::Error) -> String {
 pub(crate) fn growing<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let number = <u64 as serde::Deserialize>::deserialize(deserializer)?;
     if number > u64::MAX / 2 {
-        let problem = format!("{number} is larger than any real one");
+        let problem = format!("{number} is too large");
         return Err(serde::de::Error::custom(problem));
     }
     Ok(number)

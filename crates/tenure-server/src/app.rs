@@ -85,6 +85,6 @@ impl App {
     pub(crate) fn wait_permit(&self) -> Result<SemaphorePermit<'_>, Problem> {
         self.waits
             .try_acquire()
-            .map_err(|_| Problem::overloaded("too many calls wait already"))
+            .map_err(|_| Problem::overloaded("too many calls are already waiting"))
     }
 }

@@ -200,7 +200,7 @@ impl Audit {
             forwarded_for = entry.forwarded_for.map(tracing::field::display),
             call = entry.call,
             not_shown_before = unsaid,
-            "a call was refused"
+            "refused a call"
         );
     }
 

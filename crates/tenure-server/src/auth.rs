@@ -97,7 +97,7 @@ impl Tokens {
                     };
                     (scope, token)
                 }
-                _ => return Err(wrong("not a scope and a token")),
+                _ => return Err(wrong("expected a scope and a token")),
             };
             tokens
                 .add(scope, token)
@@ -110,12 +110,12 @@ impl Tokens {
     pub fn add(&mut self, scope: Scope, token: &str) -> Result<(), String> {
         if token.len() < TOKEN_BYTES_MIN || token.len() > TOKEN_BYTES_MAX {
             return Err(format!(
-                "a token has {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} characters, this one {}",
+                "a token must have {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} characters; this one has {}",
                 token.len()
             ));
         }
         if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err("a token has visible ASCII characters only".to_owned());
+            return Err("a token may contain only visible ASCII characters".to_owned());
         }
         if self.digests.len() == TOKENS_MAX {
             return Err(format!("there are more than {TOKENS_MAX} tokens"));

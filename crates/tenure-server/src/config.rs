@@ -140,10 +140,10 @@ impl Config {
         let is_open = !self.listen.ip().is_loopback() && self.tokens.is_empty();
         if is_open {
             violations.push(format!(
-                "{} can be reached from other hosts, and there is no token",
+                "other hosts can reach {}, but no token is configured",
                 self.listen
             ));
-            hint = Some("give a token (see --tokens), or listen on 127.0.0.1".to_owned());
+            hint = Some("configure a token (see --tokens), or listen on 127.0.0.1".to_owned());
         }
         if let Err(error) = tenure::core::Namespace::new(&self.namespace) {
             violations.push(error.to_string());
@@ -161,7 +161,7 @@ impl Config {
         }
         if self.priority > 100 {
             violations.push(format!(
-                "the priority is {}, not from 0 to 100",
+                "the priority is {}, but must be from 0 to 100",
                 self.priority
             ));
         }
@@ -169,13 +169,13 @@ impl Config {
             Some(url) => match advertised(url) {
                 Err(problem) => violations.push(problem),
                 Ok(url) if self.tls.is_some() && url.scheme() != "https" => violations.push(
-                    "there is a certificate, and the advertised URL is not https: tokens would cross the network in the clear"
+                    "there is a certificate, but the advertised URL is not https: tokens would cross the network in the clear"
                         .to_owned(),
                 ),
                 Ok(_) => {}
             },
             None if self.listen.ip().is_unspecified() => violations.push(format!(
-                "{} is every address of this host, so the URL for the other servers has to be given",
+                "{} means every address of this host, so set the URL for the other brokers",
                 self.listen
             )),
             None => {}
@@ -183,7 +183,7 @@ impl Config {
         violations.extend(self.limits.violations());
         if self.queue.payload_bytes_max > self.log.batch_bytes_max / 2 {
             violations.push(format!(
-                "the largest payload has {} bytes, more than half of what is committed at once ({})",
+                "the largest payload has {} bytes, more than half of the largest commit ({})",
                 self.queue.payload_bytes_max, self.log.batch_bytes_max
             ));
         }
@@ -226,12 +226,14 @@ impl Limits {
         counts
             .into_iter()
             .filter(|(_, value, min, max)| value < min || value > max)
-            .map(|(name, value, min, max)| format!("{name} is {value}, not from {min} to {max}"))
+            .map(|(name, value, min, max)| {
+                format!("{name} is {value}, but must be from {min} to {max}")
+            })
             .chain(
                 times
                     .into_iter()
                     .filter(|(_, time)| time.is_zero())
-                    .map(|(name, _)| format!("{name} is zero")),
+                    .map(|(name, _)| format!("{name} must not be zero")),
             )
             .chain(small)
     }
@@ -241,10 +243,10 @@ impl Limits {
 pub(crate) fn advertised(text: &str) -> Result<Url, String> {
     // A URL may hold a password by mistake, so it is not repeated.
     let problem =
-        |what: &str| format!("the advertised URL {what}; it is like http://10.0.0.5:8080");
+        |what: &str| format!("the advertised URL {what}; it must look like http://10.0.0.5:8080");
     let url = Url::parse(text).map_err(|error| problem(&format!("cannot be read: {error}")))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(problem("is neither http nor https"));
+        return Err(problem("is not http or https"));
     }
     if url.host_str().is_none_or(str::is_empty) {
         return Err(problem("has no host"));
@@ -279,14 +281,14 @@ mod tests {
     fn an_open_address_needs_a_token_and_a_url() {
         refused(
             |config| config.listen = "10.1.2.3:8080".parse().unwrap(),
-            "there is no token",
+            "no token is configured",
         );
         refused(
             |config| {
                 config.listen = "[::]:8080".parse().unwrap();
                 config.tokens = Tokens::parse("admin 0123456789abcdef").unwrap();
             },
-            "the URL for the other servers has to be given",
+            "set the URL for the other brokers",
         );
     }
 

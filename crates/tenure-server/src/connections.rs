@@ -171,10 +171,7 @@ impl Connections {
         }
         drop(places);
         if freed > 0 {
-            tracing::debug!(
-                bytes = freed,
-                "slow connections were closed, memory is short"
-            );
+            tracing::debug!(bytes = freed, "memory is short: closed slow connections");
         }
     }
 

@@ -40,17 +40,17 @@ impl Error {
             Error::Tls { hint, .. } => Some(hint.clone()),
             Error::Listen { source, address } => Some(match source.kind() {
                 std::io::ErrorKind::AddrInUse => format!(
-                    "another process listens there; for a standby beside it use --listen {}:{}",
+                    "another process listens there; to start a standby on this host, use --listen {}:{}",
                     address.ip(),
                     address.port().checked_add(1).unwrap_or(8080)
                 ),
                 std::io::ErrorKind::PermissionDenied => {
-                    "ports below 1024 need a special right; use one above".to_owned()
+                    "ports below 1024 need special permission; use a higher one".to_owned()
                 }
                 std::io::ErrorKind::AddrNotAvailable => {
                     "this host has no such address; use --listen 127.0.0.1:8080".to_owned()
                 }
-                _ => "choose another address by --listen ADDR:PORT".to_owned(),
+                _ => "choose another address with --listen ADDR:PORT".to_owned(),
             }),
             Error::Node(tenure::Error::Store(error)) => Some(error.hint().to_owned()),
             Error::Node(tenure::Error::Queue(tenure::queue::Error::Invalid { hint, .. })) => {

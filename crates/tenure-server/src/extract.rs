@@ -227,7 +227,7 @@ async fn collect(
         }
         if !room.grow(data.len(), connections).await {
             return Err(Problem::overloaded(
-                "too many bytes are being received at once",
+                "too many bytes are being received at the same time",
             ));
         }
         // Nearly every body is one frame, and is not copied.
@@ -248,13 +248,13 @@ fn too_large(most: usize) -> Problem {
         Code::TooLarge,
         format!("the body has more than {most} bytes; nothing was done"),
     )
-    .hint("send fewer jobs at once, or keep large data elsewhere and send where it is")
+    .hint("send fewer jobs at once, or store large data elsewhere and send a reference to it")
 }
 
 fn media_type() -> Problem {
     Problem::new(
         Code::UnsupportedMediaType,
-        "the body is not said to be JSON",
+        "the body is not declared as JSON",
     )
     .field("content-type")
     .hint("send the header Content-Type: application/json (curl: --json)")
@@ -347,7 +347,7 @@ pub(crate) async fn room_for(
 
 /// Too many answers are in memory.
 pub(crate) fn no_room() -> Problem {
-    Problem::overloaded("too many answers wait for their readers")
+    Problem::overloaded("too many answers are waiting to be read")
 }
 
 /// Which connection a request came by; none in tests that use none.
@@ -381,8 +381,8 @@ fn written(status: StatusCode, bytes: Vec<u8>) -> Response {
 }
 
 fn unwritable(error: &serde_json::Error) -> Response {
-    tracing::error!(%error, "an answer cannot be written as JSON");
-    Problem::internal("the answer cannot be written").into_response()
+    tracing::error!(%error, "cannot write an answer as JSON");
+    Problem::internal("cannot write the answer").into_response()
 }
 
 /// A JSON answer with a tag of its content: who has it already is told so, and is sent nothing.

@@ -146,39 +146,41 @@ impl Forwarder {
             .into_iter()
             .find(|session| session.incarnation == leader.incarnation);
         let Some(session) = session else {
-            let gone = "the session of the leader is gone, and nobody else leads yet";
+            let gone = "the leader's session is gone, and there is no new leader yet";
             return Err(Failed::NotDone(Problem::no_leader(gone)));
         };
         // A session of this process, now or before: it does not serve the queue, or it would not ask.
         if session.about.address.is_none() && leader.node == *app.node.id() {
             let own = Problem::no_leader(
-                "this node holds the lease, and does not serve the queue at the moment",
+                "this broker holds the lease, but does not serve the queue at the moment",
             );
-            let hint = "try again; if it stays so, look at its log and at its store";
+            let hint = "try again; if this persists, look at the broker's log and at the store";
             return Err(Failed::NotDone(own.hint(hint)));
         }
         let Some(address) = session.about.address else {
             let node = &leader.node;
             return Err(Failed::Final(
-                Problem::no_leader(&format!(
-                    "{node} leads, and does not say where it can be reached"
-                ))
-                .hint("start it with --advertise URL"),
+                Problem::no_leader(&format!("{node} leads, but does not advertise an address"))
+                    .hint("start it with --advertise URL"),
             ));
         };
         let origin = parse(&address).map_err(|problem| {
-            tracing::error!(node = %leader.node, problem, "the leader cannot be reached");
+            tracing::error!(node = %leader.node, problem, "cannot reach the leader");
             let problem = Problem::no_leader("the leader advertises a URL that cannot be used");
             Failed::Final(problem)
         })?;
         if self.is_secure && origin.scheme != Scheme::HTTPS {
             tracing::error!(
                 node = %leader.node,
-                "the leader advertises an http URL, and this server has TLS: calls are not forwarded in the clear"
+                "the leader advertises an http URL, but this broker has TLS: calls are not forwarded in the clear"
             );
             return Err(Failed::Final(
-                Problem::no_leader("the leader can be reached without TLS only, by which nothing is forwarded")
-                    .hint("give every server of the cluster a certificate, and have it advertise an https URL"),
+                Problem::no_leader(
+                    "the leader can be reached only without TLS, so nothing is forwarded to it",
+                )
+                .hint(
+                    "give every broker of the cluster a certificate and an https URL to advertise",
+                ),
             ));
         }
         *found = Some((leader.incarnation, origin.clone()));
@@ -188,7 +190,7 @@ impl Forwarder {
 
 fn parse(address: &str) -> Result<Origin, String> {
     let url = config::advertised(address)?;
-    let uri: Uri = url.as_str().parse().map_err(|_| "no URL".to_owned())?;
+    let uri: Uri = url.as_str().parse().map_err(|_| "not a URL".to_owned())?;
     let parts = uri.into_parts();
     match (parts.scheme, parts.authority) {
         (Some(scheme), Some(authority)) => Ok(Origin { scheme, authority }),
@@ -218,11 +220,11 @@ pub(crate) async fn forward(app: Arc<App>, request: Request) -> Response {
 pub(crate) fn leader(app: &App) -> Result<Leader, Failed> {
     let not_done = |detail| Err(Failed::NotDone(Problem::no_leader(detail)));
     match app.leader() {
-        None => not_done("nobody leads at the moment"),
+        None => not_done("there is no leader at the moment"),
         Some(leader) if app.is_me(&leader) => not_done(if app.leaving.is_cancelled() {
-            "this server is stopping"
+            "this broker is stopping"
         } else {
-            "this server was just elected and is reading the log"
+            "this broker was just elected and is reading the log"
         }),
         Some(leader) => Ok(leader),
     }
@@ -234,10 +236,11 @@ pub(crate) async fn try_forward(
     leader: &Leader,
     request: Request,
 ) -> Result<Response, Failed> {
-    let _permit = app
-        .waits
-        .try_acquire()
-        .map_err(|_| Failed::Final(Problem::overloaded("too many calls wait for the leader")))?;
+    let _permit = app.waits.try_acquire().map_err(|_| {
+        Failed::Final(Problem::overloaded(
+            "too many calls are waiting for the leader",
+        ))
+    })?;
     let origin = app.forwarder.origin(app, leader).await?;
     let is_safe = request.method().is_safe();
     let request = outgoing(request, &origin).map_err(Failed::Final)?;
@@ -245,14 +248,14 @@ pub(crate) async fn try_forward(
     let answered = tokio::select! {
         answered = answer => answered,
         () = replaced(app, leader) => return Err(lost(is_safe, "the leader has changed")),
-        () = stopped(app) => return Err(lost(is_safe, "this server is stopping")),
+        () = stopped(app) => return Err(lost(is_safe, "this broker is stopping")),
     };
     match answered {
         Ok(Ok(response)) => read(incoming(response), is_safe).await,
         Ok(Err(error)) if error.is_connect() => {
-            tracing::debug!(error = %chain(&error), "the leader cannot be reached");
+            tracing::debug!(error = %chain(&error), "cannot reach the leader");
             Err(Failed::NotDone(Problem::no_leader(
-                "the leader cannot be reached; nothing was done",
+                "cannot reach the leader; nothing was done",
             )))
         }
         Ok(Err(error)) => {
@@ -295,8 +298,8 @@ pub(crate) async fn reason_not_to(app: &App, leader: &Leader) -> Option<&'static
     }
     let origin = match app.forwarder.origin(app, leader).await {
         Ok(origin) => origin,
-        Err(Failed::Final(_)) => return Some("the leader has no URL that this server can use"),
-        Err(Failed::NotDone(_)) => return Some("it is not known where the leader is"),
+        Err(Failed::Final(_)) => return Some("the leader has no URL that this broker can use"),
+        Err(Failed::NotDone(_)) => return Some("the leader's address is not known"),
     };
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = Uri::from_static("/readyz");
@@ -309,7 +312,7 @@ pub(crate) async fn reason_not_to(app: &App, leader: &Leader) -> Option<&'static
     };
     match timeout(ASK_TIMEOUT, asked).await {
         Ok(Some(answer)) if answer.status == "leader" => None,
-        Ok(Some(_)) => Some("the leader does not serve yet, or any more"),
+        Ok(Some(_)) => Some("the leader does not serve at the moment"),
         Ok(None) | Err(_) => Some("the leader does not answer"),
     }
 }
@@ -321,7 +324,7 @@ fn lost(is_safe: bool, what: &str) -> Failed {
     }
     let problem = Problem::new(
         Code::UnknownOutcome,
-        format!("{what}; it may or may not have been done"),
+        format!("{what}; the call may or may not have been done"),
     );
     Failed::Final(problem.hint("send it again with the same id"))
 }
@@ -350,7 +353,7 @@ fn outgoing(request: Request, origin: &Origin) -> Result<Request, Problem> {
         .authority(origin.authority.clone())
         .path_and_query(path)
         .build()
-        .map_err(|_| Problem::internal("the address cannot be passed on"))?;
+        .map_err(|_| Problem::internal("cannot forward this address"))?;
     without_hops(&mut parts.headers);
     for name in &OF_THIS_SERVER {
         parts.headers.remove(name);

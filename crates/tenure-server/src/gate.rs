@@ -72,20 +72,20 @@ impl Gate {
                 Some(scope) => (
                     Problem::new(
                         Code::Forbidden,
-                        format!("the token is for {scope}, this needs {needed}"),
+                        format!("the token has the scope {scope}; this call needs {needed}"),
                     ),
                     Outcome::Forbidden,
                 ),
                 None => (
-                    Problem::new(Code::Unauthorized, "no token, or one that is not known")
-                        .hint("send the header Authorization: Bearer TOKEN"),
+                    Problem::new(Code::Unauthorized, "the token is missing or unknown")
+                        .hint("send the header Authorization: Bearer TOKEN (tenure: set TENURE_API_TOKEN)"),
                     Outcome::Unauthorized,
                 ),
             }
         } else {
             (
-                Problem::new(Code::Forbidden, "the request comes from another web site")
-                    .hint("this server has no token, so it answers local programs only"),
+                Problem::new(Code::Forbidden, "the request comes from another website")
+                    .hint("this broker has no tokens, so it answers only local programs"),
                 Outcome::CrossSite,
             )
         };
@@ -99,7 +99,7 @@ impl Gate {
         if connection.is_none_or(|connection| self.app.connections.welcome(connection)) {
             Ok(())
         } else {
-            Err(Problem::overloaded("all connections are taken"))
+            Err(Problem::overloaded("all connections are in use"))
         }
     }
 
@@ -320,7 +320,7 @@ where
                 Ok(Poll::Ready(response)) => response,
                 Err(_) => {
                     tracing::error!(route = this.measured.route(), "a handler panicked");
-                    Problem::internal("the server has a bug; it is not known what was done")
+                    Problem::internal("the broker has a bug; the outcome of the call is unknown")
                         .into_response()
                 }
             };

@@ -71,7 +71,7 @@ where
                 Some(NotServed) => response,
             }
         } else if is_forwarded {
-            let taken = "this server was taken for the leader, and is not";
+            let taken = "this broker was mistaken for the leader";
             return Problem::no_leader(taken).into_response();
         } else {
             match pass_on(&app, &call, is_wary).await {

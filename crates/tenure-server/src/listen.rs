@@ -127,7 +127,7 @@ impl Listening {
         };
         drop(leaving);
         if made_room {
-            tracing::debug!(%peer, "a connection made room for others");
+            tracing::debug!(%peer, "closed a connection to make room for others");
             if self.tls.is_none() && connection.is_unheard() {
                 self.turn_away(stream).await;
             }
@@ -139,7 +139,7 @@ impl Listening {
         let Ok(_place) = self.farewells.try_acquire() else {
             return;
         };
-        let answer = Problem::overloaded("all connections are taken").to_http();
+        let answer = Problem::overloaded("all connections are in use").to_http();
         let _ = timeout(FAREWELL_TIMEOUT, async {
             stream.write_all(&answer).await?;
             stream.shutdown().await?;

@@ -79,18 +79,18 @@ impl Metrics {
         );
         http.register(
             "forwarded",
-            "Calls passed on to the leader",
+            "Calls forwarded to the leader",
             forwarded.clone(),
         );
         http.register(
             "forward_failures",
-            "Calls that could not be passed on to the leader",
+            "Calls that could not be forwarded to the leader",
             forward_failures.clone(),
         );
         let held = Gauge::default();
         http.register(
             "requests_held",
-            "Calls held until somebody leads",
+            "Calls held until there is a leader",
             held.clone(),
         );
         let latencies = Arc::new(Latencies::new(&mut registry));
@@ -272,15 +272,15 @@ impl Drop for Measured {
     }
 }
 
-/// Numbers for Prometheus
+/// Metrics for Prometheus
 #[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "operations",
-    responses((status = 200, description = "In the text form of OpenMetrics", body = String,
+    responses((status = 200, description = "In OpenMetrics text format", body = String,
         content_type = "application/openmetrics-text")))]
 pub(crate) async fn page(State(app): State<Arc<App>>) -> Result<Response, Problem> {
     let text = app
         .metrics
         .text()
-        .map_err(|_| Problem::internal("the numbers cannot be written"))?;
+        .map_err(|_| Problem::internal("cannot write the metrics"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     let mut response = ([(header::CONTENT_TYPE, kind)], text).into_response();
     response.extensions_mut().insert(Essential);

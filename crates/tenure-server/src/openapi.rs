@@ -14,17 +14,17 @@ use utoipa::{Modify, OpenApi};
     info(
         title = "Tenure",
         description = "A durable job queue, elections and a cluster, on the storage you already have. \
-            Any server answers any call. Failures are problem documents (RFC 9457) with a stable `code`.",
+            You can send any call to any broker. Failures are problem documents (RFC 9457) with a stable `code`.",
     ),
     components(schemas(Problem, Order, State)),
     modifiers(&Token),
     security((), ("token" = [])),
     tags(
-        (name = "jobs", description = "Submit jobs, work on them, look at them"),
+        (name = "jobs", description = "Submit, claim, complete and list jobs"),
         (name = "queues", description = "Queues, schedules and settings"),
         (name = "elections", description = "One-shot elections for programs in any language"),
-        (name = "cluster", description = "Who is there, who leads"),
-        (name = "operations", description = "For whoever runs it"),
+        (name = "cluster", description = "The nodes and the leader"),
+        (name = "operations", description = "Health, metrics and statistics"),
     )
 )]
 pub(crate) struct Document;
@@ -37,7 +37,7 @@ impl Modify for Token {
         let scheme = HttpBuilder::new()
             .scheme(HttpAuthScheme::Bearer)
             .description(Some(
-                "Needed where the server has tokens. Scopes: read, worker, admin.",
+                "Required if the broker has tokens. Scopes: read, worker, admin.",
             ))
             .build();
         let components = document.components.get_or_insert_default();
@@ -81,7 +81,7 @@ fn finish(operation: &mut Operation) {
             response.content.insert(kind.to_owned(), content);
         }
     }
-    let mut other = Response::new("It failed in another way: `code` says in which");
+    let mut other = Response::new("Any other failure: see `code`");
     let content = Content::new(Some(problem()));
     other
         .content

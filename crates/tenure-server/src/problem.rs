@@ -58,9 +58,9 @@ impl Problem {
         match self.0.document.code {
             Code::NoLeader | Code::StoreUnavailable => Self::new(
                 Code::UnknownOutcome,
-                "it was done, but the leader changed before it could be shown",
+                "the call was done, but the leader changed before the result could be read",
             )
-            .hint("look at it again; there is no need to send it again"),
+            .hint("read the result; do not send the call again"),
             _ => self,
         }
     }
@@ -131,12 +131,12 @@ impl Problem {
 
     /// Nobody leads, as far as this server knows.
     pub(crate) fn no_leader(detail: &str) -> Self {
-        Self::new(Code::NoLeader, detail).hint("nothing was done; send it again")
+        Self::new(Code::NoLeader, detail).hint("nothing was done; try again")
     }
 
     /// The server has a limit on how much it takes at once.
     pub(crate) fn overloaded(detail: impl Into<String>) -> Self {
-        Self::new(Code::Overloaded, detail).hint("nothing was done; send it again after a while")
+        Self::new(Code::Overloaded, detail).hint("nothing was done; try again later")
     }
 
     /// As bytes, for a connection that no request is answered on.
@@ -156,7 +156,7 @@ impl Problem {
 
     /// A failure that is no fault of the request's. What it was is for the log, not for the client.
     pub(crate) fn internal(detail: &str) -> Self {
-        Self::new(Code::Internal, detail).hint("the log of the server says more")
+        Self::new(Code::Internal, detail).hint("the broker's log has more")
     }
 }
 
@@ -173,20 +173,20 @@ impl From<tenure::queue::Error> for Problem {
             }
             Error::TooLarge { bytes, bytes_max } => Problem::new(
                 Code::TooLarge,
-                format!("with {bytes} bytes it is more than the {bytes_max} that are committed at once; nothing was done"),
+                format!("the request has {bytes} bytes, but at most {bytes_max} can be committed at once; nothing was done"),
             )
             .hint("send fewer at once"),
-            Error::NotServing { .. } => Problem::not_served("this server does not lead any more"),
-            Error::Stopped => Problem::not_served("this server is stopping"),
+            Error::NotServing { .. } => Problem::not_served("this broker no longer leads"),
+            Error::Stopped => Problem::not_served("this broker is stopping"),
             Error::Overloaded { .. } => Problem::overloaded(error.to_string()),
             Error::Full { what, hint } => {
                 Problem::new(Code::Full, format!("{what}; nothing was done")).hint(hint)
             }
             Error::Fenced | Error::Unknown { .. } => {
-                tracing::warn!(error = %chain(&error), "the outcome of a commit is not known");
+                tracing::warn!(error = %chain(&error), "the outcome of a commit is unknown");
                 Problem::new(
                     Code::UnknownOutcome,
-                    "the leader changed, or the storage did not answer: it may or may not have been done",
+                    "the leader changed or the store did not answer; the call may or may not have been done",
                 )
                 .hint("send it again with the same id")
             }
@@ -216,7 +216,7 @@ impl From<tenure::Error> for Problem {
                 .hint("choose another id for this candidate"),
             Error::Store(error) => store(&error),
             Error::Queue(error) => error.into(),
-            Error::ShutDown => Problem::no_leader("this server is stopping"),
+            Error::ShutDown => Problem::no_leader("this broker is stopping"),
             error => {
                 tracing::error!(error = %chain(&error), "a request failed");
                 Problem::internal(&error.to_string())
@@ -234,16 +234,18 @@ pub(crate) fn store(error: &tenure_store::Error) -> Problem {
     match error {
         Error::Unknown { .. } => Problem::new(
             Code::UnknownOutcome,
-            "the answer of the storage was lost, it may or may not have been done",
+            "the store's answer was lost; the call may or may not have been done",
         )
         .hint("send it again with the same id"),
-        Error::Conflict { .. } => Problem::overloaded("others were faster, nothing was done"),
-        Error::Corrupt { .. } => Problem::internal("what is stored cannot be read"),
+        Error::Conflict { .. } => {
+            Problem::overloaded("other writers were faster; nothing was done")
+        }
+        Error::Corrupt { .. } => Problem::internal("cannot read what is stored"),
         _ => Problem::new(
             Code::StoreUnavailable,
-            "the storage did not answer, or refused; nothing was done",
+            "the store did not answer, or refused; nothing was done",
         )
-        .hint("send it again after a while; the log of the server says more"),
+        .hint("try again later; the broker's log has more"),
     }
 }
 

@@ -120,7 +120,7 @@ async fn spec(document: Bytes) -> Response {
 async fn wrong_path(request: Request) -> Problem {
     let path: String = request.uri().path().chars().take(100).collect();
     Problem::new(Code::NotFound, format!("there is nothing at {path}"))
-        .hint("/openapi.json says what there is")
+        .hint("see /openapi.json for all paths")
 }
 
 /// axum adds the `Allow` header.
@@ -130,7 +130,7 @@ async fn wrong_method(method: Method) -> Response {
     }
     Problem::new(
         Code::MethodNotAllowed,
-        format!("{method} cannot be done here"),
+        format!("{method} is not allowed here"),
     )
     .into_response()
 }

@@ -289,7 +289,7 @@ impl Handle {
         if timeout(patience, self.connections.wait()).await.is_err() {
             tracing::warn!(
                 connections = self.connections.len(),
-                "some requests did not end in time"
+                "some requests did not finish in time"
             );
         }
         self.app.queue.close().await;

@@ -111,7 +111,7 @@ impl Renewal {
                 self.trouble = None;
                 if is_new {
                     let file = self.files.certificate.display();
-                    tracing::info!(%file, "the certificate was renewed: new connections are shown the new one");
+                    tracing::info!(%file, "the certificate was renewed: new connections use the new one");
                 }
             }
             Err(error) => self.fail(error.to_string()),
@@ -137,7 +137,7 @@ impl Renewal {
         if looks == 2 {
             tracing::error!(
                 error = what,
-                "the certificate was not renewed: the one before stays in use"
+                "the certificate was not renewed: the old one stays in use"
             );
         }
         self.trouble = Some(Trouble { what, looks });
@@ -153,7 +153,7 @@ struct Content {
 impl Content {
     fn read(files: &Tls) -> Result<Self, Error> {
         let read = |path: &Path| {
-            let hint = "the server has to be allowed to read it";
+            let hint = "the broker needs permission to read it";
             std::fs::read(path).map_err(|error| unusable(path, &error, hint))
         };
         Ok(Self {
@@ -164,11 +164,10 @@ impl Content {
 
     fn certified(&self, files: &Tls) -> Result<CertifiedKey, Error> {
         let certificates = certificates(&files.certificate, &self.certificate)?;
-        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| {
-            unusable(&files.key, &error, "the key has to be a file in PEM form")
-        })?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key)
+            .map_err(|error| unusable(&files.key, &error, "the key must be a PEM file"))?;
         CertifiedKey::from_der(certificates, key, &provider()).map_err(|error| {
-            let hint = "the key has to be that of the first certificate in the file";
+            let hint = "the key must belong to the first certificate in the file";
             unusable(&files.certificate, &error, hint)
         })
     }
@@ -188,7 +187,7 @@ pub(crate) fn client(tls: Option<&Tls>) -> Result<ClientConfig, Error> {
     let mut roots = RootCertStore::empty();
     match tls.and_then(|tls| tls.authority.as_deref()) {
         Some(path) => {
-            let hint = "it has to be an authority's";
+            let hint = "it must be the certificate of an authority";
             let content = std::fs::read(path).map_err(|error| unusable(path, &error, hint))?;
             for certificate in certificates(path, &content)? {
                 roots
@@ -207,7 +206,7 @@ pub(crate) fn client(tls: Option<&Tls>) -> Result<ClientConfig, Error> {
 }
 
 fn certificates(path: &Path, content: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let hint = "it has to be a file of certificates in PEM form";
+    let hint = "it must be a PEM file with certificates";
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(content)
         .collect::<Result<_, _>>()
         .map_err(|error| unusable(path, &error, hint))?;

@@ -150,12 +150,12 @@ const CHECKS: &[Spec] = &[
     Spec {
         name: "replace-current",
         guarantee: "replacing the current version works (If-Match matches)",
-        otherwise: "nothing could ever be changed, and other checks fail with it",
+        otherwise: "nothing could ever be changed, and other checks would fail too",
         run: |suite| Box::pin(sequence::replace_current(suite)),
     },
     Spec {
         name: "read-your-write",
-        guarantee: "a read after a write that is done sees it",
+        guarantee: "a read after a finished write sees it",
         otherwise: "a new leader could build on state that is out of date",
         run: |suite| Box::pin(sequence::read_your_write(suite)),
     },
@@ -185,14 +185,14 @@ const CHECKS: &[Spec] = &[
     },
     Spec {
         name: "replace-recreated",
-        guarantee: "an old version stays old after the object was deleted and made again",
+        guarantee: "an old version stays old after the object was deleted and created again",
         otherwise: "a writer that slept through a delete would not notice it",
         run: |suite| Box::pin(sequence::replace_recreated(suite)),
     },
     Spec {
         name: "create-race",
         guarantee: "of many racing creators exactly one wins",
-        otherwise: "two brokers could both own one place in the log: jobs would be lost",
+        otherwise: "two brokers could both own one log index: jobs would be lost",
         run: |suite| Box::pin(race::create_race(suite)),
     },
     Spec {
@@ -240,13 +240,13 @@ const CHECKS: &[Spec] = &[
     Spec {
         name: "age",
         guarantee: "the age of an object is never more than the time since it was written",
-        otherwise: "a healthy leader could be taken for dead",
+        otherwise: "a healthy leader could be mistaken for dead",
         run: |suite| Box::pin(extras::age(suite)),
     },
     Spec {
         name: "hints",
-        guarantee: "a watcher is told of a change within a second",
-        otherwise: "hand-over would wait for the next poll",
+        guarantee: "a watcher is notified of a change within a second",
+        otherwise: "a handover would wait for the next poll",
         run: |suite| Box::pin(extras::hints(suite)),
     },
 ];

@@ -14,7 +14,7 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 pub enum Error {
     /// The object is not in the state that the write expected. Nothing was written. Read it again and
     /// decide anew. If an earlier write of your own ended as `Unknown`, look for that one first.
-    #[error("{key} is not at the expected version, nothing was written")]
+    #[error("{key} is not at the expected version; nothing was written")]
     Conflict {
         /// The object.
         key: Key,
@@ -22,7 +22,7 @@ pub enum Error {
 
     /// The answer to a write was lost: it may have been applied, or may yet be. Read back and look for
     /// your own write in the value. Delete nothing and repeat nothing until you know.
-    #[error("the answer to a write of {key} was lost, it may or may not have been applied")]
+    #[error("the answer to a write of {key} was lost; the write may or may not have been applied")]
     Unknown {
         /// The object.
         key: Key,
@@ -31,7 +31,7 @@ pub enum Error {
     },
 
     /// The engine could not be reached or is too busy. Nothing was written. Try again after a while.
-    #[error("{doing} failed because the store is not available, nothing was written")]
+    #[error("{doing} failed because the store is unavailable; nothing was written")]
     Unavailable {
         /// What was tried.
         doing: String,
@@ -41,7 +41,7 @@ pub enum Error {
 
     /// The engine said no: rights, a missing bucket or database, a full disk. Nothing was written, and
     /// trying again is of no use until someone acts.
-    #[error("{doing} was refused, nothing was written")]
+    #[error("{doing} was refused; nothing was written")]
     Refused {
         /// What was tried.
         doing: String,
@@ -55,8 +55,8 @@ pub enum Error {
     /// database file while it was in use. What this process reads there it cannot have written, and nobody
     /// would find what it writes, so it does neither. Open the store again.
     #[error(
-        "{doing} was refused because the store at {location} was replaced or deleted: this process does not use what is \
-         there now until it is started again"
+        "{doing} was refused because the store at {location} was replaced or deleted: restart this process to use \
+         what is there now"
     )]
     Gone {
         /// What was tried.
@@ -95,19 +95,19 @@ impl Error {
     #[must_use]
     pub fn hint(&self) -> &str {
         match self {
-            Error::Conflict { .. } => "read the object again and decide anew",
+            Error::Conflict { .. } => "read the object again, then decide again",
             Error::Unknown { .. } => {
-                "read the object back and look for this write before anything else"
+                "read the object back and look for this write before you do anything else"
             }
             Error::Unavailable { .. } => {
-                "check that the store is running and can be reached, then try again"
+                "check that the store is running and reachable, then try again"
             }
             Error::Refused { hint, .. } | Error::Invalid { hint, .. } => hint,
             Error::Gone { .. } => {
-                "see who replaced it and why; a store is restored while nothing uses it; then start this \
-                 process again"
+                "find out who replaced it and why, then restart this process; restore a store only \
+                 while nothing uses it"
             }
-            Error::Corrupt { .. } => "restore it from a backup, or move it out of the way by hand",
+            Error::Corrupt { .. } => "restore it from a backup, or move it out of the way manually",
         }
     }
 
@@ -154,7 +154,7 @@ impl Error {
     pub(crate) fn no_store(doing: impl Into<String>) -> Self {
         Self::refused(
             doing,
-            "check the store's URL; a store is made by the first program that uses it, such as tenure \
+            "check the store's URL; the first program that uses a store creates it, such as tenure \
              serve, run or elect",
             "there is no such store",
         )

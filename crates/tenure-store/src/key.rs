@@ -126,7 +126,7 @@ fn check_length(text: &str) -> Result<(), Error> {
     }
     Err(Error::invalid(
         format!(
-            "a key of {} bytes is too long, the limit is {KEY_BYTES_MAX}",
+            "a key of {} bytes is too long; the limit is {KEY_BYTES_MAX}",
             text.len()
         ),
         "use shorter names",

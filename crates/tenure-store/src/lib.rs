@@ -230,7 +230,9 @@ pub async fn list_all(store: &dyn Store, prefix: &Prefix) -> Result<Vec<Entry>, 
         if !moved {
             return Err(Error::Corrupt {
                 location: store.describe().location,
-                what: format!("the listing of {prefix} says that there is more and does not go on"),
+                what: format!(
+                    "the listing of {prefix} says that there is more, but does not continue"
+                ),
             });
         }
     }
@@ -243,7 +245,7 @@ pub(crate) fn check_value(key: &Key, value: &[u8]) -> Result<(), Error> {
     }
     Err(Error::Invalid {
         what: format!(
-            "the value for {key} has {} bytes, the limit is {VALUE_BYTES_MAX}",
+            "the value for {key} has {} bytes; the limit is {VALUE_BYTES_MAX}",
             value.len()
         ),
         hint: "store less per object, or split it over several keys".to_owned(),

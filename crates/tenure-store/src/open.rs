@@ -109,7 +109,7 @@ async fn open_or_make(url: &str, makes: bool) -> Result<Arc<dyn Store>, Error> {
         }
         // The rest of the URL may hold a password and is not repeated.
         _ => Err(Error::invalid(
-            format!("this build knows no store with the scheme {scheme:?}"),
+            format!("this build has no store with the scheme {scheme:?}"),
             SCHEMES,
         )),
     }
@@ -118,9 +118,8 @@ async fn open_or_make(url: &str, makes: bool) -> Result<Arc<dyn Store>, Error> {
 /// The URL for the engine, and whether it asks for ages by the server's clock.
 #[cfg(any(feature = "object", feature = "postgres", feature = "mysql"))]
 fn parse(url: &str) -> Result<(Url, bool), Error> {
-    let url = Url::parse(url).map_err(|error| {
-        Error::invalid(format!("the store URL cannot be read: {error}"), SCHEMES)
-    })?;
+    let url = Url::parse(url)
+        .map_err(|error| Error::invalid(format!("the store URL is not valid: {error}"), SCHEMES))?;
     let mut asks_for_age = false;
     let mut others = Vec::new();
     for (name, value) in url.query_pairs() {
@@ -128,8 +127,8 @@ fn parse(url: &str) -> Result<(Url, bool), Error> {
             ("age", "server-clock") => asks_for_age = true,
             ("age", _) => {
                 return Err(Error::invalid(
-                    "the parameter age of the store URL can only be server-clock",
-                    "leave it out, which is safe on every server",
+                    "the parameter age in the store URL can only be server-clock",
+                    "leave it out: that is safe on every server",
                 ));
             }
             _ => others.push((name.into_owned(), value.into_owned())),
@@ -162,7 +161,7 @@ fn path_of<'a>(url: &str, rest: &'a str) -> Result<&'a std::path::Path, Error> {
     let path = rest.strip_prefix("//").unwrap_or(rest);
     if path.is_empty() || path.contains('\0') {
         return Err(Error::invalid(
-            format!("the store URL {url:?} names no path"),
+            format!("the store URL {url:?} has no path"),
             SCHEMES,
         ));
     }

@@ -53,7 +53,11 @@ impl Outage {
         match self.change(|spell| failed(spell, Instant::now())) {
             Some(Told::Begun) => tracing::warn!("the store fails: {why}"),
             Some(Told::GoesOn { failures, since }) => {
-                tracing::warn!(failures, ?since, "the store still fails, last: {why}");
+                tracing::warn!(
+                    failures,
+                    ?since,
+                    "the store still fails; the last error: {why}"
+                );
             }
             _ => tracing::debug!("the store fails: {why}"),
         }

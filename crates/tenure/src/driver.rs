@@ -784,7 +784,9 @@ impl Drop for Run {
     /// Should this thread panic: nobody goes on working in a term that nobody renews.
     fn drop(&mut self) {
         if std::thread::panicking() {
-            tracing::error!("the session's thread panicked: the node is shut down, all work stops");
+            tracing::error!(
+                "the session's thread panicked: the node shuts down and all work stops"
+            );
         }
         for term in self.leading.values() {
             term.end(EndReason::SessionOver);

@@ -42,22 +42,22 @@ pub enum Error {
         candidates: Vec<NodeId>,
     },
     /// The lease changes faster than it can be written. Nothing was changed; try again.
-    #[error("the lease of {election} kept changing, nothing was changed")]
+    #[error("the lease of {election} kept changing; nothing was done")]
     Contended {
         /// Which election.
         election: ElectionName,
     },
     /// Too many programs stand under one id, each with a secret of its own. Nothing was done; use another id.
-    #[error("too many candidates stand under the id {node} already, nothing was done")]
+    #[error("there are already too many candidates with the id {node}; nothing was done")]
     Crowded {
         /// The id.
         node: NodeId,
     },
     /// The drains change faster than they can be written. Nothing was changed; try again.
-    #[error("the list of drained nodes kept changing, nothing was changed")]
+    #[error("the list of drained nodes kept changing; nothing was done")]
     DrainsContended,
     /// The record in the store cannot be read by this version. Nothing was changed.
-    #[error("{key} cannot be read")]
+    #[error("cannot read {key}")]
     Unreadable {
         /// The object.
         key: String,

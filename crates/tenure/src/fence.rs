@@ -44,7 +44,7 @@ pub struct Receiver {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Stale {
     /// A later term was seen.
-    #[error("term {given} is over, term {seen} was seen")]
+    #[error("term {given} is over: term {seen} was seen")]
     Term {
         /// The token's.
         given: Term,
@@ -52,7 +52,7 @@ pub enum Stale {
         seen: Term,
     },
     /// The election was started over: whoever runs it must say that the receiver may follow.
-    #[error("the token belongs to lineage {given}, this receiver follows {seen}")]
+    #[error("the token belongs to lineage {given}, but this receiver follows {seen}")]
     Lineage {
         /// The token's.
         given: Lineage,
@@ -108,7 +108,7 @@ impl fmt::Display for Token {
 
 /// A text that is no token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a token is written LINEAGE:TERM, 32 hexadecimal digits and a number")]
+#[error("a token must have the form LINEAGE:TERM, 32 hexadecimal digits and a number")]
 pub struct TokenError;
 
 impl FromStr for Token {

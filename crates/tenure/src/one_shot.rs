@@ -241,7 +241,7 @@ impl OneShot {
         {
             // What the call came to is certain; only a later one has to begin anew.
             let (election, error) = (&self.election, Chain(&error));
-            tracing::warn!(%election, %error, "could not note what was seen of the leader");
+            tracing::warn!(%election, %error, "could not record what was seen of the leader");
         }
         let valid_for = match call.token {
             Some(_) => trusted_until.since(HOST.moment()),

@@ -263,14 +263,14 @@ impl Config {
             ("read_ahead", self.read_ahead, 1024),
         ] {
             if value == 0 || value > max {
-                violations.push(format!("{name} is {value}, not from 1 to {max}"));
+                violations.push(format!("{name} is {value}, but must be from 1 to {max}"));
             }
         }
         let election = format!("{}{}", ElectionName::RESERVED, self.folder);
         if !ElectionName::new(election).is_ok_and(|name| name.is_of_queue()) {
             let folder: String = self.folder.chars().take(40).collect();
             violations.push(format!(
-                "the folder is {folder:?}, not queue or a name below it, such as queue.3"
+                "the folder is {folder:?}, but must be queue or a name below it, such as queue.3"
             ));
         }
         if self.backlog_bytes_max < self.batch_bytes_max {
@@ -279,17 +279,20 @@ impl Config {
         if self.segment_bytes_max == 0 || self.segment_bytes_max > SEGMENT_BYTES_LIMIT {
             let bytes = self.segment_bytes_max;
             violations.push(format!(
-                "segment_bytes_max is {bytes}, not from 1 to {SEGMENT_BYTES_LIMIT}"
+                "segment_bytes_max is {bytes}, but must be from 1 to {SEGMENT_BYTES_LIMIT}"
             ));
         }
         if self.request_timeout.is_zero() {
-            violations.push("request_timeout is zero".to_owned());
+            violations.push("request_timeout must not be zero".to_owned());
         }
         if violations.is_empty() {
             return Ok(());
         }
         Err(Error::invalid(
-            format!("the log cannot be configured so: {}", violations.join("; ")),
+            format!(
+                "the configuration of the log is not valid: {}",
+                violations.join("; ")
+            ),
             "leave out what you do not need to change",
         ))
     }

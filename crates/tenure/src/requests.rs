@@ -141,7 +141,7 @@ pub(crate) async fn read<T>(
                 age,
             },
             Err(error) => {
-                tracing::error!(%key, %error, "a stored record cannot be read");
+                tracing::error!(%key, %error, "cannot read a stored record");
                 Read::Unreadable {
                     version: from_store(&version),
                 }

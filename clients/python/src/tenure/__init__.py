@@ -1,7 +1,7 @@
 """Tenure: a durable job queue and elections, from Python.
 
-Three things: :class:`Client` makes every call of a cluster, through failovers; :class:`Worker` runs handlers for jobs;
-:class:`Election` lets one of many programs lead at a time. All of it needs the standard library only.
+:class:`Client` makes all calls to a cluster, through failovers. :class:`Worker` runs handlers for jobs.
+:class:`Election` lets one of many programs lead at a time. There are no dependencies.
 """
 
 from __future__ import annotations

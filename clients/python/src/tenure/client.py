@@ -1,12 +1,12 @@
-"""The client: every call of the HTTP interface, on whichever node answers.
+"""The client: every call of the HTTP API, to any broker that answers.
 
 What is guaranteed
-    A call is sent again, to the next node, until one answers or its time is up: through failovers, restarts and
-    overload. That is safe because everything that changes something is made so: submits carry ids that are made
-    before the first sending, claims end by a token that fits once, and the rest says what shall be, not what to add.
+    A call is repeated, on the next broker, until one answers or its time is up: through failovers, restarts and
+    overload. That is safe because no call does harm when it is repeated: submits carry ids that were made before they
+    were first sent, a claim's token works once, and all other calls state the result they want, not what to add.
 
 What is not
-    A claim whose answer was lost hands out jobs that nobody works on. They come back when their lease is over.
+    If the answer to a claim is lost, nobody works on its jobs. They run again when their lease ends.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class Answer:
 
 
 class Client:
-    """A client of one or more nodes of a cluster. May be used by many threads at once.
+    """A client of one or more brokers of a cluster. It is safe to use from many threads.
 
-    ``urls`` is one address or several, separated by commas or as a list; without it ``TENURE_SERVER`` is used, or
-    ``http://127.0.0.1:8080``. Any node answers any call, so one would do; more than one lets the client go on when
-    that node is gone. ``token`` is the bearer token; without it ``TENURE_API_TOKEN`` is used, if set. ``timeout`` is
-    how long a call is tried, in seconds, failovers included.
+    ``urls`` is one address or several, separated by commas or as a list. The default is ``TENURE_SERVER``, or else
+    ``http://127.0.0.1:8080``. Any broker answers any call, so one address is enough; with several, the client carries
+    on when one broker is gone. ``token`` is the bearer token; the default is ``TENURE_API_TOKEN``, if it is set.
+    ``timeout`` is how many seconds to keep trying a call, including failovers.
 
     >>> client = Client(url)
     >>> receipt = client.submit("mail", {"to": "ada@example.com"})
@@ -95,7 +95,7 @@ class Client:
         if isinstance(urls, str):
             urls = [url.strip() for url in urls.split(",") if url.strip()]
         if not urls:
-            raise ValueError("give the address of at least one node")
+            raise ValueError("give the address of at least one broker")
         if token is None:
             token = os.environ.get("TENURE_API_TOKEN") or None
         self.timeout = timeout
@@ -139,18 +139,18 @@ class Client:
     ) -> Receipt:
         """Submits one job; when this returns, the job is durable.
 
-        ``delay`` is in seconds. Give an ``id`` of your own if the program may be restarted between making up its
-        mind and the answer: submitting the same id again enqueues nothing twice.
+        ``delay`` is in seconds. Give your own ``id`` if the program may be restarted before it gets the answer:
+        submitting the same id again does not add a second job.
 
         >>> first = client.submit("report", {"day": "2026-03-02"}, id="report-2026-03-02")
         >>> client.submit("report", {"day": "2026-03-02"}, id="report-2026-03-02").status
         'duplicate'
 
-        The job belongs to the span ``traceparent`` (W3C Trace Context), or to the current one if the package
-        ``opentelemetry`` is installed; its worker's ``task.traceparent`` says so.
+        The job belongs to the span ``traceparent`` (W3C Trace Context), or to the current span if the package
+        ``opentelemetry`` is installed. Its worker finds the span in ``task.traceparent``.
 
-        Raises :class:`Conflict` if a job with this id and other content exists, :class:`Full` if there are too many
-        jobs, :class:`Unknown` if it may have been enqueued or not.
+        Raises :class:`Conflict` if a job with this id and different content exists, :class:`Full` if there are too many
+        jobs, and :class:`Unknown` if the job may or may not have been added.
         """
         job = Submission(
             type=type,
@@ -172,7 +172,7 @@ class Client:
     def submit_many(self, jobs: Iterable[Submission], *, timeout: Optional[float] = None) -> list[Receipt]:
         """Submits jobs in one call and one commit; one receipt each, in order.
 
-        At most 1,000 at a time, and 1 MiB together, unless the server was told otherwise.
+        At most 1,000 at a time, and 1 MiB together, unless the broker is configured differently.
 
         >>> [r.status for r in client.submit_many([Submission("mail", n) for n in range(3)])]
         ['created', 'created', 'created']
@@ -191,7 +191,7 @@ class Client:
         return [Receipt.of(item) for item in listed(answer.body, "jobs")]
 
     def job(self, id: str) -> Job:
-        """One job. Raises :class:`NotFound` if there is none, or it was forgotten."""
+        """One job. Raises :class:`NotFound` if there is no such job, or it was deleted."""
         return Job.of(self._call("GET", f"/v1/jobs/{quoted(id)}").body)
 
     def page(
@@ -209,8 +209,8 @@ class Client:
         """One page of jobs, oldest first, or newest first with ``newest`` or ``before``.
 
         A page ends at about 4 MiB, so it may have fewer jobs than ``limit`` and still a ``next``. ``search`` is any part
-        of a job's texts, in lower or upper case. A server looks at so many jobs at a time, so such a page may even be
-        empty.
+        of a job's texts, in lower or upper case. A broker searches a limited number of jobs at a time, so such a page
+        may even be empty.
         """
         query = {"state": state, "queue": queue, "type": type, "search": search, "limit": limit}
         query.update(after=after, before=before)
@@ -228,7 +228,7 @@ class Client:
         search: Optional[str] = None,
         newest: bool = False,
     ) -> Iterator[Job]:
-        """All jobs that fit, page by page. Jobs that come or go meanwhile shift nothing.
+        """All jobs that match, page by page. Jobs that are added or deleted meanwhile do not shift the pages.
 
         >>> [job.type for job in client.jobs(state="dead")]
         []
@@ -252,7 +252,7 @@ class Client:
     def wait(self, id: str, *, timeout: Optional[float] = None) -> Job:
         """Waits until a job is finished and returns it. Raises ``TimeoutError`` when time is up.
 
-        Asks again and again, at most every two seconds.
+        Polls, at intervals of up to two seconds.
         """
         deadline = None if timeout is None else clock.now() + timeout
         waits = Waits(0.02, 2.0)
@@ -269,11 +269,11 @@ class Client:
             time.sleep(pause)
 
     def cancel(self, id: str) -> Job:
-        """Gives a job up. A running one is only marked: its worker hears it with its next heartbeat."""
+        """Cancels a job. A running job is only marked: its worker learns of it with its next heartbeat."""
         return self._change(id, "cancel")
 
     def retry(self, id: str) -> Job:
-        """Runs a dead or cancelled job again from its first attempt, or a waiting one now."""
+        """Runs a dead or cancelled job again from its first attempt, or a scheduled one now."""
         return self._change(id, "retry")
 
     def _change(self, id: str, verb: str) -> Job:
@@ -288,13 +288,13 @@ class Client:
     def retry_many(
         self, *, state: str = "dead", queue: Optional[str] = None, type: Optional[str] = None, limit: Optional[int] = None
     ) -> list[Receipt]:
-        """Retries all jobs that fit, dead ones unless said otherwise; one receipt each."""
+        """Retries all jobs that match, by default dead ones; one receipt each."""
         wanted = {"state": state, "queue": queue, "type": type, "limit": limit}
         body = {name: value for name, value in wanted.items() if value is not None}
         return [Receipt.of(item) for item in listed(self._call("POST", "/v1/jobs/retry", body).body, "jobs")]
 
     def forget(self, id: str) -> None:
-        """Removes a finished job before its time."""
+        """Deletes a finished job before its retention time is over."""
         try:
             self._call("DELETE", f"/v1/jobs/{quoted(id)}")
         except NotFound as problem:
@@ -317,8 +317,9 @@ class Client:
     ) -> list[Claimed]:
         """Takes up to ``max`` jobs, waiting up to ``wait`` seconds for the first. :class:`Worker` does this for you.
 
-        Each is yours for ``lease`` seconds, and again from every heartbeat on. If no node answers and ``stop`` is set, it
-        is not tried again. A job whose payload Python cannot read has ``unreadable`` set; the others are not affected.
+        Each is yours for ``lease`` seconds, and again from every heartbeat on. If no broker answers and ``stop`` is set,
+        the call is not repeated. A job whose payload Python cannot read has ``unreadable`` set; the others are not
+        affected.
 
         >>> _ = client.submit("sum", [1, 2], queue="sums")
         >>> [claimed] = client.claim("worker-1", queues=["sums"])
@@ -364,10 +365,10 @@ class Client:
         return [ClaimStatus.of(item) for item in listed(answer.body, "claims")]
 
     def complete(self, claim: Claim, *, result: Json = None, timeout: Optional[float] = None) -> None:
-        """Ends a claim with success. Raises :class:`Lost` if the claim had ended otherwise.
+        """Completes a claim. Raises :class:`Lost` if the claim had already ended in another way.
 
-        A completion that was recorded by a sending whose answer was lost is recognised by reading the job back: it is
-        completed, and no attempt was started after this one.
+        If an earlier call recorded the completion and its answer was lost, this is recognised by reading the job back:
+        it is completed, and no attempt was started after this one.
         """
         body = {"token": claim.token}
         if result is not None:
@@ -387,10 +388,10 @@ class Client:
         permanent: bool = False,
         timeout: Optional[float] = None,
     ) -> None:
-        """Ends a claim without success: the job is tried again after its back-off (or ``retry_in`` seconds).
+        """Fails a claim: the job is tried again after its back-off (or ``retry_in`` seconds).
 
-        It is dead at once if ``permanent``, or if this was its last attempt. Raises :class:`Lost` if the claim had
-        ended otherwise; a failure that was recorded already is recognised by its error.
+        The job is dead at once if ``permanent``, or if this was its last attempt. Raises :class:`Lost` if the claim had
+        already ended in another way; a failure that is already recorded is recognised by its error.
         """
         body: dict[str, Json] = {"token": claim.token, "error": error}
         if retry_in is not None:
@@ -404,10 +405,10 @@ class Client:
                 raise
 
     def release(self, claim: Claim, *, timeout: Optional[float] = None) -> None:
-        """Hands a claim back as if it had never been made: the attempt does not count, and anyone may claim the job at once.
+        """Hands a claim back as if it had never been made: the attempt does not count, and any worker may claim the job at once.
 
-        A job that somebody wants given up is cancelled instead. Raises :class:`Lost` if the claim had ended otherwise; a
-        release that was recorded already is recognised by the number of the job's attempt.
+        If the job was to be cancelled, it is cancelled instead. Raises :class:`Lost` if the claim had already ended in
+        another way; a release that is already recorded is recognised by the number of the job's attempt.
 
         >>> _ = client.submit("sum", [1, 2], queue="later")
         >>> [claimed] = client.claim("worker-1", queues=["later"])
@@ -462,7 +463,7 @@ class Client:
         return Queue.of(self._call("GET", f"/v1/queues/{quoted(name)}").body)
 
     def set_queue(self, name: str, *, concurrency: Optional[int] = None, rate: Optional[Rate] = None) -> Queue:
-        """Sets a queue's limits, all of them: what is not said is unlimited.
+        """Sets all limits of a queue: those that you leave out become unlimited.
 
         >>> client.set_queue("mail", concurrency=10, rate=Rate(jobs=100, period_ms=60_000)).concurrency
         10
@@ -475,11 +476,11 @@ class Client:
         return Queue.of(self._call("PUT", f"/v1/queues/{quoted(name)}", body).body)
 
     def pause(self, queue: str) -> Queue:
-        """Lets no job of a queue be claimed. What runs goes on."""
+        """Pauses a queue: no job of it can be claimed. Running jobs continue."""
         return Queue.of(self._call("POST", f"/v1/queues/{quoted(queue)}/pause", {}).body)
 
     def resume(self, queue: str) -> Queue:
-        """Lets jobs be claimed again."""
+        """Resumes a paused queue: its jobs can be claimed again."""
         return Queue.of(self._call("POST", f"/v1/queues/{quoted(queue)}/resume", {}).body)
 
     def schedules(self) -> list[Schedule]:
@@ -507,8 +508,8 @@ class Client:
     ) -> Schedule:
         """Creates or replaces a schedule: ``job`` is submitted at every slot of ``cron``.
 
-        Five fields, or six with seconds first. ``missed`` says what happens to slots that passed while no broker
-        could fire them: ``"skip"``, ``"once"`` (the default: the latest runs for all of them), ``{"all": 10}``.
+        ``cron`` has five fields, or six with seconds first. ``missed`` decides what happens to slots that passed while
+        no broker led: ``"skip"``, ``"once"`` (the default: only the latest runs), or ``{"all": 10}``.
 
         >>> client.set_schedule("nightly", "0 3 * * *", Submission("report"), timezone="Europe/Berlin").timezone
         'Europe/Berlin'
@@ -519,38 +520,38 @@ class Client:
         return Schedule.of(self._call("PUT", f"/v1/schedules/{quoted(name)}", body).body)
 
     def delete_schedule(self, name: str) -> None:
-        """Deletes a schedule. Its jobs stay."""
+        """Deletes a schedule. Its jobs are kept."""
         self._call("DELETE", f"/v1/schedules/{quoted(name)}")
 
     def stats(self) -> dict[str, Json]:
-        """Counts, rates and what the log and the store did, as the server tells them."""
+        """Counts, rates, and statistics of the log and the store, as the broker returns them."""
         return as_object(self._call("GET", "/v1/stats").body)
 
     def time(self) -> dict[str, Json]:
-        """The queue's time (``now_ms``), the broker's clock (``wall_ms``), and what the queue makes of it (``clock``)."""
+        """The queue's time (``now_ms``), the broker's clock (``wall_ms``), and whether the queue follows it (``clock``)."""
         return as_object(self._call("GET", "/v1/time").body)
 
     def set_time(self, to: Union[int, str, None] = None) -> dict[str, Json]:
-        """Sets the queue's time, back as well, after a clock was wrong. Needs an admin token.
+        """Sets the queue's time, forward or back, after a clock was wrong. Needs an admin token.
 
-        To what the broker's clock shows, or to ``to``: milliseconds since 1970, or RFC 3339 text.
+        ``to`` is milliseconds since 1970, or RFC 3339 text; the default is the time on the broker's clock.
         """
         return as_object(self._call("PUT", "/v1/time", {} if to is None else {"to": to}).body)
 
     def cluster(self) -> dict[str, Json]:
-        """The leader, the nodes and the daemons, as the server tells them."""
+        """The leader, the nodes and the daemons, as the broker returns them."""
         return as_object(self._call("GET", "/v1/cluster").body)
 
     def resign(self) -> None:
-        """Asks the broker that leads to hand over to another node."""
+        """Asks the leading broker to hand over to another one."""
         self._call("POST", "/v1/leader/resign", {})
 
     def transfer(self, node: str) -> None:
-        """Asks the broker that leads to hand over to this node."""
+        """Asks the leading broker to hand over to the broker ``node``."""
         self._call("POST", "/v1/leader/transfer", {"node": node})
 
     def election(self, name: str, candidate: Optional[str] = None, *, ttl: float = 10.0) -> Election:
-        """An election in which this program stands. See :class:`Election`."""
+        """An election in which this program is a candidate. See :class:`Election`."""
         return Election(self, name, candidate, ttl=ttl)
 
     # ------------------------------------------------------------------ one call, until it is answered
@@ -628,7 +629,7 @@ def readable_claims(items: Sequence[Mapping[str, Json]]) -> Iterator[Claimed]:
             yield Claimed.of(item)
         except (KeyError, TypeError) as problem:
             # Without these fields nothing can be reported for it either.
-            log.warning("a claimed job cannot be understood; its lease will run out: %r", problem)
+            log.warning("cannot read a claimed job; it runs again when its lease ends: %r", problem)
 
 
 def with_id(job: Submission) -> Submission:
@@ -639,7 +640,7 @@ def with_id(job: Submission) -> Submission:
 def milliseconds(seconds: float) -> int:
     """Whole milliseconds. NaN, infinity and negative times are the caller's mistake."""
     if not 0 <= seconds <= SECONDS_MAX:
-        raise Invalid(f"{seconds!r} is not a time in seconds: it is between 0 and {SECONDS_MAX:.0f} (ten years)")
+        raise Invalid(f"{seconds!r} is not a valid time in seconds: it must be between 0 and {SECONDS_MAX:.0f} (ten years)")
     return round(seconds * 1000)
 
 
@@ -651,7 +652,7 @@ def given_up(method: str, path: str, problem: Exception, resent: bool, tries: in
     status = getattr(problem, "status", None)
     if resent and method != "GET":
         return Unknown(
-            f"{where} may have been carried out or not, after {times}: {problem}",
+            f"{where} may or may not have been carried out, after {times}: {problem}",
             code=code,
             status=status,
             hint="send it again with the same ids",

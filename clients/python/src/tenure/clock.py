@@ -1,8 +1,8 @@
 """Time that leadership and leases are counted on.
 
-Guarantees: never goes back, and counts the time that the machine was suspended where the system can say
-it (``CLOCK_BOOTTIME`` on Linux). Elsewhere it is ``time.monotonic()``, which may stand still during suspend:
-there, pass the fencing token on to whatever the work writes to.
+Guarantees: it never goes back, and it counts the time that the machine was suspended if the system offers that
+(``CLOCK_BOOTTIME`` on Linux). Elsewhere it is ``time.monotonic()``, which may stand still during suspend: there, send the
+fencing token to everything that the work writes to.
 """
 
 from __future__ import annotations

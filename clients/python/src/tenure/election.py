@@ -1,15 +1,15 @@
 """Elections over HTTP: one of many programs leads at a time.
 
 What is guaranteed
-    Two programs that stand in one election do not both see ``is_leader()`` at one time, if
-    the rates of their hosts' clocks differ by less than a tenth. Leadership is trusted from *before* the request was
-    sent, for as long as the answer said, on a clock that counts suspend where there is one; a slow answer never
-    stretches it. Every term has a number greater than all before it.
+    ``is_leader()`` is never true in two candidates of one election at the same time, as long as the rates of their
+    hosts' clocks differ by less than a tenth. An answer is valid for as long as it said, counted from *before* the
+    request was sent, on a clock that counts time spent suspended if there is one. A slow answer never makes leadership
+    last longer. Every term has a greater number than all terms before it.
 
 What is not
-    A program that is paused between asking ``is_leader()`` and acting acts late. Pass ``token`` on to whatever the
-    work writes to, and let it refuse a smaller one. A candidate belongs to the object that made it: two programs
-    under one name are two candidates.
+    A program that is paused between calling ``is_leader()`` and acting acts late. Send ``token`` to everything that the
+    work writes to, and let the receiver refuse a smaller one. A candidate belongs to the object that made it: two
+    programs under one name are two candidates.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Trust:
         self._lock = threading.Lock()
 
     def extend(self, sent_at: float, valid_for: float) -> None:
-        """A request sent at ``sent_at`` was answered: leadership stands for ``valid_for`` seconds."""
+        """A request sent at ``sent_at`` was answered: leadership is valid for ``valid_for`` seconds."""
         with self._lock:
             if self._until is not None and self._now() >= self._until:
                 self._over = True
@@ -86,7 +86,7 @@ class Trust:
 class Leadership:
     """One term of this program: from :meth:`Election.leading`.
 
-    ``term`` is its number, ``token`` the fencing token to pass on.
+    ``term`` is its number, and ``token`` is the fencing token to send along.
     """
 
     def __init__(self, election: str, term: int, token: str) -> None:
@@ -100,7 +100,7 @@ class Leadership:
         return self.remaining() > 0
 
     def remaining(self) -> float:
-        """For how many seconds it leads at least, without another answer; 0 when it is over."""
+        """How many seconds it leads at least, without another answer; 0 when it is over."""
         left = self._trust.remaining()
         if left <= 0:
             self._ended.set()
@@ -127,9 +127,9 @@ class Leadership:
 
 
 class Election:
-    """An election in which this program stands as ``candidate``.
+    """An election in which this program is the candidate ``candidate``.
 
-    ``ttl`` is how many seconds a program that died keeps the leadership: shorter means faster takeover and more
+    ``ttl`` is how many seconds a dead program keeps the leadership: a shorter ttl means faster takeover, and more
     requests to the store.
 
     >>> election = client.election("reports", "web-1")
@@ -137,8 +137,8 @@ class Election:
     ...     leadership.is_leader(), leadership.term
     (True, 1)
 
-    ``leading()`` waits until this program leads. In between it is renewed on a thread of its own, and when the block
-    ends the leadership is given up at once. A leader that runs for ever::
+    ``leading()`` waits until this program leads. A separate thread renews the leadership while the block runs, and it is
+    released at the end of the block. A leader that runs for ever::
 
         while True:
             with election.leading() as leadership:
@@ -148,7 +148,7 @@ class Election:
 
     def __init__(self, client: Client, name: str, candidate: Optional[str] = None, *, ttl: float = 10.0) -> None:
         if ttl <= 0:
-            raise ValueError("ttl is more than 0 seconds")
+            raise ValueError("ttl must be more than 0 seconds")
         self.name = name
         self.candidate = candidate or f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:6]}"
         self.ttl = ttl
@@ -164,7 +164,7 @@ class Election:
     # ------------------------------------------------------------------ one call each
 
     def elect(self, *, timeout: Optional[float] = None) -> Outcome:
-        """Stands in the election, or says again that it does, and leads if nobody else does.
+        """Enters the election or renews the candidate, and leads if nobody else does.
 
         >>> client.election("nightly", "host-1").elect().is_leader
         True
@@ -189,19 +189,19 @@ class Election:
         )
 
     def register(self) -> None:
-        """Stands in the election without trying to lead."""
+        """Enters the election without trying to lead."""
         self._client._call("PUT", self._own, {"ttl_ms": round(self.ttl * 1000), "secret": self._secret})
 
     def unregister(self, *, timeout: Optional[float] = None) -> None:
-        """Stands no longer, and gives the leadership up if it has it.
+        """Withdraws from the election, and releases the leadership if it leads.
 
-        If this fails the candidate expires by itself. Standing again is safe in any case: it is a new candidate.
+        If this fails, the candidate expires after its ttl. Entering again is always safe: it is a new candidate.
         """
         secret, self._secret = self._secret, secrets.token_hex(16)
         self._client._call("DELETE", self._own, {"secret": secret}, timeout=timeout)
 
     def standing(self) -> Standing:
-        """Who leads, in which term, and who stands."""
+        """The leader, its term, and the candidates."""
         body = self._client._call("GET", self._path).body
         return Standing(
             leader=Leader.of(body.get("leader")),
@@ -213,10 +213,10 @@ class Election:
 
     @contextlib.contextmanager
     def leading(self, timeout: Optional[float] = None) -> Iterator[Leadership]:
-        """Waits until this program leads, keeps the leadership while the block runs, and gives it up at its end.
+        """Waits until this program leads, keeps the leadership while the block runs, and releases it at the end.
 
-        Look at ``leadership.is_leader()`` in the block: leadership can end before it does. Raises ``TimeoutError``
-        if somebody else leads for ``timeout`` seconds.
+        Check ``leadership.is_leader()`` in the block: leadership can end before the block does. Raises
+        ``TimeoutError`` if another program leads for ``timeout`` seconds.
         """
         ended = threading.Event()
         keeper: Optional[threading.Thread] = None
@@ -237,7 +237,7 @@ class Election:
             try:
                 self.unregister(timeout=self.ttl)
             except TenureError as problem:
-                log.warning("%s could not be left; it expires by itself: %s", self.name, problem)
+                log.warning("could not withdraw from %s; the candidate expires after its ttl: %s", self.name, problem)
 
     def _win(self, timeout: Optional[float]) -> Leadership:
         give_up_at = None if timeout is None else clock.now() + timeout
@@ -246,7 +246,7 @@ class Election:
             if stands_back > 0:
                 if give_up_at is not None and give_up_at < self._stands_from:
                     time.sleep(max(0.0, give_up_at - clock.now()))
-                    raise TimeoutError(f"{self.candidate} leaves the next term of {self.name} to others")
+                    raise TimeoutError(f"{self.candidate} was asked to resign and stays out of {self.name} for now")
                 time.sleep(stands_back)
             sent_at = clock.now()
             try:
@@ -262,7 +262,7 @@ class Election:
             except TenureError as problem:
                 if not is_passing(problem):
                     raise
-                log.warning("%s cannot be held at the moment: %s", self.name, problem)
+                log.warning("cannot take part in %s at the moment: %s", self.name, problem)
             pause = self.ttl * 0.3
             if give_up_at is not None:
                 remaining = give_up_at - clock.now()
@@ -278,17 +278,17 @@ class Election:
                 outcome = self.elect(timeout=self.ttl * 0.3)
             except TenureError as problem:
                 # Trust stays as it was: the next try is not far, and the clock ends it in time.
-                log.warning("the leadership of %s could not be renewed: %s", self.name, problem)
+                log.warning("could not renew the leadership of %s: %s", self.name, problem)
                 continue
             except Exception:
-                log.exception("the leadership of %s could not be renewed", self.name)
+                log.exception("could not renew the leadership of %s", self.name)
                 continue
             if not outcome.is_leader or outcome.term != leadership.term:
                 leadership._trust.end()
                 leadership._ended.set()
                 if outcome.asked_by is not None:
                     self._stands_from = clock.now() + self.ttl
-                    log.info("%s asked for the leadership of %s to be given up", outcome.asked_by, self.name)
+                    log.info("%s asked this program to resign the leadership of %s", outcome.asked_by, self.name)
                     return
                 log.warning("the leadership of %s was lost in term %s", self.name, leadership.term)
                 return

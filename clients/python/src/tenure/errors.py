@@ -6,11 +6,11 @@ error                     what to do
 :class:`Unavailable`      nothing was done: try again later
 :class:`Unknown`          it may have been done: send the same call again, with the same ids
 :class:`Overloaded`       nothing was done: send less, or later
-:class:`Full`             nothing was done: forget finished jobs, or raise ``jobs_max``
+:class:`Full`             nothing was done: delete finished jobs, or raise ``jobs_max``
 :class:`Invalid`          correct the request; the message names the field
 :class:`NotAllowed`       use another token
-:class:`NotTrusted`       trust the nodes' authority, or correct their certificates
-:class:`NotFound`         there is no such thing, or it was forgotten
+:class:`NotTrusted`       trust the brokers' authority, or fix their certificates
+:class:`NotFound`         there is no such thing, or it was deleted
 :class:`Conflict`         another job has this id: use a new id, or send the same content
 :class:`WrongState`       look at the job again: its state does not allow this
 :class:`Lost`             stop the work: this claim is no longer yours
@@ -42,11 +42,11 @@ __all__ = [
 
 
 class TenureError(Exception):
-    """Anything that this package raises by itself.
+    """The base class of all errors that this package raises.
 
-    ``code`` is the stable word of the server's answer (``"no_leader"``, ``"invalid_field"``), if there was one;
-    ``status`` is the HTTP status; ``hint`` is what the server suggests. ``resent`` is true if an earlier sending of
-    the same call got no answer: then it may be that sending which made this one fail.
+    ``code`` is the stable code of the broker's answer (``"no_leader"``, ``"invalid_field"``), if there was one.
+    ``status`` is the HTTP status, and ``hint`` is the broker's suggestion. ``resent`` is true if the call was sent
+    before and got no answer: that earlier call may be why this one failed.
     """
 
     resent: bool = False
@@ -69,11 +69,11 @@ class TenureError(Exception):
 
 
 class Unavailable(TenureError):
-    """No node could serve the call before its time was up, and none of them has carried it out."""
+    """No broker could serve the call in time, and none has carried it out."""
 
 
 class Unknown(Unavailable):
-    """The time was up, and an answer was lost: the call may have been carried out, or may still be.
+    """An answer was lost: the call may have been carried out, or may still be.
 
     Sending it again is safe. :meth:`Client.submit` makes ids before it sends, and ``error.ids`` has them.
     """
@@ -82,7 +82,7 @@ class Unknown(Unavailable):
 
 
 class Overloaded(Unavailable):
-    """The server was still turning calls away when the time was up. Nothing was done."""
+    """The broker turned the call away until the time was up. Nothing was done."""
 
 
 class Full(TenureError):
@@ -90,23 +90,23 @@ class Full(TenureError):
 
 
 class Invalid(TenureError):
-    """The request cannot be carried out as it is; ``field`` names what is wrong, where one field is."""
+    """The request is not valid. If one field is wrong, ``field`` names it."""
 
 
 class NotAllowed(TenureError):
-    """The token is missing, wrong, or not enough for this call."""
+    """The token is missing, unknown, or does not allow this call."""
 
 
 class NotTrusted(TenureError):
-    """No node's certificate verifies, so nothing was sent. Trying again would not help."""
+    """No broker has a valid certificate, so nothing was sent. Trying again would not help."""
 
 
 class NotFound(TenureError):
-    """There is no such job, queue, schedule or election, or it was forgotten."""
+    """There is no such job, queue, schedule or election, or it was deleted."""
 
 
 class Conflict(TenureError):
-    """A job with this id and other content exists."""
+    """A job with this id and different content exists."""
 
 
 class WrongState(TenureError):
@@ -116,7 +116,7 @@ class WrongState(TenureError):
 class Lost(TenureError):
     """The claim has ended: it expired, another worker has the job, or the job is finished.
 
-    ``reason`` is the server's word for it: ``{"code": "expired"}``, ``{"code": "superseded", "attempt": 2}``.
+    ``reason`` is the broker's reason: ``{"code": "expired"}``, ``{"code": "superseded", "attempt": 2}``.
     """
 
     reason: Mapping[str, Any] = {}
@@ -127,4 +127,4 @@ class NotLeading(TenureError):
 
 
 class ServerError(TenureError):
-    """The server failed, or answered what this client does not understand."""
+    """The broker failed, or gave an answer that this client does not understand."""

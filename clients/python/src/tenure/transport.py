@@ -1,8 +1,9 @@
 """One HTTP exchange with one node, on connections that are kept open.
 
-Guarantees: an exchange ends as an answer, as :class:`NotSent` (no byte of the request left, so nothing was done), as
-:class:`NotTrusted` (the same, and the next try would end so too), or as :class:`AnswerLost` (perhaps it was). Nothing is ever repeated here: whether that is safe is the caller's
-knowledge. No redirect is followed and no proxy is asked, so the token goes to the configured nodes only.
+Guarantees: an exchange ends as an answer, as :class:`NotSent` (no byte of the request was sent, so nothing was done), as
+:class:`NotTrusted` (the same, and trying again would not help), or as :class:`AnswerLost` (it may have been done).
+Nothing is ever repeated here: only the caller knows whether that is safe. No redirect is followed and no proxy is used,
+so the token goes only to the configured brokers.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ class Node:
     def __init__(self, url: str, token: Optional[str] = None, tls: Optional[ssl.SSLContext] = None) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{url!r} is no URL of a node; write it like http://127.0.0.1:8080")
+            raise ValueError(f"{url!r} is not the URL of a broker; use a URL such as http://127.0.0.1:8080")
         if parts.username or parts.password or parts.query or parts.fragment:
-            raise ValueError("a node's URL has a host, a port and perhaps a path; pass the token as token=")
+            raise ValueError("a broker's URL may have only a host, a port and a path; pass the token as token=")
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         self._host, self._port, self._path = parts.hostname, parts.port, parts.path.rstrip("/")
         self._tls = (tls or ssl.create_default_context()) if parts.scheme == "https" else None
@@ -60,7 +61,7 @@ class Node:
         if token is not None:
             # http.client would refuse it too, but with the token in the message.
             if not token.isascii() or not token.isprintable():
-                raise ValueError("the token has characters that cannot be sent in a header")
+                raise ValueError("the token contains characters that cannot be sent in a header")
             self._headers["Authorization"] = f"Bearer {token}"
         self._idle: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
@@ -71,7 +72,7 @@ class Node:
     def exchange(self, method: str, path: str, body: Optional[bytes], timeout: float, hold: int = 0) -> Response:
         """Sends one request and reads its answer, within ``timeout`` seconds of silence.
 
-        A node that knows no leader may hold the request for ``hold`` seconds.
+        A broker without a leader may hold the request for ``hold`` seconds.
         """
         connection = self._kept() or self._open(timeout)
         try:
@@ -120,12 +121,12 @@ class Node:
         except ssl.SSLCertVerificationError as problem:
             connection.close()
             raise NotTrusted(
-                f"the certificate of {self.url} does not verify: {problem.verify_message}",
-                hint="pass tls= a context that trusts the authority, or correct the certificate",
+                f"the certificate of {self.url} is not valid: {problem.verify_message}",
+                hint="pass tls= a context that trusts the authority, or fix the certificate",
             ) from problem
         except (OSError, http.client.HTTPException) as problem:
             connection.close()
-            raise NotSent(f"{self.url} cannot be reached: {describe(problem)}") from problem
+            raise NotSent(f"cannot reach {self.url}: {describe(problem)}") from problem
         return connection
 
     def _kept(self) -> Optional[http.client.HTTPConnection]:

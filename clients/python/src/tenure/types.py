@@ -1,7 +1,7 @@
-"""What the server answers, as plain immutable data.
+"""The broker's answers, as plain immutable data.
 
-Every class takes the JSON object of an answer in ``of`` and ignores fields that it does not know, so that a newer
-server can be talked to. Times ending in ``_at`` are milliseconds since 1970 on the broker's clock.
+Every class takes the JSON object of an answer in ``of`` and ignores fields that it does not know, so that it works with
+newer brokers. Times ending in ``_at`` are milliseconds since 1970 on the broker's clock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Json = Any
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Stands for a value of an answer that is JSON, and more than Python can read. ``why`` says what is wrong."""
+    """Replaces a JSON value in an answer that Python cannot read. ``why`` says what is wrong."""
 
     why: str
 
@@ -83,12 +83,12 @@ class Submission:
     unique_key: Optional[str] = None
     group: Optional[str] = None
     backoff: Optional[Backoff] = None
-    #: The span that it belongs to, as W3C Trace Context writes it; :mod:`tenure.trace` finds the current one.
+    #: The span that it belongs to, in W3C Trace Context format; :mod:`tenure.trace` finds the current one.
     traceparent: Optional[str] = None
     tracestate: Optional[str] = None
 
     def body(self) -> dict[str, Json]:
-        """The JSON object that is sent: what was not said is left out."""
+        """The JSON object to send, without the fields that are None."""
         said = {name: value for name, value in vars(self).items() if value is not None}
         if self.backoff is not None:
             said["backoff"] = self.backoff.body()
@@ -97,11 +97,11 @@ class Submission:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What became of one submitted job.
+    """The outcome for one submitted job.
 
-    ``status`` is ``"created"``, ``"duplicate"`` (this very job was there already, or ``existing`` holds its unique
-    key), ``"conflict"`` (another job has this id) or ``"full"``. The last two only come in batches; a single submit
-    raises instead.
+    ``status`` is ``"created"``, ``"duplicate"`` (this job already exists, or ``existing`` has the same unique key),
+    ``"conflict"`` (another job has this id) or ``"full"``. The last two occur only in batches; a single submit raises
+    instead.
     """
 
     id: str
@@ -115,7 +115,7 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the server shows it. ``state`` is scheduled, ready, running, completed, cancelled or dead."""
+    """A job as the broker shows it. ``state`` is scheduled, ready, running, completed, cancelled or dead."""
 
     id: str
     queue: str
@@ -138,11 +138,11 @@ class Job:
     worker: Optional[str] = None
     traceparent: Optional[str] = None
     tracestate: Optional[str] = None
-    #: The job was forgotten: only id, queue, type, state, ``changed_at`` and result are left of it.
+    #: The job was deleted: only id, queue, type, state, ``changed_at`` and result are left of it.
     remnant: bool = False
     #: What is wrong with the payload, result or progress if Python cannot read it; it is None then.
     unreadable: Optional[str] = None
-    #: The whole answer, with what this class does not name.
+    #: The whole answer, including fields that this class does not have.
     raw: Mapping[str, Json] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -191,7 +191,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Claim:
-    """What ends or renews a claim: the job, the token that the claim was answered with, and which attempt it is."""
+    """What is needed to end or renew a claim: the job, the token from the answer to the claim, and the attempt."""
 
     id: str
     token: str
@@ -239,7 +239,7 @@ class Claimed(Claim):
 
 @dataclass(frozen=True)
 class ClaimStatus:
-    """What became of one claim of a batch: ``"ok"``, ``"lost"`` with a reason, or ``"cancelled"``."""
+    """The outcome for one claim of a batch: ``"ok"``, ``"lost"`` with a reason, or ``"cancelled"``."""
 
     id: str
     status: str
@@ -259,7 +259,7 @@ def as_reason(value: Json) -> Mapping[str, Json]:
 
 @dataclass(frozen=True)
 class Counts:
-    """Jobs by state. ``blocked`` are those of the ready ones that wait for their turn in a group."""
+    """Jobs by state. ``blocked`` counts the ready jobs that wait for their turn in a group."""
 
     scheduled: int = 0
     ready: int = 0
@@ -276,7 +276,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Rate:
-    """So many jobs per so long; up to ``burst`` of them at once (``jobs`` if None)."""
+    """``jobs`` per ``period_ms``, up to ``burst`` of them at once (``jobs`` if None)."""
 
     jobs: int
     period_ms: int
@@ -350,7 +350,7 @@ class Leader:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A live candidate of an election, and how long it counts without another call."""
+    """A live candidate of an election, and how long it stays one without another call."""
 
     id: str
     ttl_ms: int
@@ -358,10 +358,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What :meth:`Election.elect` came to.
+    """The result of :meth:`Election.elect`.
 
-    ``trusted_until`` is on :func:`tenure.clock.now`, counted from before the request was sent. ``asked_by`` is who asked
-    this candidate to give up what it led: it leads no longer, and :meth:`Election.unregister` lets the next one lead at once.
+    ``trusted_until`` is how long the answer is valid: a time of :func:`tenure.clock.now`, counted from before the request
+    was sent. ``asked_by`` names who asked this candidate to resign: it no longer leads, and
+    :meth:`Election.unregister` lets the next candidate lead at once.
     """
 
     leader: Optional[Leader]
@@ -374,7 +375,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Standing:
-    """An election as the store has it: who leads, in which term, and who stands."""
+    """An election as stored: the leader, its term, and the candidates."""
 
     leader: Optional[Leader]
     term: Optional[int]

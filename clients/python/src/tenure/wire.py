@@ -37,7 +37,7 @@ def quoted(name: str) -> str:
     """A name as one part of a path, whatever is in it."""
     # The only names that quoting leaves with a meaning of their own in a path.
     if name in ("", ".", ".."):
-        raise Invalid(f"{name!r} is no name")
+        raise Invalid(f"{name!r} is not a valid name")
     return quote(name, safe="")
 
 
@@ -47,7 +47,7 @@ def written(body: Json) -> bytes:
         # NaN and infinities are not JSON, and the server would refuse them.
         return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as problem:
-        raise Invalid(f"this cannot be written as JSON: {problem}") from problem
+        raise Invalid(f"this is not valid JSON: {problem}") from problem
 
 
 def decoded(response: Response) -> Json:
@@ -75,7 +75,7 @@ def read(text: str, levels: int) -> Json:
         start = text.lstrip()[:1]
         if levels == 0 or start not in ("[", "{"):
             why = "it is nested too deeply" if isinstance(problem, RecursionError) else "it has a number that is too long"
-            return Unreadable(f"this JSON cannot be read by Python: {why}")
+            return Unreadable(f"Python cannot read this JSON: {why}")
     parts = split(text)
     if start == "[":
         return [read(part, levels - 1) for part in parts]
@@ -184,7 +184,7 @@ def refusal(response: Response) -> TenureError:
         # Not a server's own words, so a gateway's: it may have passed the call on before.
         fallback = Unknown
     kind = BY_CODE.get(str(code)) or BY_STATUS.get(response.status, fallback)
-    message = str(body.get("detail") or body.get("title") or f"the server answered {response.status}")
+    message = str(body.get("detail") or body.get("title") or f"the broker answered {response.status}")
     error = kind(message, code=code, status=response.status, hint=body.get("hint"), field=body.get("field"))
     if isinstance(error, Lost):
         error.reason = as_reason(body.get("reason"))

@@ -1,14 +1,14 @@
-"""A worker: takes jobs, runs handlers in threads, and reports what came of them.
+"""A worker: takes jobs, runs handlers in threads, and reports the results.
 
 What is guaranteed
-    Every claimed job is completed, failed or handed back, whatever its handler does; a handler that raises fails
-    only its own job. Nothing that one job carries affects another: each is decoded, renewed and reported alone where it
-    cannot go with the rest. Claims are renewed on a thread of their own, so a busy handler does not lose its job. No more
-    jobs are claimed than there are free threads. Failovers, broken answers and lost connections are waited out.
+    Every claimed job is completed, failed or handed back, whatever its handler does. A handler that raises fails only
+    its own job, and jobs do not affect each other: if one cannot be decoded, renewed or reported with the rest, it is
+    handled alone. A separate thread renews the claims, so a busy handler does not lose its job. The worker claims no
+    more jobs than it has free threads, and waits out failovers, broken answers and lost connections.
 
 What is not
-    A job may run more than once: after a crash, or when a lease ran out. Handlers must be able to live with that;
-    ``task.id`` and ``task.attempt`` help. Python cannot stop a thread: a handler that shall be cancellable looks at
+    A job may run more than once: after a crash, or when a lease expired. Handlers must cope with that; ``task.id`` and
+    ``task.attempt`` help. Python cannot stop a thread: a handler that should be cancellable must check
     ``task.stopped`` now and then.
 """
 
@@ -53,7 +53,7 @@ Handler = Callable[["Task"], Any]
 
 
 class RetryIn(Exception):
-    """Raised by a handler: fail this attempt, and try again after so many seconds.
+    """Raised by a handler: fail this attempt, and try again after this many seconds.
 
     >>> RetryIn(float("nan"))
     Traceback (most recent call last):
@@ -70,13 +70,14 @@ class RetryIn(Exception):
 
 
 class Permanent(Exception):
-    """Raised by a handler: fail, and do not try again. The job is dead, kept, and can be retried by hand."""
+    """Raised by a handler: fail, and do not try again. The job is dead. It is kept, and can be retried manually."""
 
 
 class HandBack(Exception):
-    """Raised by a handler that stops because ``task.stopped`` is set: another worker may start over at once.
+    """Raised by a handler that stops because ``task.stopped`` is set: another worker may start the job at once.
 
-    It costs the job no attempt. Raised without such a reason it is a failed attempt, or it could go on for ever.
+    It costs the job no attempt. If ``task.stopped`` is not set it counts as a failed attempt; otherwise a job could be
+    handed back for ever.
     """
 
 
@@ -85,12 +86,12 @@ class Task:
 
     def __init__(self, claimed: Claimed, sent_at: float) -> None:
         self.claimed = claimed
-        #: Set when the handler should end: cancelled, lost, no heartbeat got through for a whole lease, or the worker
-        #: is told to stop.
+        #: Set when the handler should end: the job was cancelled or lost, no heartbeat got through for a full lease, or
+        #: the worker was told to stop.
         self.stopped = threading.Event()
-        #: Somebody cancelled the job. End, and return or raise as usual.
+        #: The job was cancelled. End, and return or raise as usual.
         self.cancelled = False
-        #: The claim has ended, and another worker may have the job. What the handler returns is thrown away.
+        #: The claim has ended, and another worker may have the job. The handler's result is discarded.
         self.lost = False
         self._progress: Json = None
         self._confirmed_at = sent_at
@@ -124,21 +125,21 @@ class Task:
 
     @property
     def traceparent(self) -> Optional[str]:
-        """The span that the job was submitted in, as W3C Trace Context writes it; None if there was none.
+        """The span that the job was submitted in, in W3C Trace Context format; None if there was none.
 
-        With the package ``opentelemetry`` it is current while the handler runs: spans begun there are its children.
+        With the package ``opentelemetry`` it is current while the handler runs: spans started there are its children.
         """
         return self.claimed.traceparent
 
     @property
     def tracestate(self) -> Optional[str]:
-        """What goes with that span."""
+        """The trace state of that span."""
         return self.claimed.tracestate
 
     def progress(self, value: Json) -> None:
-        """Shows how far the work is, with the next heartbeat. Any small JSON value; None shows nothing new.
+        """Reports progress with the next heartbeat. ``value`` is any small JSON value; None reports nothing new.
 
-        Raises :class:`Invalid` if it cannot be written as JSON, or has more than 16 KiB.
+        Raises :class:`Invalid` if it is not valid JSON, or has more than 16 KiB.
         """
         text = written(value)
         if len(text) > PROGRESS_BYTES_MAX:
@@ -147,7 +148,7 @@ class Task:
         self._progress = json.loads(text)
 
     def remaining(self) -> float:
-        """Seconds until the lease is over unless a heartbeat gets through; counted from before it was sent."""
+        """Seconds until the lease ends unless a heartbeat gets through; counted from before the last one was sent."""
         return self._confirmed_at + self.claimed.lease_ms / 1000 - clock.now()
 
     def __repr__(self) -> str:
@@ -159,8 +160,8 @@ class Worker:
 
     ``concurrency`` is how many jobs run at once, each in a thread. ``lease`` is how many seconds a job stays with
     this worker without a heartbeat; one is sent every third of it. ``drain`` is how many seconds running jobs get to
-    finish when the worker is told to stop, before they are handed back. ``poll`` is how long one claim waits for a
-    job: also the longest that an idle worker takes to stop.
+    finish when the worker is told to stop, before they are handed back. ``poll`` is how many seconds one claim waits for
+    a job; an idle worker may take that long to stop.
 
     >>> worker = Worker(client, queues=["sums"], concurrency=4)
     >>> @worker.handles("sum")
@@ -171,7 +172,7 @@ class Worker:
     >>> client.job("sum-1").result
     6
 
-    In a program, ``worker.run()`` returns after SIGTERM or Ctrl-C, when everything is finished or handed back.
+    In a program, ``worker.run()`` returns after SIGTERM or Ctrl-C, once every job is finished or handed back.
     """
 
     def __init__(
@@ -186,9 +187,9 @@ class Worker:
         poll: float = 5.0,
     ) -> None:
         if concurrency < 1:
-            raise ValueError("concurrency is at least 1")
+            raise ValueError("concurrency must be at least 1")
         if not 0 < lease <= SECONDS_MAX or not 0 <= drain <= SECONDS_MAX or not 0 <= poll <= SECONDS_MAX:
-            raise ValueError("lease, drain and poll are seconds")
+            raise ValueError("lease, drain and poll must be valid times in seconds")
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:6]}"
         self._client, self._queues = client, tuple(queues)
         self._concurrency, self._lease, self._drain, self._poll = concurrency, lease, drain, poll
@@ -199,12 +200,12 @@ class Worker:
         self._stop_now = threading.Event()
 
     def handles(self, type: str) -> Callable[[Handler], Handler]:
-        """Makes a function the handler of a type. What it returns becomes the job's result.
+        """Makes a function the handler of a job type. Its return value becomes the job's result.
 
-        An ``async def`` function runs in an event loop of its own, in the job's thread.
+        An ``async def`` function runs in its own event loop, in the job's thread.
 
-        Raising an exception fails the attempt with its text; :class:`RetryIn`, :class:`Permanent` and
-        :class:`HandBack` say more.
+        An exception fails the attempt, with its text as the error. See also :class:`RetryIn`, :class:`Permanent` and
+        :class:`HandBack`.
         """
 
         def register(handler: Handler) -> Handler:
@@ -224,11 +225,11 @@ class Worker:
             self._stop_now.set()
 
     def run(self, *, signals: bool = True, until_idle: bool = False) -> None:
-        """Works until it is told to stop. On the main thread SIGTERM and SIGINT do that; a second one hurries it.
+        """Works until it is told to stop. On the main thread SIGTERM and SIGINT do that; a second signal stops it at once.
 
-        ``until_idle`` ends it too, when there is no job to claim and none is running. Raises what a claim was
-        refused with (a wrong token, say) after what was running is finished. A node that is away, fails or answers
-        what makes no sense is asked again, with a warning.
+        With ``until_idle`` it also returns when there is no job to claim and none is running. If a claim is refused
+        (because of a wrong token, for example), it raises the error once running jobs are finished. If a broker is
+        unavailable, fails or gives an answer that makes no sense, the worker logs a warning and tries again.
         """
         if not self._handlers:
             raise ValueError("no handler: register one with @worker.handles(TYPE)")
@@ -276,7 +277,7 @@ class Worker:
             except TenureError as problem:
                 if not is_passing(problem):
                     raise
-                log.warning("no job can be claimed at the moment: %s", problem)
+                log.warning("cannot claim jobs at the moment: %s", problem)
                 self._stop.wait(waits.next())
                 continue
             waits.reset()
@@ -308,7 +309,7 @@ class Worker:
             # Not of a pool, whose threads Python waits for when it exits: one that hangs would hold it up for ever.
             threading.Thread(target=self._work, args=(task,), name=f"tenure-{task.type}", daemon=True).start()
         except RuntimeError as problem:
-            log.error("no thread can be started for %r: %s", task, problem)
+            log.error("cannot start a thread for %r: %s", task, problem)
             self._hand_back(task)
             with self._changed:
                 self._tasks.pop(task.claimed.token, None)
@@ -321,9 +322,9 @@ class Worker:
         try:
             self._report(task, self._attempt(task))
         except Lost as problem:
-            log.warning("%r was no longer ours when it ended: %s", task, problem)
+            log.warning("%r had been lost when it ended: %s", task, problem)
         except TenureError as problem:
-            log.error("what came of %r could not be reported; its lease will run out: %s", task, problem)
+            log.error("could not report the result of %r; it runs again when its lease ends: %s", task, problem)
         finally:
             with self._changed:
                 self._tasks.pop(task.claimed.token, None)
@@ -333,7 +334,7 @@ class Worker:
         """Runs the handler. Returns what to report: a result, an error, or that the claim is handed back."""
         if task.claimed.unreadable is not None:
             # It would be the same at every attempt. The job is kept, and shows why.
-            log.warning("%r cannot be read: %s", task, task.claimed.unreadable)
+            log.warning("cannot read %r: %s", task, task.claimed.unreadable)
             return {"error": f"the worker cannot read this job: {task.claimed.unreadable}", "permanent": True}
         try:
             with attached(task.claimed):
@@ -371,7 +372,7 @@ class Worker:
                 pause = waits.next()
                 if clock.now() + pause >= give_up_at:
                     raise
-                log.warning("what came of %r could not be reported, trying again: %s", task, problem)
+                log.warning("could not report the result of %r; trying again: %s", task, problem)
                 time.sleep(pause)
 
     def _tell(self, task: Task, outcome: Mapping[str, Any], timeout: float) -> None:
@@ -400,15 +401,15 @@ class Worker:
                     self._renew(tasks[start : start + BATCH_MAX])
                 except TenureError as problem:
                     # The leases still stand, and the next round is not far.
-                    log.warning("claims could not be renewed: %s", problem)
+                    log.warning("could not renew claims: %s", problem)
                 except Exception:
-                    log.exception("claims could not be renewed")
+                    log.exception("could not renew claims")
 
     def _renew(self, tasks: Sequence[Task]) -> None:
         try:
             return self._renew_together(tasks, [task._progress for task in tasks])
         except Invalid as problem:
-            log.warning("a heartbeat was refused, so claims are renewed without progress: %s", problem)
+            log.warning("a heartbeat was refused; renewing claims without progress: %s", problem)
         # Nobody's lease waits until it is known whose progress it was.
         give_up_at = clock.now() + self._lease / 3
         try:
@@ -423,7 +424,7 @@ class Worker:
             try:
                 self._renew_together([task], [progress])
             except Invalid as problem:
-                log.warning("the progress of %r was refused, and is not shown: %s", task, problem)
+                log.warning("the progress of %r was refused and is not shown: %s", task, problem)
                 if task._progress is progress:
                     task._progress = None
 
@@ -443,7 +444,7 @@ class Worker:
             if not task._ending:
                 task.lost = True
                 task.stopped.set()
-                log.warning("%r is no longer ours: %s", task, dict(answer.reason))
+                log.warning("%r is lost: %s", task, dict(answer.reason))
             return
         task._confirmed_at = sent_at
         if answer.status == "cancelled" and not task.cancelled:
@@ -460,7 +461,7 @@ class Worker:
                     # Not lost yet: what its handler returns is still reported, and the broker decides.
                     task._expired = True
                     task.stopped.set()
-                    log.warning("no heartbeat got through for a whole lease: %r is to stop", task)
+                    log.warning("no heartbeat got through for a full lease: stopping %r", task)
 
     # ------------------------------------------------------------------ stopping
 
@@ -487,7 +488,7 @@ class Worker:
             self._client.release(task.claimed, timeout=self._lease)
             log.info("%r was handed back", task)
         except TenureError as problem:
-            log.warning("%r could not be handed back; its lease will run out: %s", task, problem)
+            log.warning("could not hand back %r; it runs again when its lease ends: %s", task, problem)
 
     def _wait_for_reports(self, deadline: float) -> None:
         """Waits for those that had ended and are being reported."""

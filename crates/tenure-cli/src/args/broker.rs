@@ -12,10 +12,10 @@ const SERVER_DEFAULT: &str = "http://127.0.0.1:8080";
 
 const TOP_AFTER: &str = "\
 Keys:
-  up, down   choose a queue          p   pause it, or resume it
-  q          quit                    r   run its dead jobs again
-                                     R   let the leader resign
-Each is asked about before it is done.
+  up, down   choose a queue          p   pause or resume it
+  q          quit                    r   retry its dead jobs
+                                     R   ask the leader to resign
+Each action asks for confirmation.
 
 Examples:
   tenure top
@@ -23,12 +23,12 @@ Examples:
   tenure top --once
 
 Exit codes:
-  0 it was shown    2 it could not be found out";
+  0 shown    2 could not determine";
 
 /// Which server, and as whom.
 #[derive(Debug, Args)]
 pub(crate) struct AtServer {
-    /// A server; several, separated by commas, if there are standbys
+    /// The broker to call; if there are several, separate them with commas
     // The value may hold a password: --help must not show it.
     #[arg(
         long,
@@ -40,10 +40,10 @@ pub(crate) struct AtServer {
     pub(crate) server: Vec<String>,
 
     #[arg(long, value_name = "PATH")]
-    #[arg(help = "A file with the token to send [default: TENURE_API_TOKEN, if it is set]")]
+    #[arg(help = "A file with the token to send; without it, TENURE_API_TOKEN is used if set")]
     pub(crate) token_file: Option<PathBuf>,
 
-    /// How long to go on trying when no server answers
+    /// How long to keep trying when no broker answers
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
 }
@@ -63,11 +63,11 @@ pub(crate) struct AskServer {
 #[derive(Debug, Args)]
 #[command(after_help = TOP_AFTER)]
 pub(crate) struct Top {
-    /// Print one screen as plain text, and end
+    /// Print one screen as plain text and exit
     #[arg(long)]
     pub(crate) once: bool,
 
-    /// How often to ask
+    /// How often to refresh
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) interval: Duration,
 

@@ -9,56 +9,56 @@ use super::elections::{AsNode, InNamespace};
 use crate::times::parse_duration;
 
 const NODES_AFTER: &str = "\
-A node is a process that takes part: `tenure run`, `tenure serve`, or a program of your own. Load is
-the sum of the weights of its shards, over its capacity if it has one.
+A node is a process that takes part: `tenure run`, `tenure serve`, or your own program. LOAD is the
+sum of the weights of its shards, and its capacity if it has one.
 
 Examples:
   tenure nodes
   tenure nodes --json | jq -r '.nodes[] | select(.drained) | .node'
 
 Exit codes:
-  0 every node was heard of within its ttl    1 one was not, or there is none    2 broken";
+  0 every node was heard from within its ttl    1 one was not, or there are none    2 error";
 
 const DAEMONS_AFTER: &str = "\
-A shard is where the leader wants it; its state is what that node says of it. Generations only grow:
-pass them on to whatever can refuse an older one.
+NODE is where the leader has placed a shard, and STATE is what that node reports. Generations only
+grow: send them to everything that can refuse an older one.
 
 Examples:
   tenure daemons
   tenure daemons --json | jq '.daemons[].shards[] | select(.state != \"running\")'
 
 Exit codes:
-  0 every shard runs    1 one does not, or there is none    2 it could not be found out";
+  0 every shard runs    1 one does not, or there are none    2 could not determine";
 
 const PLAN_AFTER: &str = "\
-One line per decision, with its reason. Only the leader itself knows its timeouts and where work has
-failed: this is what it would do without them.
+Prints one line per decision, with its reason. Only the leader knows its timeouts and where work
+has failed: this is what it would do without them.
 
 Examples:
   tenure plan
   until tenure plan > /dev/null; do sleep 1; done     wait until nothing is left to do
 
 Exit codes:
-  0 nothing is to be done    1 something is    2 it could not be found out";
+  0 nothing to do    1 something to do    2 could not determine";
 
 const DRAIN_AFTER: &str = "\
-Every shard on NODE is ended in good order and started elsewhere, a limited number at a time. NODE
-stays a member and is given none, also after a restart, until `tenure undrain NODE`. What it leads
-by `tenure run` without --daemon is not moved: `tenure transfer` does that.
+Stops every shard on NODE cleanly and starts it on another node, a few at a time. NODE stays a
+member but gets no shards, even after a restart, until `tenure undrain NODE`. This does not move
+elections that it leads with `tenure run` without --daemon: `tenure transfer` does.
 
 Examples:
   tenure drain web-2
   tenure drain web-2 --wait 0s
 
 Exit codes:
-  0 NODE is free (with --wait 0s: it was asked for)    1 not in time    2 broken";
+  0 NODE runs no shards (with --wait 0s: it was requested)    1 not in time    2 error";
 
 const UNDRAIN_AFTER: &str = "\
 Examples:
   tenure undrain web-2
 
 Exit codes:
-  0 NODE may be given work    2 broken";
+  0 NODE may run shards    2 error";
 
 /// `tenure nodes`
 #[derive(Debug, Args)]
@@ -100,7 +100,7 @@ pub(crate) struct Plan {
 #[derive(Debug, Args)]
 #[command(after_help = format!("{DRAIN_AFTER}\n\n{STORES}"))]
 pub(crate) struct Drain {
-    /// The node to keep free
+    /// The node to move shards off
     #[arg(value_name = "NODE")]
     pub(crate) to_drain: String,
 
@@ -110,7 +110,7 @@ pub(crate) struct Drain {
     #[command(flatten)]
     pub(crate) node: AsNode,
 
-    /// How long to wait until nothing runs there
+    /// How long to wait until no shard runs there
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = parse_duration)]
     pub(crate) wait: Duration,
 
@@ -123,7 +123,7 @@ pub(crate) struct Drain {
 #[derive(Debug, Args)]
 #[command(after_help = format!("{UNDRAIN_AFTER}\n\n{STORES}"))]
 pub(crate) struct Undrain {
-    /// The node that may be given work again
+    /// The node that may run shards again
     #[arg(value_name = "NODE")]
     pub(crate) drained: String,
 
@@ -140,11 +140,11 @@ const DAEMON_HEADING: &str = "As a daemon";
 /// What of `tenure run` makes its program a daemon
 #[derive(Debug, Args)]
 pub(crate) struct AsDaemon {
-    /// Run CMD as a daemon: the leader decides which node runs which of its shards
+    /// Run CMD as a daemon: the leader decides which node runs which shard
     #[arg(long, help_heading = DAEMON_HEADING, value_name = "NAME", conflicts_with = "once")]
     pub(crate) daemon: Option<String>,
 
-    /// How many shards it has: CMD runs once for each, somewhere [default: 1]
+    /// How many shards it has: CMD runs once for each, on some node [default: 1]
     #[arg(
         long,
         help_heading = DAEMON_HEADING,
@@ -154,12 +154,12 @@ pub(crate) struct AsDaemon {
     )]
     pub(crate) shards: Option<u32>,
 
-    /// How many replicas it has: CMD runs once on each of so many nodes
+    /// How many replicas it has: CMD runs once on each of this many nodes
     #[arg(long, help_heading = DAEMON_HEADING, value_name = "N", requires = "daemon")]
     pub(crate) replicas: Option<u32>,
 
-    /// The revision of this definition: of several the highest rules at once, and among equals the one that
-    /// rules now stays until no node offers it
+    /// The revision of this definition: the highest revision is used at once; if revisions are equal, the
+    /// definition in use stays until no node offers it
     #[arg(
         long,
         help_heading = DAEMON_HEADING,
@@ -169,7 +169,7 @@ pub(crate) struct AsDaemon {
     )]
     pub(crate) revision: u64,
 
-    /// How much of a node's capacity each takes
+    /// How much of a node's capacity each shard takes
     #[arg(
         long,
         help_heading = DAEMON_HEADING,
@@ -179,15 +179,15 @@ pub(crate) struct AsDaemon {
     )]
     pub(crate) weight: u32,
 
-    /// The most weight that this node takes [default: any]
+    /// The maximum weight that this node takes [default: any]
     #[arg(long, help_heading = DAEMON_HEADING, value_name = "N", requires = "daemon")]
     pub(crate) capacity: Option<u32>,
 
-    /// A label of this node; give it once for each
+    /// A label of this node; repeat it for more
     #[arg(long, help_heading = DAEMON_HEADING, value_name = "KEY=VALUE", value_parser = parse_label)]
     pub(crate) label: Vec<(String, String)>,
 
-    /// A label that a node must have to run this daemon; give it once for each
+    /// A label that a node must have to run this daemon; repeat it for more
     #[arg(
         long,
         help_heading = DAEMON_HEADING,

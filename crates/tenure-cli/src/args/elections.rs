@@ -9,29 +9,29 @@ use super::{AsDaemon, STORE_DEFAULT, STORES};
 use crate::times::parse_duration;
 
 const RUN_AFTER: &str = "\
-Start it on as many hosts as you like: CMD runs on the one that leads. Its environment has
-TENURE_TERM, TENURE_TOKEN (pass it on to whatever can refuse an older leader), TENURE_NODE,
-TENURE_NAMESPACE and TENURE_ELECTION; its standard input is empty.
+Start it on as many hosts as you like: CMD runs on the host that leads. The environment of CMD has
+TENURE_TERM, TENURE_TOKEN (send it to everything that can refuse an older leader), TENURE_NODE,
+TENURE_NAMESPACE and TENURE_ELECTION. Its standard input is empty.
 
-When leadership is to end, CMD and its process group get SIGTERM, and SIGKILL before trust ends;
-so does whatever CMD has started. This holds as well if the tenure process is killed or stopped.
-It does not cover what CMD lets others start for it: cron, systemd, a container engine. Do not let
-CMD go into the background by itself: when it exits, all that it has started is killed.
+When leadership ends, CMD and its process group get SIGTERM, and SIGKILL before another node can
+lead. So does everything that CMD has started, even if the tenure process is killed or stopped. This
+does not cover what others start for CMD: cron, systemd, a container engine. CMD must not put itself
+into the background: when it exits, everything that it has started is killed.
 
-If a process of CMD may not be killed, since it runs as another user (sudo), tenure says so, keeps
-the lease or shard until it ends, and shows it in `tenure status` or `tenure daemons`.
+If tenure may not kill a process of CMD because it runs as another user (sudo), tenure says so,
+keeps the lease or shard until it ends, and shows it in `tenure status` or `tenure daemons`.
 
-When CMD ends by itself it is started again, later each time; after 5 failures in a row another
-node gets its turn. SIGTERM and SIGINT are passed on to CMD and its group, and tenure ends when
-it has; a second one kills it. SIGHUP, SIGUSR1 and SIGUSR2 are passed on to CMD while it runs;
-when the terminal is closed tenure ends as if by SIGTERM, and with nohup it does not.
+When CMD exits on its own it is started again, after a longer wait each time. After 5 failures in a
+row, another node gets its turn. SIGTERM and SIGINT are passed on to CMD and its group, and tenure
+exits when CMD has; a second signal kills CMD. SIGHUP, SIGUSR1 and SIGUSR2 are passed on to CMD
+while it runs. When the terminal is closed, tenure stops as after SIGTERM; with nohup it does not.
 
-With --daemon, CMD runs once for each shard, on whichever nodes the leader of the cluster gives them
-to: start the same on every host. Its environment then has TENURE_DAEMON, TENURE_SHARD (from 0),
-TENURE_SHARDS (the number that rules, the same for all that run: when it changes, all of them end
-before the first starts anew), TENURE_GENERATION (a number that only grows, to be passed on),
-TENURE_NODE and TENURE_NAMESPACE. A CMD that ends by itself has failed, and is started again, here
-or elsewhere.
+With --daemon, CMD runs once for each shard, on the nodes that the leader of the cluster chooses:
+start the same command on every host. The environment of CMD then has TENURE_DAEMON, TENURE_SHARD
+(from 0), TENURE_SHARDS (the same for every running shard: when it changes, all shards end before
+the first one starts again), TENURE_GENERATION (it only grows; send it to everything that can refuse
+an older one), TENURE_NODE and TENURE_NAMESPACE. A CMD that exits on its own counts as failed, and
+is started again, here or on another node.
 
 Examples:
   tenure run -- ./reports --every 5m
@@ -40,23 +40,24 @@ Examples:
   tenure run --daemon indexer --shards 12 -- ./indexer
 
 Exit codes:
-  0 asked to stop, and stopped    2 it could not start
-  with --once: that of CMD, 128 plus the number of the signal that killed it";
+  0 stopped as asked    2 could not start
+  with --once: the exit code of CMD, or 128 plus the number of the signal that killed it";
 
 const ELECT_AFTER: &str = "\
-For scripts and cron jobs: every call stands alone. The first to ask leads, and goes on leading
-for as long as it asks again within --ttl. Nobody is pushed out.
+For scripts and cron jobs: every call is independent. The first node to call leads, and keeps
+leading as long as it calls again within --ttl. No leader is pushed out.
 
 Examples:
   tenure elect && ./nightly-job
   tenure elect --election mails --json | jq -r .leader
   tenure elect --release --term 7
 
-A leader that is asked to resign, or to hand over, is told so by its next call: it leads no longer.
-With --release it says that its work has ended, and the next one leads at once.
+When a leader is asked to resign or to hand over, its next call says that it no longer leads. With
+--release it reports that its work has ended, and the next node leads at once.
 
 Exit codes:
-  0 this node leads, or has released    1 another does, or not that term    2 it could not be found out";
+  0 this node leads, or has released    1 another node leads, or not that term
+  2 could not determine";
 
 const STATUS_AFTER: &str = "\
 Examples:
@@ -64,50 +65,50 @@ Examples:
   tenure status --election reports --json | jq -r '.elections[0].leader.node'
 
 Exit codes:
-  0 every election shown has a leader    1 one has none    2 it could not be found out";
+  0 every election shown has a leader    1 one has none    2 could not determine";
 
 const WATCH_AFTER: &str = "\
-Only reads; it is no candidate. The first line says how things stand. A leader that died is told of
-when its successor is elected. Ends by Ctrl-C, or when nobody reads its output.
+Only reads; it is not a candidate. The first line shows the current state. The death of a leader is
+reported when its successor is elected. Stops on Ctrl-C, or when its output is closed.
 
 Examples:
   tenure watch --election reports
   tenure watch --json | jq -r 'select(.event == \"elected\") | .node'
 
 Exit codes:
-  0 until it was interrupted    2 it could not start";
+  0 interrupted    2 could not start";
 
 const RESIGN_AFTER: &str = "\
-The leader stops its work first, and leaves the next term to others. Without another candidate it
-leads again after a while.
+The leader first stops its work, then leaves the next term to others. If there is no other
+candidate, it leads again after a while.
 
 Examples:
   tenure resign
   tenure resign --election reports --wait 2m
 
 Exit codes:
-  0 it has resigned (with --wait 0s: was asked)    1 nobody leads, or not in time    2 broken";
+  0 it has resigned (with --wait 0s: it was asked)    1 nobody leads, or not in time    2 error";
 
 const TRANSFER_AFTER: &str = "\
-The lease is reserved for NODE, so that nobody else slips in. `tenure status` lists the candidates.
+The lease is reserved for NODE, so no other node can take it. `tenure status` lists the candidates.
 
 Examples:
   tenure transfer web-2
   tenure transfer web-2 --election reports --wait 0s
 
 Exit codes:
-  0 NODE leads (with --wait 0s: it was asked for)
-  1 nobody leads, NODE does not stand, or not in time    2 broken";
+  0 NODE leads (with --wait 0s: the transfer was requested)
+  1 nobody leads, NODE is not a candidate, or not in time    2 error";
 
 const HISTORY_AFTER: &str = "\
-A lease remembers its last 20 terms. Times are those of the clocks of the nodes that wrote them.
+A lease keeps its last 20 terms. Times come from the clocks of the nodes that wrote them.
 
 Examples:
   tenure history
   tenure history --election reports --json | jq '.terms[] | select(.node == null)'
 
 Exit codes:
-  0 somebody was elected before    1 nobody ever was    2 it could not be found out";
+  0 there were terms    1 there were none    2 could not determine";
 
 /// Which namespace of which store.
 #[derive(Debug, Args)]
@@ -118,7 +119,7 @@ pub(crate) struct InNamespace {
     #[arg(default_value = STORE_DEFAULT)]
     pub(crate) store: String,
 
-    /// The namespace: everything of one cluster is under it
+    /// The namespace that holds everything of one cluster
     #[arg(
         long,
         value_name = "NS",
@@ -165,7 +166,7 @@ pub(crate) struct OfElection {
 /// Who this is.
 #[derive(Debug, Args)]
 pub(crate) struct AsNode {
-    /// The name of this node [default: the name of the host]
+    /// The name of this node [default: host name]
     #[arg(long, value_name = "ID", env = "TENURE_NODE", hide_env_values = true)]
     pub(crate) node: Option<String>,
 }
@@ -180,20 +181,20 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) node: AsNode,
 
-    /// How long until others replace a node that is not heard of: 500ms, 10s, 2m
+    /// How long a node may be silent before another replaces it: 500ms, 10s, 2m
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) ttl: Duration,
 
-    /// From 0 to 100: nodes with a higher one come first when nobody leads
+    /// From 0 to 100: when nobody leads, nodes with a higher priority go first
     #[arg(long, value_name = "N", default_value_t = 100)]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) priority: u8,
 
-    /// How long CMD may take to stop when leadership is given up
+    /// How long CMD may take to stop when this node steps down
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     pub(crate) kill_after: Duration,
 
-    /// Run CMD once and end with its exit code
+    /// Run CMD once and exit with its exit code
     #[arg(long)]
     pub(crate) once: bool,
 
@@ -215,15 +216,15 @@ pub(crate) struct Elect {
     #[command(flatten)]
     pub(crate) node: AsNode,
 
-    /// How long this node stands without another call: 500ms, 10s, 2m
+    /// How long this node stays a candidate without another call: 500ms, 10s, 2m
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub(crate) ttl: Duration,
 
-    /// Stand no longer, and give leadership back if this node has it
+    /// Withdraw this node, and release leadership if it leads
     #[arg(long)]
     pub(crate) release: bool,
 
-    /// With --release: only if this node leads this term, so that a late release ends no later one
+    /// With --release: only if this node leads this term, so a late release cannot end a later term
     #[arg(long, value_name = "TERM", requires = "release")]
     pub(crate) term: Option<u64>,
 
@@ -239,7 +240,7 @@ pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) place: InNamespace,
 
-    /// The election [default: all of the namespace]
+    /// The election [default: all in the namespace]
     #[arg(
         long,
         value_name = "NAME",
@@ -260,7 +261,7 @@ pub(crate) struct Watch {
     #[command(flatten)]
     pub(crate) election: OfElection,
 
-    /// How often to look, on stores that do not tell of changes
+    /// How often to look, on stores that do not announce changes
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
     pub(crate) poll: Duration,
 
@@ -279,7 +280,7 @@ pub(crate) struct Resign {
     #[command(flatten)]
     pub(crate) node: AsNode,
 
-    /// How long to wait until it has happened
+    /// How long to wait for it to happen
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     pub(crate) wait: Duration,
 
@@ -292,7 +293,7 @@ pub(crate) struct Resign {
 #[derive(Debug, Args)]
 #[command(after_help = format!("{TRANSFER_AFTER}\n\n{STORES}"))]
 pub(crate) struct Transfer {
-    /// The candidate that is to lead
+    /// The candidate that should lead
     #[arg(value_name = "NODE")]
     pub(crate) to: String,
 
@@ -302,7 +303,7 @@ pub(crate) struct Transfer {
     #[command(flatten)]
     pub(crate) node: AsNode,
 
-    /// How long to wait until it has happened
+    /// How long to wait for it to happen
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     pub(crate) wait: Duration,
 

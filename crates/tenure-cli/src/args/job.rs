@@ -14,11 +14,11 @@ Examples:
   tenure job submit --help";
 
 const SUBMIT_AFTER: &str = "\
-Prints the id of the job. When it does, the job is durable. Submitted again with the same --id it
-is enqueued once; without --id every call is a job of its own.
+Prints the id of the job once the job is durable. Submitting again with the same --id does not add
+a second job; without --id every call adds one.
 
 With --batch, jobs are read from standard input, one JSON object per line, with the fields of the
-HTTP interface: {\"type\":\"mail\",\"payload\":{…},\"queue\":\"bulk\"}.
+HTTP API: {\"type\":\"mail\",\"payload\":{…},\"queue\":\"bulk\"}.
 
 Examples:
   tenure job submit mail '{\"to\":\"you@example.com\"}' --queue bulk --delay 10m
@@ -26,7 +26,7 @@ Examples:
   jq -c '{type:\"mail\",payload:.}' people.ndjson | tenure job submit --batch
 
 Exit codes:
-  0 it is there    1 it was refused, or with --wait: did not complete    2 it could not be found out";
+  0 submitted    1 refused, or with --wait: did not complete    2 could not determine";
 
 const GET_AFTER: &str = "\
 Examples:
@@ -34,7 +34,7 @@ Examples:
   tenure job get report-2026-02 --json | jq .result
 
 Exit codes:
-  0 there is such a job    1 there is none    2 it could not be found out";
+  0 found    1 no such job    2 could not determine";
 
 const LIST_AFTER: &str = "\
 Examples:
@@ -43,26 +43,26 @@ Examples:
   tenure job list --oldest --limit 1000 --json | jq -r '.jobs[].id'
 
 Exit codes:
-  0 here they are, if there are any    2 it could not be found out";
+  0 listed, even if there are none    2 could not determine";
 
 const CANCEL_AFTER: &str = "\
-A job that runs is only marked: its worker is told with its next heartbeat.
+A running job is only marked: its worker learns of it with its next heartbeat.
 
 Examples:
   tenure job cancel report-2026-02
 
 Exit codes:
-  0 all of them are given up    1 not all can be    2 it could not be found out";
+  0 all are cancelled    1 some could not be cancelled    2 could not determine";
 
 const RETRY_AFTER: &str = "\
-Dead and cancelled jobs run again from their first attempt; jobs that wait for their time run now.
+Dead and cancelled jobs run again from their first attempt. Scheduled jobs run now.
 
 Examples:
   tenure job retry report-2026-02
   tenure job retry --state dead --queue bulk --limit 1000
 
 Exit codes:
-  0 all of them run again    1 not all can    2 it could not be found out";
+  0 all run again    1 some cannot    2 could not determine";
 
 /// `tenure job`
 #[derive(Debug, Subcommand)]
@@ -74,7 +74,7 @@ pub(crate) enum Job {
     Get(Get),
     /// List jobs
     List(List),
-    /// Give jobs up
+    /// Cancel jobs
     Cancel(Cancel),
     /// Run dead or cancelled jobs again
     Retry(Retry),
@@ -83,19 +83,19 @@ pub(crate) enum Job {
 /// What a job is made of, besides its type and payload.
 #[derive(Debug, Args)]
 pub(crate) struct JobOptions {
-    /// The queue to wait in
+    /// The queue to put the job in
     #[arg(long, value_name = "QUEUE")]
     pub(crate) queue: Option<String>,
 
-    /// From -128 to 127: higher runs first [default: 0]
+    /// From -128 to 127: higher priorities run first [default: 0]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) priority: Option<i8>,
 
-    /// How often it is tried before it is dead [default: 20]
+    /// How many attempts before the job is dead [default: 20]
     #[arg(long, value_name = "N")]
     pub(crate) max_attempts: Option<u32>,
 
-    /// Accept no second job with this key until this one has finished
+    /// Refuse another job with this key until this one has finished
     #[arg(long, value_name = "KEY")]
     pub(crate) unique_key: Option<String>,
 
@@ -108,7 +108,7 @@ pub(crate) struct JobOptions {
 #[derive(Debug, Args)]
 #[command(after_help = SUBMIT_AFTER)]
 pub(crate) struct Submit {
-    /// What kind of work it is: workers say which types they take
+    /// The type of the job: workers choose which types they take
     #[arg(
         value_name = "TYPE",
         required_unless_present = "batch",
@@ -127,19 +127,19 @@ pub(crate) struct Submit {
     #[command(flatten)]
     pub(crate) options: JobOptions,
 
-    /// Not before this long from now
+    /// Run the job after this time, not before
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "run_at")]
     pub(crate) delay: Option<Duration>,
 
-    /// Not before this time: 2026-02-28T09:05:03Z
+    /// Run the job at this time, not before: 2026-02-28T09:05:03Z
     #[arg(long, value_name = "TIME")]
     pub(crate) run_at: Option<String>,
 
-    /// The span that it belongs to, as W3C Trace Context writes it [default: $TRACEPARENT]
+    /// The span that the job belongs to, in W3C Trace Context format [default: $TRACEPARENT]
     #[arg(long, value_name = "SPAN")]
     pub(crate) traceparent: Option<String>,
 
-    /// Wait until it has finished, this long at most
+    /// Wait until the job has finished, but no longer than this
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "batch")]
     pub(crate) wait: Option<Duration>,
 
@@ -186,15 +186,15 @@ pub(crate) enum StateName {
 /// Which jobs.
 #[derive(Debug, Args)]
 pub(crate) struct JobFilter {
-    /// In this state
+    /// Only jobs in this state
     #[arg(long, value_name = "STATE")]
     pub(crate) state: Option<StateName>,
 
-    /// Of this queue
+    /// Only jobs in this queue
     #[arg(long, value_name = "QUEUE")]
     pub(crate) queue: Option<String>,
 
-    /// Of this type
+    /// Only jobs of this type
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) job_type: Option<String>,
 }
@@ -206,16 +206,16 @@ pub(crate) struct List {
     #[command(flatten)]
     pub(crate) filter: JobFilter,
 
-    /// With this in their id, type, keys, worker, error, payload or result
+    /// Only jobs with this text in their id, type, keys, worker, error, payload or result
     #[arg(long, value_name = "TEXT")]
     pub(crate) search: Option<String>,
 
-    /// At most this many
+    /// How many jobs to show at most
     #[arg(long, value_name = "N", default_value_t = 50)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) limit: u32,
 
-    /// The oldest first, not the latest
+    /// Show the oldest first, not the newest
     #[arg(long)]
     pub(crate) oldest: bool,
 
@@ -259,7 +259,7 @@ pub(crate) struct Retry {
     #[command(flatten)]
     pub(crate) filter: JobFilter,
 
-    /// The oldest so many of them, with --state [default: 100]
+    /// With --state: how many jobs to retry, oldest first [default: 100]
     #[arg(long, value_name = "N", requires = "state")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) limit: Option<u32>,

@@ -8,23 +8,23 @@ use super::{InNamespace, STORES};
 use crate::times::parse_duration;
 
 const LOG_AFTER: &str = "\
-Reads only, and may be used while a broker runs. Every commit of a queue is a place in its log, and
-every record in it has a number. A store in a directory keeps the log in segments, many commits to a
-file; every other keeps it in objects, one commit to each. ARCHITECTURE.md describes the format.
+Only reads, and is safe to use while a broker runs. Every commit of a queue has an index in its log,
+and every record has a number. A store in a directory keeps the log in segments, with many commits
+per file; other stores keep it in objects, one per commit. ARCHITECTURE.md describes the format.
 
 Examples:
-  tenure log                                  what is there
-  tenure log show 7                           the commit at place 7
+  tenure log                                  list what is stored
+  tenure log show 7                           the commit at index 7
   tenure log show --follow                    every commit from now on
-  tenure log diff 7 12                        what changed between two places
-  tenure log verify && echo whole
+  tenure log diff 7 12                        what changed between two log indexes
+  tenure log verify && echo ok
 
 Exit codes:
-  0 there is a queue    1 there is none    2 it could not be found out";
+  0 there is a queue    1 there is none    2 could not determine";
 
 const SHOW_AFTER: &str = "\
-WHAT is a place, or a name as `tenure log` lists it. A record is shown with its number, the time at
-which the broker took it, and what it asks for.
+WHAT is a log index, or a name as `tenure log` lists it. Each record is shown with its number, the
+time when the broker accepted it, and what it does.
 
 Examples:
   tenure log show 7
@@ -33,30 +33,30 @@ Examples:
   tenure log show 7 --follow
 
 Exit codes:
-  0 it was shown    2 it is not there, or cannot be read";
+  0 shown    2 not found, or cannot be read";
 
 const DIFF_AFTER: &str = "\
-A and B are places, or names of snapshots. Shows which jobs are new, gone or different in B, and the
-same for queues, schedules and settings. Between two snapshots only those are read; else the state at
-both places is rebuilt, as far back as the log was not cleaned up.
+A and B are log indexes, or names of snapshots. Shows which jobs are new, gone or different in B, and
+the same for queues, schedules and settings. For two snapshots it reads only those. Otherwise it
+rebuilds the state at both indexes, which works as far back as the log is still stored.
 
 Examples:
   tenure log diff 7 12
   tenure log diff 7 12 --json | jq -r 'select(.change == \"removed\") | .job.id'
 
 Exit codes:
-  0 nothing changed    1 something did    2 it could not be found out";
+  0 nothing changed    1 something changed    2 could not determine";
 
 const VERIFY_AFTER: &str = "\
-Reads everything, calculates every checksum, and checks that nothing is missing in between. What
-crashes and replaced leaders leave behind is told of, and is no damage.
+Reads everything, checks every checksum, and checks that nothing is missing in between. Remains of
+crashes and of replaced leaders are mentioned, but do not count as damage.
 
 Examples:
   tenure log verify
   tenure log verify --json | jq -r '.damage[].location'
 
 Exit codes:
-  0 all of it is whole    1 something is damaged or missing    2 it could not be found out";
+  0 everything is intact    1 something is damaged or missing    2 could not determine";
 
 /// `tenure log`
 #[derive(Debug, Args)]
@@ -75,7 +75,7 @@ pub(crate) struct Log {
 pub(crate) enum LogCommand {
     /// Print a commit, a segment or a snapshot
     Show(LogShow),
-    /// Show what changed between two places or snapshots
+    /// Show what changed between two log indexes or snapshots
     Diff(LogDiff),
     /// Check everything that is stored
     Verify(LogVerify),
@@ -96,14 +96,14 @@ pub(crate) struct LogList {
 #[derive(Debug, Args)]
 #[command(after_help = format!("{SHOW_AFTER}\n\n{STORES}"))]
 pub(crate) struct LogShow {
-    /// A place of the log, or the name of an object, segment or snapshot
+    /// A log index, or the name of an object, segment or snapshot
     #[arg(value_name = "WHAT", required_unless_present = "follow")]
     pub(crate) what: Option<String>,
 
     #[command(flatten)]
     pub(crate) place: InNamespace,
 
-    /// Print every commit from place WHAT on, or from now on, until interrupted
+    /// Print every commit from log index WHAT on, or from now on, until interrupted
     #[arg(long)]
     pub(crate) follow: bool,
 
@@ -120,7 +120,7 @@ pub(crate) struct LogShow {
 #[derive(Debug, Args)]
 #[command(after_help = format!("{DIFF_AFTER}\n\n{STORES}"))]
 pub(crate) struct LogDiff {
-    /// The earlier place or snapshot
+    /// The earlier log index or snapshot
     #[arg(value_name = "A")]
     pub(crate) before: String,
 

@@ -16,26 +16,26 @@ Examples:
   tenure queue list --json | jq '.queues[] | select(.counts.dead > 0) | .name'
 
 Exit codes:
-  0 here they are, if there are any    2 it could not be found out";
+  0 listed, even if there are none    2 could not determine";
 
 const PAUSE_AFTER: &str = "\
-What runs goes on; what is submitted waits.
+Running jobs continue; new jobs wait.
 
 Examples:
   tenure queue pause bulk
 
 Exit codes:
-  0 it is paused    2 it could not be found out";
+  0 paused    2 could not determine";
 
 const RESUME_AFTER: &str = "\
 Examples:
   tenure queue resume bulk
 
 Exit codes:
-  0 it is open    2 it could not be found out";
+  0 resumed    2 could not determine";
 
 const SET_QUEUE_AFTER: &str = "\
-What is not named stays as it is.
+Limits that you do not name stay as they are.
 
 Examples:
   tenure queue set bulk --concurrency 5
@@ -43,13 +43,13 @@ Examples:
   tenure queue set bulk --no-rate
 
 Exit codes:
-  0 it is set    1 it was refused    2 it could not be found out";
+  0 set    1 refused    2 could not determine";
 
 const TIME_AFTER: &str = "\
-Delays, schedules and retention go by the queue's time, which follows the clock of the leading
-broker's host: forward, and never back by itself. A clock that jumps far ahead is not followed.
-If a wrong clock was believed all the same, correct the clock and set the time. It holds for all
-queues. Jobs that were delayed meanwhile wait as long from now on, and claims are not touched.
+Delays, schedules and retention use the queue's time. It follows the clock of the leading broker's
+host, but never goes back unless you set it, and does not follow a clock that jumps far ahead. If
+the queue's time is wrong after all, correct the clock and then set the time. It applies to all
+queues. Jobs that were delayed meanwhile wait just as long from now on. Claims are not changed.
 
 Examples:
   tenure queue time
@@ -57,13 +57,13 @@ Examples:
   tenure queue time --set 2026-03-01T12:00:00Z
 
 Exit codes:
-  0 shown, or set    1 it was refused    2 it could not be found out";
+  0 shown, or set    1 refused    2 could not determine";
 
 /// `tenure queue time`
 #[derive(Debug, Args)]
 #[command(after_help = TIME_AFTER)]
 pub(crate) struct QueueTime {
-    /// Set it: now, as the broker's clock shows it, an RFC 3339 time, or milliseconds since 1970
+    /// Set the time: now (the broker's clock), an RFC 3339 time, or milliseconds since 1970
     #[arg(long, value_name = "TIME")]
     pub(crate) set: Option<String>,
 
@@ -75,18 +75,18 @@ pub(crate) struct QueueTime {
 #[derive(Debug, Subcommand)]
 #[command(after_help = QUEUE_AFTER, disable_help_subcommand = true)]
 pub(crate) enum Queue {
-    /// List queues and how many jobs they have
+    /// List queues with their numbers of jobs
     #[command(after_help = LIST_QUEUES_AFTER)]
     List(AskServer),
-    /// Let no job of a queue start
+    /// Stop starting jobs of a queue
     #[command(after_help = PAUSE_AFTER)]
     Pause(OneQueue),
-    /// Let jobs of a queue start again
+    /// Start jobs of a paused queue again
     #[command(after_help = RESUME_AFTER)]
     Resume(OneQueue),
     /// Set the limits of a queue
     Set(SetQueue),
-    /// Show the time that jobs go by, or set it after a clock was wrong
+    /// Show the queue's time, or set it after a clock was wrong
     Time(QueueTime),
 }
 
@@ -110,23 +110,23 @@ pub(crate) struct SetQueue {
     #[arg(value_name = "QUEUE")]
     pub(crate) queue: String,
 
-    /// At most this many of its jobs run at once
+    /// How many of its jobs may run at once
     #[arg(long, value_name = "N", group = "limits")]
     pub(crate) concurrency: Option<u32>,
 
-    /// Any number of its jobs run at once
+    /// Let any number of its jobs run at once
     #[arg(long, group = "limits", conflicts_with = "concurrency")]
     pub(crate) no_concurrency: bool,
 
-    /// At most this many of its jobs start per time: 100/1m
+    /// How many of its jobs may start per time: 100/1m
     #[arg(long, value_name = "JOBS/TIME", group = "limits")]
     pub(crate) rate: Option<String>,
 
-    /// How many may start at once after a quiet time, with --rate [default: as many as JOBS]
+    /// With --rate: how many may start at once after a quiet time [default: JOBS]
     #[arg(long, value_name = "N", requires = "rate")]
     pub(crate) burst: Option<u32>,
 
-    /// Its jobs start as fast as they can
+    /// Let its jobs start as fast as they can
     #[arg(long, group = "limits", conflicts_with = "rate")]
     pub(crate) no_rate: bool,
 

@@ -16,25 +16,26 @@ Examples:
   tenure schedule list --json | jq '.schedules[].next_at'
 
 Exit codes:
-  0 here they are, if there are any    2 it could not be found out";
+  0 listed, even if there are none    2 could not determine";
 
 const DELETE_AFTER: &str = "\
 Examples:
   tenure schedule delete nightly
 
 Exit codes:
-  0 it is deleted    1 there is none    2 it could not be found out";
+  0 deleted    1 no such schedule    2 could not determine";
 
 const SET_SCHEDULE_AFTER: &str = "\
-The next run is durable: it comes once, whoever leads by then. CRON has five fields (minute, hour,
-day, month, weekday), or six with seconds first, or is one of @hourly, @daily, @weekly, @monthly.
+The next run is durable: it happens once, whichever broker leads by then. CRON has five fields
+(minute, hour, day, month, weekday), or six with seconds first, or is one of @hourly, @daily,
+@weekly, @monthly.
 
 Examples:
   tenure schedule set nightly --cron '0 3 * * *' --timezone Europe/Berlin --type report
   tenure schedule set poll --cron '*/10 * * * * *' --type poll --missed skip
 
 Exit codes:
-  0 it is set    1 it was refused    2 it could not be found out";
+  0 set    1 refused    2 could not determine";
 
 /// `tenure schedule`
 #[derive(Debug, Subcommand)]
@@ -62,11 +63,11 @@ pub(crate) struct SetSchedule {
     #[arg(long, value_name = "CRON")]
     pub(crate) cron: String,
 
-    /// The time zone that CRON is in, such as Europe/Berlin
+    /// The time zone of CRON, such as Europe/Berlin
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     pub(crate) timezone: String,
 
-    /// What kind of job to submit
+    /// The type of the job to submit
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) job_type: String,
 
@@ -74,7 +75,7 @@ pub(crate) struct SetSchedule {
     #[arg(long, value_name = "PAYLOAD")]
     pub(crate) payload: Option<String>,
 
-    /// What to do about times that passed while no server was there: once, skip, or all=N for the
+    /// What to do about runs that were missed while no broker led: once, skip, or all=N for the
     /// latest N
     #[arg(long, value_name = "HOW", default_value = "once")]
     pub(crate) missed: String,

@@ -12,34 +12,35 @@ use super::STORES;
 use crate::times::parse_duration;
 
 const SERVE_AFTER: &str = "\
-Start it on as many hosts as you like, with the same store: one of them leads and serves the queue,
-the others forward to it, and one takes over when it is gone. SIGTERM and SIGINT end it: it hands
-over to another one if there is one, finishes the calls in flight and leaves.
+Start brokers on as many hosts as you like, with the same store. One of them leads and serves the
+queue. The others forward calls to it, and one takes over when it is gone. On SIGTERM or SIGINT a
+broker hands over to another one if there is one, finishes the calls in flight, and exits.
 
-Tokens: a file of lines `SCOPE TOKEN`, where SCOPE is read, worker or admin; or the variables
-TENURE_ADMIN_TOKEN, TENURE_WORKER_TOKEN and TENURE_READ_TOKEN. With none, only this host is served.
+Tokens are in a file with lines `SCOPE TOKEN`, where SCOPE is read, worker or admin; or in the
+variables TENURE_ADMIN_TOKEN, TENURE_WORKER_TOKEN and TENURE_READ_TOKEN. Without tokens, the broker
+serves only this host.
 
-The configuration file is TOML, and has the names of the flags with _ for -:
+The configuration file is TOML. Its keys are the names of the flags, with _ instead of -:
   store = \"s3://my-bucket/tenure\"
   listen = \"10.0.0.5:8080\"
   tokens = \"/etc/tenure/tokens\"
   labels = { zone = \"a\" }
-A flag counts before a variable, a variable before the file.
+Flags override variables, and variables override the file.
 
 Examples:
   tenure serve
-  tenure serve --listen 127.0.0.1:8081            a standby beside it
+  tenure serve --listen 127.0.0.1:8081            a standby on the same host
   tenure serve --store postgres://tenure@db.example/tenure --listen 10.0.0.5:8080 --tokens tokens
   TENURE_STORE=s3://my-bucket/tenure tenure serve --commit-interval 50ms
 
 Exit codes:
-  0 asked to stop, and stopped    2 it could not start, or could not go on";
+  0 stopped as asked    2 could not start, or could not continue";
 
 /// `tenure serve`
 #[derive(Debug, Args)]
 #[command(after_help = format!("{SERVE_AFTER}\n\n{STORES}"))]
 pub(crate) struct Serve {
-    /// How to write the log on stderr [default: text on a terminal, json elsewhere]
+    /// The format of the log on stderr [default: text on a terminal, json elsewhere]
     #[arg(long, value_name = "FORMAT", value_enum)]
     #[arg(env = "TENURE_LOG_FORMAT", hide_env_values = true)]
     pub(crate) log_format: Option<LogFormat>,
@@ -76,7 +77,7 @@ pub(crate) struct Settings {
     #[arg(help = "The store to use [default: file:./tenure-data]")]
     pub(crate) store: Option<String>,
 
-    /// The namespace: everything of one cluster is under it [default: default]
+    /// The namespace that holds everything of one cluster [default: default]
     #[arg(
         long,
         value_name = "NS",
@@ -94,7 +95,7 @@ pub(crate) struct Settings {
     )]
     pub(crate) listen: Option<SocketAddr>,
 
-    /// The URL under which the other servers reach this one [default: the address above]
+    /// The URL at which the other brokers reach this one [default: the address above]
     #[arg(
         long,
         value_name = "URL",
@@ -103,11 +104,11 @@ pub(crate) struct Settings {
     )]
     pub(crate) advertise: Option<String>,
 
-    /// The name of this node [default: the name of the host and the port]
+    /// The name of this node [default: host name and port]
     #[arg(long, value_name = "ID", env = "TENURE_NODE", hide_env_values = true)]
     pub(crate) node: Option<String>,
 
-    /// A label of this node; may be given several times
+    /// A label of this node; repeat it for more
     #[arg(
         long = "label",
         value_name = "KEY=VALUE",
@@ -118,13 +119,13 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "labels")]
     pub(crate) labels: Vec<(String, String)>,
 
-    /// How long until others replace a server that is not heard of [default: 10s]
+    /// How long a broker may be silent before another replaces it [default: 10s]
     #[arg(long, value_name = "TIME", env = "TENURE_TTL", hide_env_values = true)]
     #[arg(value_parser = parse_duration)]
     #[serde(deserialize_with = "duration")]
     pub(crate) ttl: Option<Duration>,
 
-    /// From 0 to 100: servers with a higher one come first when nobody leads [default: 100]
+    /// From 0 to 100: when nobody leads, brokers with a higher priority go first [default: 100]
     #[arg(
         long,
         value_name = "N",
@@ -134,7 +135,7 @@ pub(crate) struct Settings {
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     pub(crate) priority: Option<u8>,
 
-    /// The least time between two commits; more saves requests [default: 0ms]
+    /// The minimum time between two commits; a longer one saves requests [default: 0ms]
     #[arg(
         long,
         value_name = "TIME",
@@ -155,7 +156,7 @@ pub(crate) struct Settings {
     #[arg(help_heading = "Security")]
     pub(crate) tokens: Option<PathBuf>,
 
-    /// A file with the certificate, in PEM: serves HTTPS
+    /// A PEM file with the certificate: serve HTTPS
     #[arg(
         long,
         value_name = "FILE",
@@ -165,7 +166,7 @@ pub(crate) struct Settings {
     #[arg(help_heading = "Security", requires = "tls_key")]
     pub(crate) tls_certificate: Option<PathBuf>,
 
-    /// A file with its private key, in PEM
+    /// A PEM file with the private key of the certificate
     #[arg(
         long,
         value_name = "FILE",
@@ -175,7 +176,7 @@ pub(crate) struct Settings {
     #[arg(help_heading = "Security", requires = "tls_certificate")]
     pub(crate) tls_key: Option<PathBuf>,
 
-    /// A file with the certificates to trust when forwarding to another server
+    /// A file with the certificates to trust when forwarding to another broker
     #[arg(
         long,
         value_name = "FILE",
@@ -185,7 +186,7 @@ pub(crate) struct Settings {
     #[arg(help_heading = "Security", requires = "tls_certificate")]
     pub(crate) tls_authority: Option<PathBuf>,
 
-    /// The most connections [default: 10000]
+    /// The maximum number of connections [default: 10000]
     #[arg(
         long,
         value_name = "N",
@@ -195,7 +196,7 @@ pub(crate) struct Settings {
     #[arg(help_heading = "Limits")]
     pub(crate) connections_max: Option<usize>,
 
-    /// The most claims that wait for a job [default: 10000]
+    /// The maximum number of claims that wait for a job [default: 10000]
     #[arg(
         long,
         value_name = "N",
@@ -205,7 +206,7 @@ pub(crate) struct Settings {
     #[arg(help_heading = "Limits")]
     pub(crate) waits_max: Option<usize>,
 
-    /// The most followers of events [default: 256]
+    /// The maximum number of clients that follow events [default: 256]
     #[arg(
         long,
         value_name = "N",
@@ -215,7 +216,7 @@ pub(crate) struct Settings {
     #[arg(help_heading = "Limits")]
     pub(crate) followers_max: Option<usize>,
 
-    /// The largest body of a request: 512KiB, 1MiB [default: 1MiB]
+    /// The maximum size of a request body: 512KiB, 1MiB [default: 1MiB]
     #[arg(
         long,
         value_name = "BYTES",
@@ -226,7 +227,7 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "bytes")]
     pub(crate) body_max: Option<usize>,
 
-    /// The largest payload of a job [default: 256KiB]
+    /// The maximum size of a job's payload [default: 256KiB]
     #[arg(
         long,
         value_name = "BYTES",
@@ -237,7 +238,7 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "bytes")]
     pub(crate) payload_max: Option<usize>,
 
-    /// How many records may wait to be committed; then callers are told to come back [default: 100000]
+    /// How many records may wait for a commit before calls are turned away [default: 100000]
     #[arg(
         long,
         value_name = "N",
@@ -247,7 +248,7 @@ pub(crate) struct Settings {
     #[arg(help_heading = "Limits")]
     pub(crate) backlog_max: Option<usize>,
 
-    /// How long a connection may be idle, or take to send a head [default: 60s]
+    /// How long a connection may be idle, or take to send a request's headers [default: 60s]
     #[arg(
         long,
         value_name = "TIME",
@@ -258,7 +259,7 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "duration")]
     pub(crate) head_timeout: Option<Duration>,
 
-    /// How long a client may take to send a body [default: 30s]
+    /// How long a client may take to send a request's body [default: 30s]
     #[arg(
         long,
         value_name = "TIME",
@@ -269,7 +270,7 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "duration")]
     pub(crate) body_timeout: Option<Duration>,
 
-    /// How long a client may read nothing of its answer [default: 30s]
+    /// How long a client may stop reading its answer [default: 30s]
     #[arg(
         long,
         value_name = "TIME",
@@ -280,7 +281,7 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "duration")]
     pub(crate) write_timeout: Option<Duration>,
 
-    /// How long a call is held while nobody leads, before it fails [default: 15s]
+    /// How long to hold a call while nobody leads, before it fails [default: 15s]
     #[arg(
         long,
         value_name = "TIME",
@@ -291,7 +292,7 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "duration")]
     pub(crate) hold_timeout: Option<Duration>,
 
-    /// How long requests may still run when it is asked to stop [default: 10s]
+    /// How long requests may keep running after a stop was requested [default: 10s]
     #[arg(
         long,
         value_name = "TIME",

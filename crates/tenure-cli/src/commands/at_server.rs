@@ -39,7 +39,7 @@ fn token(options: &AtServer) -> anyhow::Result<Option<String>> {
     if token.trim().is_empty() {
         Err(Hinted::new(
             format!("there is no token in {}", path.display()),
-            "the file has to hold the token and nothing else",
+            "the file must contain only the token",
         )
         .into())
     } else {
@@ -56,7 +56,7 @@ pub(crate) async fn ask(
     let nodes = client.nodes().join(", ");
     let patient = async {
         tokio::time::sleep(PATIENCE).await;
-        output::note(&format!("waiting for {nodes}"));
+        output::note(&format!("waiting for {nodes} to answer"));
         std::future::pending::<()>().await;
     };
     let answered = async {
@@ -120,8 +120,8 @@ pub(crate) fn payload(text: Option<&str>) -> anyhow::Result<tenure_client::Paylo
     };
     tenure_client::Payload::new(text.trim()).map_err(|error| {
         Hinted::new(
-            format!("the payload is no JSON: {error}"),
-            "put it into quotes for the shell: '{\"to\":\"you\"}', or '\"text\"' for a text",
+            format!("the payload is not valid JSON: {error}"),
+            "quote it for the shell: '{\"to\":\"you\"}', or '\"text\"' for a string",
         )
         .into()
     })

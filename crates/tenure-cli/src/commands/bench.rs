@@ -61,7 +61,7 @@ async fn bench(client: Client, arguments: Bench) -> anyhow::Result<ExitCode> {
     }
     let is_work = arguments.workload == Workload::Work;
     if is_work && report.completed < report.jobs && report.failed_calls == 0 {
-        output::note("not all jobs were worked off in time");
+        output::note("not all jobs were completed in time");
     }
     Ok(match report.failed_calls {
         0 => ExitCode::SUCCESS,

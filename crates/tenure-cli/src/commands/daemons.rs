@@ -19,7 +19,9 @@ async fn daemons(arguments: Daemons) -> anyhow::Result<ExitCode> {
     let daemons = opened.view.daemons().await?;
     let namespace = &arguments.place.namespace;
     if daemons.is_empty() {
-        output::note(&format!("there is no daemon in the namespace {namespace}"));
+        output::note(&format!(
+            "there are no daemons in the namespace {namespace}"
+        ));
     }
     let mut data = Data::new();
     data.write(&if arguments.json {
@@ -41,7 +43,7 @@ fn text(daemons: &[DaemonStatus]) -> String {
     if daemons.is_empty() {
         return String::new();
     }
-    let heading = ["shard", "node", "generation", "state", "since"];
+    let heading = ["SHARD", "NODE", "GENERATION", "STATE", "SINCE"];
     let mut rows = vec![heading.map(str::to_owned)];
     for daemon in daemons {
         for (index, shard) in daemon.shards.iter().enumerate() {

@@ -37,7 +37,7 @@ async fn drain_and_wait(arguments: Drain) -> anyhow::Result<ExitCode> {
     opened.view.drain(&node, by.as_str()).await?;
     let Some(mut shards) = shards_of(&opened.view, &node).await? else {
         output::note(&format!(
-            "{node} is not there; when it comes it is given nothing"
+            "there is no node {node} now; when it joins it gets no shards"
         ));
         return tell(&node, "drained", 0, arguments.json);
     };
@@ -59,8 +59,8 @@ async fn drain_and_wait(arguments: Drain) -> anyhow::Result<ExitCode> {
         Err(_) => {
             tell(&node, "not_yet", shards, arguments.json)?;
             let waited = times::duration(arguments.wait);
-            output::warning(&format!("{node} is not free within {waited}"));
-            output::hint("it stays asked for; `tenure plan` says what it waits for");
+            output::warning(&format!("{node} still runs shards after {waited}"));
+            output::hint("the request stays in effect; `tenure plan` shows what it waits for");
             Ok(ExitCode::from(EXIT_NO))
         }
     }
@@ -106,8 +106,8 @@ fn tell(node: &NodeId, outcome: &str, shards: usize, json: bool) -> anyhow::Resu
     } else {
         match outcome {
             "drained" => format!("{node} is drained\n"),
-            "undrained" => format!("{node} may be given work\n"),
-            "asked" => format!("{node} is to be drained, {shards} shards are there\n"),
+            "undrained" => format!("{node} may run shards again\n"),
+            "asked" => format!("{node} was asked to drain, {shards} shards are left\n"),
             _ => format!("{node} is being drained, {shards} shards are left\n"),
         }
     });

@@ -35,14 +35,14 @@ async fn elect(arguments: Elect) -> anyhow::Result<ExitCode> {
         let withdrawn = elections.withdraw(&node, arguments.term.map(Term)).await?;
         if withdrawn == Withdrawal::OtherTerm {
             output::error(&anyhow::anyhow!(
-                "{node} does not lead that term of {election}, nothing was changed"
+                "{node} does not lead that term of {election}; nothing was changed"
             ));
             return Ok(ExitCode::from(EXIT_NO));
         }
         data.write(&if arguments.json {
             json(&Released { released: &node })?
         } else {
-            format!("{node} is no candidate any more\n")
+            format!("{node} is no longer a candidate\n")
         });
         data.finish().context("cannot write the answer")?;
         return Ok(ExitCode::SUCCESS);
@@ -56,7 +56,7 @@ async fn elect(arguments: Elect) -> anyhow::Result<ExitCode> {
     data.finish().context("cannot write the answer")?;
     if outcome.asked_by.is_some() {
         output::hint(
-            "end what leads here, then `tenure elect --release`: the next one leads at once",
+            "end the work that needs leadership, then run `tenure elect --release`: the next node leads at once",
         );
     }
     Ok(if outcome.is_leader() {
@@ -75,7 +75,7 @@ fn text(outcome: &Outcome, node: &NodeId) -> String {
         ),
         (None, Some(leader)) => format!("leader     {}\nterm       {}\n", leader.node, leader.term),
         (None, None) => match &outcome.asked_by {
-            Some(by) => format!("leader     not {node} any more, asked by {by}\n"),
+            Some(by) => format!("leader     no longer {node}: {by} asked it to step down\n"),
             None => "leader     nobody yet\n".to_owned(),
         },
     }

@@ -31,7 +31,7 @@ pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<E
         guard.is_some() && guard == parent,
     ) else {
         return Err(Hinted::new(
-            "__exec is a part of `tenure run` and `tenure worker`, which start it by themselves",
+            "__exec is an internal part of `tenure run` and `tenure worker`",
             "see `tenure run --help`",
         )
         .into());

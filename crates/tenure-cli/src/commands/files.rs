@@ -59,7 +59,7 @@ pub(crate) fn check_room() -> io::Result<()> {
         Ok(())
     } else {
         Err(io::Error::other(format!(
-            "{open} of {most} files are open, and {reserve} are kept for the session: raise the limit \
+            "{open} of {most} files are open, and {reserve} are reserved for the session: raise the limit \
          (ulimit -Hn, LimitNOFILE)"
         )))
     }

@@ -111,7 +111,7 @@ pub(crate) fn run(words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitC
         (Some(control), Some(arguments)) => (control, arguments),
         _ => {
             return Err(Hinted::new(
-                "__guard is a part of `tenure run` and `tenure worker`, which start it by themselves",
+                "__guard is an internal part of `tenure run` and `tenure worker`",
                 "see `tenure run --help`",
             )
             .into());
@@ -399,7 +399,7 @@ impl Guard {
         let line = String::from_utf8_lossy(&line[..end]);
         let order = Order::parse(&line);
         order
-            .with_context(|| format!("{line:?} is no order that this guard knows"))
+            .with_context(|| format!("this guard does not know the order {line:?}"))
             .map(Some)
     }
 

@@ -237,7 +237,7 @@ impl Program {
         (self.stuck.replace(process) != Some(process)).then(|| {
             let name = family::name(process);
             Stuck(format!(
-                "{name} may not be killed by this user, and runs on"
+                "this user may not kill {name}, which keeps running"
             ))
         })
     }

@@ -31,7 +31,7 @@ async fn history(arguments: History) -> anyhow::Result<ExitCode> {
     data.write(&match arguments.json {
         true => serde_json::to_string_pretty(&Document::of(election.as_str(), &lines))? + "\n",
         false if lines.is_empty() => {
-            crate::output::note(&format!("nobody was ever elected in {election}"));
+            crate::output::note(&format!("no leader was ever elected in {election}"));
             String::new()
         }
         false => text(&lines),
@@ -96,7 +96,7 @@ pub(super) fn lines(lease: &Lease) -> Vec<Line> {
 }
 
 fn text(lines: &[Line]) -> String {
-    let heading = ["TERM", "NODE", "FROM", "TO", "LASTED", "ENDED BECAUSE"];
+    let heading = ["TERM", "NODE", "FROM", "TO", "LASTED", "REASON"];
     let mut rows = vec![heading.map(str::to_owned)];
     for line in lines {
         let (term, node) = match &line.term {
@@ -180,7 +180,7 @@ mod tests {
         lines[3].to = Some(Wall(80_500));
         assert_eq!(
             text(&lines),
-            "TERM  NODE    FROM                  TO                    LASTED  ENDED BECAUSE\n\
+            "TERM  NODE    FROM                  TO                    LASTED  REASON\n\
              1     a       1970-01-01T00:00:00Z  1970-01-01T00:00:10Z  10s     evicted\n\
              -     nobody  1970-01-01T00:00:10Z  1970-01-01T00:00:13Z  3s\n\
              2     b       1970-01-01T00:00:13Z  1970-01-01T00:00:20Z  7s      resigned\\u{1b}[2J\n\

@@ -64,7 +64,7 @@ fn text(job: &api::Job) -> String {
     if job.remnant {
         row(
             "remnant",
-            "the job was forgotten, this is what is left".to_owned(),
+            "the job was deleted; only this is left of it".to_owned(),
         );
     } else {
         let attempts = format!("{} of {}", job.attempt, job.max_attempts);
@@ -121,7 +121,7 @@ fn text(job: &api::Job) -> String {
 fn state(job: &api::Job) -> String {
     match job.state {
         State::Ready if job.blocked => "ready, behind others of its group".to_owned(),
-        State::Running if job.cancel_requested => "running, to be cancelled".to_owned(),
+        State::Running if job.cancel_requested => "running, cancellation requested".to_owned(),
         state => state.to_string(),
     }
 }

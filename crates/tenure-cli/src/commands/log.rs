@@ -43,7 +43,7 @@ async fn expect(place: &InNamespace) -> anyhow::Result<Stored> {
     open(place).await?.ok_or_else(|| {
         Hinted::new(
             none(place),
-            "see whether --store and --namespace are those of the broker",
+            "check that --store and --namespace are the same as the broker's",
         )
         .into()
     })
@@ -149,10 +149,10 @@ impl List {
             Form::Segments => "segments",
         };
         self.data.write(&format!(
-            "kept in {form}, take-over {}, term {}\n",
+            "stored in {form}, takeover {}, term {}\n",
             about.takeover, about.term
         ));
-        let heading = ["NAME", "PLACE", "RECORD", "TERM", "BYTES", "TIME", ""];
+        let heading = ["NAME", "INDEX", "RECORD", "TERM", "BYTES", "TIME", ""];
         self.columns(heading.map(str::to_owned));
     }
 
@@ -181,10 +181,10 @@ impl List {
         self.read(&mut row, &mut stored.frames(&segment.name))
             .await?;
         if !segment.is_in_log {
-            row.remark.get_or_insert("in no log".to_owned());
+            row.remark.get_or_insert("not part of the log".to_owned());
         }
         if let Some(end) = segment.end.filter(|&end| end < row.bytes) {
-            let remark = format!("in the log up to offset {end}");
+            let remark = format!("part of the log up to offset {end}");
             row.remark.get_or_insert(remark);
         }
         self.row(&row)
@@ -204,7 +204,7 @@ impl List {
                 }
                 // Cleaned up since it was listed.
                 Err(tenure::queue::Error::Invalid { .. }) => {
-                    row.remark = Some("cleaned up".to_owned());
+                    row.remark = Some("deleted meanwhile".to_owned());
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -249,7 +249,7 @@ impl List {
         }
         let number =
             |number: Option<u64>| number.map_or("-".to_owned(), |number| number.to_string());
-        let term = matches!(row.kind, "term").then(|| "taken over".to_owned());
+        let term = matches!(row.kind, "term").then(|| "takeover".to_owned());
         self.columns([
             row.name.clone(),
             range(row.first_place, row.place),

@@ -21,7 +21,7 @@ async fn nodes(arguments: Nodes) -> anyhow::Result<ExitCode> {
     let nodes = opened.view.nodes().await?;
     let namespace = &arguments.place.namespace;
     if nodes.is_empty() {
-        output::note(&format!("there is no node in the namespace {namespace}"));
+        output::note(&format!("there are no nodes in the namespace {namespace}"));
     }
     let mut data = Data::new();
     data.write(&if arguments.json {
@@ -43,7 +43,7 @@ fn text(nodes: &[NodeStatus]) -> String {
         return String::new();
     }
     let heading = [
-        "node", "state", "shards", "load", "since", "version", "address", "labels",
+        "NODE", "STATE", "SHARDS", "LOAD", "SINCE", "VERSION", "ADDRESS", "LABELS",
     ];
     let mut rows = vec![heading.map(str::to_owned)];
     rows.extend(nodes.iter().map(|node| {

@@ -25,7 +25,7 @@ async fn plan(arguments: Plan) -> anyhow::Result<ExitCode> {
     });
     data.finish().context("cannot write the plan")?;
     if plan.is_empty() && !arguments.json {
-        output::note("nothing is to be done");
+        output::note("nothing to do");
     }
     Ok(if plan.is_empty() {
         ExitCode::SUCCESS

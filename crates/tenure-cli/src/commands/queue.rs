@@ -37,7 +37,7 @@ async fn time(arguments: QueueTime) -> anyhow::Result<ExitCode> {
             let read = serde_json::from_value(to);
             let read = read.map_err(|_| {
                 Hinted::new(
-                    format!("{text:?} is not a time"),
+                    format!("{text:?} is not a valid time"),
                     "use now, or a time such as 2026-03-01T12:00:00Z",
                 )
             });
@@ -62,15 +62,15 @@ async fn time(arguments: QueueTime) -> anyhow::Result<ExitCode> {
 fn time_text(time: &api::QueueTime) -> String {
     let clock = match time.clock {
         api::ClockTrust::Followed => "followed",
-        api::ClockTrust::Ahead => "too far ahead to be believed",
-        api::ClockTrust::Behind => "behind: the queue's time goes on at half speed",
+        api::ClockTrust::Ahead => "too far ahead, not followed",
+        api::ClockTrust::Behind => "behind: the queue's time runs at half speed",
         api::ClockTrust::Other => "unknown",
     };
     let row = |name: &str, value: String| [name.to_owned(), value];
     table(&[
         row("queue", times::rfc3339(Wall(time.now_ms))),
         row("broker's clock", times::rfc3339(Wall(time.wall_ms))),
-        row("the clock is", clock.to_owned()),
+        row("clock", clock.to_owned()),
     ])
 }
 
@@ -148,8 +148,8 @@ fn rate(arguments: &SetQueue) -> anyhow::Result<Option<Rate>> {
     };
     let rate = parse().ok_or_else(|| {
         Hinted::new(
-            format!("{text:?} is no rate"),
-            "write how many jobs per time: 100/1m, 5/1s",
+            format!("{text:?} is not a valid rate"),
+            "give the number of jobs per time: 100/1m, 5/1s",
         )
     })?;
     Ok(Some(rate))

@@ -63,7 +63,7 @@ impl Asked {
         let before = match follower.next().await? {
             Seen::Lease(lease) => lease,
             Seen::Missing => return self.refuse(&self.nobody_leads()),
-            Seen::Unreadable(error) => return Err(error).context("the lease cannot be read"),
+            Seen::Unreadable(error) => return Err(error).context("cannot read the lease"),
         };
         if self.is_done(&before, None) {
             return self.tell("done", &before);
@@ -135,7 +135,7 @@ impl Asked {
     fn refuse(&self, error: &Error) -> anyhow::Result<ExitCode> {
         output::error(&anyhow::anyhow!("{error}"));
         if let Error::NoLeader { .. } = error {
-            output::hint("`tenure status` shows who stands in the election");
+            output::hint("`tenure status` shows the candidates");
         }
         Ok(ExitCode::from(EXIT_NO))
     }
@@ -149,7 +149,7 @@ impl Asked {
                 Some(to) => format!("{leader} was asked to hand over to {to}\n"),
             },
             (Some(leader), _) => format!("{leader} leads {election}, term {term}\n"),
-            (None, _) => format!("nobody leads {election}, term {term} has ended\n"),
+            (None, _) => format!("nobody leads {election}; term {term} has ended\n"),
         };
         let mut data = Data::new();
         data.write(&if self.request.json {
@@ -168,7 +168,7 @@ impl Asked {
             return Ok(ExitCode::SUCCESS);
         }
         let waited = times::duration(self.request.wait);
-        output::warning(&format!("it has not happened within {waited}"));
+        output::warning(&format!("this has not happened within {waited}"));
         output::hint("the request stays in the lease: the leader may still be stopping its work");
         Ok(ExitCode::from(EXIT_NO))
     }

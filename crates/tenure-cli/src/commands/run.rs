@@ -60,7 +60,10 @@ pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
     };
     let name = place.election.as_str();
     let election = node.join_with(name, Some(arguments.priority)).await?;
-    output::note(&format!("{} stands in the election {name}", node.id()));
+    output::note(&format!(
+        "{} is a candidate in the election {name}",
+        node.id()
+    ));
     let mut runner = Runner {
         kill_after: arguments.kill_after,
         namespace: place.namespace.to_string(),
@@ -75,7 +78,7 @@ pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
     // A second signal means: at once. The program is gone by now; what is left expires.
     tokio::select! {
         () = node.shutdown() => {}
-        _ = runner.signals.next() => output::warning("left without saying so: others wait until the session expires"),
+        _ = runner.signals.next() => output::warning("stopped without releasing the session: other nodes wait until it expires"),
     }
     code.map(ExitCode::from)
 }
@@ -188,7 +191,7 @@ impl Runner {
                             "the program could not be started".to_owned()
                         };
                         output::warning(&format!(
-                            "{what}, for the {failures}th time in a row: letting another node try"
+                            "{what}, {failures} times in a row: letting another node try"
                         ));
                         leadership.resign();
                         return Ok(Some(ended));
@@ -249,7 +252,7 @@ impl Runner {
                     Event::Heard(kill_at) => watch.heard(kill_at),
                     Event::Stuck(stuck) => {
                         complaint.say(format!(
-                            "{stuck}: the lease is kept until it ends. End it, or ask once more to leave it behind"
+                            "{stuck}: the lease is kept until it ends. End it, or send the signal again to leave it running"
                         ));
                         node.set_trouble(Some(stuck.to_string()));
                     }
@@ -314,7 +317,7 @@ impl Runner {
 /// back is to say that the program has ended.
 fn leave_behind(stop: Stop) -> ! {
     output::warning(
-        "left a program behind that runs on: others wait until the session expires, and then start theirs",
+        "left a program running: other nodes wait until the session expires, then start theirs",
     );
     stderr::finish(stderr::PATIENCE);
     std::process::exit(128 + stop.signal().as_raw())
@@ -423,7 +426,7 @@ pub(super) fn find(program: &OsStr) -> Result<PathBuf, Hinted> {
         } else {
             Err(Hinted::new(
                 format!("{shown} is not a program that can be run"),
-                "check the path, and that the file may be executed",
+                "check the path, and that the file is executable",
             ))
         };
     }
@@ -434,7 +437,7 @@ pub(super) fn find(program: &OsStr) -> Result<PathBuf, Hinted> {
         .ok_or_else(|| {
             Hinted::new(
                 format!("there is no program {shown} in PATH"),
-                "give its whole path, or set PATH",
+                "give its full path, or set PATH",
             )
         })
 }

@@ -61,7 +61,7 @@ async fn delete(arguments: DeleteSchedule) -> anyhow::Result<ExitCode> {
         write(&if arguments.ask.json {
             document(&Deleted { deleted: &name })?
         } else {
-            format!("{name} is deleted; its jobs stay\n")
+            format!("{name} is deleted; its jobs are kept\n")
         })?;
         Ok(ExitCode::SUCCESS)
     })
@@ -83,8 +83,8 @@ fn missed(text: &str) -> Result<Missed, Hinted> {
         ("skip", _) => Ok(Missed::Skip),
         (_, Some(count)) => Ok(Missed::All(count)),
         _ => Err(Hinted::new(
-            format!("--missed {text:?} is none of once, skip and all=N"),
-            "once runs the latest, skip none, all=10 the latest ten",
+            format!("--missed {text:?} is not once, skip or all=N"),
+            "once runs the latest missed slot, skip runs none, all=10 runs the latest ten",
         )),
     }
 }

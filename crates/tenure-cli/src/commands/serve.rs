@@ -35,7 +35,7 @@ pub(crate) async fn run(arguments: Serve) -> anyhow::Result<ExitCode> {
         _ = signals.next() => {}
         () = tell(server.queue(), server.node().id()) => {}
     }
-    output::note("stopping: finishing what is in flight; once more to stop at once");
+    output::note("stopping: finishing requests in flight; signal again to stop at once");
     tokio::select! {
         () = server.stop() => Ok(ExitCode::SUCCESS),
         stop = signals.next() => Ok(stop.exit_code()),
@@ -102,7 +102,7 @@ fn config(arguments: Serve) -> anyhow::Result<Config> {
             })
         }
         (None, None) => None,
-        _ => anyhow::bail!("a certificate needs its key, and a key its certificate"),
+        _ => anyhow::bail!("a certificate needs a key, and a key needs a certificate"),
     };
     set(&mut config.namespace, settings.namespace);
     set(&mut config.listen, settings.listen);
@@ -136,7 +136,7 @@ fn read_settings(path: &Path) -> anyhow::Result<Settings> {
     parse_settings(&text).map_err(|(line, problem)| {
         Hinted::new(
             format!("line {line} of {}: {problem}", path.display()),
-            "it has the names of the flags, with _ for -; see tenure serve --help",
+            "its keys are the names of the flags, with _ instead of -; see tenure serve --help",
         )
         .into()
     })
@@ -161,7 +161,7 @@ fn tokens(file: Option<&Path>) -> anyhow::Result<Tokens> {
                 .with_context(|| format!("cannot read {}", path.display()))?;
             output::warn_if_open_to_others(path);
             let tokens = Tokens::parse(&text)
-                .map_err(|error| Hinted::new(error, "each line is like: worker TOKEN"))
+                .map_err(|error| Hinted::new(error, "each line must look like: worker TOKEN"))
                 .with_context(|| format!("cannot use {}", path.display()))?;
             if tokens.is_empty() {
                 anyhow::bail!("there is no token in {}", path.display());
@@ -219,7 +219,7 @@ fn banner(config: &Config, server: &Handle) -> String {
         text += &format!("  {name:<10} {value}\n");
     }
     if !server.node().store().describe().capabilities.durable {
-        text += "  warning    this store forgets everything when the process ends\n";
+        text += "  warning    this store loses everything when the process ends\n";
     }
     text
 }

@@ -32,7 +32,7 @@ async fn status(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let namespace = &arguments.place.namespace;
     if elections.is_empty() {
         output::note(&format!(
-            "there is no election in the namespace {namespace}"
+            "there are no elections in the namespace {namespace}"
         ));
     }
     let mut data = Data::new();
@@ -108,10 +108,10 @@ fn leader(status: &Status) -> String {
     let Some(lease) = &status.lease else {
         return match &status.fence {
             Some(fence) => format!(
-                "nobody: the lease of term {} was deleted, candidates wait before they go on",
+                "nobody: the lease of term {} was deleted; candidates wait before they continue",
                 fence.term
             ),
-            None => "nobody was ever elected".to_owned(),
+            None => "nobody yet".to_owned(),
         };
     };
     match &lease.state {
@@ -119,7 +119,7 @@ fn leader(status: &Status) -> String {
             format!("{}, term {}", holder.node, lease.term)
         }
         LeaseState::Held { holder, .. } => format!(
-            "{}, term {}, not heard of for its ttl of {}: whoever stands next replaces it",
+            "{}, term {}, not heard from for its ttl of {}: the next candidate replaces it",
             holder.node,
             lease.term,
             times::duration(holder.ttl)
@@ -137,9 +137,9 @@ fn leader(status: &Status) -> String {
 fn request(lease: &Lease) -> Option<String> {
     let request = lease.request.as_ref()?;
     Some(match &request.kind {
-        RequestKind::Resign => format!("{} asks it to resign", request.by),
+        RequestKind::Resign => format!("{} asked it to resign", request.by),
         RequestKind::Transfer { to } => {
-            format!("{} asks it to hand over to {}", request.by, to.node)
+            format!("{} asked it to hand over to {}", request.by, to.node)
         }
     })
 }

@@ -28,7 +28,7 @@ pub(crate) async fn run(arguments: Check) -> anyhow::Result<ExitCode> {
     let store = tokio::select! {
         store = tenure_store::open(&url) => Arc::new(Finishing::new(store?)),
         stop = signals.next() => {
-            output::note("interrupted before anything was written, nothing was decided");
+            output::note("interrupted before anything was written; there is no verdict");
             return Ok(stop.exit_code());
         }
     };
@@ -76,7 +76,7 @@ fn options(arguments: &Check) -> Options {
 }
 
 async fn stop_early(signals: &mut Signals, store: &Finishing, suite: &Suite) {
-    output::note("interrupted, removing what this run has written (interrupt again to leave it)");
+    output::note("interrupted; removing what this run wrote (interrupt again to leave it)");
     let clean_up = async {
         store.finish().await;
         left_behind(suite).await
@@ -86,7 +86,7 @@ async fn stop_early(signals: &mut Signals, store: &Finishing, suite: &Suite) {
         _ = signals.next() => Some(format!("objects under {} were not removed", suite.prefix())),
     };
     match left_behind {
-        None => output::note("everything this run had written is removed, nothing was decided"),
+        None => output::note("everything that this run wrote is removed; there is no verdict"),
         Some(left_behind) => output::warning(&left_behind),
     }
 }
@@ -106,18 +106,16 @@ fn hints(report: &Report, quick: bool) {
     }
     match Answer::of(report) {
         Answer::Failed => {
-            output::hint(
-                "do not use this store: what is broken here cannot be made up for elsewhere",
-            );
+            output::hint("do not use this store: Tenure cannot make up for a broken guarantee");
         }
         Answer::Unclear => {
-            output::hint("see to the errors that kept checks from being made, then check again");
+            output::hint("fix the errors that prevented checks, then check again");
         }
         Answer::Passed if !report.store.capabilities.durable => {
-            output::hint("this store keeps nothing when the process ends, use it for tests only");
+            output::hint("this store keeps nothing when the process ends; use it only for tests");
         }
         Answer::Passed if quick => {
-            output::hint("check again without --quick before you trust the store");
+            output::hint("check again without --quick before you rely on the store");
         }
         Answer::Passed => {}
     }
@@ -178,7 +176,7 @@ impl View {
         let count = names.len();
         output::raw_to_stderr(&match names.nth(self.done) {
             Some(name) => format!("checking {} of {count}: {name}", self.done + 1),
-            None => "removing what the checks have written".to_owned(),
+            None => "removing what the checks wrote".to_owned(),
         });
     }
 

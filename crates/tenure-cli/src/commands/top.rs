@@ -80,7 +80,7 @@ async fn show(
             },
             changed = answers.changed() => match changed {
                 Ok(()) => screen.see(answers.borrow_and_update().clone()),
-                Err(_) => break Err(anyhow::anyhow!("asking the server has ended")),
+                Err(_) => break Err(anyhow::anyhow!("the broker is no longer asked")),
             },
         }
     };

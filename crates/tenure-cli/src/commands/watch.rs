@@ -59,7 +59,7 @@ async fn watch(arguments: Watch) -> anyhow::Result<ExitCode> {
         }
         if data.is_over() {
             // Nobody reads any more.
-            data.finish().context("cannot write what happened")?;
+            data.finish().context("cannot write the output")?;
             return Ok(ExitCode::SUCCESS);
         }
     }
@@ -120,12 +120,12 @@ impl Transition {
                 format!("reserved for {node} since term {term}")
             }
             Transition::ResignRequested { by, term } => {
-                format!("request to resign term {term} by {by}")
+                format!("{by} asked the leader of term {term} to resign")
             }
             Transition::TransferRequested { by, to, term } => {
-                format!("request to hand term {term} over to {to} by {by}")
+                format!("{by} asked the leader of term {term} to hand over to {to}")
             }
-            Transition::NeverHeld => "nobody was ever elected".to_owned(),
+            Transition::NeverHeld => "no leader was ever elected".to_owned(),
             Transition::Anomaly { what } => format!("anomaly: {}", printable(what)),
         }
     }
@@ -163,10 +163,10 @@ impl Observer {
             Seen::Missing => {
                 self.last = None;
                 anomaly(
-                    "the lease was deleted; candidates wait a whole ttl before they go on".into(),
+                    "the lease was deleted; candidates wait a full ttl before they continue".into(),
                 )
             }
-            Seen::Unreadable(error) => anomaly(format!("the lease cannot be read: {error}")),
+            Seen::Unreadable(error) => anomaly(format!("cannot read the lease: {error}")),
             Seen::Lease(lease) => self.see_lease(lease),
         }
     }

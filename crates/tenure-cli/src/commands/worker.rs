@@ -42,7 +42,7 @@ pub(crate) async fn run(arguments: Worker) -> anyhow::Result<ExitCode> {
                 signals_seen += 1;
                 match signals_seen {
                     1 => {
-                        output::note("letting programs finish; once more to hand their jobs back");
+                        output::note("letting programs finish; signal again to hand their jobs back");
                         stop.cancel();
                     }
                     2 => {
@@ -52,7 +52,7 @@ pub(crate) async fn run(arguments: Worker) -> anyhow::Result<ExitCode> {
                     // The programs die with this process, but for those that may not be killed, and the jobs
                     // come back when their leases end.
                     _ => {
-                        output::warning("left at once: jobs that were not handed back wait until their leases end");
+                        output::warning("stopped at once: jobs that were not handed back wait until their leases end");
                         return Ok(signal.exit_code());
                     }
                 }

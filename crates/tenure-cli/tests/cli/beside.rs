@@ -200,7 +200,7 @@ fn a_program_and_a_one_shot_leader_exclude_each_other() {
     let Process::Program(program) = &mut again.process else {
         unreachable!("it is a program");
     };
-    program.wait_for_note("stands in the election default");
+    program.wait_for_note("is a candidate in the election default");
     assert_eq!(std::fs::metadata(&log).unwrap().len(), before);
     Started::new(&place, Verb::Elect).stop();
     again.works();
@@ -236,7 +236,7 @@ fn only_brokers_can_be_handed_the_queue() {
             let (code, _, stderr) = run(&mut place.command(&verb));
             assert_eq!(code, 2, "{verb:?}");
             assert!(
-                stderr.contains("only Tenure's own elections do"),
+                stderr.contains("reserved for Tenure's own elections"),
                 "{stderr}"
             );
         }
@@ -267,8 +267,8 @@ fn the_election_that_is_meant_is_the_only_one_or_has_to_be_named() {
 
     assert!(place.leads_by_elect());
     let (code, _, stderr) = run(&mut place.command(&["history"]));
-    let several = "error: several elections are held here: default, tenure.queue\n\
-                   hint: say which one is meant with --election NAME\n";
+    let several = "error: there are several elections here: default, tenure.queue\n\
+                   hint: choose one with --election NAME\n";
     assert_eq!((code, stderr.as_str()), (2, several));
     assert_eq!(
         place.json(&["history", "--election", "default", "--json"])["election"],
@@ -278,7 +278,7 @@ fn the_election_that_is_meant_is_the_only_one_or_has_to_be_named() {
     let (_, status, _) = run(&mut place.command(&["status"]));
     for line in [
         "election    default\n",
-        "election    tenure.cluster, its leader hands out the daemons\n",
+        "election    tenure.cluster, its leader assigns the daemons\n",
         "election    tenure.queue, its leader serves the queue\n",
     ] {
         assert!(status.contains(line), "{status}");

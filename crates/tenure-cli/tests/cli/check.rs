@@ -12,7 +12,7 @@ run          8 writers, 5 rounds, 40 keys
 
 passed       replacing the current version works (If-Match matches)
              replace-current: three writes, each on the one before
-passed       a read after a write that is done sees it
+passed       a read after a finished write sees it
              read-your-write: 20 writes, each read back at once
 passed       creating what exists is a conflict and changes nothing
              create-on-existing: the second create was a conflict
@@ -22,7 +22,7 @@ passed       replacing with an old version is a conflict and changes nothing (If
              replace-stale-version: the late write was a conflict
 passed       an old version stays old, even when a later write has the same bytes
              replace-identical-content: x, y, x again: the first version stayed old
-passed       an old version stays old after the object was deleted and made again
+passed       an old version stays old after the object was deleted and created again
              replace-recreated: the version of the deleted object stayed old
 passed       of many racing creators exactly one wins
              create-race: 5 races of 8 writers, one winner each
@@ -42,20 +42,20 @@ passed       listings are complete, in key order, paged, and show current versio
              list: 47 keys in order
 passed       the age of an object is never more than the time since it was written
              age: five reads up to 1.5 s after the write, the oldest said TIME
-passed       a watcher is told of a change within a second
-             hints: three changes, told within TIME
+passed       a watcher is notified of a change within a second
+             hints: three changes, each reported within TIME
 
 verdict: every guarantee holds (17 passed)
 ";
 
 const MEMORY_HINT: &str =
-    "hint: this store keeps nothing when the process ends, use it for tests only\n";
+    "hint: this store keeps nothing when the process ends; use it only for tests\n";
 
 /// Puts `TIME` for what was measured.
 fn without_times(text: &str) -> String {
     text.lines()
         .map(|line| {
-            let measured = ["the oldest said ", "told within "]
+            let measured = ["the oldest said ", "each reported within "]
                 .iter()
                 .find_map(|words| Some(line.find(words)? + words.len()));
             match measured {

@@ -75,22 +75,28 @@ fn check_order(scene: &Scene) {
 #[test]
 fn an_empty_namespace_says_so() {
     let scene = Scene::new();
-    let no_node = "note: there is no node in the namespace default\n";
+    let no_node = "note: there are no nodes in the namespace default\n";
     check(&scene, &["nodes"], 1, "", no_node);
-    let no_daemon = "note: there is no daemon in the namespace default\n";
+    let no_daemon = "note: there are no daemons in the namespace default\n";
     check(&scene, &["daemons"], 1, "", no_daemon);
-    check(&scene, &["plan"], 0, "", "note: nothing is to be done\n");
+    check(&scene, &["plan"], 0, "", "note: nothing to do\n");
     let nodes = document(&scene, &["nodes", "--json"]);
     assert_eq!(nodes, json!({"namespace": "default", "nodes": []}));
     let daemons = document(&scene, &["daemons", "--json"]);
     assert_eq!(daemons, json!({"namespace": "default", "daemons": []}));
     let plan = document(&scene, &["plan", "--json"]);
     assert_eq!(plan, json!({"namespace": "default", "decisions": []}));
-    let absent = "note: b is not there; when it comes it is given nothing\n";
+    let absent = "note: there is no node b now; when it joins it gets no shards\n";
     check(&scene, &["drain", "b"], 0, "b is drained\n", absent);
-    check(&scene, &["undrain", "b"], 0, "b may be given work\n", "");
+    check(&scene, &["undrain", "b"], 0, "b may run shards again\n", "");
     let again = "note: b was not drained\n";
-    check(&scene, &["undrain", "b"], 0, "b may be given work\n", again);
+    check(
+        &scene,
+        &["undrain", "b"],
+        0,
+        "b may run shards again\n",
+        again,
+    );
 }
 
 #[test]
@@ -110,7 +116,7 @@ fn shards_are_shared_shown_drained_and_given_back() {
         &["nodes"],
         0,
         &format!(
-            "node state shards load since version address labels\n\
+            "NODE STATE SHARDS LOAD SINCE VERSION ADDRESS LABELS\n\
              a alive, leads cluster 2 2/10 TIME {version} - disk=fast\n\
              b alive 2 2/10 TIME {version} - disk=fast\n"
         ),
@@ -119,7 +125,7 @@ fn shards_are_shared_shown_drained_and_given_back() {
     let (code, stdout, _) = asked(&scene, &["daemons"]);
     let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!((code, lines.len()), (0, 5), "{stdout}");
-    assert_eq!(lines[0], "shard node generation state since");
+    assert_eq!(lines[0], "SHARD NODE GENERATION STATE SINCE");
     for (number, line) in lines[1..].iter().enumerate() {
         let words: Vec<&str> = line.split(' ').collect();
         assert_eq!(words[0], format!("worker/{number}"));
@@ -142,7 +148,7 @@ fn shards_are_shared_shown_drained_and_given_back() {
         again,
         json!({"node": "b", "outcome": "drained", "shards": 0})
     );
-    check(&scene, &["undrain", "b"], 0, "b may be given work\n", "");
+    check(&scene, &["undrain", "b"], 0, "b may run shards again\n", "");
     wait_for_loads(&scene, &[("a", 2), ("b", 2)]);
 
     // Whoever is told to stop stops its programs first.

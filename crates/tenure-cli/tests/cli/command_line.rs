@@ -50,7 +50,7 @@ fn an_unknown_scheme_is_told_without_the_password() {
             arguments,
             2,
             "",
-            &format!("error: this build knows no store with the scheme \"ftp\"\n{SCHEMES}"),
+            &format!("error: this build has no store with the scheme \"ftp\"\n{SCHEMES}"),
         );
     }
 }

@@ -111,7 +111,7 @@ fn who_only_looks_makes_no_store() {
 #[test]
 fn a_namespace_without_elections_says_so() {
     let scene = Scene::new();
-    let none = "note: there is no election in the namespace default\n";
+    let none = "note: there are no elections in the namespace default\n";
     check(&scene, &["status"], 1, "", none);
     let status = document(&scene, &["status", "--json"]);
     assert_eq!(status, json!({"namespace": "default", "elections": []}));
@@ -119,7 +119,7 @@ fn a_namespace_without_elections_says_so() {
         &scene,
         &["status", "--election", "x"],
         1,
-        "election x\nleader nobody was ever elected\ncandidates none\n",
+        "election x\nleader nobody yet\ncandidates none\n",
         "",
     );
     check(
@@ -127,10 +127,10 @@ fn a_namespace_without_elections_says_so() {
         &["history"],
         1,
         "",
-        "note: nobody was ever elected in default\n",
+        "note: no leader was ever elected in default\n",
     );
     let nobody = "error: nobody leads the election default\n\
-                  hint: `tenure status` shows who stands in the election\n";
+                  hint: `tenure status` shows the candidates\n";
     check(&scene, &["resign"], 1, "", nobody);
     check(&scene, &["transfer", "a"], 1, "", nobody);
 }
@@ -233,7 +233,7 @@ fn a_transfer_and_a_resignation_happen_and_are_remembered() {
         ),
         (
             0,
-            "TERM NODE FROM TO LASTED ENDED BECAUSE\n\
+            "TERM NODE FROM TO LASTED REASON\n\
              1 a TIME TIME LONG resigned, asked by me\n\
              2 b TIME TIME LONG transferred to a\n\
              3 a TIME now LONG\n"
@@ -264,13 +264,13 @@ fn what_does_not_happen_in_time_is_a_no() {
     );
     scene.wait_for("told");
     let (_, text, _) = asked(&scene, &["status"]);
-    assert!(text.contains("request me asks it to resign\n"), "{text}");
+    assert!(text.contains("request me asked it to resign\n"), "{text}");
     check(
         &scene,
         &["resign", "--node", "me", "--wait", "100ms"],
         1,
         "a leads default, term 1\n",
-        "warning: it has not happened within LONG\n\
+        "warning: this has not happened within LONG\n\
          hint: the request stays in the lease: the leader may still be stopping its work\n",
     );
     until("the effect of a second signal", || {
@@ -306,7 +306,7 @@ fn watch_tells_every_transition_and_stands_for_nothing() {
         seen.push(next());
     }
     // The request and the reservation may have come and gone between two looks.
-    seen.retain(|line| !line.contains("request") && !line.contains("reserved"));
+    seen.retain(|line| !line.contains("asked the leader") && !line.contains("reserved"));
     assert_eq!(
         seen,
         [
@@ -319,7 +319,7 @@ fn watch_tells_every_transition_and_stands_for_nothing() {
     let told = next();
     assert!(
         [
-            "TIME anomaly: the lease was deleted; candidates wait a whole ttl before they go on\n",
+            "TIME anomaly: the lease was deleted; candidates wait a full ttl before they continue\n",
             "TIME anomaly: the lease was deleted and made again\n"
         ]
         .contains(&told.as_str()),
@@ -402,7 +402,7 @@ fn a_one_shot_election_has_one_winner_until_it_is_released() {
     );
     assert_eq!(
         elect(&["--node", "a", "--release"]),
-        (0, "a is no candidate any more\n".to_owned())
+        (0, "a is no longer a candidate\n".to_owned())
     );
     let next = document(&scene, &["elect", "--node", "b", "--json"]);
     assert_eq!((&next["leader"], &next["term"]), (&json!("b"), &json!(2)));

@@ -38,7 +38,7 @@ fn a_directory_passes_and_is_left_as_it_was() {
     );
     assert_eq!(
         stderr,
-        "hint: check again without --quick before you trust the store\n"
+        "hint: check again without --quick before you rely on the store\n"
     );
     assert_eq!(objects(folder.path()), Vec::<PathBuf>::new());
 }
@@ -66,7 +66,7 @@ fn serve_keeps_its_state_in_the_current_directory_unless_told_otherwise() {
 
 #[test]
 fn a_url_without_a_path_is_told() {
-    let told = format!("error: the store URL \"file:\" names no path\n{SCHEMES}");
+    let told = format!("error: the store URL \"file:\" has no path\n{SCHEMES}");
     check(&["store", "check", "file:"], 2, "", &told);
     check(
         &["serve", "--store", "file:", "--listen", "127.0.0.1:0"],
@@ -86,7 +86,7 @@ fn a_store_that_cannot_be_opened_could_not_be_checked() {
     assert_eq!(
         lines[..2],
         [
-            format!("error: opening the store in {path} was refused, nothing was written").as_str(),
+            format!("error: opening the store in {path} was refused; nothing was written").as_str(),
             "caused by: File exists (os error 17)",
         ]
     );

@@ -8,8 +8,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::support::{Ended, ended, tenure};
 
 pub(crate) const TOLD: &str = "\
-note: interrupted, removing what this run has written (interrupt again to leave it)
-note: everything this run had written is removed, nothing was decided
+note: interrupted; removing what this run wrote (interrupt again to leave it)
+note: everything that this run wrote is removed; there is no verdict
 ";
 
 /// Starts a check that takes far longer than a test, and sends the signal once it is under way.

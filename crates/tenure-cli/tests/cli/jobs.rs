@@ -94,7 +94,7 @@ fn a_job_is_submitted_shown_and_listed() {
         "bulk",
     ];
     scene.check(&submit, 0, "a\n", "");
-    scene.check(&submit, 0, "a\n", "note: the job a is there already\n");
+    scene.check(&submit, 0, "a\n", "note: the job a already exists\n");
     assert_eq!(
         scene.rows(&["job", "get", "a"]),
         [
@@ -136,20 +136,20 @@ fn a_server_that_says_no_is_an_answer() {
         &["job", "submit", "sms", "--id", "a"],
         1,
         "",
-        "error: a job a with other content is there\n",
+        "error: there is already a job a with different content\n",
     );
     scene.check(
         &["job", "get", "b"],
         1,
         "",
-        "error: there is no job b, or it was forgotten\n",
+        "error: there is no job b, or it was deleted\n",
     );
     scene.check(&["job", "cancel", "a"], 0, "a  cancelled\n", "");
     scene.check(
         &["job", "cancel", "a", "b"],
         1,
         "a  refused: the job is cancelled, which does not allow this\n\
-         b  refused: there is no job b, or it was forgotten\n",
+         b  refused: there is no job b, or it was deleted\n",
         "",
     );
     scene.check(
@@ -162,7 +162,7 @@ fn a_server_that_says_no_is_an_answer() {
         &["job", "retry", "--state", "dead"],
         0,
         "",
-        "note: there are no such jobs\n",
+        "note: no jobs match\n",
     );
 }
 
@@ -173,8 +173,8 @@ fn mistakes_are_found_before_anything_is_sent() {
         &["job", "submit", "mail", "{oops"],
         2,
         "",
-        "error: the payload is no JSON: key must be a string at line 1 column 2\n\
-         hint: put it into quotes for the shell: '{\"to\":\"you\"}', or '\"text\"' for a text\n",
+        "error: the payload is not valid JSON: key must be a string at line 1 column 2\n\
+         hint: quote it for the shell: '{\"to\":\"you\"}', or '\"text\"' for a string\n",
     );
     let (code, _, stderr) = scene.run(&["job", "submit", "a b"]);
     assert_eq!(code, 1);
@@ -186,8 +186,8 @@ fn mistakes_are_found_before_anything_is_sent() {
         &["job", "submit", "mail", "--run-at", "tomorrow"],
         2,
         "",
-        "error: --run-at is no time since 1970\n\
-         hint: write it like 2026-02-28T09:05:03Z, or use --delay\n",
+        "error: --run-at is not a valid time after 1970\n\
+         hint: use a time such as 2026-02-28T09:05:03Z, or use --delay\n",
     );
     assert_eq!(scene.rows(&["job", "list"]).len(), 1, "only the heading");
 }
@@ -228,7 +228,7 @@ fn jobs_are_read_from_standard_input() {
     let (code, _, stderr) = wrong;
     assert_eq!(code, 2);
     assert!(
-        stderr.starts_with("error: line 2 is no job: unknown field `kind`"),
+        stderr.starts_with("error: line 2 is not a valid job: unknown field `kind`"),
         "{stderr}"
     );
     let (code, stdout, _) = batch("[1, 2]\n", &["mail", "-", "--id", "piped"]);
@@ -276,12 +276,12 @@ fn a_queue_is_paused_and_limited() {
         &["queue", "set", "bulk", "--rate", "fast"],
         2,
         "",
-        "error: \"fast\" is no rate\nhint: write how many jobs per time: 100/1m, 5/1s\n",
+        "error: \"fast\" is not a valid rate\nhint: give the number of jobs per time: 100/1m, 5/1s\n",
     );
     let (code, _, stderr) = scene.run(&["queue", "set", "bulk", "--concurrency", "0"]);
     assert_eq!(code, 1);
     assert!(
-        stderr.contains("concurrency is 0; to stop a queue, pause it"),
+        stderr.contains("concurrency must not be 0; to stop a queue, pause it"),
         "{stderr}"
     );
 }
@@ -330,7 +330,7 @@ fn a_schedule_is_set_listed_and_deleted() {
     let (code, _, stderr) = scene.run(&wrong);
     assert_eq!(code, 1);
     assert!(stderr.contains("cron"), "{stderr}");
-    let deleted = "nightly is deleted; its jobs stay\n";
+    let deleted = "nightly is deleted; its jobs are kept\n";
     scene.check(&["schedule", "delete", "nightly"], 0, deleted, "");
     scene.check(
         &["schedule", "delete", "nightly"],
@@ -352,14 +352,14 @@ fn nobody_there_is_told_with_a_way_out() {
     assert_eq!((code, stdout.as_str()), (2, ""));
     let lines: Vec<&str> = stderr.lines().collect();
     assert!(
-        lines[0].starts_with("error: no server could do it within "),
+        lines[0].starts_with("error: no broker could do it within "),
         "{stderr}"
     );
     assert_eq!(
         lines[1..],
         [
             format!("caused by: {url}: cannot connect: Connection refused (os error 111)").as_str(),
-            "hint: start one with `tenure serve`, or name one with --server or TENURE_SERVER",
+            "hint: start a broker with `tenure serve`, or name one with --server or TENURE_SERVER",
         ]
     );
 }
@@ -383,7 +383,7 @@ fn the_time_of_the_queue_is_shown_and_set() {
     let now = shown(&["queue", "time", "--set", "now"]);
     assert_eq!(now["clock"], "followed");
     let rows = scene.rows(&["queue", "time"]);
-    assert_eq!(rows[2], ["the clock is", "followed"]);
+    assert_eq!(rows[2], ["clock", "followed"]);
     let (code, _, stderr) = scene.run(&["queue", "time", "--set", "soon"]);
     assert_eq!(code, 2, "{stderr}");
     assert!(stderr.contains("hint: use now"), "{stderr}");

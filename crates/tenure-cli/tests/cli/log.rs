@@ -166,7 +166,7 @@ fn a_namespace_without_a_queue_says_so() {
     let none = "there is no queue in the namespace default";
     check(&scene, &["log"], 1, "", &format!("note: {none}\n"));
     let error = format!(
-        "error: {none}\nhint: see whether --store and --namespace are those of the broker\n"
+        "error: {none}\nhint: check that --store and --namespace are the same as the broker's\n"
     );
     check(&scene, &["log", "show", "1"], 2, "", &error);
     check(&scene, &["log", "diff", "1", "2"], 2, "", &error);
@@ -180,8 +180,8 @@ fn everything_that_is_stored_is_listed() {
     assert_eq!(
         listed(&scene),
         format!(
-            "kept in segments, take-over 2, term 5\n\
-             NAME PLACE RECORD TERM BYTES TIME\n\
+            "stored in segments, takeover 2, term 5\n\
+             NAME INDEX RECORD TERM BYTES TIME\n\
              {FIRST} 1-2 1-2 1 630 1970-01-01T00:01:01Z\n\
              {SECOND} 3-5 3-4 5 950 1970-01-01T00:01:03Z\n"
         )
@@ -203,7 +203,7 @@ fn commits_are_shown_record_by_record() {
         &["log", "show", "2"],
         0,
         &format!(
-            "place 2: commit of records 1 to 2, term 1, take-over 1 ({FIRST} at offset 245)\n\
+            "index 2: commit of records 1 to 2, term 1, takeover 1 ({FIRST} at offset 245)\n\
              \x20      1  1970-01-01T00:01:00Z  submit [{{\"id\":\"a\",\"payload\":1,\"type\":\"mail\"}}]\n\
              \x20      2  1970-01-01T00:01:01Z  submit [{{\"id\":\"b\",\"payload\":1,\"type\":\"mail\"}}]\n"
         ),
@@ -223,15 +223,15 @@ fn commits_are_shown_record_by_record() {
         &["log", "show", "9"],
         2,
         "",
-        "error: there is no place 9 in the log\nhint: `tenure log` lists what is there\n",
+        "error: there is no index 9 in the log\nhint: `tenure log` lists what is stored\n",
     );
     check(
         &scene,
         &["log", "show", "../origin"],
         2,
         "",
-        "error: \"../origin\" is no name of anything in a log\n\
-         hint: use a place, or a name such as log/00000000000000000007\n",
+        "error: \"../origin\" is not the name of anything in a log\n\
+         hint: use a log index, or a name such as log/00000000000000000007\n",
     );
 }
 
@@ -246,14 +246,14 @@ fn the_difference_between_two_places_is_told_job_by_job() {
         "~ job a: state ready -> running, attempt 0 -> 1, \
          changed_at 1970-01-01T00:01:00Z -> 1970-01-01T00:01:02Z, lease_ms none -> 30000, worker none -> w\n\
          + job c: ready, queue default, type mail, attempt 0, since 1970-01-01T00:01:03Z\n\
-         1 added, 0 removed, 1 changed, 1 the same\n",
+         1 added, 0 removed, 1 changed, 1 unchanged\n",
         "",
     );
     let changes = documents(&scene, &["log", "diff", "2", "5", "--json"]);
     assert_eq!(changes[0]["before"]["state"], "ready");
     assert_eq!(changes[0]["after"]["state"], "running");
     assert_eq!(changes[1]["job"]["id"], "c");
-    let nothing = "0 added, 0 removed, 0 changed, 3 the same\n";
+    let nothing = "0 added, 0 removed, 0 changed, 3 unchanged\n";
     check(&scene, &["log", "diff", "5", "5"], 0, nothing, "");
     check(
         &scene,
@@ -267,7 +267,7 @@ fn the_difference_between_two_places_is_told_job_by_job() {
         &["log", "diff", "2", "6"],
         2,
         "",
-        "error: the log ends at place 5, there is no place 6\nhint: ask for an earlier place\n",
+        "error: the log ends at index 5; there is no index 6\nhint: use an earlier index\n",
     );
 }
 
@@ -275,8 +275,7 @@ fn the_difference_between_two_places_is_told_job_by_job() {
 fn damage_is_named_and_a_torn_end_is_harmless() {
     let scene = Scene::new();
     two_terms(&scene);
-    let whole =
-        "whole: 0 snapshots, 5 frames with 4 records, 1580 bytes, up to place 5 and record 4\n";
+    let whole = "intact: 0 snapshots, 5 frames with 4 records, 1580 bytes, up to log index 5 and record 4\n";
     check(&scene, &["log", "verify"], 0, whole, "");
 
     let second = scene.path("store").join("default/queue").join(SECOND);
@@ -285,7 +284,7 @@ fn damage_is_named_and_a_torn_end_is_harmless() {
     std::fs::write(&second, torn).unwrap();
     let location = second.display();
     let harmless = format!(
-        "harmless {location} at offset 950: a frame that was not finished, never acknowledged if a crash tore it\n{whole}"
+        "harmless {location} at offset 950: an unfinished frame; it was never acknowledged if a crash tore it\n{whole}"
     );
     check(&scene, &["log", "verify"], 0, &harmless, "");
     std::fs::write(&second, bytes).unwrap();
@@ -437,10 +436,10 @@ fn objects_are_listed_and_shown_as_well() {
         .lines()
         .map(|line| line.split_whitespace().collect())
         .collect();
-    assert_eq!(words[0].join(" "), "kept in objects, take-over 1, term 3");
+    assert_eq!(words[0].join(" "), "stored in objects, takeover 1, term 3");
     assert_eq!(
         words[2].join(" "),
-        "log/00000000000000000001 1 - 3 245 - taken over"
+        "log/00000000000000000001 1 - 3 245 - takeover"
     );
     assert_eq!(
         words[3].join(" "),
@@ -449,7 +448,7 @@ fn objects_are_listed_and_shown_as_well() {
     let (code, stdout, _) = run(&["log", "show", "2"]);
     assert_eq!(code, 0);
     assert!(
-        stdout.starts_with("place 2: commit of record 1, term 3"),
+        stdout.starts_with("index 2: commit of record 1, term 3"),
         "{stdout}"
     );
     let (code, stdout, _) = run(&["log", "verify"]);

@@ -204,6 +204,6 @@ fn a_collector_that_is_gone_harms_nothing_and_is_told_of_once() {
     let (code, rest) = serving.end(Signal::TERM);
     let said = before + &rest;
     assert_eq!(code, Some(0), "{said}");
-    let told = said.matches("spans cannot be exported").count();
+    let told = said.matches("cannot export spans").count();
     assert_eq!(told, 1, "{said}");
 }

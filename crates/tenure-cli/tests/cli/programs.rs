@@ -158,16 +158,14 @@ fn a_program_that_may_not_be_killed_keeps_its_lease() {
     let mut a = run_as("a");
     users.scene.wait_for("1 a tick");
     let mut b = run_as("b");
-    b.wait_for_note("b stands in");
+    b.wait_for_note("b is a candidate in");
     // It cannot be done, and nobody says that it was.
     let resigned = users.asked(&["resign", "--wait", "4s"]);
     assert_eq!(resigned.0, 1, "{resigned:?}");
-    a.wait_for_note("may not be killed by this user, and runs on: the lease is kept until it ends");
+    a.wait_for_note("this user may not kill");
+    a.wait_for_note("which keeps running: the lease is kept until it ends");
     let (_, status, _) = users.asked(&["status"]);
-    assert!(
-        status.contains("may not be killed by this user"),
-        "{status}"
-    );
+    assert!(status.contains("this user may not kill"), "{status}");
     assert!(!users.scene.has("b tick"), "{}", users.scene.log());
 
     let (program, _) = users.scene.starts()[0];
@@ -567,7 +565,7 @@ fn a_program_that_cannot_be_started_is_tried_again() {
     kill_process(scene.starts()[0].0, Signal::KILL).unwrap();
     until("a start that fails", || {
         a.said()
-            .contains("are kept for the session: raise the limit")
+            .contains("are reserved for the session: raise the limit")
     });
     assert_eq!(asked(&scene, &["status"]).0, 0);
     limit("1000");
@@ -687,7 +685,7 @@ fn a_program_that_was_stopped_for_lost_trust_has_not_failed() {
     until("another start", || scene.starts().len() == 2);
     let said = a.said();
     assert!(
-        !said.contains("ended by itself") && !said.contains("has failed"),
+        !said.contains("ended on its own") && !said.contains("has failed"),
         "{said}"
     );
 }
@@ -775,7 +773,7 @@ fn a_broker_whose_store_was_away_serves_again() {
         said += &answer;
         code == 201
     });
-    assert!(!said.contains("does not say where"), "{said}");
+    assert!(!said.contains("does not advertise"), "{said}");
 }
 
 /// Its leader is an earlier session of this broker then, and one that is nowhere to be found.

@@ -29,7 +29,7 @@ fn one_program_runs_at_a_time_and_moves_when_its_node_is_told_to_stop() {
     scene.wait_for("1 a tick");
     let mut b = scene.run("b", PROGRAM, &[]);
     a.wait_for_note("a leads default in term 1");
-    b.wait_for_note("b stands in the election default");
+    b.wait_for_note("b is a candidate in the election default");
 
     a.signal(Signal::TERM);
     assert_eq!(a.ended(), 0);
@@ -65,7 +65,7 @@ fn a_stopped_tenure_loses_its_program_before_another_starts() {
     let mut a = scene.run("a", PROGRAM, &[]);
     scene.wait_for("1 a tick");
     let mut b = scene.run("b", PROGRAM, &[]);
-    b.wait_for_note("b stands in");
+    b.wait_for_note("b is a candidate in");
     a.signal(Signal::STOP);
     scene.wait_for("b tick");
     assert!(scene.all_gone("a"));
@@ -209,7 +209,7 @@ fn a_program_that_ends_is_started_again_and_one_that_fails_moves_on() {
     scene.wait_for("b tick");
     a.wait_for_note("note: the program exited with 9, starting it again in 250ms");
     a.wait_for_note(
-        "warning: the program exited with 9, for the 5th time in a row: letting another node try",
+        "warning: the program exited with 9, 5 times in a row: letting another node try",
     );
     a.wait_for_note("note: leadership of default in term 1 ended: resigned");
     assert_eq!(scene.pids("a").len(), 5);
@@ -240,7 +240,7 @@ fn a_candidate_that_never_led_leaves_at_once() {
     let _a = scene.run("a", PROGRAM, &[]);
     scene.wait_for("1 a tick");
     let mut b = scene.run("b", PROGRAM, &[]);
-    b.wait_for_note("b stands in");
+    b.wait_for_note("b is a candidate in");
     b.signal(Signal::HUP);
     b.signal(Signal::TERM);
     assert_eq!(b.ended(), 0);
@@ -285,17 +285,17 @@ fn what_cannot_work_is_told_before_standing_in_the_election() {
     told(
         &["--", "no-such-program"],
         "error: there is no program no-such-program in PATH\n\
-         hint: give its whole path, or set PATH\n",
+         hint: give its full path, or set PATH\n",
     );
     told(
         &["--", "/etc/passwd"],
         "error: /etc/passwd is not a program that can be run\n\
-         hint: check the path, and that the file may be executed\n",
+         hint: check the path, and that the file is executable\n",
     );
     told(
         &["--ttl", "0s", "--", "true"],
         "error: these times are not safe together: ttl 0ns is not between 200ms and 86400s; \
-         heartbeat is zero; margin is zero; grace is zero; request_timeout is zero\n",
+         heartbeat must not be zero; margin must not be zero; grace must not be zero; request_timeout must not be zero\n",
     );
     told(
         &["--ttl", "100ms", "--", "true"],
@@ -331,14 +331,14 @@ fn a_guard_by_itself_says_where_it_belongs() {
         &["__guard", "1000", "--", "true"],
         2,
         "",
-        "error: __guard is a part of `tenure run` and `tenure worker`, which start it by themselves\n\
+        "error: __guard is an internal part of `tenure run` and `tenure worker`\n\
          hint: see `tenure run --help`\n",
     );
     check(
         &["__exec", "1", "--", "true"],
         2,
         "",
-        "error: __exec is a part of `tenure run` and `tenure worker`, which start it by themselves\n\
+        "error: __exec is an internal part of `tenure run` and `tenure worker`\n\
          hint: see `tenure run --help`\n",
     );
 }

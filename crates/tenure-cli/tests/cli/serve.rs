@@ -129,7 +129,7 @@ fn it_says_where_it_is_and_ends_when_asked() {
         );
         let (code, rest) = serving.end(signal);
         assert_eq!(code, Some(0));
-        assert!(rest.contains("forgets everything"), "{rest}");
+        assert!(rest.contains("loses everything"), "{rest}");
         assert!(rest.contains("note: stopping"), "{rest}");
     }
 }
@@ -246,7 +246,7 @@ fn a_port_that_is_taken_is_told_with_a_way_out() {
     let expected = format!(
         "error: cannot listen on {address}\n\
          caused by: Address already in use (os error 98)\n\
-         hint: another process listens there; for a standby beside it use --listen 127.0.0.1:{}\n",
+         hint: another process listens there; to start a standby on this host, use --listen 127.0.0.1:{}\n",
         address.port() + 1
     );
     assert_eq!(ended, (2, String::new(), expected));
@@ -257,8 +257,8 @@ fn what_makes_no_sense_is_told_before_anything_is_opened() {
     for (arguments, told) in [
         (
             &["--listen", "0.0.0.0:0", "--advertise", "http://h:1"][..],
-            "error: 0.0.0.0:0 can be reached from other hosts, and there is no token\n\
-             hint: give a token (see --tokens), or listen on 127.0.0.1\n",
+            "error: other hosts can reach 0.0.0.0:0, but no token is configured\n\
+             hint: configure a token (see --tokens), or listen on 127.0.0.1\n",
         ),
         (
             &["--namespace", "a/b"],
@@ -334,8 +334,7 @@ fn tokens_come_from_a_file_or_the_environment_and_are_asked_for() {
     assert_eq!(serving.ask("GET", "/healthz", "").0, 200);
 
     let short = run(tenure(&["serve", "--store", "memory:"]).env("TENURE_ADMIN_TOKEN", "short"));
-    let told =
-        "error: cannot use TENURE_ADMIN_TOKEN: a token has 16 to 512 characters, this one 5\n";
+    let told = "error: cannot use TENURE_ADMIN_TOKEN: a token must have 16 to 512 characters; this one has 5\n";
     assert_eq!(short, (2, String::new(), told.to_owned()));
 }
 
@@ -345,5 +344,5 @@ fn a_fencing_token_opens_no_broker() {
     let mut serve = tenure(&["serve", "--store", "memory:", "--listen", "0.0.0.0:0"]);
     let (code, _, stderr) = run(serve.env("TENURE_TOKEN", "default/leader:7-and-longer"));
     assert_eq!(code, 2, "{stderr}");
-    assert!(stderr.contains("give a token"), "{stderr}");
+    assert!(stderr.contains("configure a token"), "{stderr}");
 }

@@ -112,7 +112,7 @@ fn a_server_that_never_answers_can_be_interrupted() {
         .unwrap();
     let _connection = listener.accept().unwrap();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let told = "note: interrupted before anything was written, nothing was decided\n";
+    let told = "note: interrupted before anything was written; there is no verdict\n";
     assert_eq!(
         ended(child.wait_with_output().unwrap()),
         (130, String::new(), told.to_owned())

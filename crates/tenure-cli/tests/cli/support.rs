@@ -48,7 +48,7 @@ pub(crate) fn run(command: &mut Command) -> Ended {
 pub(crate) fn ended(output: Output) -> Ended {
     let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
     (
-        output.status.code().expect("it ended by itself"),
+        output.status.code().expect("it ended on its own"),
         text(output.stdout),
         text(output.stderr),
     )

@@ -44,7 +44,7 @@ fn a_terminal_gets_colours_and_progress() {
         "{seen}"
     );
     assert!(
-        seen.contains("removing what the checks have written\r\x1b[2K\r\nverdict: "),
+        seen.contains("removing what the checks wrote\r\x1b[2K\r\nverdict: "),
         "{seen}"
     );
     assert!(seen.contains("\x1b[1mhint:\x1b[0m this store"), "{seen}");

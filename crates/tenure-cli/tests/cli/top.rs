@@ -34,10 +34,10 @@ fn one_screen_is_plain_text() {
     let (code, stdout, stderr) = run(&mut tenure(&["top", "--once", "--server", &url]));
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     for expected in [
-        "namespace default as n1 sees it\n",
+        "namespace default, as seen by n1\n",
         "leader    n1 in term 1, for ",
         "jobs      1 ready  0 running",
-        "rates     in ",
+        "rates     submitted ",
         "n1    leader",
         "mail   open   1      0        0          0     ",
     ] {

@@ -31,7 +31,7 @@ where
             Ok(payload) => payload,
             Err(error) => {
                 let failure = Failure::permanent(format!(
-                    "the payload is not what this worker's handler takes: {error}"
+                    "this worker's handler cannot read the payload: {error}"
                 ));
                 return Box::pin(async { Err(failure) });
             }
@@ -41,7 +41,7 @@ where
             let result = work.await.map_err(Into::into)?;
             let result = Payload::of(&result).map_err(|error| {
                 Failure::permanent(format!(
-                    "the work was done, but its result cannot be written as JSON: {error}"
+                    "the work was done, but its result is not valid JSON: {error}"
                 ))
             })?;
             Ok(Some(result).filter(|result| !result.is_null()))
@@ -65,7 +65,7 @@ impl End {
             .downcast_ref::<&str>()
             .map(|text| (*text).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned());
-        End::Panicked(text.unwrap_or_else(|| "it does not say why".to_owned()))
+        End::Panicked(text.unwrap_or_else(|| "it gave no reason".to_owned()))
     }
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn ending(claim: Claim, end: End, reason: Option<CancelReason>) -> Op
     };
     if reason == Some(CancelReason::Stopping) && !failure.permanent {
         let why = &failure.message;
-        tracing::info!(id = %claim.id, why, "handing the job back: the worker stops");
+        tracing::info!(id = %claim.id, why, "handing the job back: the worker is stopping");
         return Some(Ending::Release(claim));
     }
     Some(Ending::Fail(Failed {

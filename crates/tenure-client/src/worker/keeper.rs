@@ -53,7 +53,7 @@ pub(crate) async fn watch(shared: &Shared) {
         if expired > 0 {
             tracing::warn!(
                 expired,
-                "no heartbeat got through for a whole lease: stopping the handlers"
+                "no heartbeat got through for a full lease: stopping the handlers"
             );
         }
     }
@@ -110,7 +110,7 @@ async fn show_each(shared: &Shared, alone: Vec<(Claim, Option<Payload>)>) {
             .heartbeat_within(std::slice::from_ref(&item), None)
             .await;
         if let Err(Error::Invalid(problem)) = shown {
-            tracing::warn!(id = %item.0.id, %problem, "the progress of a job was refused, and is not shown");
+            tracing::warn!(id = %item.0.id, %problem, "the progress of a job was refused and is not shown");
         }
     }
 }

@@ -107,7 +107,7 @@ async fn single(client: &Client, ending: Ending) -> Option<Ended> {
                         job = %completed.claim.id,
                         bytes = result.bytes(),
                         error = %refusal,
-                        "a job is completed without its result, which was refused"
+                        "a job was completed without its result, which was refused"
                     );
                     return ended.first().copied();
                 }
@@ -124,7 +124,7 @@ async fn single(client: &Client, ending: Ending) -> Option<Ended> {
             return ended.first().copied();
         }
     }
-    tracing::error!(error = %refusal, "the end of a claim was refused: its job runs again when the lease is over");
+    tracing::error!(error = %refusal, "the end of a claim was refused: its job runs again when the lease ends");
     None
 }
 
@@ -133,7 +133,7 @@ async fn persist(client: &Client, endings: &[Ending]) -> Result<Vec<Ended>, Erro
     loop {
         match send(client, endings).await {
             Err(error) if error.is_temporary() || matches!(error, Error::Broken { .. }) => {
-                tracing::warn!(%error, ends = endings.len(), "cannot tell the broker how jobs ended");
+                tracing::warn!(%error, ends = endings.len(), "cannot report to the broker how jobs ended");
                 sleep(PAUSE).await;
             }
             answered => return answered,

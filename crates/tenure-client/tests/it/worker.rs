@@ -83,7 +83,7 @@ async fn handlers_end_their_jobs_as_they_return() {
         (panicking, "the handler panicked: unlucky"),
         (
             other,
-            "the payload is not what this worker's handler takes: invalid type: string",
+            "this worker's handler cannot read the payload: invalid type: string",
         ),
     ] {
         let job = broker.reaches(&id, State::Dead).await;

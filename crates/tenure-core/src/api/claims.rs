@@ -337,14 +337,16 @@ impl std::fmt::Display for LostReason {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.code, self.state, self.attempt) {
             (LostCode::NotFound, ..) => formatter.write_str("there is no such job"),
-            (LostCode::Expired, ..) => formatter.write_str("its lease ran out"),
+            (LostCode::Expired, ..) => formatter.write_str("its lease expired"),
             (LostCode::NotRunning, Some(state), _) => write!(formatter, "the job is {state}"),
             (LostCode::NotRunning, ..) => formatter.write_str("the job is not running"),
             (LostCode::Superseded, _, Some(attempt)) => {
-                write!(formatter, "attempt {attempt} holds the job")
+                write!(formatter, "attempt {attempt} has claimed the job")
             }
-            (LostCode::Superseded, ..) => formatter.write_str("another attempt holds the job"),
-            (LostCode::Other, ..) => formatter.write_str("the claim does not hold"),
+            (LostCode::Superseded, ..) => {
+                formatter.write_str("another attempt has claimed the job")
+            }
+            (LostCode::Other, ..) => formatter.write_str("the claim is not valid"),
         }
     }
 }

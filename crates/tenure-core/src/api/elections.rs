@@ -37,7 +37,7 @@ impl Secret {
 
 /// A secret that cannot be one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a secret has 16 to 200 visible ASCII characters")]
+#[error("a secret must have 16 to 200 visible ASCII characters")]
 pub struct SecretError;
 
 impl std::str::FromStr for Secret {

@@ -82,7 +82,7 @@ impl<'de> Deserialize<'de> for SubmitRequest {
             return match alone {
                 true => Ok(SubmitRequest::Batch { jobs }),
                 false => Err(D::Error::custom(
-                    "jobs stands alone: the other fields belong into its items",
+                    "jobs cannot be combined with other fields: put them into its items",
                 )),
             };
         }

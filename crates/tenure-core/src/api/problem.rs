@@ -145,13 +145,13 @@ codes! {
     /// A field has a value that cannot be.
     InvalidField = "invalid_field", 422, "a field has a wrong value";
     /// A field that does not exist.
-    UnknownField = "unknown_field", 422, "there is no such field";
+    UnknownField = "unknown_field", 422, "unknown field";
     /// There is no such thing, or no longer.
     NotFound = "not_found", 404, "not found";
     /// The address exists, but not for this method.
     MethodNotAllowed = "method_not_allowed", 405, "method not allowed";
     /// The body is not said to be JSON.
-    UnsupportedMediaType = "unsupported_media_type", 415, "the body has to be application/json";
+    UnsupportedMediaType = "unsupported_media_type", 415, "the body must be application/json";
     /// The body is larger than the server takes.
     TooLarge = "too_large", 413, "the request is too large";
     /// No token, or a wrong one.
@@ -159,7 +159,7 @@ codes! {
     /// The token does not reach this far.
     Forbidden = "forbidden", 403, "the token does not allow this";
     /// Something else stands under this name.
-    Conflict = "conflict", 409, "something else is there already";
+    Conflict = "conflict", 409, "the request conflicts with what exists";
     /// The claim does not hold, or no longer. Nothing was done.
     Lost = "lost", 409, "the claim is lost";
     /// The job's state does not allow it. Nothing was done.
@@ -167,17 +167,17 @@ codes! {
     /// There are as many jobs as the settings allow. Nothing was done.
     Full = "full", 429, "the queue is full";
     /// More is asked than can be done. Nothing was done; try again later.
-    Overloaded = "overloaded", 429, "too much is asked at once";
+    Overloaded = "overloaded", 429, "too many requests at once";
     /// Nobody leads right now. Nothing was done; try again soon.
     NoLeader = "no_leader", 503, "there is no leader";
     /// It may have been done or not. Send it again with the same id.
-    UnknownOutcome = "unknown_outcome", 503, "the outcome is not known";
+    UnknownOutcome = "unknown_outcome", 503, "the outcome is unknown";
     /// The storage cannot be reached. Nothing was done.
-    StoreUnavailable = "store_unavailable", 503, "the storage is not available";
+    StoreUnavailable = "store_unavailable", 503, "the store is unavailable";
     /// It took too long. It may have been done or not.
-    Timeout = "timeout", 504, "it took too long";
+    Timeout = "timeout", 504, "the request took too long";
     /// A mistake of the server.
-    Internal = "internal", 500, "the server has failed";
+    Internal = "internal", 500, "internal error";
 }
 
 impl fmt::Display for Code {

@@ -50,16 +50,16 @@ texts! {
     Namespace: "The name of a namespace.", NAME_PATTERN, 200;
     NodeId: "The name of a node, or of a candidate.", NAME_PATTERN, 200;
     ElectionName: "The name of an election.", NAME_PATTERN, 200;
-    Secret: "What only the program knows that a candidate belongs to.", "^[!-~]{16,200}$", 200;
-    JobId: "A job's id, made by whoever submits it: sending one twice enqueues it once.", NAME_PATTERN, 200;
-    JobType: "What kind of work a job is.", NAME_PATTERN, 200;
+    Secret: "A secret that only the candidate's program knows.", "^[!-~]{16,200}$", 200;
+    JobId: "A job's id, chosen by the submitter: sending it twice adds one job.", NAME_PATTERN, 200;
+    JobType: "The type of a job.", NAME_PATTERN, 200;
     QueueName: "The name of a queue.", NAME_PATTERN, 200;
     ScheduleName: "The name of a schedule.", NAME_PATTERN, 200;
     DaemonId: "The name of a daemon.", NAME_PATTERN, 200;
     Incarnation: "One start of one process.", "^[0-9a-f]{32}$", 32;
-    Token: "What the claim was answered with.", "^[0-9a-fA-F]{1,16}-[0-9a-fA-F]{1,8}$", 25;
-    Traceparent: "A span, as W3C Trace Context writes it.", TRACEPARENT_PATTERN, 55;
-    Tracestate: "What goes with a span, as W3C Trace Context writes it: at most 32 members.", TRACESTATE_PATTERN, 512;
+    Token: "The token from the answer to the claim.", "^[0-9a-fA-F]{1,16}-[0-9a-fA-F]{1,8}$", 25;
+    Traceparent: "A span, in W3C Trace Context format.", TRACEPARENT_PATTERN, 55;
+    Tracestate: "The trace state of a span, in W3C Trace Context format: at most 32 members.", TRACESTATE_PATTERN, 512;
     Key: "Any text of 1 to 200 bytes without control characters.", r"^[^\u0000-\u001f\u007f-\u009f]+$", 200;
 }
 
@@ -67,7 +67,7 @@ impl PartialSchema for Payload {
     fn schema() -> RefOr<Schema> {
         ObjectBuilder::new()
             .schema_type(utoipa::openapi::schema::SchemaType::AnyValue)
-            .description(Some("Any JSON value, kept word for word."))
+            .description(Some("Any JSON value, stored unchanged."))
             .into()
     }
 }
@@ -83,7 +83,7 @@ impl PartialSchema for Code {
         ObjectBuilder::new()
             .schema_type(Type::String)
             .description(Some(
-                "What programs go by. A code never changes its meaning; new ones may come.",
+                "For programs. A code never changes its meaning; new codes may be added.",
             ))
             .enum_values(Some(Code::ALL.iter().map(|code| code.as_str())))
             .into()

@@ -92,12 +92,18 @@ fn requests_name_the_field_that_is_wrong() {
     refuses::<SubmitRequest>(r#"{"type":"a","priorty":1}"#, "priorty");
     refuses::<SubmitRequest>(r#"{"queue":"q"}"#, "missing field `type`");
     refuses::<SubmitRequest>(r#"{"jobs":[{"type":"a","x":1}]}"#, "unknown field `x`");
-    refuses::<SubmitRequest>(r#"{"jobs":[],"priority":1}"#, "jobs stands alone");
+    refuses::<SubmitRequest>(
+        r#"{"jobs":[],"priority":1}"#,
+        "jobs cannot be combined with other fields",
+    );
     refuses::<SubmitRequest>(
         r#"{"type":"a","traceparent":"00-1-2-3"}"#,
-        "a traceparent is like",
+        "a traceparent must look like",
     );
-    refuses::<SubmitRequest>(r#"{"type":"a","tracestate":"a"}"#, "a tracestate is like");
+    refuses::<SubmitRequest>(
+        r#"{"type":"a","tracestate":"a"}"#,
+        "a tracestate must look like",
+    );
     refuses::<ClaimRequest>(r#"{"worker":"w","maximum":1}"#, "maximum");
     refuses::<HeartbeatRequest>(r#"{"claims":[{"id":"a"}]}"#, "missing field `token`");
     refuses::<Complete>(r#"{"token":"x"}"#, "a token is the text");

@@ -373,7 +373,7 @@ impl Agent {
         let state = match error {
             Some(error) => RunState::failed(error),
             None if was_told => RunState::Stopped,
-            None => RunState::failed("it ended by itself"),
+            None => RunState::failed("it ended on its own"),
         };
         self.local.remove(&shard);
         self.never_again(shard, generation, state);

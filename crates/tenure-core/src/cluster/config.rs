@@ -56,11 +56,12 @@ impl Config {
         let mut violations = Vec::new();
         for (name, value) in [("cycle", self.cycle), ("failure_delay", self.failure_delay)] {
             if value.is_zero() {
-                violations.push(format!("{name} is zero"));
+                violations.push(format!("{name} must not be zero"));
             }
         }
         if self.moves_max == 0 {
-            violations.push("moves_max is zero, so nothing could ever be balanced".to_owned());
+            violations
+                .push("moves_max must not be zero: nothing could ever be balanced".to_owned());
         }
         let trust = look_trust(self.drain_timeout);
         let needed = session.ttl.saturating_add(session.heartbeat);
@@ -129,7 +130,7 @@ mod tests {
         assert_eq!(
             error.violations,
             [
-                "moves_max is zero, so nothing could ever be balanced",
+                "moves_max must not be zero: nothing could ever be balanced",
                 "drain_timeout 10s * 9/10 = 9s < ttl 10s + heartbeat 3s = 13s, so an outage that sessions survive would stop their daemons",
                 "acknowledge_timeout 5s < 2 * heartbeat 3s = 6s, so a node that polls could be too late",
             ]

@@ -87,7 +87,7 @@ pub(crate) fn apply(assignments: &Assignments, decisions: &[Decision], at: Wall)
 fn note_failure(next: &mut Assignments, shard: &Shard, node: &NodeId, reason: &Reason, at: Wall) {
     let error = match reason {
         Reason::Failed { error } => error.clone(),
-        Reason::NotAcknowledged => "its node took no notice of it in time".to_owned(),
+        Reason::NotAcknowledged => "its node did not acknowledge it in time".to_owned(),
         Reason::NotStarted => "it did not start in time".to_owned(),
         Reason::Unanswered => "it did not end in time".to_owned(),
         _ => return,

@@ -165,7 +165,7 @@ impl fmt::Display for Decision {
                 let weight = definition.weight;
                 write!(formatter, "{daemon}: {count} {kind} of weight {weight}")
             }
-            Decision::Forget { daemon } => write!(formatter, "{daemon}: forget, nobody offers it"),
+            Decision::Forget { daemon } => write!(formatter, "{daemon}: delete, no node offers it"),
             Decision::Assign {
                 shard,
                 generation,
@@ -178,7 +178,7 @@ impl fmt::Display for Decision {
                     "{shard}: assign to {node} in generation {generation}, {reason}"
                 )
             }
-            Decision::Activate { shard, on } => write!(formatter, "{shard}: active on {on}"),
+            Decision::Activate { shard, on } => write!(formatter, "{shard}: running on {on}"),
             Decision::Revoke {
                 shard,
                 from,
@@ -214,31 +214,31 @@ impl fmt::Display for Reason {
             }
             Reason::Failed { error } => return write!(formatter, "where it failed: {error}"),
             Reason::Draining { to: Some(to) } => {
-                return write!(formatter, "it is draining and then goes to {to}");
+                return write!(formatter, "it is draining, then moves to {to}");
             }
-            Reason::Draining { to: None } => "it is draining, and there is no place for it yet",
+            Reason::Draining { to: None } => "it is draining, and no node has room for it yet",
             Reason::Returned => "where it was before the restart",
-            Reason::Drained => "which an operator drains",
-            Reason::NotAcknowledged => "which took no notice of it in time",
+            Reason::Drained => "which an operator is draining",
+            Reason::NotAcknowledged => "which did not acknowledge it in time",
             Reason::NotStarted => "where it did not start in time",
             Reason::NotOffered => "which does not offer the daemon",
             Reason::LabelMissing => "which lacks a required label",
             Reason::Surplus => "the daemon has fewer shards now",
-            Reason::CountChanged => "the daemon has another number of shards now",
-            Reason::FormerCount => "shards of the former number have to end first",
+            Reason::CountChanged => "the daemon has a different number of shards now",
+            Reason::FormerCount => "shards of the old number have to end first",
             Reason::SessionEnded(End::Gone) => "which has left",
             Reason::SessionEnded(End::Evicted) => "which was evicted",
             Reason::SessionEnded(End::Missing) => "whose session is missing",
             Reason::Stopped => "which has ended it",
             Reason::Unanswered => "which did not end it in time",
-            Reason::Restarting => "it is kept for its node, which is restarting",
-            Reason::Leaving => "its node is leaving and drains it",
-            Reason::SessionUnknown => "nobody knows yet whether its node is there",
+            Reason::Restarting => "it is reserved for its node, which is restarting",
+            Reason::Leaving => "its node is leaving and is draining it",
+            Reason::SessionUnknown => "it is not known yet whether its node is alive",
             Reason::NoNode => "no live node offers it with the labels it requires",
-            Reason::PassedOver => "it failed on every node that may run it, not long ago",
+            Reason::PassedOver => "it failed recently on every node that may run it",
             Reason::ReplicaEverywhere => "every node that may run it has a replica",
             Reason::NoRoom => "every node that may run it is full",
-            Reason::Lost => "the assignments were lost, and nodes may still run by them",
+            Reason::Lost => "the assignments were lost, and nodes may still run shards by them",
         };
         formatter.write_str(words)
     }

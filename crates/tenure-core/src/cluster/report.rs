@@ -83,10 +83,10 @@ pub enum Count {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DefinitionError {
     /// No shard, or too many.
-    #[error("a daemon has 1 to {SHARDS_MAX} shards or replicas, not {0}")]
+    #[error("a daemon must have 1 to {SHARDS_MAX} shards or replicas, not {0}")]
     Count(u32),
     /// No weight, or too much.
-    #[error("the weight of a daemon is 1 to {WEIGHT_MAX}, not {0}")]
+    #[error("the weight of a daemon must be 1 to {WEIGHT_MAX}, not {0}")]
     Weight(u32),
 }
 
@@ -307,7 +307,10 @@ mod tests {
     fn impossible_definitions_are_refused_with_the_reason() {
         assert_eq!(Definition::shards(SHARDS_MAX).check(), Ok(()));
         let error = Definition::replicas(0).check().unwrap_err().to_string();
-        assert_eq!(error, "a daemon has 1 to 20000 shards or replicas, not 0");
+        assert_eq!(
+            error,
+            "a daemon must have 1 to 20000 shards or replicas, not 0"
+        );
         let heavy = Definition {
             weight: 0,
             ..Definition::shards(1)

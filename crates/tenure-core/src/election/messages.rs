@@ -183,7 +183,7 @@ impl fmt::Display for EndReason {
             EndReason::WorkDidNotStop => formatter.write_str("the work did not stop in time"),
             EndReason::Expired => formatter.write_str("no renewal was confirmed in time"),
             EndReason::SessionOver => formatter.write_str("the session is over"),
-            EndReason::LeaseTaken => formatter.write_str("someone else has the lease"),
+            EndReason::LeaseTaken => formatter.write_str("another node has the lease"),
             EndReason::LeaseDeleted => formatter.write_str("the lease was deleted"),
             EndReason::LeaseDamaged => formatter.write_str("the lease cannot be read"),
         }
@@ -196,13 +196,13 @@ impl fmt::Display for Anomaly {
             Anomaly::LeaseMissing { term } => {
                 write!(
                     formatter,
-                    "the lease is missing although term {term} was installed; going on above it"
+                    "the lease is missing although term {term} was led; continuing with a higher term"
                 )
             }
             Anomaly::LeaseBehindFence { lease, fence } => {
                 write!(
                     formatter,
-                    "the lease is at term {lease} but term {fence} was installed; going on above both"
+                    "the lease is at term {lease} but term {fence} was led; continuing with a term above both"
                 )
             }
             Anomaly::LeaseWentBack { lease, led } => {
@@ -215,14 +215,14 @@ impl fmt::Display for Anomaly {
             Anomaly::FenceMissing { term } => {
                 write!(
                     formatter,
-                    "the fence is missing at term {term}; making it again"
+                    "the fence is missing at term {term}; creating it again"
                 )
             }
             Anomaly::LeaseUnreadable => {
-                formatter.write_str("the lease cannot be read by this version; leaving it alone")
+                formatter.write_str("this version cannot read the lease; leaving it alone")
             }
             Anomaly::FenceUnreadable => {
-                formatter.write_str("the fence cannot be read by this version; leaving it alone")
+                formatter.write_str("this version cannot read the fence; leaving it alone")
             }
         }
     }

@@ -234,13 +234,13 @@ fn is_star(field: &str) -> bool {
 fn field(name: &str, text: &str, min: u32, max: u32, names: &[&str]) -> Result<u64, String> {
     let mut bits = 0;
     for part in text.split(',') {
-        let wrong = |problem: &str| Err(format!("has a wrong {name} {part:?}: {problem}"));
+        let wrong = |problem: &str| Err(format!("has an invalid {name} {part:?}: {problem}"));
         let (range, step) = match part.split_once('/') {
             Some((range, step)) => (range, step.parse().ok()),
             None => (part, Some(1)),
         };
         let Some(step) = step.filter(|step| (1..=max).contains(step)) else {
-            return wrong(&format!("the step is not between 1 and {max}"));
+            return wrong(&format!("the step must be between 1 and {max}"));
         };
         let (from, to) = if range == "*" || range == "?" {
             (Some(min), Some(max))

@@ -278,7 +278,7 @@ pub struct Key(Arc<str>);
 
 /// A text that cannot be a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a key has 1 to 200 bytes and no control characters; this one {0}")]
+#[error("a key must have 1 to 200 bytes and no control characters; this one {0}")]
 pub struct KeyError(String);
 
 impl Key {
@@ -342,7 +342,7 @@ impl fmt::Display for Token {
 
 /// A text that is no token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a token is the text that the claim answered, like 1f-0a1b2c3d")]
+#[error("a token is the text from the answer to the claim, such as 1f-0a1b2c3d")]
 pub struct TokenError;
 
 impl FromStr for Token {

@@ -166,7 +166,7 @@ impl Schedule {
     pub fn command(name: ScheduleName, spec: ScheduleSpec, now: u64) -> Result<Action, Invalid> {
         let next = Clockwork::new(&spec.cron, &spec.timezone)?.next(now);
         if next.is_none() {
-            return Err(Invalid::new("cron", "never comes in the next 41 years"));
+            return Err(Invalid::new("cron", "has no slot in the next 41 years"));
         }
         Ok(Action::SetSchedule(name, Box::new(spec), next))
     }
@@ -235,7 +235,7 @@ impl Clockwork {
             let shown: String = timezone.chars().take(40).collect();
             Invalid::new(
                 "timezone",
-                format!("{shown:?} is no name of the IANA time zone database"),
+                format!("{shown:?} is not a name in the IANA time zone database"),
             )
         })?;
         Ok(Self { cron, zone })
@@ -313,7 +313,7 @@ pub(crate) fn time_of_field<'de, D: Deserializer<'de>>(
         Form::Milliseconds(time) => Ok(Some(time)),
         Form::Text(text) => {
             let time: Timestamp = text.parse().map_err(|_| {
-                let what = "is neither milliseconds since 1970 nor an RFC 3339 time";
+                let what = "is not milliseconds since 1970 or an RFC 3339 time";
                 D::Error::custom(format!("{field} {what}"))
             })?;
             u64::try_from(time.as_millisecond())
@@ -462,11 +462,11 @@ mod tests {
         assert_eq!(set("* * *", "UTC"), "cron has 3 fields instead of 5 or 6");
         assert_eq!(
             set("0 0 30 2 *", "UTC"),
-            "cron never comes in the next 41 years"
+            "cron has no slot in the next 41 years"
         );
         assert_eq!(
             set("0 0 * * *", "Mars/Phobos"),
-            "timezone \"Mars/Phobos\" is no name of the IANA time zone database"
+            "timezone \"Mars/Phobos\" is not a name in the IANA time zone database"
         );
     }
 

@@ -25,7 +25,7 @@ pub struct Traceparent {
 /// A text that is no [`Traceparent`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a traceparent is like 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01, in lower case \
+    "a traceparent must look like 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01, in lower case \
      and with neither id all zeros"
 )]
 pub struct TraceparentError;
@@ -127,7 +127,7 @@ pub struct Tracestate(Box<str>);
 /// A text that is no [`Tracestate`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a tracestate is like rojo=00f067aa0ba902b7,congo=t61rcWkgMzE: at most 32 members, 512 bytes"
+    "a tracestate must look like rojo=00f067aa0ba902b7,congo=t61rcWkgMzE: at most 32 members, 512 bytes"
 )]
 pub struct TracestateError;
 

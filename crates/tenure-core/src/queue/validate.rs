@@ -126,7 +126,7 @@ impl Limits {
         {
             return Err(Invalid::new(
                 "id",
-                format!("starts with {prefix}, which is kept for ids made here"),
+                format!("starts with {prefix}, which is reserved for ids that the broker makes"),
             ));
         }
         // A careless script passes them on to a command line, where they would be options.
@@ -142,7 +142,7 @@ impl Limits {
             return Err(Invalid::new("tracestate", "needs a traceparent"));
         }
         if job.run_at.is_some() && job.delay_ms.is_some() {
-            return Err(Invalid::new("delay_ms", "and run_at exclude each other"));
+            return Err(Invalid::new("delay_ms", "cannot be combined with run_at"));
         }
         let ahead = job.run_at.map(|run_at| run_at.saturating_sub(now));
         for (field, ahead) in [("run_at", ahead), ("delay_ms", job.delay_ms)] {
@@ -245,7 +245,7 @@ impl Limits {
         if options.concurrency == Some(0) {
             return Err(Invalid::new(
                 "concurrency",
-                "is 0; to stop a queue, pause it",
+                "must not be 0; to stop a queue, pause it",
             ));
         }
         if let Some(rate) = &options.rate {
@@ -275,16 +275,13 @@ impl Limits {
             ("job.delay_ms", job.delay_ms.is_some()),
         ] {
             if given {
-                return Err(Invalid::new(
-                    field,
-                    "cannot be given: the schedule makes it",
-                ));
+                return Err(Invalid::new(field, "cannot be set: the schedule makes it"));
             }
         }
         if job.traceparent.is_some() {
             return Err(Invalid::new(
                 "job.traceparent",
-                "cannot be given: each run begins a trace of its own",
+                "cannot be set: each run begins its own trace",
             ));
         }
         self.submission(job, now)
@@ -443,7 +440,7 @@ mod tests {
         );
         refused(
             r#"{"type":"a","delay_ms":1,"run_at":1}"#,
-            "exclude each other",
+            "cannot be combined with run_at",
         );
         refused(
             r#"{"type":"a","id":"job:1"}"#,
@@ -589,7 +586,7 @@ mod tests {
         };
         assert_eq!(
             check(Some(0), None).unwrap_err(),
-            "concurrency is 0; to stop a queue, pause it"
+            "concurrency must not be 0; to stop a queue, pause it"
         );
         assert!(
             check(None, Some(rate))

@@ -89,12 +89,12 @@ impl Config {
             ("request_timeout", request_timeout),
         ] {
             if value.is_zero() {
-                violations.push(format!("{name} is zero"));
+                violations.push(format!("{name} must not be zero"));
             }
         }
         let drift = ttl / CLOCK_RATE_DIFFERENCE;
         if margin < drift {
-            violations.push(format!("margin {margin:?} < ttl {ttl:?} / 100 = {drift:?}, so clocks that differ by 1 % could make two leaders"));
+            violations.push(format!("margin {margin:?} < ttl {ttl:?} / 100 = {drift:?}, so clocks that differ by 1 % could lead to two leaders"));
         }
         let spent = heartbeat
             .saturating_add(request_timeout)
@@ -193,8 +193,8 @@ mod tests {
         assert_eq!(
             error.violations,
             [
-                "margin is zero",
-                "margin 0ns < ttl 15s / 100 = 150ms, so clocks that differ by 1 % could make two leaders",
+                "margin must not be zero",
+                "margin 0ns < ttl 15s / 100 = 150ms, so clocks that differ by 1 % could lead to two leaders",
                 "heartbeat 14s + request_timeout 5s + grace 2s + margin 0ns = 21s > ttl 15s, so one slow heartbeat would stop a healthy leader",
             ]
         );

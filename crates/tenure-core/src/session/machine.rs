@@ -150,7 +150,7 @@ impl std::fmt::Display for Reason {
             Reason::Deleted => formatter.write_str("the session object was deleted"),
             Reason::Overwritten => formatter.write_str("the session object was overwritten"),
             Reason::CannotRead => {
-                formatter.write_str("a lease could be written but not read for a whole ttl")
+                formatter.write_str("a lease could be written but not read for a full ttl")
             }
         }
     }

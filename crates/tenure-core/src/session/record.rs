@@ -164,7 +164,7 @@ mod tests {
         let newer = Record::decode(br#"{"format":2,"whatever":true}"#).unwrap_err();
         assert_eq!(
             newer.to_string(),
-            "the record has format 2, this version reads format 1"
+            "the record has format 2, but this version reads format 1"
         );
         assert!(matches!(
             Record::decode(b"{"),

@@ -272,10 +272,10 @@ fn a_drained_node_is_emptied_no_faster_than_the_budget_allows() {
     assert_eq!(
         lines,
         [
-            "indexer/1: revoke from n1, which an operator drains",
-            "indexer/4: revoke from n1, which an operator drains",
-            "indexer/1: wait, it is draining and then goes to n0",
-            "indexer/4: wait, it is draining and then goes to n2",
+            "indexer/1: revoke from n1, which an operator is draining",
+            "indexer/4: revoke from n1, which an operator is draining",
+            "indexer/1: wait, it is draining, then moves to n0",
+            "indexer/4: wait, it is draining, then moves to n2",
         ]
     );
 }

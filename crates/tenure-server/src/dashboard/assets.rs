@@ -99,7 +99,7 @@ pub(super) async fn page(headers: HeaderMap) -> Response {
 pub(super) async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
     match ASSETS.iter().position(|asset| asset.name == name) {
         Some(place) => serve(place, &headers),
-        None => Problem::new(Code::NotFound, "the page has no such file").into_response(),
+        None => Problem::new(Code::NotFound, "there is no such file").into_response(),
     }
 }
 

@@ -217,7 +217,7 @@ fn log(app: &App, now: u64, log: &Metrics) -> LogSummary {
 /// What the `queues` event holds, for those who do not follow
 pub(super) async fn show(State(app): State<Arc<App>>) -> Result<Response, Problem> {
     let Some(frame) = frame(&app, now()) else {
-        return Err(Problem::no_leader("this server has just been elected"));
+        return Err(Problem::no_leader("this broker has just been elected"));
     };
     let kind = HeaderValue::from_static("application/json");
     Ok(([(header::CONTENT_TYPE, kind)], frame.json()).into_response())

@@ -79,9 +79,9 @@ pub(super) async fn stream(
         .followers
         .clone()
         .try_acquire_owned()
-        .map_err(|_| Problem::overloaded("too many pages are open already"))?;
+        .map_err(|_| Problem::overloaded("too many pages are already open"))?;
     if wanted.queues_only && !app.is_serving() {
-        return Err(Problem::no_leader("this server does not lead"));
+        return Err(Problem::no_leader("this broker does not lead"));
     }
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
     let page = Page {
@@ -180,7 +180,7 @@ impl Page {
     /// Passes on what the leader sends, until it is silent, or another leads.
     async fn relay(&self) -> Result<Result<(), Problem>, Gone> {
         let Some(leader) = self.app.leader() else {
-            return Ok(Err(Problem::no_leader("nobody leads at the moment")));
+            return Ok(Err(Problem::no_leader("there is no leader at the moment")));
         };
         let response = forward::forward(self.app.clone(), self.question()).await;
         if response.status() != StatusCode::OK {
@@ -198,7 +198,9 @@ impl Page {
                 self.send(waiting.split_to(end).freeze()).await?;
             }
             if waiting.len() > EVENT_BYTES_MAX {
-                return Ok(Err(Problem::internal("the leader sends something else")));
+                return Ok(Err(Problem::internal(
+                    "the leader sent an unexpected answer",
+                )));
             }
         }
     }

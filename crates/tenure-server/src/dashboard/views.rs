@@ -46,7 +46,7 @@ pub(super) async fn series(
     })?;
     match answer {
         Some(answer) => Ok(ok(&answer)),
-        None => Err(Problem::new(Code::NotFound, "the queue has no past yet").field("queue")),
+        None => Err(Problem::new(Code::NotFound, "the queue has no history yet").field("queue")),
     }
 }
 
@@ -73,7 +73,7 @@ fn recorded<T>(app: &App, read: impl FnOnce(&Recorder) -> T) -> Result<T, Proble
     let recorder = locked(&app.dashboard.recorder);
     match &*recorder {
         Some(recorder) => Ok(read(recorder)),
-        None => Err(Problem::no_leader("this server has just been elected")),
+        None => Err(Problem::no_leader("this broker has just been elected")),
     }
 }
 

@@ -24,10 +24,10 @@ use crate::problem::Problem;
 /// The most elections that are shown: each costs two reads.
 const ELECTIONS_MAX: usize = 20;
 
-/// Nodes, elections, daemons
+/// The nodes, elections and daemons
 #[utoipa::path(get, path = "/v1/cluster", operation_id = "cluster", tag = "cluster",
-    responses((status = 200, description = "As the store has it", body = Cluster),
-        (status = 503, description = "The storage does not answer", body = ProblemBody)))]
+    responses((status = 200, description = "The cluster as stored", body = Cluster),
+        (status = 503, description = "The store does not answer", body = ProblemBody)))]
 pub(crate) async fn show(State(app): State<Arc<App>>) -> Result<Response, Problem> {
     Ok(ok(&look(&app).await?))
 }
@@ -68,10 +68,10 @@ pub(crate) async fn look(app: &App) -> Result<Cluster, Problem> {
     })
 }
 
-/// Ask the leader to let someone else lead
+/// Ask the leader to step down
 #[utoipa::path(post, path = "/v1/leader/resign", tag = "cluster", request_body = Option<ResignRequest>,
-    responses((status = 202, description = "It was asked, and does so when it sees it", body = ResignRequest),
-        (status = 503, description = "Nobody leads", body = ProblemBody)))]
+    responses((status = 202, description = "The leader was asked; it complies when it reads the request", body = ResignRequest),
+        (status = 503, description = "There is no leader", body = ProblemBody)))]
 pub(crate) async fn resign(
     State(app): State<Arc<App>>,
     OptionalJson(request): OptionalJson<ResignRequest>,
@@ -82,9 +82,9 @@ pub(crate) async fn resign(
 
 /// Ask the leader to hand over to a node
 #[utoipa::path(post, path = "/v1/leader/transfer", tag = "cluster", request_body = TransferRequest,
-    responses((status = 202, description = "It was asked, and does so when it sees it", body = TransferRequest),
-        (status = 422, description = "The node is no candidate", body = ProblemBody),
-        (status = 503, description = "Nobody leads", body = ProblemBody)))]
+    responses((status = 202, description = "The leader was asked; it complies when it reads the request", body = TransferRequest),
+        (status = 422, description = "The node is not a candidate", body = ProblemBody),
+        (status = 503, description = "There is no leader", body = ProblemBody)))]
 pub(crate) async fn transfer(
     State(app): State<Arc<App>>,
     Json(request): Json<TransferRequest>,

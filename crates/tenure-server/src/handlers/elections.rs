@@ -35,14 +35,14 @@ const TTL_MS_DEFAULT: u64 = 60_000;
 /// The longest that it can say: an hour. Who does not come back is in the way for that long.
 const TTL_MS_MAX: u64 = 3_600_000;
 
-/// Stand as a candidate, or go on standing
+/// Enter a candidate, or keep it in the election
 #[utoipa::path(put, path = "/v1/elections/{election}/candidates/{id}", tag = "elections",
     params(("election" = ElectionName, Path, description = "The election"), ("id" = NodeId, Path, description = "The candidate")),
     request_body = Option<CandidateRequest>,
-    responses((status = 200, description = "It stands", body = Election),
-        (status = 403, description = "The election is one of the broker's own, or the candidate belongs to somebody else", body = ProblemBody),
+    responses((status = 200, description = "It is a candidate", body = Election),
+        (status = 403, description = "The election is reserved for Tenure, or the candidate belongs to another program", body = ProblemBody),
         (status = 409, description = "Too many candidates have this id", body = ProblemBody),
-        (status = 422, description = "A name, time or secret cannot be", body = ProblemBody)))]
+        (status = 422, description = "A name, time or secret is not valid", body = ProblemBody)))]
 pub(crate) async fn stand(
     State(app): State<Arc<App>>,
     NamedTwo(election, id): NamedTwo<ElectionName, NodeId>,
@@ -55,14 +55,14 @@ pub(crate) async fn stand(
     look(&app, &election, secret).await
 }
 
-/// Stand no longer, and give leadership back
+/// Withdraw a candidate, and release leadership
 #[utoipa::path(delete, path = "/v1/elections/{election}/candidates/{id}", tag = "elections",
     params(("election" = ElectionName, Path, description = "The election"), ("id" = NodeId, Path, description = "The candidate")),
     request_body = Option<WithdrawRequest>,
-    responses((status = 204, description = "It stands no longer"),
-        (status = 403, description = "The election is one of the broker's own, or the candidate belongs to somebody else", body = ProblemBody),
+    responses((status = 204, description = "It is no longer a candidate"),
+        (status = 403, description = "The election is reserved for Tenure, or the candidate belongs to another program", body = ProblemBody),
         (status = 409, description = "It does not lead the term that was named; nothing was changed", body = ProblemBody),
-        (status = 422, description = "A name or secret cannot be", body = ProblemBody)))]
+        (status = 422, description = "A name or secret is not valid", body = ProblemBody)))]
 pub(crate) async fn withdraw(
     State(app): State<Arc<App>>,
     NamedTwo(election, id): NamedTwo<ElectionName, NodeId>,
@@ -79,19 +79,19 @@ pub(crate) async fn withdraw(
         Withdrawal::NotStanding => Ok(StatusCode::NO_CONTENT),
         Withdrawal::OtherTerm => Err(Problem::new(
             Code::Conflict,
-            format!("{id} does not lead that term of {election}, nothing was changed"),
+            format!("{id} does not lead that term of {election}; nothing was changed"),
         )
         .field("term")),
     }
 }
 
-/// Lead if nobody does, and say who does
+/// Lead if nobody does, and return the leader
 #[utoipa::path(post, path = "/v1/elections/{election}/elect", tag = "elections",
     params(("election" = ElectionName, Path, description = "The election")), request_body = ElectRequest,
-    responses((status = 200, description = "Who leads", body = ElectAnswer),
-        (status = 403, description = "The election is one of the broker's own, or the candidate belongs to somebody else", body = ProblemBody),
+    responses((status = 200, description = "The leader", body = ElectAnswer),
+        (status = 403, description = "The election is reserved for Tenure, or the candidate belongs to another program", body = ProblemBody),
         (status = 409, description = "Too many candidates have this id", body = ProblemBody),
-        (status = 422, description = "A field cannot be", body = ProblemBody)))]
+        (status = 422, description = "A field is not valid", body = ProblemBody)))]
 pub(crate) async fn elect(
     State(app): State<Arc<App>>,
     Named(election): Named<ElectionName>,
@@ -134,11 +134,11 @@ pub(crate) async fn elect(
     }))
 }
 
-/// Who leads, and who stands
+/// The leader and the candidates
 #[utoipa::path(get, path = "/v1/elections/{election}", operation_id = "election", tag = "elections",
     params(("election" = ElectionName, Path, description = "The election")),
     responses((status = 200, description = "The election", body = Election),
-        (status = 422, description = "The name cannot be", body = ProblemBody)))]
+        (status = 422, description = "The name is not valid", body = ProblemBody)))]
 pub(crate) async fn show(
     State(app): State<Arc<App>>,
     Named(election): Named<ElectionName>,
@@ -146,11 +146,11 @@ pub(crate) async fn show(
     look(&app, &election, None).await
 }
 
-/// Who leads, and whether a candidate does
+/// The leader, and whether a candidate leads
 #[utoipa::path(get, path = "/v1/elections/{election}/leader", tag = "elections",
     params(("election" = ElectionName, Path, description = "The election"), ElectionQuery),
-    responses((status = 200, description = "Who leads. Nothing to act on: that is what elect is for", body = ElectAnswer),
-        (status = 422, description = "A name cannot be", body = ProblemBody)))]
+    responses((status = 200, description = "Who leads. Do not act on this; use elect for that", body = ElectAnswer),
+        (status = 422, description = "A name is not valid", body = ProblemBody)))]
 pub(crate) async fn leader(
     State(app): State<Arc<App>>,
     Named(election): Named<ElectionName>,
@@ -175,7 +175,7 @@ fn elections(app: &App, election: &ElectionName, ttl_ms: Option<u64>) -> Result<
     if election.is_reserved() {
         return Err(Problem::new(
             Code::Forbidden,
-            format!("only nodes of Tenure itself stand in the election {election}"),
+            format!("the election {election} is reserved for Tenure"),
         )
         .field("election")
         .hint("choose a name that does not begin with \"tenure.\""));
@@ -184,7 +184,7 @@ fn elections(app: &App, election: &ElectionName, ttl_ms: Option<u64>) -> Result<
     if ttl_ms > TTL_MS_MAX {
         return Err(Problem::new(
             Code::InvalidField,
-            format!("ttl_ms is {ttl_ms}, more than {TTL_MS_MAX}"),
+            format!("ttl_ms is {ttl_ms}, but may be at most {TTL_MS_MAX}"),
         )
         .field("ttl_ms"));
     }
@@ -213,17 +213,17 @@ async fn owned(
 fn not_yours(id: &NodeId) -> Problem {
     Problem::new(
         Code::Forbidden,
-        format!("a candidate stands as {id} already, and this is not its secret; nothing was done"),
+        format!("there is already a candidate {id} with another secret; nothing was done"),
     )
     .field("secret")
-    .hint("send the secret that its registration returned, or choose another id")
+    .hint("send the secret that was returned when it registered, or choose another id")
 }
 
 fn new_secret() -> Result<Secret, Problem> {
     let mut bytes = [0; 16];
     SystemRandom::new()
         .fill(&mut bytes)
-        .map_err(|_| Problem::internal("the system gives no random numbers"))?;
+        .map_err(|_| Problem::internal("the system has no random numbers"))?;
     let text = format!("{:032x}", u128::from_be_bytes(bytes));
     Secret::new(text).map_err(|error| Problem::internal(&error.to_string()))
 }

@@ -24,12 +24,12 @@ use crate::problem::Problem;
 /// How often a stream without events says that it lives. It is also how a client that is gone is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// Follow what happens
+/// Follow events
 #[utoipa::path(get, path = "/v1/events", tag = "jobs", params(EventsQuery), responses(
-    (status = 200, description = "Server-sent events, each with the name of what happened; data is an Event",
+    (status = 200, description = "Server-sent events, each named after what happened; the data is an Event",
         body = Event, content_type = "text/event-stream"),
-    (status = 422, description = "A parameter is wrong", body = ProblemBody),
-    (status = 429, description = "Too many follow already", body = ProblemBody)))]
+    (status = 422, description = "A parameter is not valid", body = ProblemBody),
+    (status = 429, description = "Too many clients already follow events", body = ProblemBody)))]
 pub(crate) async fn events(
     State(app): State<Arc<App>>,
     Parameters(query): Parameters<EventsQuery>,
@@ -39,9 +39,9 @@ pub(crate) async fn events(
         .followers
         .clone()
         .try_acquire_owned()
-        .map_err(|_| Problem::overloaded("too many follow the events already"))?;
+        .map_err(|_| Problem::overloaded("too many clients already follow events"))?;
     let was_away = headers.contains_key("last-event-id");
-    let waiting = was_away.then(|| reset("what happened meanwhile is not kept"));
+    let waiting = was_away.then(|| reset("events that happened meanwhile are not kept"));
     let following = Following {
         follower: app.queue.follow(),
         query,
@@ -92,7 +92,7 @@ impl Following {
                     Err(cut) => {
                         this.is_over = true;
                         if matches!(cut, Cut::Behind { .. }) {
-                            this.waiting = Some(reset("this follower was too slow"));
+                            this.waiting = Some(reset("this client was too slow"));
                         }
                     }
                 }

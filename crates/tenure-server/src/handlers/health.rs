@@ -54,15 +54,15 @@ pub(crate) struct Readiness {
 
 /// Whether the process answers
 #[utoipa::path(get, path = "/healthz", tag = "operations",
-    responses((status = 200, description = "It does", body = Health)))]
+    responses((status = 200, description = "The process answers", body = Health)))]
 pub(crate) async fn healthz() -> Response {
     ok(&Health { status: "ok" })
 }
 
-/// Whether calls sent here can be answered
+/// Whether this broker can answer calls
 #[utoipa::path(get, path = "/readyz", tag = "operations", responses(
-    (status = 200, description = "They can: this server leads, or the leader says that it serves", body = Readiness),
-    (status = 503, description = "They cannot", body = Readiness)))]
+    (status = 200, description = "Calls can be answered: this broker serves, or the leader says that it does", body = Readiness),
+    (status = 503, description = "Calls cannot be answered", body = Readiness)))]
 pub(crate) async fn readyz(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     // A standby that asks whether to forward here asks about this server alone.
     let of_itself = headers.contains_key(FORWARDED);
@@ -83,13 +83,13 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>, headers: HeaderMap) -> R
 
 async fn not_ready(app: &App, of_itself: bool) -> Option<&'static str> {
     if app.leaving.is_cancelled() {
-        return Some("the server is stopping");
+        return Some("this broker is stopping");
     }
     if app.node.session().is_none() {
-        return Some("this node has no session: the store was away too long, or is");
+        return Some("this broker has no session: the store is unavailable, or was for too long");
     }
     if app.node.metrics().trust_remaining_ms == 0 {
-        return Some("no heartbeat of this node got through for a whole ttl");
+        return Some("no heartbeat of this broker got through for a full ttl");
     }
     if let Some(reason) = store_reason(app).await {
         return Some(reason);
@@ -98,9 +98,9 @@ async fn not_ready(app: &App, of_itself: bool) -> Option<&'static str> {
         return None;
     }
     match app.leader() {
-        None => Some("nobody leads"),
-        Some(leader) if app.is_me(&leader) => Some("this server leads and is reading the log"),
-        Some(_) if of_itself => Some("this server does not lead"),
+        None => Some("there is no leader"),
+        Some(leader) if app.is_me(&leader) => Some("this broker leads and is reading the log"),
+        Some(_) if of_itself => Some("this broker does not lead"),
         Some(leader) => leader_reason(app, &leader, FRESH).await,
     }
 }

@@ -19,13 +19,16 @@ fn refused(id: &JobId, refusal: Refusal) -> Problem {
     match refusal {
         Refusal::Conflict => Problem::new(
             Code::Conflict,
-            format!("a job with the id {id} and other content is there already"),
+            format!("there is already a job {id} with different content"),
         )
         .field("id")
         .existing(id.clone())
         .hint("use a new id for a new job"),
-        Refusal::Full => Problem::new(Code::Full, "there are as many jobs as the settings allow")
-            .hint("wait until some are done and forgotten, or raise jobs_max in the settings"),
+        Refusal::Full => Problem::new(
+            Code::Full,
+            "the queue has as many jobs as the settings allow",
+        )
+        .hint("wait until some are finished and deleted, or raise jobs_max in the settings"),
         Refusal::NotFound => not_found(id),
         Refusal::State { state } => Problem::new(
             Code::State,
@@ -33,7 +36,7 @@ fn refused(id: &JobId, refusal: Refusal) -> Problem {
         ),
         Refusal::UniqueKey { existing } => Problem::new(
             Code::Conflict,
-            format!("the job {existing} holds the unique key now"),
+            format!("the job {existing} now has the unique key"),
         )
         .existing(existing),
     }
@@ -42,14 +45,14 @@ fn refused(id: &JobId, refusal: Refusal) -> Problem {
 fn not_found(id: &JobId) -> Problem {
     Problem::new(
         Code::NotFound,
-        format!("there is no job {id}, or it was forgotten"),
+        format!("there is no job {id}, or it was deleted"),
     )
 }
 
 /// An answer that the queue cannot give to this call.
 fn unexpected(event: &Event) -> Problem {
     tracing::error!(?event, "an answer of the wrong kind");
-    Problem::internal("the queue answered something else than was asked")
+    Problem::internal("the queue gave an answer of the wrong kind")
 }
 
 /// The only answer of a call about one job.

@@ -215,7 +215,11 @@ async fn submit(
             app.rates.submitted.add(1);
             Ok(ok(&Submitted { job_id: id }))
         }
-        _ => Err(Problem::new(Code::Full, "there are as many jobs as the settings allow").into()),
+        _ => Err(Problem::new(
+            Code::Full,
+            "the queue has as many jobs as the settings allow",
+        )
+        .into()),
     }
 }
 
@@ -287,7 +291,7 @@ fn held(app: &App, id: &JobId, worker: &Key) -> Result<Token, Problem> {
         Some((holder, token)) if holder == *worker => Ok(token),
         _ => Err(Problem::new(
             Code::Lost,
-            format!("{worker} does not hold the job {id}, or no longer; nothing was done"),
+            format!("{worker} does not hold the job {id}; nothing was done"),
         )),
     }
 }

@@ -21,11 +21,11 @@ use crate::problem::Problem;
 
 /// All queues
 ///
-/// By name, at most 1,000 at once. `next` is where the next page starts: send it as `after`.
+/// In order of name, at most 1,000 at once. `next` is where the next page starts: send it as `after`.
 #[utoipa::path(get, path = "/v1/queues", tag = "queues", params(NamesQuery), responses(
-    (status = 200, description = "A page of the queues that have jobs or settings, by name", body = QueuesAnswer),
-    (status = 304, description = "The same as with the ETag that was sent"),
-    (status = 422, description = "A parameter is wrong", body = ProblemBody)))]
+    (status = 200, description = "A page of the queues that have jobs or settings, in order of name", body = QueuesAnswer),
+    (status = 304, description = "Unchanged since the ETag that was sent"),
+    (status = 422, description = "A parameter is not valid", body = ProblemBody)))]
 pub(crate) async fn queues(
     State(app): State<Arc<App>>,
     Parameters(query): Parameters<NamesQuery>,
@@ -44,7 +44,7 @@ pub(crate) fn asked<N: FromStr<Err = NameError>>(
 ) -> Result<(Option<N>, usize), Problem> {
     let limit = query.limit.unwrap_or(NAMES_MAX);
     if !(1..=NAMES_MAX).contains(&limit) {
-        let problem = format!("limit is {limit}, not from 1 to {NAMES_MAX}");
+        let problem = format!("limit is {limit}, but must be from 1 to {NAMES_MAX}");
         return Err(Problem::new(Code::InvalidField, problem).field("limit"));
     }
     let after = query.after.as_deref().map(str::parse).transpose();
@@ -77,9 +77,9 @@ pub(crate) fn page(
 #[utoipa::path(get, path = "/v1/queues/{queue}", tag = "queues",
     params(("queue" = QueueName, Path, description = "The queue")), responses(
     (status = 200, description = "The queue", body = Queue),
-    (status = 304, description = "The same as with the ETag that was sent"),
-    (status = 404, description = "It has neither jobs nor settings", body = ProblemBody),
-    (status = 422, description = "The name cannot be", body = ProblemBody)))]
+    (status = 304, description = "Unchanged since the ETag that was sent"),
+    (status = 404, description = "The queue has neither jobs nor settings", body = ProblemBody),
+    (status = 422, description = "The name is not valid", body = ProblemBody)))]
 pub(crate) async fn queue(
     State(app): State<Arc<App>>,
     Named(name): Named<QueueName>,
@@ -88,12 +88,12 @@ pub(crate) async fn queue(
     Ok(tagged(&headers, &one(&app, &name)?))
 }
 
-/// Set a queue's limits, all of them
+/// Set all limits of a queue
 #[utoipa::path(put, path = "/v1/queues/{queue}", operation_id = "set_queue", tag = "queues", request_body = QueueOptions,
     params(("queue" = QueueName, Path, description = "The queue")), responses(
-    (status = 200, description = "The queue as it is now", body = Queue),
-    (status = 404, description = "It has neither jobs nor settings", body = ProblemBody),
-    (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]
+    (status = 200, description = "The queue", body = Queue),
+    (status = 404, description = "The queue has neither jobs nor settings", body = ProblemBody),
+    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn set(
     State(app): State<Arc<App>>,
     Named(name): Named<QueueName>,
@@ -104,11 +104,11 @@ pub(crate) async fn set(
     Ok(detailed(response, text(&options)))
 }
 
-/// Let no job of a queue be claimed
+/// Pause a queue: none of its jobs can be claimed
 #[utoipa::path(post, path = "/v1/queues/{queue}/pause", tag = "queues",
     params(("queue" = QueueName, Path, description = "The queue")), responses(
-    (status = 200, description = "The queue as it is now", body = Queue),
-    (status = 422, description = "The name cannot be", body = ProblemBody)))]
+    (status = 200, description = "The queue", body = Queue),
+    (status = 422, description = "The name is not valid", body = ProblemBody)))]
 pub(crate) async fn pause(
     State(app): State<Arc<App>>,
     Named(name): Named<QueueName>,
@@ -118,11 +118,11 @@ pub(crate) async fn pause(
     Ok(ok(&changed(&app, name)?))
 }
 
-/// Let jobs of a queue be claimed again
+/// Resume a paused queue
 #[utoipa::path(post, path = "/v1/queues/{queue}/resume", tag = "queues",
     params(("queue" = QueueName, Path, description = "The queue")), responses(
-    (status = 200, description = "The queue as it is now", body = Queue),
-    (status = 422, description = "The name cannot be", body = ProblemBody)))]
+    (status = 200, description = "The queue", body = Queue),
+    (status = 422, description = "The name is not valid", body = ProblemBody)))]
 pub(crate) async fn resume(
     State(app): State<Arc<App>>,
     Named(name): Named<QueueName>,
@@ -132,17 +132,17 @@ pub(crate) async fn resume(
     Ok(ok(&changed(&app, name)?))
 }
 
-/// What holds for all queues
+/// The settings for all queues
 #[utoipa::path(get, path = "/v1/settings", tag = "queues", responses(
     (status = 200, description = "The settings", body = Settings)))]
 pub(crate) async fn settings(State(app): State<Arc<App>>) -> Result<Response, Problem> {
     Ok(ok(&Settings(app.queue.settings()?)))
 }
 
-/// Set what holds for all queues; what is left out gets its default
+/// Replace the settings for all queues; those left out get their defaults
 #[utoipa::path(put, path = "/v1/settings", tag = "queues", request_body = NewSettings, responses(
-    (status = 200, description = "The settings as they are now", body = Settings),
-    (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]
+    (status = 200, description = "The settings", body = Settings),
+    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn configure(
     State(app): State<Arc<App>>,
     Json(settings): Json<NewSettings>,
@@ -164,17 +164,17 @@ fn changed(app: &App, name: QueueName) -> Result<Queue, Problem> {
     one_or_empty(app, name).map_err(Problem::after_change)
 }
 
-/// The queue's time, and what it makes of the clock of the broker's host
+/// The queue's time, and whether it follows the clock of the broker's host
 #[utoipa::path(get, path = "/v1/time", tag = "queues", responses(
     (status = 200, description = "The time", body = QueueTime)))]
 pub(crate) async fn time(State(app): State<Arc<App>>) -> Result<Response, Problem> {
     Ok(ok(&time_of(&app)?))
 }
 
-/// Set the queue's time, back as well, after a clock was wrong
+/// Set the queue's time, forward or back, after a clock was wrong
 #[utoipa::path(put, path = "/v1/time", tag = "queues", request_body = SetTime, responses(
-    (status = 200, description = "The time as it is now", body = QueueTime),
-    (status = 422, description = "It is before 2024, or more than a year ahead of the clock; nothing was done", body = ProblemBody)))]
+    (status = 200, description = "The time", body = QueueTime),
+    (status = 422, description = "The time is before 2024, or more than a year ahead of the clock; nothing was done", body = ProblemBody)))]
 pub(crate) async fn set_time(
     State(app): State<Arc<App>>,
     Json(SetTime { to }): Json<SetTime>,

@@ -17,12 +17,12 @@ use crate::problem::Problem;
 
 /// All schedules
 ///
-/// By name, at most 1,000 at once, and fewer if their payloads are large. `next` is where the next page starts:
+/// In order of name, at most 1,000 at once, and fewer if their payloads are large. `next` is where the next page starts:
 /// send it as `after`.
 #[utoipa::path(get, path = "/v1/schedules", tag = "queues", params(NamesQuery), responses(
-    (status = 200, description = "A page of the schedules, by name", body = SchedulesAnswer),
-    (status = 304, description = "The same as with the ETag that was sent"),
-    (status = 422, description = "A parameter is wrong", body = ProblemBody)))]
+    (status = 200, description = "A page of the schedules, in order of name", body = SchedulesAnswer),
+    (status = 304, description = "Unchanged since the ETag that was sent"),
+    (status = 422, description = "A parameter is not valid", body = ProblemBody)))]
 pub(crate) async fn schedules(
     State(app): State<Arc<App>>,
     Parameters(query): Parameters<NamesQuery>,
@@ -47,9 +47,9 @@ pub(crate) async fn schedules(
 #[utoipa::path(get, path = "/v1/schedules/{name}", tag = "queues",
     params(("name" = ScheduleName, Path, description = "The schedule")), responses(
     (status = 200, description = "The schedule", body = Schedule),
-    (status = 304, description = "The same as with the ETag that was sent"),
-    (status = 404, description = "There is none", body = ProblemBody),
-    (status = 422, description = "The name cannot be", body = ProblemBody)))]
+    (status = 304, description = "Unchanged since the ETag that was sent"),
+    (status = 404, description = "There is no such schedule", body = ProblemBody),
+    (status = 422, description = "The name is not valid", body = ProblemBody)))]
 pub(crate) async fn schedule(
     State(app): State<Arc<App>>,
     Named(name): Named<ScheduleName>,
@@ -61,8 +61,8 @@ pub(crate) async fn schedule(
 /// Create or replace a schedule
 #[utoipa::path(put, path = "/v1/schedules/{name}", operation_id = "set_schedule", tag = "queues", request_body = ScheduleSpec,
     params(("name" = ScheduleName, Path, description = "The schedule")), responses(
-    (status = 200, description = "The schedule as it is now", body = Schedule),
-    (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]
+    (status = 200, description = "The schedule", body = Schedule),
+    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn set(
     State(app): State<Arc<App>>,
     Named(name): Named<ScheduleName>,
@@ -74,12 +74,12 @@ pub(crate) async fn set(
     Ok(detailed(ok(&schedule), detail))
 }
 
-/// Delete a schedule; its jobs stay
+/// Delete a schedule; its jobs are kept
 #[utoipa::path(delete, path = "/v1/schedules/{name}", operation_id = "delete_schedule", tag = "queues",
     params(("name" = ScheduleName, Path, description = "The schedule")), responses(
-    (status = 204, description = "It is gone"),
-    (status = 404, description = "There is none", body = ProblemBody),
-    (status = 422, description = "The name cannot be", body = ProblemBody)))]
+    (status = 204, description = "The schedule is deleted"),
+    (status = 404, description = "There is no such schedule", body = ProblemBody),
+    (status = 422, description = "The name is not valid", body = ProblemBody)))]
 pub(crate) async fn delete(
     State(app): State<Arc<App>>,
     Named(name): Named<ScheduleName>,

@@ -14,9 +14,9 @@ use crate::handlers::cluster::namespace;
 use crate::handlers::queues;
 use crate::problem::Problem;
 
-/// Counts, rates, the log, the storage
+/// Statistics: jobs, rates, the log and the store
 #[utoipa::path(get, path = "/v1/stats", tag = "operations", responses(
-    (status = 200, description = "As the leader has it", body = Stats)))]
+    (status = 200, description = "The leader's statistics", body = Stats)))]
 pub(crate) async fn stats(State(app): State<Arc<App>>) -> Result<Response, Problem> {
     let page = queues::page(&app, None, queues::NAMES_MAX as usize)?;
     let (counts, queues_total) = app.queue.counts()?;

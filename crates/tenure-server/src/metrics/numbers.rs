@@ -126,7 +126,7 @@ impl Collector for Numbers {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut writing = Writing(encoder);
         let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
-        writing.gauges("tenure_build", "The version that runs", [(version, 1.0)])?;
+        writing.gauges("tenure_build", "The running version", [(version, 1.0)])?;
         self.node(&mut writing)?;
         self.elections(&mut writing)?;
         self.store(&mut writing)?;
@@ -140,18 +140,18 @@ impl Numbers {
         let node = self.node.metrics();
         writing.gauge(
             "tenure_trust_remaining_seconds",
-            "How long this node may act if no further heartbeat gets through",
+            "How long this node may act without another confirmed heartbeat",
             Duration::from_millis(node.trust_remaining_ms).as_secs_f64(),
         )?;
         writing.counter("tenure_sessions", "Sessions joined", node.sessions)?;
         writing.counter(
             "tenure_sessions_lost",
-            "Sessions that ended against this process's will",
+            "Sessions that ended unexpectedly",
             node.sessions_lost,
         )?;
         writing.counter(
             "tenure_evictions",
-            "Dead sessions of others that this node evicted",
+            "Dead sessions of other nodes that this node evicted",
             node.evictions,
         )?;
         writing.gauge(
@@ -208,7 +208,7 @@ impl Numbers {
         writing.counters("tenure_election_ended", "How its terms ended", ended)?;
         writing.counters(
             "tenure_election_anomalies",
-            "What should not happen, such as a lease deleted by hand",
+            "Anomalies, such as a lease that was deleted manually",
             each().map(|(labels, each)| (labels, each.anomalies)),
         )?;
         writing.gauges(
@@ -366,12 +366,12 @@ impl Numbers {
             ),
             (
                 "tenure_queue_ids",
-                "Ids of finished jobs that are kept beyond their jobs",
+                "Ids that are kept longer than their jobs",
                 log.ids,
             ),
             (
                 "tenure_queue_ids_bytes",
-                "What these ids take in memory",
+                "Memory used by these ids",
                 log.ids_bytes,
             ),
         ] {
@@ -393,7 +393,7 @@ impl Numbers {
             ),
             (
                 "tenure_queue_ids_dropped",
-                "Ids that went before their time, for want of room",
+                "Ids deleted early because there was no room",
                 log.ids_dropped,
             ),
         ] {
@@ -401,7 +401,7 @@ impl Numbers {
         }
         writing.gauge(
             "tenure_queue_waiting",
-            "Records that wait to be committed",
+            "Records waiting to be committed",
             number(log.waiting),
         )
     }
@@ -436,7 +436,7 @@ fn process(writing: &mut Writing<'_>) -> fmt::Result {
     if let Some(ticks) = ticks {
         let per_second = rustix::param::clock_ticks_per_second();
         let seconds = number(ticks) / number(per_second);
-        writing.gauge("process_cpu_seconds", "Time on processors", seconds)?;
+        writing.gauge("process_cpu_seconds", "CPU time", seconds)?;
     }
     Ok(())
 }

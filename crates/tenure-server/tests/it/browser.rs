@@ -97,7 +97,7 @@ async fn each_section_shows_what_is_so() {
     browser
         .open(&broker.url, "#/jobs?search=no+such+word")
         .await;
-    browser.shows("#jobs", "No job matches.").await;
+    browser.shows("#jobs", "No jobs match.").await;
 
     browser.open(&broker.url, "#/cluster").await;
     browser.row("#nodes", "web-1", &["leader"]).await;
@@ -138,7 +138,7 @@ async fn a_job_tells_its_whole_story() {
         .await;
     browser.shows("#last-error", "out of paper").await;
     browser.press("Retry").await;
-    browser.shows("#history", "retried by hand").await;
+    browser.shows("#history", "retried manually").await;
     browser.shows(".title", "ready").await;
     assert_eq!(
         broker.get(&format!("/v1/jobs/{id}")).await.1["state"],
@@ -181,7 +181,7 @@ async fn what_is_done_on_the_page_is_done() {
     browser.fill("#field-type", "print").await;
     browser.fill("#field-payload", "{\"pages\": ").await;
     browser.press("Submit").await;
-    browser.shows("dialog", "this is not JSON").await;
+    browser.shows("dialog", "not valid JSON").await;
     browser.fill("#field-payload", "{\"pages\": 3}").await;
     browser.press("Submit").await;
     browser.shows("#payload", "\"pages\": 3").await;
@@ -224,8 +224,8 @@ async fn daemons_move_before_the_eyes_when_their_node_is_drained() {
     ];
     browser.open(&broker.url, "#/cluster").await;
     for index in 0..4 {
-        let name = format!("indexer[{index}]");
-        browser.row("#daemons", &name, &["active"]).await;
+        let name = format!("indexer/{index}");
+        browser.row("#daemons", &name, &["running"]).await;
     }
     browser.shows("#daemons", "worker-1").await;
     browser.shows("#daemons", "worker-2").await;
@@ -237,9 +237,9 @@ async fn daemons_move_before_the_eyes_when_their_node_is_drained() {
     browser.until(drain).await;
     browser.press_in("dialog", "Drain").await;
     for index in 0..4 {
-        let name = format!("indexer[{index}]");
+        let name = format!("indexer/{index}");
         browser
-            .row("#daemons", &name, &["worker-2", "active"])
+            .row("#daemons", &name, &["worker-2", "running"])
             .await;
     }
     browser
@@ -313,7 +313,7 @@ async fn a_token_is_asked_for_and_stays_out_of_addresses() {
     browser.shows("dialog", "Access token").await;
     browser.shows("#banner", "Access refused").await;
     browser.fill("#field-token", "rrrrrrrrrrrrrrrrrrrr").await;
-    browser.press("Use it").await;
+    browser.press("Use token").await;
     browser.shows("#connection", "live").await;
     // Whoever may only read sees no button that would be refused.
     let pause =
@@ -321,7 +321,7 @@ async fn a_token_is_asked_for_and_stays_out_of_addresses() {
     assert_eq!(browser.run(pause).await, json!(false));
     browser.press_named("Set the access token").await;
     browser.fill("#field-token", "aaaaaaaaaaaaaaaaaaaa").await;
-    browser.press("Use it").await;
+    browser.press("Use token").await;
     browser.until(pause).await;
     let addresses = "return [location.href, ...performance.getEntriesByType('resource').map((each) => each.name)].join(' ')";
     let addresses = browser.run(addresses).await.to_string();
@@ -348,7 +348,9 @@ async fn a_lost_connection_is_said_and_comes_back_by_itself() {
     browser.run("window.marker = 'not reloaded'").await;
     broker.handle.stop().await;
     browser.shows("#connection", "no connection").await;
-    browser.shows("#banner", "What you see is from").await;
+    browser
+        .shows("#banner", "This page shows the state at")
+        .await;
     let mut again = config(&store_in(folder.path()));
     again.listen = address;
     let broker = Broker::started(again).await;
@@ -387,7 +389,9 @@ async fn a_new_leader_appears_without_a_reload() {
     browser.run("window.marker = 'not reloaded'").await;
 
     leader.kill();
-    browser.shows("#banner", "cannot be asked").await;
+    browser
+        .shows("#banner", "Cannot get the queues from the leader")
+        .await;
     let (http, url) = (&http, &standby.url);
     let elected = until(async || {
         let answer = http.get(format!("{url}/v1/dashboard/node")).send().await;
@@ -413,7 +417,7 @@ async fn a_new_leader_appears_without_a_reload() {
     browser.open(&standby.url, "#/cluster").await;
     browser.shows("#leadership table", "evicted").await;
     browser
-        .shows("#leadership table", "not heard of until")
+        .shows("#leadership table", "not heard from until")
         .await;
     browser
         .until("return document.querySelectorAll('#leadership .timeline li.silent').length === 1")

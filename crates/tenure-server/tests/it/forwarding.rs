@@ -207,7 +207,7 @@ async fn a_standby_whose_leader_has_its_own_address_is_not_ready() {
     let leader = Broker::started(first).await;
     leader.serving().await;
     let standby = impatient(&folder, |config| config.listen = address).await;
-    not_ready(&standby, "the leader does not serve yet, or any more").await;
+    not_ready(&standby, "the leader does not serve at the moment").await;
     let answer = standby.post("/v1/jobs", json!({"type":"t"})).await;
     problem(&answer, StatusCode::SERVICE_UNAVAILABLE, "no_leader", None);
 }
@@ -221,7 +221,7 @@ async fn a_standby_whose_leader_is_no_server_is_not_ready() {
     let queue = Queue::open(&program, Options::default()).await.unwrap();
     queue.serving().await.unwrap();
     let standby = impatient(&folder, |_| {}).await;
-    let reason = "the leader has no URL that this server can use";
+    let reason = "the leader has no URL that this broker can use";
     not_ready(&standby, reason).await;
 }
 

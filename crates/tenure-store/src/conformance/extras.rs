@@ -42,7 +42,7 @@ pub(super) async fn age(suite: &Suite) -> Outcome {
 pub(super) async fn hints(suite: &Suite) -> Outcome {
     if !suite.store.describe().capabilities.hints {
         return Err(Finding::NotOffered(
-            "the engine has no hints, changes are found by polling",
+            "the engine has no hints; changes are found by polling",
         ));
     }
     let folder = suite.folder("hints");
@@ -75,10 +75,10 @@ pub(super) async fn hints(suite: &Suite) -> Outcome {
                     format!("the hint for {key} named {changed}")
                 })?;
             }
-            Ok(None) => return Err(Finding::Broken("the watch ended by itself".to_owned())),
+            Ok(None) => return Err(Finding::Broken("the watch ended on its own".to_owned())),
             Err(_) => return Err(Finding::Broken(format!("no hint within {HINT_WITHIN:?}"))),
         }
         expect = Expect::Version(written);
     }
-    Ok(format!("three changes, told within {slowest:.1?}"))
+    Ok(format!("three changes, each reported within {slowest:.1?}"))
 }

@@ -89,7 +89,7 @@ pub(super) async fn keys(suite: &Suite) -> Outcome {
             .await
             .map_err(|error| match error {
                 Error::Conflict { .. } => {
-                    Finding::Broken(format!("{key} was taken for another key"))
+                    Finding::Broken(format!("{key} was mistaken for another key"))
                 }
                 error => error.into(),
             })?;
@@ -188,7 +188,7 @@ pub(super) async fn list(suite: &Suite) -> Outcome {
     let expected = keys.len().min(3 + PAGE_ENTRIES_MAX) - 3;
     ensure(
         page.entries.first().map(|entry| &entry.key) == keys.get(3),
-        || "a listing does not start right behind the key that it was to start behind".to_owned(),
+        || "a listing does not start right after the given key".to_owned(),
     )?;
     ensure(
         page.entries.len() <= PAGE_ENTRIES_MAX && (page.more || page.entries.len() == expected),
@@ -207,7 +207,7 @@ pub(super) async fn list(suite: &Suite) -> Outcome {
     })?;
     let beyond = suite.store.list(&folder, keys.last()).await?;
     ensure(beyond.entries.is_empty() && !beyond.more, || {
-        "entries behind the last key".to_owned()
+        "there are entries after the last key".to_owned()
     })?;
     Ok(format!("{} keys in order", keys.len()))
 }

@@ -232,8 +232,10 @@ impl Inner {
             filesystem::Kind::Network(name) => {
                 return Err(Error::refused(
                     doing,
-                    "use a folder on a disk of this host, or PostgreSQL, MySQL or an object store",
-                    format!("{name} does not keep locks and renames exact between its clients"),
+                    "use a folder on a local disk, or PostgreSQL, MySQL or an object store",
+                    format!(
+                        "{name} does not keep locks and renames consistent between its clients"
+                    ),
                 ));
             }
             filesystem::Kind::Shared(name) => tracing::warn!(
@@ -445,7 +447,7 @@ fn refuse_inside_another_store(doing: &str, root: &Path) -> Result<(), Error> {
             return Err(Error::refused(
                 doing,
                 "open the outer folder and use a prefix, or choose another folder",
-                format!("it lies inside the store in {}", outer.display()),
+                format!("it is inside the store in {}", outer.display()),
             ));
         }
     }

@@ -286,7 +286,7 @@ async fn prepare_table(
         return Ok(Err(Error::refused(
             doing,
             "connect to the primary",
-            "the server is read-only, so it is a replica, and its reads are behind",
+            "the server is read-only, so it is a replica, and its reads lag behind",
         )));
     }
     if text(2)? != "1" {
@@ -325,13 +325,13 @@ pub(crate) fn parse(url: &Url) -> Result<MySqlConnectOptions, Error> {
     let options = MySqlConnectOptions::from_url(url).map_err(|_error| {
         // The error may quote a part of the URL.
         Error::invalid(
-            "a parameter of the store URL has a value that MySQL does not know",
+            "a parameter in the store URL has a value that MySQL does not know",
             "check ssl-mode",
         )
     })?;
     if options.get_database().is_none() {
         return Err(Error::invalid(
-            "the store URL names no database",
+            "the store URL does not name a database",
             "use mysql://USER@HOST/DATABASE",
         ));
     }
@@ -389,8 +389,8 @@ fn fate_of_answer(number: u16, state: &str) -> Fate {
         1045 | 1698 => Fate::Refused("check the user and password in the URL"),
         1049 => Fate::Refused("create the database, or name another one in the URL"),
         1044 | 1142 | 1143 | 1227 | 1370 => Fate::Refused(
-            "grant the user SELECT, INSERT, UPDATE, DELETE on the table tenure_objects; to make the \
-             table, CREATE on the database",
+            "grant the user SELECT, INSERT, UPDATE, DELETE on the table tenure_objects; to create \
+             the table, also CREATE on the database",
         ),
         1021 | 1114 => Fate::Refused("free some space on the server's disk"),
         1290 | 1792 | 1836 => Fate::Refused("connect to the primary, with a user who may write"),
@@ -399,7 +399,7 @@ fn fate_of_answer(number: u16, state: &str) -> Fate {
         // a prepared statement that a proxy or a change of the table made void.
         1205 | 1213 | 1040 | 1203 | 1226 | 1969 | 3024 | 1243 | 1615 => Fate::Busy,
         // Syntax and rights: found before anything is done.
-        _ if state.starts_with("42") => Fate::Refused("see the server's own words, and its log"),
+        _ if state.starts_with("42") => Fate::Refused("see the server's message, and its log"),
         // A server that stops, a connection that was killed, a commit that failed in the log.
         _ => Fate::Lost,
     }

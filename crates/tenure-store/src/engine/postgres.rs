@@ -293,8 +293,9 @@ async fn prepare_table(pool: &Pool<PgConnectOptions>, doing: &str) -> Result<Dat
             Err(error) => return Err(error),
         }
     }
-    Err(refused
-        .unwrap_or_else(|| Error::unavailable(doing, "the table vanishes as often as it is made")))
+    Err(refused.unwrap_or_else(|| {
+        Error::unavailable(doing, "the table disappears as soon as it is created")
+    }))
 }
 
 async fn look(pool: &Pool<PgConnectOptions>, doing: &str) -> Result<Option<Database>, Error> {
@@ -318,7 +319,7 @@ async fn look(pool: &Pool<PgConnectOptions>, doing: &str) -> Result<Option<Datab
         return Err(Error::refused(
             doing,
             "connect to the primary",
-            "the server is a standby, its reads are behind",
+            "the server is a standby, so its reads lag behind",
         ));
     }
     if fsync == "off" {
@@ -406,7 +407,7 @@ pub(crate) fn parse(url: &Url) -> Result<(PgConnectOptions, bool), Error> {
             ("hints", "on") => hints_wanted = true,
             ("hints", "off") => hints_wanted = false,
             ("hints", _) => {
-                let what = "the parameter hints of the store URL is neither on nor off";
+                let what = "the parameter hints in the store URL is not on or off";
                 return Err(Error::invalid(what, "use hints=on or hints=off"));
             }
             (name, value) => drop(rest.query_pairs_mut().append_pair(name, value)),
@@ -415,7 +416,7 @@ pub(crate) fn parse(url: &Url) -> Result<(PgConnectOptions, bool), Error> {
     let options = PgConnectOptions::from_url(&rest).map_err(|_error| {
         // The error may quote a part of the URL.
         Error::invalid(
-            "a parameter of the store URL has a value that PostgreSQL does not know",
+            "a parameter in the store URL has a value that PostgreSQL does not know",
             "check sslmode and port",
         )
     })?;
@@ -465,7 +466,7 @@ fn fate_of_answer(code: &str, severity: PgSeverity) -> Fate {
         "3F000" => Fate::Refused("create the schema that the user's search_path names"),
         "42501" => Fate::Refused(
             "grant the user CONNECT on the database and SELECT, INSERT, UPDATE, DELETE on the table \
-             tenure_objects; to make the table, CREATE on its schema",
+             tenure_objects; to create the table, also CREATE on its schema",
         ),
         "53100" => Fate::Refused("free some space on the server's disk"),
         "25006" => {
@@ -487,7 +488,7 @@ fn fate_of_answer(code: &str, severity: PgSeverity) -> Fate {
             // The session ends, which rolls back what was not committed, but says no more.
             PgSeverity::Fatal | PgSeverity::Panic => Fate::Lost,
             // An error ends the transaction.
-            _ => Fate::Refused("see PostgreSQL's own words, and its log"),
+            _ => Fate::Refused("see PostgreSQL's message, and its log"),
         },
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn check(doing: &str, path: &Path) -> Result<(), Error> {
     if inside.is_readable {
         tracing::warn!(
             path = %path.display(),
-            "other users can read the store: unless they are meant to, run chmod -R go= on it"
+            "other users can read the store: if they should not, run chmod -R go= on it"
         );
     }
     Ok(())
@@ -108,17 +108,17 @@ fn judge(doing: &str, path: &Path, found: &Metadata) -> Result<Weakness, Error> 
         Weakness::None | Weakness::Readable => Ok(weakness),
         Weakness::Owned(owner) => Err(Error::refused(
             doing,
-            "run this as the user who owns it, or give it to this user with chown -R, after a look at \
-             what is in it",
+            "run this as the user who owns it; or check what is in it, then give it to this user with \
+             chown -R",
             format!(
-                "{} belongs to the user {owner}, who could change it at any time; this is user {user}",
+                "{} belongs to user {owner}, who could change it at any time; this process runs as user {user}",
                 path.display()
             ),
         )),
         Weakness::Writable => Err(Error::refused(
             doing,
-            "look at what is in it, then run chmod -R go= on it; or name something that does not exist yet: it is \
-             made for this user alone",
+            "check what is in it, then run chmod -R go= on it; or name something that does not exist yet: it will \
+             be created for this user only",
             format!("other users can write to {}", path.display()),
         )),
     }

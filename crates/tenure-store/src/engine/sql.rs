@@ -351,7 +351,7 @@ impl<D: Dial> Drop for Held<D> {
 /// The views could not be made. They are for people who look at the database, and nothing else needs them.
 pub(super) fn without_views(error: &dyn std::error::Error) {
     let cause = error.source().map(ToString::to_string);
-    tracing::info!(%error, cause, "going on without the views tenure_leaders, tenure_nodes and tenure_daemons");
+    tracing::info!(%error, cause, "continuing without the views tenure_leaders, tenure_nodes and tenure_daemons");
 }
 
 /// Bounds a statement. Running out of time is the loss of the answer.
@@ -412,10 +412,10 @@ pub(super) fn fate_without_answer(error: &sqlx::Error) -> Fate {
             // The other end went away during the handshake, which says nothing about TLS.
             Some(error) if error.kind() != std::io::ErrorKind::InvalidData => Fate::Lost,
             _ if cause.to_string() == WITHOUT_TLS => Fate::Refused(
-                "let the server offer TLS; or, where nobody else can listen to the network, say so in the URL: \
+                "enable TLS on the server; or, if nobody else can listen on the network, turn TLS off in the URL: \
                  ?sslmode=disable for PostgreSQL, ?ssl-mode=DISABLED for MySQL",
             ),
-            _ => Fate::Refused("check sslmode and the certificates that the URL names"),
+            _ => Fate::Refused("check sslmode and the certificates in the URL"),
         },
         sqlx::Error::Decode(_) | sqlx::Error::ColumnDecode { .. } => Fate::Damaged,
         _ => Fate::Lost,
@@ -473,7 +473,7 @@ pub(super) fn check_parameters(url: &url::Url, known: &[&str]) -> Result<(), Err
         None => Ok(()),
         Some(name) => Err(Error::invalid(
             format!("the store URL has an unknown parameter {name:?}"),
-            format!("known are {}", known.join(", ")),
+            format!("known parameters: {}", known.join(", ")),
         )),
     }
 }

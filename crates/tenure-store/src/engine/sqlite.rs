@@ -335,8 +335,8 @@ impl Store for Sqlite {
         if !self.has_written {
             return Err(Error::refused(
                 format!("writing {key}"),
-                "let a program of this version that runs, such as tenure serve or run, open it first",
-                "the table was made by an older version of Tenure and was opened only to look at it",
+                "open it once with a program of this version that writes, such as tenure serve or tenure run",
+                "the table was created by an older version of Tenure, and was opened for reading only",
             ));
         }
         let expected = match expect {
@@ -436,15 +436,17 @@ fn fate_of_answer(code: u32) -> Fate {
         5..=7 => Fate::Busy,
         // SQLITE_PERM, SQLITE_READONLY, SQLITE_CANTOPEN, SQLITE_AUTH
         3 | 8 | 14 | 23 => Fate::Refused(
-            "create the folder, and let this user write to it, to the database file and to the files \
-             beside it that end in -wal and -shm",
+            "create the folder, and let this user write to it, to the database file, and to the files \
+             next to it that end in -wal and -shm",
         ),
         // SQLITE_FULL
         13 => Fate::Refused("free some space on the disk"),
         // SQLITE_CORRUPT, SQLITE_NOTADB
         11 | 26 => Fate::Damaged,
         // SQLITE_ERROR, SQLITE_SCHEMA, SQLITE_CONSTRAINT, SQLITE_MISMATCH
-        1 | 17 | 19 | 20 => Fate::Refused("see SQLite's own words; is this table Tenure's?"),
+        1 | 17 | 19 | 20 => {
+            Fate::Refused("see SQLite's message; does this table belong to Tenure?")
+        }
         // SQLITE_IOERR and whatever else: the frames may be in the log.
         _ => Fate::Lost,
     }
@@ -471,7 +473,7 @@ fn refuse_network(path: &Path) -> Result<(), Error> {
         Some(name) => Err(Error::refused(
             format!("opening sqlite:{}", path.display()),
             "put the database on a local disk, or use a server such as PostgreSQL",
-            format!("the folder is on {name}, where SQLite's write-ahead mode is not safe"),
+            format!("the folder is on {name}, where SQLite's write-ahead log is not safe"),
         )),
     }
 }

@@ -63,7 +63,7 @@ impl Prefixed {
         Error::invalid(
             format!(
                 "a {what} of {} bytes does not fit under the store's own prefix of {taken} bytes, \
-                 the limit is {KEY_BYTES_MAX} together",
+                 the limit for both together is {KEY_BYTES_MAX}",
                 text.len()
             ),
             format!(

@@ -112,9 +112,9 @@ impl ServerAges {
             tracing::error!(
                 store = self.inner.describe().location,
                 %key,
-                "the store's clock is wrong: it says that what was written here {most:?} ago at most is \
+                "the store's clock is wrong: it says that something written here at most {most:?} ago is \
                  {claimed:?} old; ages are ignored from now on, so taking over from a dead leader takes \
-                 a whole ttl; take age=server-clock out of the store's URL"
+                 a full ttl; remove age=server-clock from the store's URL"
             );
         }
         false

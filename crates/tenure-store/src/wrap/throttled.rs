@@ -154,7 +154,7 @@ impl Config {
             return Ok(());
         }
         Err(Error::invalid(
-            format!("the ceiling cannot work: {}", violations.join("; ")),
+            format!("the ceiling is not valid: {}", violations.join("; ")),
             "use at least 1, or leave a ceiling out to have none",
         ))
     }

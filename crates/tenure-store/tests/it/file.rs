@@ -253,7 +253,7 @@ async fn a_name_cannot_be_both_object_and_folder() {
         let error = store.put(&name, "".into(), &Expect::Absent).await;
         let error = error.expect_err("both object and folder");
         assert!(matches!(error, Error::Refused { .. }), "{error:?}");
-        assert!(error.hint().contains("both an object and the folder"));
+        assert!(error.hint().contains("both an object and a folder"));
         let expect = Expect::Version(version.clone());
         let error = store.put(&name, "".into(), &expect).await;
         assert!(matches!(error, Err(Error::Conflict { .. })), "{error:?}");

@@ -226,7 +226,7 @@ impl Events {
             }
         });
         if let Err(error) = started {
-            tracing::error!(%error, "cannot start the thread of an observer: it hears nothing");
+            tracing::error!(%error, "cannot start the thread of an observer: it gets no events");
         }
     }
 }

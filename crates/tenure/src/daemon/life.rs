@@ -31,7 +31,7 @@ pub(crate) fn live(
         let life = AssertUnwindSafe(run(&*daemon, &state));
         let error = match life.catch_unwind().await {
             Ok(Ok(())) if state.was_told() => return,
-            Ok(Ok(())) => "it ended by itself".to_owned(),
+            Ok(Ok(())) => "it ended on its own".to_owned(),
             // What goes wrong while it is being aborted is nobody's failure.
             Ok(Err(_)) if state.over.is_cancelled() => return,
             Ok(Err(error)) => Chain(&*error).to_string(),
@@ -89,5 +89,5 @@ async fn while_trusted<T>(state: &ShardState, future: impl Future<Output = T>) -
 fn words(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("without a word")
+        .unwrap_or("without a message")
 }

@@ -16,7 +16,7 @@ use crate::driver::cluster::Order;
 
 /// This process may not act for the shard: it is another's, or may be in a moment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{shard} is no longer this process's in generation {generation}")]
+#[error("this process no longer runs {shard} in generation {generation}")]
 pub struct Revoked {
     /// Which.
     pub shard: Shard,

@@ -306,7 +306,7 @@ impl Coordination {
                     .send(self.me(), Ask::Session { node, incarnation });
             }
             registry::Output::Delete { node, incarnation } => {
-                tracing::info!(other = %node, %incarnation, "removing what a dead session left behind");
+                tracing::info!(other = %node, %incarnation, "removing the remains of a dead session");
                 self.counters.session_removed();
                 self.requests
                     .send(self.me(), Ask::Delete { node, incarnation });
@@ -359,7 +359,7 @@ impl Coordination {
             assigner::Output::Watch(holder) => asked.push(NodeInput::Watch(holder)),
             assigner::Output::Forget(incarnation) => asked.push(NodeInput::Forget(incarnation)),
             assigner::Output::Installed { term } => {
-                tracing::info!(%term, "this node hands out the work");
+                tracing::info!(%term, "this node assigns the shards");
             }
             assigner::Output::Decided(decisions) => {
                 self.counters.decided(decisions.len());
@@ -368,17 +368,14 @@ impl Coordination {
                 }
             }
             assigner::Output::Superseded { by } => {
-                tracing::warn!(%by, "a newer leader hands out the work");
+                tracing::warn!(%by, "a newer leader assigns the shards");
             }
             assigner::Output::Resign { term } => {
-                tracing::info!(%term, "this node is drained, and leaves it to others to hand out the work");
+                tracing::info!(%term, "this node is drained; it lets another node assign the shards");
                 asked.push(NodeInput::Resign(ElectionName::cluster()));
             }
             assigner::Output::Anomaly(anomaly) => {
-                tracing::error!(
-                    ?anomaly,
-                    "the cluster's objects are not as this node left them"
-                );
+                tracing::error!(?anomaly, "another process changed the cluster's objects");
                 self.counters.cluster_anomaly();
             }
         }

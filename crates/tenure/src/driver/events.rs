@@ -15,7 +15,7 @@ impl Driver {
         match event {
             Event::Trusted { until } => self.on_trusted(run, until),
             Event::Over { reason } => {
-                tracing::warn!(%reason, "the session is over, all work stops");
+                tracing::warn!(%reason, "the session is over; all work stops");
                 self.counters.session_lost();
                 self.session.send_replace(None);
             }

@@ -61,7 +61,7 @@ pub enum FenceError {
     },
     /// The connection has no open transaction, so nothing would keep the fence from being raised. Nothing was
     /// locked; begin a transaction first.
-    #[error("a fence holds for a transaction, and none is open on this connection")]
+    #[error("a fence needs a transaction, and none is open on this connection")]
     NoTransaction,
     /// There is no fence: this is not the database that is the store, or someone deleted the row.
     #[error("the table tenure_objects of this database has no fence at {key}")]
@@ -70,7 +70,7 @@ pub enum FenceError {
         key: String,
     },
     /// The fence cannot be read by this version.
-    #[error("the fence at {key} cannot be read")]
+    #[error("cannot read the fence at {key}")]
     Unreadable {
         /// Where it is.
         key: String,
@@ -79,7 +79,7 @@ pub enum FenceError {
     },
     /// The database failed; with PostgreSQL also if a repeatable-read transaction began before the fence
     /// was raised.
-    #[error("the fence could not be read")]
+    #[error("could not read the fence")]
     Database(#[from] sqlx::Error),
     /// This process does not lead any more; no transaction was begun.
     #[error("no transaction is begun without leadership")]

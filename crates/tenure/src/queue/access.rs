@@ -78,7 +78,7 @@ impl Access {
             if !moved {
                 return Err(Error::corrupt(
                     prefix,
-                    "its listing says that there is more and does not go on",
+                    "its listing says that there is more, but does not continue",
                 ));
             }
         }

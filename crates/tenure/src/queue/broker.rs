@@ -243,7 +243,7 @@ impl Machine for Broker {
 
     fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), String> {
         let command: Command = serde_json::from_slice(record)
-            .map_err(|error| format!("a command cannot be read: {error}"))?;
+            .map_err(|error| format!("cannot read a command: {error}"))?;
         let _ = self.queue.apply(command);
         Ok(())
     }

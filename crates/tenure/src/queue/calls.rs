@@ -277,8 +277,8 @@ impl Queue {
         // A broker of an earlier version must be able to read what is committed.
         if settings.ids != KeepIds::default() && self.rules()? < Rules::SECOND {
             return Err(Error::invalid(
-                "how long ids are kept cannot be set yet: a process of an earlier version is in the namespace",
-                "nothing was done; upgrade or stop it, and send this again after a while",
+                "cannot change how long ids are kept yet: a process of an earlier version is in the namespace",
+                "nothing was done; upgrade or stop that process, then try again later",
             ));
         }
         self.ask_one(Action::Configure(settings)).await
@@ -307,8 +307,8 @@ impl Queue {
         super::time::check_set(to, wall)?;
         if service.read(|broker| broker.queue.rules())? < Rules::SECOND {
             return Err(Error::invalid(
-                "a broker of an older version takes part, which cannot read this",
-                "upgrade all brokers of this namespace first",
+                "a broker of an older version is in the namespace and cannot read this",
+                "upgrade all brokers in this namespace first",
             ));
         }
         tracing::warn!(

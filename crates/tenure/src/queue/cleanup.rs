@@ -129,7 +129,7 @@ async fn sweep_segments(folder: &Path, chain: &[Link], horizon: u64) -> Result<(
         if name < current.name && !needed.contains(&name) {
             // What cannot be removed is in nobody's way, and is tried again next time.
             if let Err(error) = disk::remove_file(&folder.join(name.to_string())).await {
-                tracing::warn!(%name, %error, "an old segment could not be removed");
+                tracing::warn!(%name, %error, "could not remove an old segment");
             }
         }
     }

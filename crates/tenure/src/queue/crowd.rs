@@ -35,8 +35,10 @@ impl Service {
             {
                 let name = &job.job_type;
                 return Err(Error::Full {
-                    what: format!("there are {types_max} job types, no room for {name}"),
-                    hint: "use few types, and put what differs into the payload".to_owned(),
+                    what: format!(
+                        "there are already {types_max} job types; there is no room for {name}"
+                    ),
+                    hint: "use fewer types, and put the differences into the payload".to_owned(),
                 });
             }
             Ok(())
@@ -70,14 +72,14 @@ impl Service {
             let old_bytes = old.map_or(0, |old| old.spec.job.payload.bytes());
             if old.is_none() && count >= most {
                 return Err(Error::Full {
-                    what: format!("there are {count} schedules, no room for {name}"),
+                    what: format!("there are already {count} schedules; there is no room for {name}"),
                     hint: "delete some".to_owned(),
                 });
             }
             let after = total - old_bytes + bytes;
             if bytes > old_bytes && after > bytes_max {
                 return Err(Error::Full {
-                    what: format!("the payloads of all schedules would have {after} bytes, more than {bytes_max}"),
+                    what: format!("the payloads of all schedules would have {after} bytes; at most {bytes_max} are allowed"),
                     hint: "make them smaller, or delete some".to_owned(),
                 });
             }
@@ -88,7 +90,7 @@ impl Service {
 
 fn queues_full(most: usize, name: &QueueName) -> Error {
     Error::Full {
-        what: format!("there are {most} queues, no room for {name}"),
-        hint: "use queues that are there; one that has no jobs and no settings is gone".to_owned(),
+        what: format!("there are already {most} queues; there is no room for {name}"),
+        hint: "use existing queues; a queue without jobs and settings does not count".to_owned(),
     }
 }

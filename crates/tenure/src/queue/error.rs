@@ -16,14 +16,14 @@ pub enum Error {
     Fenced,
     /// The answer to a commit was lost, and the log ended before it could be settled. The record is in the
     /// log or not. Send it again, with the same id.
-    #[error("the answer to a commit was lost, it may or may not have been applied")]
+    #[error("the answer to a commit was lost; the commit may or may not have been applied")]
     Unknown {
         /// How it was lost, if the store said so.
         #[source]
         source: Option<Arc<tenure_store::Error>>,
     },
     /// The store failed. The record was not committed. Send it again after a while.
-    #[error("the store failed, nothing was committed")]
+    #[error("the store failed; nothing was committed")]
     Store(#[source] Arc<tenure_store::Error>),
     /// What is stored is not what was written. Nothing was skipped and nothing was changed.
     #[error("{location} is damaged: {what}")]
@@ -36,7 +36,7 @@ pub enum Error {
     /// A newer version of this program wrote the log, and this one does not know how to read it. Nothing is damaged
     /// and nothing was changed. Upgrade this process.
     #[error(
-        "{location} was written by a newer version of tenure: {what}; nothing is damaged, upgrade this process"
+        "{location} was written by a newer version of tenure: {what}; nothing is damaged: upgrade this process"
     )]
     Newer {
         /// The object, or the file and the place in it.
@@ -48,7 +48,7 @@ pub enum Error {
     /// but this version would answer otherwise than what was promised, so it serves nothing. Run the version that
     /// wrote the log, and report this.
     #[error(
-        "replaying the log gave another state at place {place} than its leader had, as {location} says; nothing was changed"
+        "replaying the log gave a different state at index {place} than its leader had, according to {location}; nothing was changed"
     )]
     Diverged {
         /// The place after which the states differ.
@@ -68,7 +68,7 @@ pub enum Error {
     },
     /// The request is one record of the log, and that is larger than what is committed at once. Nothing was
     /// committed. Send fewer items at once.
-    #[error("a record of {bytes} bytes is more than the {bytes_max} that are committed at once")]
+    #[error("a record has {bytes} bytes, but at most {bytes_max} can be committed at once")]
     TooLarge {
         /// How many bytes it has.
         bytes: usize,
@@ -77,7 +77,7 @@ pub enum Error {
     },
     /// Too much is waiting to be committed. The record was not taken. Send it again after a while.
     #[error(
-        "{records} records of {bytes} bytes are waiting to be committed, there is no room for more"
+        "{records} records of {bytes} bytes are waiting to be committed; there is no room for more"
     )]
     Overloaded {
         /// How many records wait.
@@ -102,7 +102,7 @@ pub enum Error {
         leader: Option<Leader>,
     },
     /// The queue has stopped, or is about to. The record was not committed. Send it to whoever leads next.
-    #[error("the queue has stopped, nothing was committed")]
+    #[error("the queue has stopped; nothing was committed")]
     Stopped,
 }
 

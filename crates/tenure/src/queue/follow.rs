@@ -36,7 +36,7 @@ pub enum Cut {
         missed: u64,
     },
     /// This process no longer serves the queue, or never did. Follow it where it is served.
-    #[error("the queue is not served here any more")]
+    #[error("the queue is no longer served here")]
     Ended,
 }
 

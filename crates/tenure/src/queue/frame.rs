@@ -232,7 +232,7 @@ pub(crate) fn decode(bytes: &Bytes) -> Result<Frame, Unread> {
     let (header, start) = Header::read(bytes)?;
     let (there, said) = (bytes.len() - start, header.bytes);
     if there != said {
-        let what = format!("its records have {there} bytes, its header says {said}");
+        let what = format!("its records have {there} bytes, but its header says {said}");
         return Err(Unread::Damaged(what));
     }
     Frame::check(header, bytes.slice(start..)).map_err(Unread::Damaged)
@@ -332,9 +332,8 @@ impl Header {
             return damaged("the checksum of its header is wrong");
         }
         let json = [line, b"}"].concat();
-        let read = |error: serde_json::Error| {
-            Unread::Damaged(format!("its header cannot be read: {error}"))
-        };
+        let read =
+            |error: serde_json::Error| Unread::Damaged(format!("cannot read its header: {error}"));
         // What is newer may have other fields, so its numbers are read first.
         let version: Version = serde_json::from_slice(&json).map_err(read)?;
         version.check()?;
@@ -347,7 +346,7 @@ impl Header {
     fn check_numbers(&self) -> Result<(), String> {
         let numbers = [self.seq, self.position.0, self.takeover, self.number];
         if numbers.iter().any(|&number| number > NUMBER_MAX) || self.bytes as u64 > NUMBER_MAX {
-            return Err("its header has a number that is larger than any real one".to_owned());
+            return Err("its header has a number that is too large".to_owned());
         }
         Ok(())
     }
@@ -367,7 +366,7 @@ impl Version {
         let Self { format, rules } = *self;
         if format > FORMAT_RULES {
             return Err(Unread::Newer(format!(
-                "it has format {format}, this version reads formats up to {FORMAT_RULES}"
+                "it has format {format}, but this version reads formats up to {FORMAT_RULES}"
             )));
         }
         if format != format_of(rules) {
@@ -377,7 +376,7 @@ impl Version {
         }
         if !rules.are_known() {
             return Err(Unread::Newer(format!(
-                "it follows rules {rules}, this version knows rules up to {}",
+                "it follows rules {rules}, but this version knows rules up to {}",
                 Rules::LATEST
             )));
         }
@@ -425,7 +424,7 @@ impl Frame {
         let count = newlines(&body);
         if count != header.count || !(body.is_empty() || body.ends_with(b"\n")) {
             let said = header.count;
-            return Err(format!("it has {count} lines, its header says {said}"));
+            return Err(format!("it has {count} lines, but its header says {said}"));
         }
         Ok(Self { header, body })
     }

@@ -293,8 +293,8 @@ fn ends_at(last: u64, wanted: u64) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::invalid(
-        format!("the log ends at place {last}, there is no place {wanted}"),
-        "ask for an earlier place",
+        format!("the log ends at index {last}; there is no index {wanted}"),
+        "use an earlier index",
     ))
 }
 
@@ -348,7 +348,7 @@ async fn object(access: Arc<Access>, place: u64) -> Result<Option<Frame>, Error>
         if frame.header.seq == place {
             Ok(frame)
         } else {
-            let what = format!("it says that it is at place {}", frame.header.seq);
+            let what = format!("it says that it is at index {}", frame.header.seq);
             Err(Unread::Damaged(what))
         }
     });
@@ -367,7 +367,7 @@ fn snapshot_frames(access: Arc<Access>, name: String) -> BoxStream<'static, Resu
             Err(Halt::Missing(_)) if access.is_there(&access.keys.part(&name, 0)).await? => {
                 return Err(Error::invalid(
                     format!("{named} has no manifest"),
-                    "it is being written, or nobody finished it: it does not count",
+                    "it is being written, or was never finished: it does not count",
                 ));
             }
             read => read.map_err(|halt| gone(halt, &named))?,
@@ -456,7 +456,7 @@ fn in_order(
                 if frame.place == before + 1 {
                     return Ok(frame);
                 }
-                let what = format!("place {} follows place {before}", frame.place);
+                let what = format!("index {} follows index {before}", frame.place);
                 Err(Error::corrupt(&frame.location, what))
             });
             *last = frame.as_ref().ok().map(|frame| frame.place);
@@ -492,7 +492,7 @@ impl FileFrames {
 fn not_there(name: &Name) -> Error {
     Error::invalid(
         format!("there is no {name}"),
-        "see what is there; it may have been cleaned up",
+        "look at what is stored; it may have been cleaned up",
     )
 }
 
@@ -521,8 +521,8 @@ fn passed_by(halt: Halt, after: u64) -> Error {
     match halt {
         Halt::Failed(error) => error,
         Halt::Missing(location) => Error::invalid(
-            format!("{location} is not there any more"),
-            format!("what follows place {after} was cleaned up, or is lost: verify the log"),
+            format!("{location} is gone"),
+            format!("what follows index {after} was cleaned up or is lost: verify the log"),
         ),
     }
 }

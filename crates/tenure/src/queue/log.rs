@@ -315,8 +315,8 @@ impl Log {
             let error = crate::requests::Chain(&error);
             tracing::warn!(
                 %error,
-                "could not note that the log goes on in another file, trying again with the next commit; \
-                 until then nobody would notice if that file was lost"
+                "could not record that the log continues in another file; trying again with the next commit; \
+                 until then the loss of that file would go unnoticed"
             );
         }
     }
@@ -331,7 +331,7 @@ impl Log {
             Err(_) => "there was no answer in time".to_owned(),
         };
         // The next leader takes the log as if this one had crashed.
-        tracing::info!(%error, "could not note where the log ends");
+        tracing::info!(%error, "could not record where the log ends");
     }
 
     /// Whether a snapshot that should have been used is damaged, and none was published since.

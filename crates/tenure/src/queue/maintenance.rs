@@ -117,7 +117,10 @@ pub(crate) async fn hand_back(
         if abandoned.recv_many(&mut claims, CLAIMS_MAX).await == 0 {
             return Error::Stopped;
         }
-        tracing::debug!(claims = claims.len(), "handing back what nobody waits for");
+        tracing::debug!(
+            claims = claims.len(),
+            "handing back jobs that no worker waits for"
+        );
         for claims in portions(claims, CLAIMS_MAX, service.record_bytes_max, |_| 1) {
             if let Err(error) = commit(service, Action::Release(claims)).await {
                 return error;
@@ -162,7 +165,7 @@ async fn commit(service: &Service, action: Action) -> Result<(), Error> {
         match service.commit(action.clone()).await {
             Ok(_) => return Ok(()),
             Err(error @ (Error::Overloaded { .. } | Error::Store(_))) => {
-                tracing::debug!(%error, "the queue's own command is sent again");
+                tracing::debug!(%error, "sending the queue's own command again");
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);
             }
@@ -254,7 +257,7 @@ impl Rounds {
             let jobs_max = queue.settings().jobs_max;
             tracing::error!(
                 jobs_max,
-                "the queue is full: schedules that are due wait until jobs are forgotten, or jobs_max is raised"
+                "the queue is full: due schedules wait until jobs are deleted or jobs_max is raised"
             );
         }
         self.is_full_told = waits;
@@ -264,8 +267,8 @@ impl Rounds {
             tracing::warn!(
                 age_ms = settings.age_ms,
                 bytes_max = settings.bytes_max,
-                "ids of finished jobs go before their time: a submit that is sent again late is a new job; raise \
-                 bytes_max of the settings' ids"
+                "ids of finished jobs are deleted early: a submit that is repeated late creates a new job; raise \
+                 ids.bytes_max in the settings"
             );
             self.are_ids_told = true;
         }

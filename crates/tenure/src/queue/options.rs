@@ -67,14 +67,14 @@ impl Options {
             .ok_or_else(|| {
                 let election: String = self.election.chars().take(40).collect();
                 Error::invalid(
-                    format!("a queue cannot be served by the leader of the election {election:?}"),
+                    format!("the leader of the election {election:?} cannot serve a queue"),
                     "leave it out, or use tenure.queue or a name below it, such as tenure.queue.3",
                 )
             })?;
         if self.election.strip_prefix(ElectionName::RESERVED) != Some(&self.log.folder) {
             return Err(Error::invalid(
                 format!(
-                    "the queue of the election {election} cannot be kept in the folder {:?}",
+                    "the queue of the election {election} cannot be stored in the folder {:?}",
                     self.log.folder
                 ),
                 "give the folder the name of the election without `tenure.`",
@@ -94,7 +94,7 @@ impl Options {
         }
         if self.follow_max == 0 {
             return Err(Error::invalid(
-                "follow_max is zero",
+                "follow_max must not be zero",
                 "leave out what you do not need to change",
             ));
         }

@@ -70,19 +70,16 @@ impl Origin {
 
     fn decode(access: &Access, value: &[u8]) -> Result<Self, Error> {
         let key = access.keys.origin();
-        let read = |error| Error::corrupt(&key, format!("it cannot be read: {error}"));
+        let read = |error| Error::corrupt(&key, format!("cannot read it: {error}"));
         let version: Version = serde_json::from_slice(value).map_err(read)?;
         version.check().map_err(|unread| unread.at(&key))?;
         let origin: Self = serde_json::from_slice(value).map_err(read)?;
         if origin.takeover > NUMBER_MAX {
-            return Err(Error::corrupt(
-                &key,
-                "its number is larger than any real one",
-            ));
+            return Err(Error::corrupt(&key, "its number is too large"));
         }
         if origin.form == Form::Segments && access.store.local_folder().is_none() {
             return Err(Error::invalid(
-                format!("{key} says that the log is kept in files, and this store has no folder"),
+                format!("{key} says that the log is in files, but this store has no folder"),
                 "open the file store itself, without a wrapper around it",
             ));
         }
@@ -106,7 +103,7 @@ impl Claim {
                     if owner.token.term > Term(1) {
                         tracing::warn!(
                             term = %owner.token.term,
-                            "there is no log, though the queue was led before: an empty queue begins. If it had jobs, \
+                            "there is no log, although the queue was led before: starting with an empty queue. If it had jobs, \
                              stop every broker, restore the namespace's folder `queue`, and start again"
                         );
                     }

@@ -97,16 +97,16 @@ impl Reached {
     fn decode(access: &Access, value: &Bytes) -> Result<Self, Error> {
         let key = access.keys.reached();
         let json = unchecked(value.trim_ascii_end()).map_err(|what| Error::corrupt(&key, what))?;
-        let read = |error| Error::corrupt(&key, format!("it cannot be read: {error}"));
+        let read = |error| Error::corrupt(&key, format!("cannot read it: {error}"));
         // A later format may have other fields, so its number is read first.
         let Format { format } = serde_json::from_slice(&json).map_err(read)?;
         if format > FORMAT {
-            let what = format!("it has format {format}, this version reads format {FORMAT}");
+            let what = format!("it has format {format}, but this version reads format {FORMAT}");
             return Err(Error::newer(&key, what));
         }
         let reached: Self = serde_json::from_slice(&json).map_err(read)?;
         if reached.takeover.max(reached.place).max(reached.position.0) > NUMBER_MAX {
-            let what = "it has a number that is larger than any real one";
+            let what = "it has a number that is too large";
             return Err(Error::corrupt(&key, what));
         }
         Ok(reached)
@@ -160,7 +160,7 @@ impl Reached {
         }
         let key = access.keys.reached();
         let what = format!(
-            "it is missing or cut short: the log ends at place {last}, and reached place {} as {key} says",
+            "it is missing or cut short: the log ends at index {last}, but had reached index {} according to {key}",
             self.place
         );
         let location = match &self.file {

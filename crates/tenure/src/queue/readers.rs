@@ -82,7 +82,7 @@ impl Readers {
             }
             Ok(Ok(_)) => Rules::FIRST,
             Ok(Err(error)) => {
-                tracing::debug!(%error, "the rules that others read are not known");
+                tracing::debug!(%error, "cannot determine which rules the other processes can read");
                 Rules::FIRST
             }
             Err(_) => Rules::FIRST,

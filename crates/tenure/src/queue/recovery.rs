@@ -132,7 +132,7 @@ impl<'a, M: Machine> Replay<'a, M> {
                     Halt::Missing(missing) => self.lost(&now, &missing),
                 });
             }
-            tracing::info!(%halt, "there is a newer snapshot, beginning again");
+            tracing::info!(%halt, "there is a newer snapshot; starting again");
         }
         Err(Error::corrupt(
             &access.keys.snapshots(),
@@ -174,7 +174,7 @@ impl<'a, M: Machine> Replay<'a, M> {
                     let (namespace, place) = (access.keys.queue(), self.tail.seq);
                     tracing::error!(
                         queue = %namespace, %place, %damage,
-                        "a snapshot is damaged: recovered from the one before it and the log, nothing is lost; \
+                        "a snapshot is damaged: recovered from the previous one and the log, and nothing is lost; \
                          check the storage, and verify the log"
                     );
                     self.tail.damaged = damaged;
@@ -198,7 +198,7 @@ impl<'a, M: Machine> Replay<'a, M> {
         let last = self.tail.seq;
         if let Some(newest) = newest.filter(|newest| newest.seq > last) {
             let what = format!(
-                "it is missing, and the snapshot {} contains it",
+                "it is missing, but the snapshot {} contains it",
                 newest.name
             );
             return Err(Error::corrupt(&access.keys.log_object(last + 1), what));
@@ -214,10 +214,10 @@ impl<'a, M: Machine> Replay<'a, M> {
         match listing.published.first() {
             Some(oldest) if oldest.seq > self.until => Error::invalid(
                 format!(
-                    "place {} cannot be rebuilt any more: what came before the snapshot at place {} was cleaned up",
+                    "index {} can no longer be rebuilt: what came before the snapshot at index {} was cleaned up",
                     self.until, oldest.seq
                 ),
-                "ask for that place, or a later one",
+                "use that index, or a later one",
             ),
             _ => Error::corrupt(&missing, "it is missing"),
         }
@@ -316,7 +316,7 @@ impl<'a, M: Machine> Replay<'a, M> {
         let next = tail.position.next();
         if header.seq != tail.seq + 1 || header.position != next {
             let what = format!(
-                "place {} with record {} follows, where place {} with record {next} was expected",
+                "index {} with record {} follows, but index {} with record {next} was expected",
                 header.seq,
                 header.position,
                 tail.seq + 1,
@@ -325,7 +325,7 @@ impl<'a, M: Machine> Replay<'a, M> {
         }
         if header.takeover < tail.takeover {
             let what = format!(
-                "take-over {} at place {} follows take-over {}",
+                "takeover {} at index {} follows takeover {}",
                 header.takeover, header.seq, tail.takeover
             );
             return Err(Error::corrupt(&location(), what));
@@ -387,7 +387,9 @@ impl<M: Machine> Replay<'_, M> {
             _ => rules == before,
         };
         if !fits {
-            let what = format!("it follows rules {rules}, and what comes before it rules {before}");
+            let what = format!(
+                "it follows rules {rules}, but what comes before it follows rules {before}"
+            );
             return Err(Error::corrupt(&location(), what));
         }
         Ok(())
@@ -400,7 +402,7 @@ impl<M: Machine> Replay<'_, M> {
         };
         let place = applied.seq;
         if place >= header.seq {
-            let what = format!("it tells of the state at place {place}, which comes later");
+            let what = format!("it has a digest of the state at index {place}, which comes later");
             return Err(Error::corrupt(&location(), what));
         }
         // Places before the snapshot are not among them.

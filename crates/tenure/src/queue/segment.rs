@@ -135,19 +135,19 @@ pub(crate) async fn chain(folder: &Path, from: u64) -> Result<Vec<Link>, Halt> {
     while links.last().is_some_and(|link| link.first > from) {
         let oldest = folder.join(links[links.len() - 1].name.to_string());
         let Some(Previous { segment, end }) = before else {
-            let what = format!("it is the first segment, and place {from} of the log is before it");
+            let what = format!("it is the first segment, but index {from} of the log is before it");
             return Err(Error::corrupt(&oldest.display(), what).into());
         };
         // Older than this one, so that there is an end of them.
         let after = links[links.len() - 1].name;
         let named = segment.parse().ok().filter(|&name: &Name| name < after);
         let Some(name) = named else {
-            let what = format!("{segment:?} is no segment before it");
+            let what = format!("{segment:?} is not a segment before it");
             return Err(Error::corrupt(&oldest.display(), what).into());
         };
         let Some(frame) = first_frame(folder, name).await? else {
             let path = folder.join(&segment);
-            let what = "its first frame is cut short, and others follow".to_owned();
+            let what = "its first frame is cut short, but others follow".to_owned();
             return Err(Error::corrupt(&path.display(), what).into());
         };
         before = link(&mut links, name, Some(end), &frame);
@@ -205,7 +205,7 @@ impl Frames {
             let end = usize::try_from(end).unwrap_or(usize::MAX);
             if end > file.len() {
                 let location = format!("{} at offset {}", path.display(), file.len());
-                let what = format!("it ends there, and the log goes on to {end}");
+                let what = format!("it ends there, but the log continues to {end}");
                 return Err(Error::corrupt(&location, what).into());
             }
             file.truncate(end);
@@ -269,7 +269,7 @@ pub(crate) async fn read(folder: &Path, link: &Link) -> Result<Contents, Halt> {
             Next::Frame(frame, _) => frames.push(frame),
             Next::Torn => {
                 let (path, offset) = (read.path().display(), read.offset());
-                tracing::info!(%path, offset, "cut off a frame that was not finished");
+                tracing::info!(%path, offset, "cut off an unfinished frame");
                 break;
             }
             Next::End => break,
@@ -298,10 +298,10 @@ pub(crate) async fn first_frame(folder: &Path, name: Name) -> Result<Option<Fram
         Found::Frame { frame, .. } if matches!(frame.header.kind, Kind::Term | Kind::Segment) => {
             Ok(Some(frame))
         }
-        Found::Frame { .. } => damaged("it does not begin as a segment does".to_owned()),
+        Found::Frame { .. } => damaged("it does not begin like a segment".to_owned()),
         Found::Torn | Found::End if head.len() <= HEAD_BYTES => Ok(None),
         Found::Torn | Found::End => {
-            damaged("its first frame is not whole, and others follow".to_owned())
+            damaged("its first frame is incomplete, but others follow".to_owned())
         }
         Found::Damaged(what) => damaged(what),
         Found::Newer(what) => {
@@ -339,7 +339,7 @@ pub(crate) fn failed(doing: &str, path: &Path, error: io::Error) -> Error {
             "free some space on the store's file system, or raise the quota"
         }
         Cause::PermissionDenied | Cause::ReadOnlyFilesystem => {
-            "let the user of this process read and write the store's folder and everything in it"
+            "give the user of this process read and write access to the store's folder and everything in it"
         }
         _ => {
             let source = error.into();

@@ -90,7 +90,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) {
             // Once is enough: it is tried again and again.
             if told.as_ref() != Some(&text) {
                 let (namespace, term) = (shared.namespace(), leadership.term());
-                tracing::error!(%namespace, %term, error = %text, "the queue cannot be served");
+                tracing::error!(%namespace, %term, error = %text, "cannot serve the queue");
                 told = Some(text);
             }
             shared.set(Serving::Failed(error));
@@ -125,7 +125,7 @@ async fn lead(
             Ok(Err(error @ Error::Unknown { .. })) if leadership.check().is_ok() => {
                 tracing::warn!(
                     %namespace, %term, error = %crate::requests::Chain(&error),
-                    "the log has ended, taking it over again"
+                    "the log has ended; taking it over again"
                 );
                 let stopping = leadership.stopping();
                 let _ = tokio::time::timeout(pause, stopping.cancelled()).await;
@@ -134,7 +134,7 @@ async fn lead(
             Ok(Ok(Ended::Outdated)) if leadership.check().is_ok() => {
                 tracing::info!(
                     %namespace, %term,
-                    "every process reads newer rules, taking the log over again by them"
+                    "every process can read newer rules; taking the log over again with them"
                 );
             }
             Ok(result) => {
@@ -249,7 +249,7 @@ async fn serve_term(
             // Without them leases would never run out and nothing would ever be due, and nobody would be told.
             tracing::error!(
                 %namespace, %term, error = %crate::requests::Chain(&error),
-                "the queue's own work has ended before its term, the term is given up"
+                "the queue's own work has ended before its term; ending the term"
             );
             Err(error)
         }

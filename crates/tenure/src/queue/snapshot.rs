@@ -192,8 +192,10 @@ async fn write_part(
     if part.len() > VALUE_BYTES_MAX {
         let bytes = part.len();
         return Err(Error::invalid(
-            format!("{key} would have {bytes} bytes, more than the {VALUE_BYTES_MAX} of an object"),
-            "the machine gave a line that is too long; nothing was written",
+            format!(
+                "{key} would have {bytes} bytes, but an object may have at most {VALUE_BYTES_MAX}"
+            ),
+            "a line of the snapshot is too long; nothing was written",
         ));
     }
     create(access, &key, &part).await?;
@@ -204,7 +206,7 @@ async fn write_part(
 async fn create(access: &Access, key: &Key, value: &Bytes) -> Result<(), Error> {
     match access.create(key, value).await? {
         Created::Done => Ok(()),
-        Created::Taken(_) => Err(Error::corrupt(key, "someone else has written it")),
+        Created::Taken(_) => Err(Error::corrupt(key, "another process has written it")),
     }
 }
 

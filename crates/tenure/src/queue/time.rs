@@ -260,7 +260,7 @@ pub(crate) fn check_set(to: u64, wall: u64) -> Result<(), Error> {
     }
     let mut error = Error::invalid(
         format!("{to} is before 2024, or more than a year ahead of this broker's clock ({wall})"),
-        "times are in milliseconds since 1970, or RFC 3339 text",
+        "give milliseconds since 1970, or RFC 3339 text",
     );
     if let Error::Invalid { field, .. } = &mut error {
         *field = Some("to".to_owned());
@@ -273,7 +273,7 @@ fn tell_jump(reached: u64, at: u64) {
     if by > JUMP_TOLD && reached >= BEFORE_ANY_QUEUE {
         tracing::warn!(
             ?by,
-            "the queue's time goes on by this much at once: if the queue was in use meanwhile, the clock of this host is \
+            "the queue's time jumps forward by this much: if the queue was in use meanwhile, the clock of this host is \
              wrong; correct it, then set the time with tenure queue time --set now"
         );
     }
@@ -287,17 +287,17 @@ fn tell(before: ClockState, after: ClockState) {
         (_, ClockState::Ahead { by }) => {
             tracing::error!(
                 ahead = ?by,
-                "the clock of this host is too far ahead of the queue's time and is not followed: set it right; if it is \
-                 right, say so with tenure queue time --set now"
+                "the clock of this host is too far ahead of the queue's time and is not followed: correct it; if it is \
+                 right, run tenure queue time --set now"
             );
         }
         (_, ClockState::Behind { by }) => {
             tracing::warn!(
                 behind = ?by,
-                "the clock of this host is behind the queue's time, which goes on at half speed until it has caught up"
+                "the clock of this host is behind the queue's time, which runs at half speed until the clock has caught up"
             );
         }
-        (_, ClockState::Followed) => tracing::info!("the clock of this host is followed again"),
+        (_, ClockState::Followed) => tracing::info!("following the clock of this host again"),
     }
 }
 

@@ -336,13 +336,13 @@ impl<M: Machine> Writer<M> {
                     Ok(swept) => self.log.swept(swept),
                     Err(error) => {
                         let error = crate::requests::Chain(&error);
-                        tracing::warn!(%error, "clean-up behind a snapshot failed, trying again with the next");
+                        tracing::warn!(%error, "clean-up after a snapshot failed; trying again with the next one");
                     }
                 }
             }
             Some(Outcome::Failed(error)) => {
                 let error = crate::requests::Chain(&error);
-                tracing::warn!(%error, "a snapshot failed, trying again when the log has grown");
+                tracing::warn!(%error, "a snapshot failed; trying again when the log has grown");
                 if let Ok(mut machine) = self.shared.machine.lock() {
                     machine.abandon_snapshot();
                 }

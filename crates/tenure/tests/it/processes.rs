@@ -271,7 +271,7 @@ async fn survives_clocks_kills_and_pauses(
     let reasons = [
         "no renewal was confirmed in time",
         "the session is over",
-        "someone else has the lease",
+        "another node has the lease",
     ];
     assert!(reasons.iter().any(|reason| said.contains(reason)), "{said}");
 

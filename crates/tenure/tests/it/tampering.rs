@@ -113,7 +113,7 @@ async fn lease_restored(store: impl Store) {
     })
     .await;
     // By whoever takes it, from the fence; or by the leader itself, if the copy says that it holds an older term.
-    let (fence, leader) = ("was installed;", "but this process has led term");
+    let (fence, leader) = ("was led;", "but this process has led term");
     scene.recovers(&[fence, leader]).await;
 }
 

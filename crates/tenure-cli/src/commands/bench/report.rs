@@ -97,7 +97,7 @@ impl Report {
         for (name, quantiles) in [
             ("submit", &self.submit_ms),
             ("pick-up", &self.pick_up_ms),
-            ("submit to done", &self.whole_ms),
+            ("submit to completion", &self.whole_ms),
         ] {
             if let Some(quantiles) = quantiles {
                 let figures = [

@@ -28,7 +28,9 @@ struct Guards {
 /// Makes this process the reaper of the orphans below it. Before the first guard.
 pub(crate) fn adopt() -> anyhow::Result<()> {
     if !family::children().is_empty() {
-        tracing::debug!("this process had children when it started, and inherits no others");
+        tracing::debug!(
+            "this process already had children when it started, so it does not adopt orphans"
+        );
         return Ok(());
     }
     set_child_subreaper(Some(getpid())).context("cannot become the reaper of orphans")?;

@@ -79,7 +79,7 @@ impl Changed {
     fn row(&self) -> [String; 2] {
         let said = match (&self.why, self.status) {
             (Some(why), _) => format!("refused: {}", printable(why)),
-            (None, "requested") => "its worker will be told".to_owned(),
+            (None, "requested") => "cancellation requested; its worker will stop it".to_owned(),
             (None, status) => status.to_owned(),
         };
         [self.id.to_string(), said]

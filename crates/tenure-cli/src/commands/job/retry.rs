@@ -25,7 +25,7 @@ pub(crate) async fn run(arguments: Retry) -> anyhow::Result<ExitCode> {
             table(&rows)
         })?;
         if answer.jobs.is_empty() {
-            output::note("there are no such jobs");
+            output::note("no jobs match");
         }
         let all = |one: &Retried| one.status == RetriedStatus::Retried;
         Ok(if answer.jobs.iter().all(all) {
@@ -59,9 +59,9 @@ fn status(one: &Retried) -> String {
     match (one.status, &one.existing) {
         (RetriedStatus::Retried, _) => "runs again".to_owned(),
         (RetriedStatus::NotFound, _) => "refused: there is no such job".to_owned(),
-        (RetriedStatus::State, _) => "refused: it waits, runs or is completed".to_owned(),
+        (RetriedStatus::State, _) => "refused: it is ready, running or completed".to_owned(),
         (RetriedStatus::UniqueKey, Some(existing)) => {
-            format!("refused: {existing} holds its unique key")
+            format!("refused: {existing} has the same unique key")
         }
         (RetriedStatus::UniqueKey, None) => "refused: its unique key is taken".to_owned(),
     }

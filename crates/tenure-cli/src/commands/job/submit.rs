@@ -60,7 +60,9 @@ fn job(arguments: &Submit) -> anyhow::Result<NewJob> {
 /// none.
 fn span(arguments: &Submit) -> anyhow::Result<(Option<Traceparent>, Option<Tracestate>)> {
     if let Some(parent) = &arguments.traceparent {
-        let parent = parent.parse().context("--traceparent names no span")?;
+        let parent = parent
+            .parse()
+            .context("--traceparent is not a valid span")?;
         return Ok((Some(parent), None));
     }
     let variable = |name| std::env::var(name).ok();
@@ -86,8 +88,8 @@ fn time(text: &str) -> anyhow::Result<SystemTime> {
         .and_then(|wish| wish.run_at)
         .ok_or_else(|| {
             Hinted::new(
-                "--run-at is no time since 1970",
-                "write it like 2026-02-28T09:05:03Z, or use --delay",
+                "--run-at is not a valid time after 1970",
+                "use a time such as 2026-02-28T09:05:03Z, or use --delay",
             )
         })?;
     Ok(SystemTime::UNIX_EPOCH + Duration::from_millis(milliseconds))
@@ -97,8 +99,10 @@ async fn single(client: &Client, arguments: &Submit, job: NewJob) -> anyhow::Res
     let submitted = client.submit(job).await?;
     if submitted.status == SubmitStatus::Duplicate {
         output::note(&match &submitted.existing {
-            Some(existing) => format!("the job {existing} holds its unique key: nothing was added"),
-            None => format!("the job {} is there already", submitted.id),
+            Some(existing) => {
+                format!("the job {existing} has the same unique key, so nothing was added")
+            }
+            None => format!("the job {} already exists", submitted.id),
         });
     }
     let id = submitted.existing.as_ref().unwrap_or(&submitted.id).clone();
@@ -117,7 +121,7 @@ async fn single(client: &Client, arguments: &Submit, job: NewJob) -> anyhow::Res
         super::text(&job)
     })?;
     if !job.state.is_finished() {
-        output::note("it has not finished in time; it goes on");
+        output::note("the job has not finished in time; it continues");
     }
     Ok(match job.state {
         State::Completed => ExitCode::SUCCESS,
@@ -137,8 +141,8 @@ async fn batch(client: &Client, arguments: &Submit) -> anyhow::Result<ExitCode> 
         }
         let mut job: Submission = serde_json::from_str(&line).map_err(|error| {
             Hinted::new(
-                format!("line {} is no job: {error}", number + 1),
-                "each line is an object like {\"type\":\"mail\",\"payload\":{}}; nothing was sent",
+                format!("line {} is not a valid job: {error}", number + 1),
+                "each line must be an object such as {\"type\":\"mail\",\"payload\":{}}; nothing was sent",
             )
         })?;
         if parent.is_some() && job.traceparent.is_none() {

@@ -50,7 +50,7 @@ pub(super) async fn diff(arguments: LogDiff) -> anyhow::Result<ExitCode> {
     let [added, removed, changed, same] = report.counts;
     if !arguments.json {
         report.data.write(&format!(
-            "{added} added, {removed} removed, {changed} changed, {same} the same\n"
+            "{added} added, {removed} removed, {changed} changed, {same} unchanged\n"
         ));
     }
     report
@@ -82,8 +82,8 @@ async fn side(stored: &Stored, text: &str) -> anyhow::Result<Side> {
             snapshot: None,
         }),
         name @ Name::Segment(_) => Err(Hinted::new(
-            format!("{name} is no place"),
-            "give a place, or the name of a snapshot",
+            format!("{name} is not a log index"),
+            "give a log index, or the name of a snapshot",
         )
         .into()),
     }
@@ -261,6 +261,6 @@ fn text(field: &str, value: &Value) -> String {
 fn fields(job: &JobView) -> anyhow::Result<Map<String, Value>> {
     match serde_json::to_value(job)? {
         Value::Object(fields) => Ok(fields),
-        _ => anyhow::bail!("a job is no object"),
+        _ => anyhow::bail!("a job is not an object"),
     }
 }

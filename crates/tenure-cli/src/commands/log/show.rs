@@ -34,8 +34,8 @@ pub(super) async fn show(arguments: LogShow) -> anyhow::Result<ExitCode> {
             Some(What::Place(place)) => place,
             Some(What::Name(_)) => {
                 return Err(Hinted::new(
-                    "only places can be followed",
-                    "give the place to begin at, or nothing to begin now",
+                    "cannot follow a name",
+                    "give the log index to start at, or nothing to start now",
                 )
                 .into());
             }
@@ -67,8 +67,8 @@ async fn at(stored: &Stored, place: u64) -> anyhow::Result<Frame> {
     };
     found.filter(|frame| frame.place == place).ok_or_else(|| {
         Hinted::new(
-            format!("there is no place {place} in the log"),
-            "`tenure log` lists what is there",
+            format!("there is no index {place} in the log"),
+            "`tenure log` lists what is stored",
         )
         .into()
     })
@@ -107,7 +107,7 @@ async fn follow(
             let again = frames.next().await?;
             anyhow::ensure!(
                 again.is_some_and(|again| again.says_the_same(last)),
-                "place {} of the log is not what it was: it was never committed",
+                "index {} of the log has changed: what was shown was never committed",
                 last.place
             );
         }
@@ -196,13 +196,13 @@ fn heading(frame: &Frame) -> String {
             1 => format!("commit of record {}", frame.position),
             _ => format!("commit of records {} to {}", frame.position, frame.last()),
         },
-        Kind::Term => "take-over".to_owned(),
-        Kind::Segment => "a new segment".to_owned(),
+        Kind::Term => "takeover".to_owned(),
+        Kind::Segment => "new segment".to_owned(),
         Kind::Part => format!("part {} of a snapshot", frame.number),
         Kind::Manifest => format!("snapshot up to record {}", frame.position),
     };
     format!(
-        "place {}: {what}, term {}, take-over {} ({} at offset {})\n",
+        "index {}: {what}, term {}, takeover {} ({} at offset {})\n",
         frame.place,
         frame.term,
         frame.takeover,

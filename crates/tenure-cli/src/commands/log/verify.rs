@@ -54,11 +54,11 @@ pub(super) async fn verify(arguments: LogVerify) -> anyhow::Result<ExitCode> {
                 .map(|found| line(Style::Faint, "harmless", found)),
         );
         let verdict = match damage.len() {
-            0 => paint.apply(Style::Good, "whole"),
+            0 => paint.apply(Style::Good, "intact"),
             count => paint.apply(Style::Bad, &format!("{count} damaged")),
         };
         text += &format!(
-            "{verdict}: {} snapshots, {} frames with {} records, {} bytes, up to place {} and record {}\n",
+            "{verdict}: {} snapshots, {} frames with {} records, {} bytes, up to log index {} and record {}\n",
             verified.snapshots,
             verified.frames,
             verified.records,

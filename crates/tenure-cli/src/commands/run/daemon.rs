@@ -29,7 +29,7 @@ const SIGNALS_WAITING_MAX: usize = 16;
 
 /// Why a shard has ended whose program was stopped too early.
 const STOPPED_LATE: &str =
-    "its node, or the guard of its program, was held up for so long that the program was ended";
+    "its node, or the guard of its program, was blocked for so long that the program was ended";
 
 /// Times that fit to the sessions, and leave a program as long to stop as it was promised.
 pub(super) fn times(session: &session::Config, kill_after: Duration) -> Config {
@@ -118,7 +118,7 @@ async fn wait(
             // What was killed and is left may not be killed.
             leave_behind(stop);
         } else {
-            output::warning("left without saying so: others wait until the session expires");
+            output::warning("stopped without releasing the session: other nodes wait until it expires");
         },
     }
 }
@@ -131,7 +131,9 @@ async fn tell(me: NodeId, mut events: Events) {
                 shard,
                 generation,
                 node,
-            } if node == me => output::note(&format!("{shard} runs in generation {generation}")),
+            } if node == me => {
+                output::note(&format!("{shard} is running, generation {generation}"))
+            }
             Event::Stopped { shard, node, .. } if node == me => {
                 output::note(&format!("{shard} has stopped"));
             }

@@ -53,7 +53,7 @@ pub(super) fn verdict(report: &Report, paint: Paint) -> String {
     let (style, answer) = match Answer::of(report) {
         Answer::Passed => (Style::Good, "every guarantee holds"),
         Answer::Failed => (Style::Bad, "a guarantee is broken"),
-        Answer::Unclear => (Style::Doubtful, "it could not be found out"),
+        Answer::Unclear => (Style::Doubtful, "could not determine"),
     };
     let counts: Vec<String> = [
         Verdict::Passed,
@@ -270,7 +270,7 @@ mod tests {
             (
                 vec![Verdict::Passed, Verdict::Unclear],
                 Answer::Unclear,
-                "it could not be found out (1 passed, 1 unclear)",
+                "could not determine (1 passed, 1 unclear)",
             ),
         ] {
             let report = report(&verdicts);

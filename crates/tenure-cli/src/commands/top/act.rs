@@ -25,8 +25,8 @@ impl Action {
         match self {
             Action::Pause(queue) => format!("pause {queue}?"),
             Action::Resume(queue) => format!("resume {queue}?"),
-            Action::Retry(queue) => format!("run all dead jobs of {queue} again?"),
-            Action::Resign => "let the leader resign?".to_owned(),
+            Action::Retry(queue) => format!("retry all dead jobs of {queue}?"),
+            Action::Resign => "ask the leader to resign?".to_owned(),
         }
     }
 }
@@ -41,7 +41,7 @@ pub(crate) async fn act(client: &Client, action: Action) -> String {
         Action::Resume(queue) => client
             .resume(&queue)
             .await
-            .map(|_| format!("{queue} is open again")),
+            .map(|_| format!("{queue} is resumed")),
         Action::Retry(queue) => retry(client, &queue).await,
         Action::Resign => client
             .resign_leader()

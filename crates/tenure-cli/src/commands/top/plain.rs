@@ -5,7 +5,7 @@ use crate::output::table;
 
 pub(crate) fn text(seen: &Seen) -> String {
     let mut text = format!(
-        "namespace {} as {} sees it\nleader    {}\njobs      {}\nrates     {}\n",
+        "namespace {}, as seen by {}\nleader    {}\njobs      {}\nrates     {}\n",
         seen.stats.namespace,
         seen.cluster.node,
         seen.leader(),
@@ -13,7 +13,7 @@ pub(crate) fn text(seen: &Seen) -> String {
         seen.rates(),
     );
     if let Some(failure) = seen.failure() {
-        text.push_str(&format!("died last {failure}\n"));
+        text.push_str(&format!("last dead {failure}\n"));
     }
     text.push('\n');
     text.push_str(&table(&nodes(seen)));
@@ -79,7 +79,7 @@ mod tests {
         for expected in [
             "leader    web-1 in term 7, for 1m 0s\n",
             "jobs      5 ready  2 running  1 scheduled  1 dead\n",
-            "rates     in 2.0/s  claimed 1.0/s  done 1.5/s  failed 0.2/s\n",
+            "rates     submitted 2.0/s  claimed 1.0/s  completed 1.5/s  failed 0.2/s\n",
             "web-2  alive   1m 39s ago  -\n",
             "mail     behind  5      2        1          1     1m 30s\n",
         ] {

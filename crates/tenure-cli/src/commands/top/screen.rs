@@ -13,7 +13,8 @@ use super::act::Action;
 use super::plain;
 use super::seen::{Answer, Seen};
 
-const KEYS: &str = " ↑↓ choose  p pause or resume  r retry dead  R resign the leader  q quit";
+const KEYS: &str =
+    " ↑↓ choose  p pause or resume  r retry dead  R ask the leader to resign  q quit";
 
 /// What a key asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -113,7 +114,10 @@ impl Screen {
 
     pub(crate) fn draw(&mut self, frame: &mut Frame<'_>) {
         let Some(seen) = self.seen.clone() else {
-            let text = self.problem.as_deref().unwrap_or("asking the server");
+            let text = self
+                .problem
+                .as_deref()
+                .unwrap_or("connecting to the broker");
             return frame.render_widget(Paragraph::new(text), frame.area());
         };
         let nodes = u16::try_from(seen.cluster.nodes.len()).unwrap_or(u16::MAX);
@@ -145,11 +149,11 @@ impl Screen {
             Line::from(vec![label("rates     "), Span::raw(seen.rates())]),
         ];
         lines.push(match seen.failure() {
-            Some(failure) => Line::from(vec![label("died last "), Span::styled(failure, warn())]),
-            None => Line::from(vec![label("died last "), Span::raw("nothing is dead")]),
+            Some(failure) => Line::from(vec![label("last dead "), Span::styled(failure, warn())]),
+            None => Line::from(vec![label("last dead "), Span::raw("no dead jobs")]),
         });
         if let Some(problem) = &self.problem {
-            let old = format!("no answer, this is {} old: {problem}", seen.since_now());
+            let old = format!("no answer; this is {} old: {problem}", seen.since_now());
             lines.push(Line::styled(old, bad()));
         }
         frame.render_widget(Paragraph::new(lines), area);
@@ -241,7 +245,7 @@ mod tests {
     fn nothing_is_done_without_a_yes() {
         let mut screen = open();
         assert_eq!(press(&mut screen, 'R'), Wish::Nothing);
-        assert!(drawn(&mut screen).contains("let the leader resign? y or n"));
+        assert!(drawn(&mut screen).contains("ask the leader to resign? y or n"));
         assert_eq!(press(&mut screen, 'n'), Wish::Nothing);
         assert_eq!(press(&mut screen, 'y'), Wish::Nothing);
         press(&mut screen, 'R');
@@ -265,7 +269,7 @@ mod tests {
     #[test]
     fn a_server_that_is_silent_is_said_and_the_last_news_stay() {
         let mut screen = Screen::default();
-        assert!(drawn(&mut screen).contains("asking the server"));
+        assert!(drawn(&mut screen).contains("connecting to the broker"));
         screen.see(Some(Err("no server answers".to_owned())));
         assert!(drawn(&mut screen).contains("no server answers"));
         let mut screen = open();
@@ -286,7 +290,7 @@ mod tests {
             "mail",
             "behind",
             "paused",
-            "in 2.0/s",
+            "submitted 2.0/s",
             "p pause or resume",
         ] {
             assert!(drawn.contains(expected), "{expected}\n{drawn}");

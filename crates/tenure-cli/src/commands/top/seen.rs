@@ -104,7 +104,7 @@ impl Seen {
     pub(crate) fn rates(&self) -> String {
         let rates = &self.stats.rates;
         format!(
-            "in {:.1}/s  claimed {:.1}/s  done {:.1}/s  failed {:.1}/s",
+            "submitted {:.1}/s  claimed {:.1}/s  completed {:.1}/s  failed {:.1}/s",
             rates.submitted, rates.claimed, rates.completed, rates.failed
         )
     }

@@ -45,9 +45,9 @@ fn every_transition_is_told_once() {
     assert_eq!(
         told(&seen),
         [
-            "nobody was ever elected",
+            "no leader was ever elected",
             "elected a term 1",
-            "request to resign term 1 by web-9",
+            "web-9 asked the leader of term 1 to resign",
             "ended a term 1: resigned",
             "vacant since term 1",
             "elected a term 2",
@@ -90,7 +90,7 @@ fn a_lease_that_was_deleted_or_restored_is_an_anomaly() {
         told(&seen),
         [
             "elected a term 5",
-            "anomaly: the lease was deleted; candidates wait a whole ttl before they go on",
+            "anomaly: the lease was deleted; candidates wait a full ttl before they continue",
             "elected b term 6",
             "anomaly: the lease went back from term 6 to 5: restored from an older copy",
             "elected a term 5",

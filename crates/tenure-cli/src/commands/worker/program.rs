@@ -188,12 +188,14 @@ async fn next(program: &mut Guarded, is_late: bool) -> anyhow::Result<Event> {
 fn kept(job: &Job<Payload>) -> String {
     let id = &job.id;
     match job.cancel_reason() {
-        Some(CancelReason::Cancelled) => format!("job {id} was cancelled, and goes on. End it"),
+        Some(CancelReason::Cancelled) => format!("job {id} was cancelled but still runs. End it"),
         Some(CancelReason::Lost) => {
-            format!("job {id} was given to others and may be done twice. End it")
+            format!("job {id} was given to another worker and may be done twice. End it")
         }
         _ => {
-            format!("job {id} is kept until it ends. End it, or ask three times to leave it behind")
+            format!(
+                "job {id} is kept until it ends. End it, or signal three times to leave it running"
+            )
         }
     }
 }
@@ -221,7 +223,7 @@ fn result(job: &Job<Payload>, last: LastLine) -> Option<Payload> {
         LastLine::TooLong => format!("more than {OUTPUT_KEPT} bytes"),
     };
     output::warning(&format!(
-        "{}: completed without a result: the last line has {problem}, and {RESULT_BYTES_MAX} are kept at most",
+        "{}: completed without a result: the last line has {problem}, but a result may have at most {RESULT_BYTES_MAX}",
         job.id
     ));
     None

@@ -191,7 +191,7 @@ impl Running {
             code = self.child.try_wait().unwrap();
             code.is_some()
         });
-        code.unwrap().code().expect("it ended by itself")
+        code.unwrap().code().expect("it ended on its own")
     }
 }
 

@@ -60,7 +60,14 @@ impl Election {
                 ..
             } => {
                 let state = self.held_by_me(now);
-                self.write_lease(now, lineage, term, state, "behind the fence", outputs);
+                self.write_lease(
+                    now,
+                    lineage,
+                    term,
+                    state,
+                    "its number was already used",
+                    outputs,
+                );
             }
             Phase::Installing {
                 step: Install::Wait { .. } | Install::Raised { .. },
@@ -87,10 +94,10 @@ impl Election {
             },
             None => LeaseState::Vacant,
         };
-        let reason = self
-            .last_end
-            .as_ref()
-            .map_or("not installed".to_owned(), EndReason::to_string);
+        let reason = self.last_end.as_ref().map_or(
+            "ended before it could lead".to_owned(),
+            EndReason::to_string,
+        );
         self.write_lease(now, lineage, term, state, &reason, outputs);
     }
 
@@ -127,7 +134,7 @@ impl Election {
             _ if self.is_mine() => "expired",
             Some((_, End::Gone, _)) => "left",
             Some((_, End::Evicted, _)) => "evicted",
-            Some((_, End::Missing, _)) => "session missing",
+            Some((_, End::Missing, _)) => "its session was missing",
             None => "unknown",
         }
     }

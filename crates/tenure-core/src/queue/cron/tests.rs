@@ -167,27 +167,27 @@ fn wrong_expressions_are_named() {
     for (text, problem) in [
         ("", "has 0 fields"),
         ("* * * *", "has 4 fields"),
-        ("61 * * * *", "wrong minute \"61\": not between 0 and 59"),
+        ("61 * * * *", "invalid minute \"61\": not between 0 and 59"),
         (
             "* 5-3 * * *",
-            "wrong hour \"5-3\": the range ends before it starts",
+            "invalid hour \"5-3\": the range ends before it starts",
         ),
         (
             "* * 0 * *",
-            "wrong day of month \"0\": not between 1 and 31",
+            "invalid day of month \"0\": not between 1 and 31",
         ),
         (
             "* * * foo *",
-            "wrong month \"foo\": not a number, name or range",
+            "invalid month \"foo\": not a number, name or range",
         ),
         (
             "* * * * */0",
-            "wrong day of week \"*/0\": the step is not between 1 and 7",
+            "invalid day of week \"*/0\": the step must be between 1 and 7",
         ),
-        ("* * L * *", "wrong day of month \"L\""),
-        ("-1 * * * *", "wrong minute \"-1\""),
-        ("1,,2 * * * *", "wrong minute \"\""),
-        ("99999999999 * * * *", "wrong minute"),
+        ("* * L * *", "invalid day of month \"L\""),
+        ("-1 * * * *", "invalid minute \"-1\""),
+        ("1,,2 * * * *", "invalid minute \"\""),
+        ("99999999999 * * * *", "invalid minute"),
     ] {
         let error = Cron::parse(text).unwrap_err();
         assert!(error.contains(problem), "{text:?}: {error}");

@@ -18,7 +18,7 @@ export function onUnauthorized(handler) {
 /** What the server said no with. */
 export class Problem extends Error {
   constructor(status, body) {
-    super(body?.detail || body?.title || `the server answered ${status}`);
+    super(body?.detail || body?.title || `the broker answered ${status}`);
     this.status = status;
     this.code = body?.code;
     this.hint = body?.hint;

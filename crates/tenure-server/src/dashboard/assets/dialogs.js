@@ -30,7 +30,7 @@ export function confirm({ title, detail, action, danger = true }) {
         h(
           "div",
           { class: "buttons" },
-          h("button", { value: "no" }, "Leave it"),
+          h("button", { value: "no" }, "Go back"),
           h("button", { value: "yes", class: danger ? "danger" : "primary" }, action),
         ),
       ),
@@ -124,8 +124,8 @@ export function askToken(reason, done) {
       h("h2", { id: "dialog-title" }, "Access token"),
       h("p", {}, reason),
       h("div", { class: "fields" }, h("div", { class: "field" }, h("label", { for: "field-token" }, "Token"), input,
-        h("small", {}, "Kept in this tab until it is closed, sent in a header, never in an address."))),
-      h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Close"), h("button", { class: "primary" }, "Use it")),
+        h("small", {}, "Kept until you close this tab. Sent in a header, never in a URL."))),
+      h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => dialog.close() }, "Close"), h("button", { class: "primary" }, "Use token")),
     ),
     "token",
   );
@@ -150,7 +150,7 @@ export function action(label, run, { kind = "", needs = "admin", title } = {}) {
       const done = await run();
       if (done) say(done);
     } catch (error) {
-      const hint = error.status === 403 ? "This token does not allow it: it needs one with a wider scope." : error.hint;
+      const hint = error.status === 403 ? "This token does not allow it. Use one with a wider scope." : error.hint;
       say(hint ? `${error.message}. ${hint}` : error.message, "bad");
     } finally {
       button.disabled = false;

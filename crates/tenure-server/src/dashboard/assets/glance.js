@@ -9,7 +9,7 @@ export function glance(root) {
   const trust = trustBar();
   const tiles = {
     leader: tile("Leader", "#/cluster", trust.element),
-    stuck: tile("Stuck", "#/queues"),
+    stuck: tile("Behind", "#/queues"),
     failure: tile("Last failure", "#/jobs?state=dead"),
     oldest: tile("Oldest ready job", "#/queues"),
     flow: tile("Jobs", "#/jobs"),
@@ -25,7 +25,7 @@ export function glance(root) {
     failure(tiles.failure, queues);
     oldest(tiles.oldest, queues);
     const waiting = queues.counts.ready + queues.counts.scheduled;
-    tiles.flow.set(`${count(waiting)} waiting`, `${count(queues.counts.running)} running · in ${rate(queues.rates.submitted)} · out ${rate(queues.rates.completed)}`);
+    tiles.flow.set(`${count(waiting)} waiting`, `${count(queues.counts.running)} running · submitted ${rate(queues.rates.submitted)} · completed ${rate(queues.rates.completed)}`);
   };
 }
 
@@ -60,7 +60,7 @@ function leader(tile, node) {
 function stuck(tile, node, queues) {
   const found = queues.stuck ?? [];
   const bad = found.some((each) => each.level === "bad");
-  if (found.length === 0) tile.set("Nothing stuck", "no queue waits for a worker", "good");
+  if (found.length === 0) tile.set("Nothing behind", "no queue is waiting for a worker", "good");
   else {
     const first = found.slice(0, 3).map((each) => `${each.queue}: ${each.detail}`).join(" · ");
     tile.set(plural(found.length, "queue"), found.length > 3 ? `${first} and more` : first, bad ? "bad" : "warn");
@@ -71,10 +71,10 @@ function failure(tile, queues) {
   const last = queues.failures?.[0];
   tile.name(queues.counts.dead ? ` · ${count(queues.counts.dead)} dead` : "");
   if (!last) {
-    tile.set("None", "since this leader began to serve", queues.counts.dead ? "warn" : "good");
+    tile.set("None", "since this leader took over", queues.counts.dead ? "warn" : "good");
     return;
   }
-  tile.set(`${span(now() - last.at)} ago`, `${last.type}: ${visible(last.error) || "no reason given"}`, queues.counts.dead ? "warn" : null, `#/jobs/${encodeURIComponent(last.id)}`);
+  tile.set(`${span(now() - last.at)} ago`, `${last.type}: ${visible(last.error) || "no error text"}`, queues.counts.dead ? "warn" : null, `#/jobs/${encodeURIComponent(last.id)}`);
 }
 
 function oldest(tile, queues) {
@@ -83,7 +83,7 @@ function oldest(tile, queues) {
     if (queue.oldest_ready_at && (!first || queue.oldest_ready_at < first.oldest_ready_at)) first = queue;
   }
   if (!first) {
-    tile.set("–", "nothing waits for a worker", "good");
+    tile.set("–", "no job is waiting for a worker", "good");
     return;
   }
   const waits = now() - first.oldest_ready_at;

@@ -85,7 +85,7 @@ async function open() {
     const answer = await fetch("v1/dashboard/stream", options);
     if (!answer.ok) throw await failure(answer);
     await read(answer.body.getReader(), mine);
-    throw new Error("the server closed the connection");
+    throw new Error("the broker closed the connection");
   } catch (error) {
     if (mine !== controller) return;
     refused(error);
@@ -100,7 +100,7 @@ function refused(error) {
     return;
   }
   const silent = error.name === "AbortError";
-  become("lost", silent ? "the server does not answer" : (error.status ? error.message : "this node cannot be reached"));
+  become("lost", silent ? "the broker does not answer" : (error.status ? error.message : "cannot reach this broker"));
   timer = setTimeout(open, RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)] * (0.8 + 0.4 * Math.random()));
   attempt += 1;
 }
@@ -178,7 +178,7 @@ function cluster({ cluster: stored, leader, heartbeats = {} }) {
       return { ...node, state, leads, load, heartbeat_age_ms: age, stands: standing.has(node.node) };
     }).sort((one, other) => rank(one) - rank(other) || one.node.localeCompare(other.node)),
     daemons: (stored?.daemons ?? []).flatMap(({ daemon, shards }) =>
-      shards.map((shard) => ({ ...shard, name: shards.length > 1 ? `${daemon}[${shard.index}]` : daemon, detail: shard.error }))),
+      shards.map((shard) => ({ ...shard, name: `${daemon}/${shard.index}`, state: shard.state === "active" ? "running" : shard.state, detail: shard.error }))),
   };
 }
 
@@ -197,7 +197,7 @@ function noteMoves(before, after) {
     const old = known.get(daemon.name);
     if (!old || (old.node === daemon.node && old.state === daemon.state && old.generation === daemon.generation)) continue;
     const from = place && place !== daemon.node ? `${place} → ` : "";
-    live.moves.unshift({ at: after.at, detail: `${daemon.name}: ${from}${daemon.node ?? "nowhere"}, ${daemon.state}, generation ${daemon.generation ?? "–"}` });
+    live.moves.unshift({ at: after.at, detail: `${daemon.name}: ${from}${daemon.node ?? "no node"}, ${daemon.state}, generation ${daemon.generation ?? "–"}` });
   }
   for (const name of places.keys()) if (!after.daemons.some((daemon) => daemon.name === name)) places.delete(name);
   live.moves.splice(MOVES_MAX);

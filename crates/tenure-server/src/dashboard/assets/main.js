@@ -82,20 +82,20 @@ function header() {
 /** What is wrong, in one plain sentence; nothing if nothing is. */
 function trouble() {
   const { connection, reason, node, queues, queuesLost } = live;
-  const seen = queues ? ` What you see is from ${clock(queues.at)}.` : "";
+  const seen = queues ? ` This page shows the state at ${clock(queues.at)}.` : "";
   if (connection === "refused") return ["bad", `Access refused: ${reason}.`];
   if (connection === "lost") return ["bad", `No connection for ${span(Date.now() - live.since)}: ${reason}.${seen} Trying again.`];
   if (connection === "resting") return ["warn", `Paused while this tab was hidden.${seen}`];
   if (!node) return null;
-  if (node.role === "failed") return ["bad", `This node's queue has stopped: ${node.detail}.`];
+  if (node.role === "failed") return ["bad", `This broker's queue has stopped: ${node.detail}.`];
   if (!node.leader) {
     const since = node.leaderless_since_at ? ` since ${moment(node.leaderless_since_at)} (${span(now() - node.leaderless_since_at)})` : "";
-    return ["bad", `Nobody leads${since}. Jobs are neither taken nor handed out until a node is elected.${seen}`];
+    return ["bad", `Nobody leads${since}. Jobs are neither accepted nor handed out until a broker is elected.${seen}`];
   }
-  if (node.cluster_problem && connection === "live" && !queuesLost) return ["warn", `The store cannot be read: ${node.cluster_problem}. Nodes and terms are as they were read last.`];
+  if (node.cluster_problem && connection === "live" && !queuesLost) return ["warn", `Cannot read the store: ${node.cluster_problem}. Nodes and terms show what was read last.`];
   if (queuesLost) {
     const recovering = queuesLost.code === "recovering";
-    const what = recovering ? `${node.leader.node} was elected in term ${node.leader.term} and is reading the log` : `The leader ${node.leader.node} cannot be asked about the queues: ${queuesLost.detail}`;
+    const what = recovering ? `${node.leader.node} was elected in term ${node.leader.term} and is reading the log` : `Cannot get the queues from the leader ${node.leader.node}: ${queuesLost.detail}`;
     return [recovering ? "warn" : "bad", `${what}.${seen}`];
   }
   return null;
@@ -119,8 +119,8 @@ place("theme").addEventListener("click", () => {
   document.documentElement.dataset.theme = next;
   localStorage.setItem("tenure.theme", next);
 });
-place("token").addEventListener("click", () => askToken(token() ? "Change it, or empty the field to forget it." : "Not needed unless this node asks for one.", reconnect));
-askForToken((problem) => askToken(`This node asks for a token: ${problem.message}.`, reconnect));
+place("token").addEventListener("click", () => askToken(token() ? "Change it, or clear the field to remove it." : "Not needed unless this broker asks for one.", reconnect));
+askForToken((problem) => askToken(`This broker asks for a token: ${problem.message}.`, reconnect));
 
 addEventListener("hashchange", go);
 subscribe(update);

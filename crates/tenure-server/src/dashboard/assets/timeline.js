@@ -53,7 +53,7 @@ export function timeline() {
         const time = duration(lasted(shown, now));
         element.style.setProperty("flex-grow", String(Math.max(1, lasted(shown, now)) ** 0.35));
         attribute(element, "data-current", each.until_at || each.gap ? null : "");
-        const what = each.silent ? `nothing was heard of ${each.silent} any more` : each.gap ? "nobody led" : `term ${each.term}, ${each.node}`;
+        const what = each.silent ? `not heard from ${each.silent}` : each.gap ? "no leader" : `term ${each.term}, ${each.node}`;
         attribute(element, "title", `${what}: ${each.silent ? "at least " : ""}${time}${each.reason ? `, ended: ${visible(each.reason)}` : ""}`);
         text(element.firstChild, each.gap ? "" : each.node);
         text(element.lastChild, time);
@@ -70,14 +70,14 @@ export function timeline() {
 /** The table. */
 export function terms() {
   const body = h("tbody");
-  const element = table("Terms, newest first", [["Term", "number"], "Leader", "From", "Lasted", "Ended because"], body);
+  const element = table("Terms, newest first", [["Term", "number"], "Leader", "From", "Lasted", "Reason"], body);
   return {
     element,
     update(node, now) {
       list(body, pieces(node, now).reverse(), (piece) => piece.key, create, (line, each) => {
         const cells = line.named;
         text(cells.lasted, `${each.silent ? "at least " : ""}${duration(lasted(each, now))}`);
-        text(cells.reason.firstChild, each.silent ? "not heard of until it was evicted" : each.gap ? "" : each.until_at ? visible(each.reason) : "leads now");
+        text(cells.reason.firstChild, each.silent ? "not heard from until it was evicted" : each.gap ? "" : each.until_at ? visible(each.reason) : "leads now");
       });
     },
   };

@@ -14,14 +14,14 @@ use crate::app::App;
 use crate::extract::{Json, Via, ok};
 use crate::problem::Problem;
 
-/// Claim the jobs whose turn it is
+/// Claim jobs
 ///
-/// Waits up to `wait_ms` for one, and answers as soon as there is. Whoever disconnects while waiting takes
-/// none.
+/// Waits up to `wait_ms` for a job, and answers as soon as there is one. A client that disconnects while it waits
+/// gets none.
 #[utoipa::path(post, path = "/v1/jobs/claim", tag = "jobs", request_body = ClaimRequest, responses(
-    (status = 200, description = "The jobs; none if there were none in time", body = ClaimAnswer),
-    (status = 422, description = "A field is wrong", body = ProblemBody),
-    (status = 429, description = "Too many wait already", body = ProblemBody)))]
+    (status = 200, description = "The jobs; an empty list if there were none in time", body = ClaimAnswer),
+    (status = 422, description = "A field is not valid", body = ProblemBody),
+    (status = 429, description = "Too many calls are already waiting", body = ProblemBody)))]
 pub(crate) async fn claim(
     State(app): State<Arc<App>>,
     Via(connection): Via,
@@ -30,10 +30,13 @@ pub(crate) async fn claim(
     if request.wait_ms > WAIT_MS_MAX {
         return Err(Problem::new(
             Code::InvalidField,
-            format!("wait_ms is {}, more than {WAIT_MS_MAX}", request.wait_ms),
+            format!(
+                "wait_ms is {}, but may be at most {WAIT_MS_MAX}",
+                request.wait_ms
+            ),
         )
         .field("wait_ms")
-        .hint("wait for a shorter time, and ask again"));
+        .hint("wait for a shorter time, then call again"));
     }
     let wait = Duration::from_millis(request.wait_ms.into());
     if let Some(connection) = connection.filter(|_| !wait.is_zero()) {

@@ -18,15 +18,15 @@ use crate::audit::detailed;
 use crate::extract::{Json, Named, NoBody, ok};
 use crate::problem::Problem;
 
-/// Give a job up
+/// Cancel a job
 ///
-/// A running one is only marked: its worker hears it with its next heartbeat.
+/// A running job is only marked: its worker learns of it with its next heartbeat.
 #[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs",
     params(("id" = JobId, Path, description = "The job")), responses(
-    (status = 200, description = "The job as it is now", body = Job),
-    (status = 404, description = "There is none", body = ProblemBody),
-    (status = 409, description = "Its state does not allow it", body = ProblemBody),
-    (status = 422, description = "The id cannot be", body = ProblemBody)))]
+    (status = 200, description = "The job", body = Job),
+    (status = 404, description = "There is no such job", body = ProblemBody),
+    (status = 409, description = "The state of the job does not allow this", body = ProblemBody),
+    (status = 422, description = "The id is not valid", body = ProblemBody)))]
 pub(crate) async fn cancel(
     State(app): State<Arc<App>>,
     Named(id): Named<JobId>,
@@ -39,13 +39,13 @@ pub(crate) async fn cancel(
     }
 }
 
-/// Run a job again, or now
+/// Retry a job, or run a scheduled one now
 #[utoipa::path(post, path = "/v1/jobs/{id}/retry", tag = "jobs",
     params(("id" = JobId, Path, description = "The job")), responses(
-    (status = 200, description = "The job as it is now", body = Job),
-    (status = 404, description = "There is none", body = ProblemBody),
-    (status = 409, description = "Its state does not allow it", body = ProblemBody),
-    (status = 422, description = "The id cannot be", body = ProblemBody)))]
+    (status = 200, description = "The job", body = Job),
+    (status = 404, description = "There is no such job", body = ProblemBody),
+    (status = 409, description = "The state of the job does not allow this", body = ProblemBody),
+    (status = 422, description = "The id is not valid", body = ProblemBody)))]
 pub(crate) async fn retry(
     State(app): State<Arc<App>>,
     Named(id): Named<JobId>,
@@ -58,13 +58,13 @@ pub(crate) async fn retry(
     }
 }
 
-/// Forget a finished job
+/// Delete a finished job
 #[utoipa::path(delete, path = "/v1/jobs/{id}", tag = "jobs",
     params(("id" = JobId, Path, description = "The job")), responses(
-    (status = 204, description = "It is gone"),
-    (status = 404, description = "There is none", body = ProblemBody),
-    (status = 409, description = "It has not finished", body = ProblemBody),
-    (status = 422, description = "The id cannot be", body = ProblemBody)))]
+    (status = 204, description = "The job is deleted"),
+    (status = 404, description = "There is no such job", body = ProblemBody),
+    (status = 409, description = "The job has not finished", body = ProblemBody),
+    (status = 422, description = "The id is not valid", body = ProblemBody)))]
 pub(crate) async fn forget(
     State(app): State<Arc<App>>,
     Named(id): Named<JobId>,
@@ -77,12 +77,12 @@ pub(crate) async fn forget(
     }
 }
 
-/// Run many jobs again
+/// Retry many jobs
 ///
 /// By `ids`, or the oldest in a `state` (dead, cancelled or scheduled), up to `limit`.
 #[utoipa::path(post, path = "/v1/jobs/retry", tag = "jobs", request_body = RetryRequest, responses(
-    (status = 200, description = "What became of each", body = RetryAnswer),
-    (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]
+    (status = 200, description = "The outcome for each job", body = RetryAnswer),
+    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn retry_many(
     State(app): State<Arc<App>>,
     Json(request): Json<RetryRequest>,
@@ -113,7 +113,7 @@ async fn chosen(app: &App, request: RetryRequest) -> Result<Vec<JobId>, Problem>
             let alone = request.queue.is_none() && request.job_type.is_none();
             match (ids.is_empty(), alone && request.limit.is_none()) {
                 (true, _) => Err(wrong("ids", "has no items")),
-                (false, false) => Err(wrong("ids", "stands alone")),
+                (false, false) => Err(wrong("ids", "cannot be combined with queue, type or limit")),
                 (false, true) => Ok(ids),
             }
         }
@@ -124,7 +124,7 @@ async fn chosen(app: &App, request: RetryRequest) -> Result<Vec<JobId>, Problem>
             }
             let limit = request.limit.unwrap_or(LIMIT_DEFAULT);
             if !(1..=LIMIT_MAX).contains(&limit) {
-                return Err(wrong("limit", &format!("is not from 1 to {LIMIT_MAX}")));
+                return Err(wrong("limit", &format!("must be from 1 to {LIMIT_MAX}")));
             }
             let filter = Filter {
                 state: Some(state),
@@ -133,8 +133,8 @@ async fn chosen(app: &App, request: RetryRequest) -> Result<Vec<JobId>, Problem>
             };
             oldest(app, &filter, limit as usize).await
         }
-        (Some(_), Some(_)) => Err(wrong("ids", "and state exclude each other")),
-        (None, None) => Err(wrong("ids", "or state has to be given")),
+        (Some(_), Some(_)) => Err(wrong("ids", "cannot be combined with state")),
+        (None, None) => Err(wrong("ids", "or state is required")),
     }
 }
 

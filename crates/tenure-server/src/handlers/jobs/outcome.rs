@@ -17,10 +17,10 @@ use crate::app::App;
 use crate::extract::{Json, Named, ok};
 use crate::problem::Problem;
 
-/// Keep claims
+/// Renew claims
 #[utoipa::path(post, path = "/v1/jobs/heartbeat", tag = "jobs", request_body = HeartbeatRequest, responses(
-    (status = 200, description = "What became of each claim", body = ClaimsAnswer),
-    (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]
+    (status = 200, description = "The outcome for each claim", body = ClaimsAnswer),
+    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn heartbeat(
     State(app): State<Arc<App>>,
     Json(request): Json<HeartbeatRequest>,
@@ -31,8 +31,8 @@ pub(crate) async fn heartbeat(
 
 /// Complete claims
 #[utoipa::path(post, path = "/v1/jobs/complete", tag = "jobs", request_body = CompleteRequest, responses(
-    (status = 200, description = "What became of each claim, durably", body = ClaimsAnswer),
-    (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]
+    (status = 200, description = "The outcome for each claim; it is durable", body = ClaimsAnswer),
+    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn complete(
     State(app): State<Arc<App>>,
     Json(request): Json<CompleteRequest>,
@@ -43,8 +43,8 @@ pub(crate) async fn complete(
 
 /// Fail claims
 #[utoipa::path(post, path = "/v1/jobs/fail", tag = "jobs", request_body = FailRequest, responses(
-    (status = 200, description = "What became of each claim, durably", body = ClaimsAnswer),
-    (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]
+    (status = 200, description = "The outcome for each claim; it is durable", body = ClaimsAnswer),
+    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn fail(
     State(app): State<Arc<App>>,
     Json(request): Json<FailRequest>,
@@ -57,8 +57,8 @@ pub(crate) async fn fail(
 ///
 /// As if they had never been made: the jobs can be claimed again at once, and the attempts do not count.
 #[utoipa::path(post, path = "/v1/jobs/release", tag = "jobs", request_body = ReleaseRequest, responses(
-    (status = 200, description = "What became of each claim, durably", body = ClaimsAnswer),
-    (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]
+    (status = 200, description = "The outcome for each claim; it is durable", body = ClaimsAnswer),
+    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn release(
     State(app): State<Arc<App>>,
     Json(request): Json<ReleaseRequest>,
@@ -67,12 +67,12 @@ pub(crate) async fn release(
     Ok(ok(&ClaimsAnswer { claims }))
 }
 
-/// Keep one claim
+/// Renew one claim
 #[utoipa::path(post, path = "/v1/jobs/{id}/heartbeat", tag = "jobs",
     params(("id" = JobId, Path, description = "The job")), request_body = HeartbeatSingle, responses(
-    (status = 200, description = "It is kept, or to be given up", body = Outcome),
-    (status = 409, description = "The claim does not hold", body = ProblemBody),
-    (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]
+    (status = 200, description = "The claim is renewed; the answer says if the job is to be cancelled", body = Outcome),
+    (status = 409, description = "The claim is lost", body = ProblemBody),
+    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn heartbeat_one(
     State(app): State<Arc<App>>,
     Named(id): Named<JobId>,
@@ -84,9 +84,9 @@ pub(crate) async fn heartbeat_one(
 /// Complete one claim
 #[utoipa::path(post, path = "/v1/jobs/{id}/complete", tag = "jobs",
     params(("id" = JobId, Path, description = "The job")), request_body = Complete, responses(
-    (status = 200, description = "Done, durably", body = Outcome),
-    (status = 409, description = "The claim does not hold", body = ProblemBody),
-    (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]
+    (status = 200, description = "Done and durable", body = Outcome),
+    (status = 409, description = "The claim is lost", body = ProblemBody),
+    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn complete_one(
     State(app): State<Arc<App>>,
     Named(id): Named<JobId>,
@@ -98,9 +98,9 @@ pub(crate) async fn complete_one(
 /// Fail one claim
 #[utoipa::path(post, path = "/v1/jobs/{id}/fail", tag = "jobs",
     params(("id" = JobId, Path, description = "The job")), request_body = Fail, responses(
-    (status = 200, description = "Done, durably", body = Outcome),
-    (status = 409, description = "The claim does not hold", body = ProblemBody),
-    (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]
+    (status = 200, description = "Done and durable", body = Outcome),
+    (status = 409, description = "The claim is lost", body = ProblemBody),
+    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn fail_one(
     State(app): State<Arc<App>>,
     Named(id): Named<JobId>,
@@ -114,9 +114,9 @@ pub(crate) async fn fail_one(
 /// As if it had never been made: the job can be claimed again at once, and the attempt does not count.
 #[utoipa::path(post, path = "/v1/jobs/{id}/release", tag = "jobs",
     params(("id" = JobId, Path, description = "The job")), request_body = Release, responses(
-    (status = 200, description = "Done, durably; or the job was to be cancelled, and is now", body = Outcome),
-    (status = 409, description = "The claim does not hold", body = ProblemBody),
-    (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]
+    (status = 200, description = "Done and durable; if the job was to be cancelled, it is cancelled now", body = Outcome),
+    (status = 409, description = "The claim is lost", body = ProblemBody),
+    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn release_one(
     State(app): State<Arc<App>>,
     Named(id): Named<JobId>,
@@ -199,7 +199,7 @@ fn single(outcomes: Result<Vec<Outcome>, Problem>) -> Result<Response, Problem> 
 pub(crate) fn lost(id: &JobId, reason: tenure_core::api::LostReason) -> Problem {
     Problem::new(
         Code::Lost,
-        format!("the claim of {id} does not hold: {reason}; nothing was done"),
+        format!("the claim of {id} is lost: {reason}; nothing was done"),
     )
     .reason(reason)
 }

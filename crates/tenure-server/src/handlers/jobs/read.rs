@@ -20,9 +20,9 @@ use crate::problem::Problem;
 #[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs",
     params(("id" = JobId, Path, description = "The job")), responses(
     (status = 200, description = "The job", body = Job),
-    (status = 304, description = "The same as with the ETag that was sent"),
-    (status = 404, description = "There is none, or it was forgotten", body = ProblemBody),
-    (status = 422, description = "The id cannot be", body = ProblemBody)))]
+    (status = 304, description = "Unchanged since the ETag that was sent"),
+    (status = 404, description = "There is no such job, or it was deleted", body = ProblemBody),
+    (status = 422, description = "The id is not valid", body = ProblemBody)))]
 pub(crate) async fn job(
     State(app): State<Arc<App>>,
     Named(id): Named<JobId>,
@@ -34,15 +34,15 @@ pub(crate) async fn job(
     }
 }
 
-/// Jobs, by state, queue, type and text
+/// List jobs by state, queue, type and text
 ///
-/// In the order in which they were accepted, or the newest first. `next` is where the next page starts: send
+/// In the order in which they were accepted, or newest first. `next` is where the next page starts: send
 /// it as `after`, or as `before` if the newest come first. A page ends at about 4 MiB, so it may have fewer jobs than
 /// `limit` and still a `next`.
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", params(JobsQuery), responses(
     (status = 200, description = "A page of jobs", body = JobsAnswer),
-    (status = 304, description = "The same as with the ETag that was sent"),
-    (status = 422, description = "A parameter is wrong", body = ProblemBody)))]
+    (status = 304, description = "Unchanged since the ETag that was sent"),
+    (status = 422, description = "A parameter is not valid", body = ProblemBody)))]
 pub(crate) async fn jobs(
     State(app): State<Arc<App>>,
     Parameters(query): Parameters<JobsQuery>,
@@ -53,14 +53,14 @@ pub(crate) async fn jobs(
     if !(1..=LIMIT_MAX).contains(&limit) {
         return Err(Problem::new(
             Code::InvalidField,
-            format!("limit is {limit}, not from 1 to {LIMIT_MAX}"),
+            format!("limit is {limit}, but must be from 1 to {LIMIT_MAX}"),
         )
         .field("limit"));
     }
     let Some(place) = query.place() else {
         return Err(Problem::new(
             Code::InvalidField,
-            "after goes on in order, before goes back from the newest; they exclude each other",
+            "after and before cannot be combined: after lists upwards, before lists back from the newest",
         )
         .field("after"));
     };

@@ -50,7 +50,8 @@ pub(crate) async fn page(
     };
     let length = text.chars().count();
     if !(1..=CHARACTERS_MAX).contains(&length) {
-        let problem = format!("search has {length} characters, not 1 to {CHARACTERS_MAX}");
+        let problem =
+            format!("search has {length} characters, but must have 1 to {CHARACTERS_MAX}");
         return Err(Problem::new(Code::InvalidField, problem).field("search"));
     }
     let mut found = app.queue.search(&filter, text, from, limit)?;

@@ -18,20 +18,20 @@ use crate::trace::Caller;
 
 /// Submit a job, or several
 ///
-/// With an `id` of the client's own it can be sent again without harm: a job that is there already is
-/// answered `duplicate`.
+/// With your own `id` the call can be repeated without harm: a job that already exists is answered
+/// `duplicate`.
 ///
-/// The header `traceparent`, with `tracestate`, puts every job of the call that has no `traceparent` of its own
-/// into the caller's trace (W3C Trace Context). A header that is malformed is ignored, a field is refused.
+/// The headers `traceparent` and `tracestate` put every job of the call that has no `traceparent` field into the
+/// caller's trace (W3C Trace Context). Malformed headers are ignored, malformed fields are refused.
 #[utoipa::path(post, path = "/v1/jobs", tag = "jobs", request_body = SubmitRequest, params(
     ("traceparent" = Option<String>, Header, description = "The caller's span"),
-    ("tracestate" = Option<String>, Header, description = "What goes with it")), responses(
-    (status = 201, description = "At least one was created, durably", body = SubmitAnswer),
-    (status = 200, description = "Nothing new was created", body = SubmitAnswer),
-    (status = 409, description = "A single job whose id has other content", body = ProblemBody),
+    ("tracestate" = Option<String>, Header, description = "The caller's trace state")), responses(
+    (status = 201, description = "At least one job was created; it is durable", body = SubmitAnswer),
+    (status = 200, description = "No job was created", body = SubmitAnswer),
+    (status = 409, description = "A job with this id and different content exists", body = ProblemBody),
     (status = 413, description = "Too many bytes at once; nothing was done", body = ProblemBody),
-    (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody),
-    (status = 429, description = "Full or overloaded; nothing was done", body = ProblemBody)))]
+    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody),
+    (status = 429, description = "The queue is full or the broker is overloaded; nothing was done", body = ProblemBody)))]
 pub(crate) async fn submit(
     State(app): State<Arc<App>>,
     caller: Caller,

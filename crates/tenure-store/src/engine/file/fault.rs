@@ -29,10 +29,10 @@ fn refusal(error: &io::Error) -> Option<&'static str> {
             "free some space on the store's file system, or raise the quota"
         }
         Kind::PermissionDenied | Kind::ReadOnlyFilesystem => {
-            "let the user of this process read and write the store's folder and everything in it"
+            "give the user of this process read and write access to the store's folder and everything in it"
         }
         Kind::NotADirectory | Kind::IsADirectory | Kind::AlreadyExists => {
-            "a name cannot be both an object and the folder of other objects: choose another"
+            "a name cannot be both an object and a folder of other objects: choose another"
         }
         Kind::CrossesDevices => {
             "keep the whole store on one file system, without mounts below its folder"

@@ -68,7 +68,7 @@ fn tell_of_no_hints(prefix: &Prefix, error: &io::Error) {
     tracing::warn!(
         %prefix,
         %error,
-        "no hints for this prefix, changes are found by polling; raise fs.inotify.max_user_instances or \
+        "no hints for this prefix; changes are found by polling; to get hints, raise fs.inotify.max_user_instances or \
          fs.inotify.max_user_watches"
     );
 }

@@ -48,7 +48,7 @@ impl ObjectFile {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
-                    "it has {} bytes, an object has at most {FILE_BYTES_MAX}",
+                    "it has {} bytes, but an object may have at most {FILE_BYTES_MAX}",
                     metadata.len()
                 ),
             ));

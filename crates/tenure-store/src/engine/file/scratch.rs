@@ -55,7 +55,7 @@ impl Scratch {
             }
         }
         Err(io::Error::other(
-            "every folder for temporary files was removed as soon as it was made",
+            "every folder for temporary files was removed as soon as it was created",
         ))
     }
 

@@ -84,13 +84,13 @@ fn inner(body: &[u8]) -> Option<Answer> {
 /// some other server, and takes one without a token for the last.
 fn listing(body: Bytes) -> Result<Bytes, HttpError> {
     let invalid = |why| HttpError::new(HttpErrorKind::Decode, std::io::Error::other(why));
-    let text = std::str::from_utf8(&body).map_err(|_| invalid("the answer is no text"))?;
+    let text = std::str::from_utf8(&body).map_err(|_| invalid("the answer is not text"))?;
     if !text.contains("</ListBucketResult>") && !text.contains("</EnumerationResults>") {
-        return Err(invalid("the answer is no listing"));
+        return Err(invalid("the answer is not a listing"));
     }
     let is_truncated = text.contains("<IsTruncated>true</IsTruncated>");
     if is_truncated && !text.contains("<NextContinuationToken>") {
-        return Err(invalid("the listing does not say where it goes on"));
+        return Err(invalid("the listing does not say where it continues"));
     }
     let kept = without_odd_names(text);
     Ok(kept.map_or(body, Bytes::from))
@@ -112,7 +112,7 @@ fn without_odd_names(text: &str) -> Option<String> {
         at = start + length + entry.1.len();
         // A name with attributes is one that Azure had to encode.
         if between(&text[start..at], name.0, name.1).is_none_or(is_odd) {
-            tracing::debug!("skipped an object whose name is no key");
+            tracing::debug!("skipped an object whose name is not a valid key");
             kept.push_str(&text[copied..start]);
             copied = at;
         }

@@ -69,14 +69,14 @@ impl Settings {
             "az" => Service::Azure,
             scheme => {
                 return Err(Error::invalid(
-                    format!("{scheme:?} is no scheme of an object store"),
+                    format!("{scheme:?} is not the scheme of an object store"),
                     "use s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX",
                 ));
             }
         };
         if !url.username().is_empty() || url.password().is_some() {
             return Err(Error::invalid(
-                "the store URL holds a user name or password",
+                "the store URL contains a user name or password",
                 service.credentials_hint(),
             ));
         }
@@ -177,7 +177,7 @@ impl Settings {
         clients.map_err(|_| {
             Error::invalid(
                 format!(
-                    "the environment does not say how to use {}",
+                    "the environment variables for {} are incomplete or not valid",
                     self.service.name()
                 ),
                 self.service.credentials_hint(),
@@ -296,12 +296,12 @@ fn check_endpoint(endpoint: &str) -> Result<&'static str, Error> {
         return invalid("the endpoint is not a URL");
     };
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-        return invalid("the endpoint holds a user name, a password or parameters");
+        return invalid("the endpoint contains a user name, a password or parameters");
     }
     match url.scheme() {
         "https" => Ok("https"),
         "http" => Ok("http"),
-        _ => invalid("the endpoint is neither an https nor an http URL"),
+        _ => invalid("the endpoint is not an https or http URL"),
     }
 }
 

@@ -49,8 +49,8 @@ impl Objects {
             }
             tracing::warn!(
                 store = self.location,
-                "the service lists in another order, or not from where it should, so every page costs a \
-                 whole listing"
+                "the service does not list in order, or not from where it should, so every page costs a \
+                 full listing"
             );
             self.has_other_order.store(true, Ordering::Relaxed);
         }
@@ -157,7 +157,7 @@ impl Objects {
             tracing::debug!(
                 store = self.location,
                 ?name,
-                "skipped an object that has no key"
+                "skipped an object without a key"
             );
             return Ok(None);
         };

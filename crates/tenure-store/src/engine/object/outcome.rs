@@ -42,13 +42,13 @@ impl From<&Ending> for Words {
     fn from(ending: &Ending) -> Self {
         Words(match ending {
             Ending::Answered(answer) if answer.status.is_success() => {
-                format!("the answer ({}) cannot be read", answer.status)
+                format!("cannot read the answer ({})", answer.status)
             }
             Ending::Answered(Answer { status, code, .. }) => match code {
                 Some(code) => format!("the service answered {status}, {code}"),
                 None => format!("the service answered {status}"),
             },
-            Ending::NotSent { why } => format!("the service cannot be reached: {why}"),
+            Ending::NotSent { why } => format!("cannot reach the service: {why}"),
             Ending::Lost { why } => format!("no usable answer: {why}"),
         })
     }
@@ -127,9 +127,9 @@ pub(super) fn of_read(service: Service, doing: String, seen: &Seen) -> Error {
         Error::refused(doing.clone(), hint, Words(why.to_owned()))
     };
     match &seen.last {
-        None => without_credentials("the credentials cannot be used"),
+        None => without_credentials("cannot use the credentials"),
         Some(_) if seen.last_for_credentials => without_credentials(
-            "no credentials were found, and this is no cloud machine that is given some",
+            "found no credentials, and this is not a cloud machine that provides them",
         ),
         Some(ending @ Ending::Answered(answer)) => match answer.status.as_u16() {
             408 | 429 | 500.. => Error::unavailable(doing, Words::from(ending)),
@@ -182,10 +182,10 @@ fn hint(service: Service, answer: &Answer) -> String {
         ),
         (404, _) => "check the endpoint: the answer does not come from an object store".to_owned(),
         (300..=399, _) | (400, "AuthorizationHeaderMalformed") => {
-            "name the region of the bucket: set AWS_REGION, or add ?region=… to the URL".to_owned()
+            "set the region of the bucket: set AWS_REGION, or add ?region=… to the URL".to_owned()
         }
         (411 | 413, _) => {
-            "check the size limits of the service, or of a proxy before it".to_owned()
+            "check the size limits of the service, or of a proxy in front of it".to_owned()
         }
         _ => format!(
             "look the error up in the documentation of {}",

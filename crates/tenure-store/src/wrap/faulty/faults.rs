@@ -161,7 +161,7 @@ impl Faults {
         ] {
             // Sums of decimal fractions miss 1 by a hair.
             if !(0.0..=1.0 + 1e-9).contains(&probability) {
-                violations.push(format!("{name} is {probability}, not from 0 to 1"));
+                violations.push(format!("{name} is {probability}, but must be from 0 to 1"));
             }
         }
         for (name, range) in [("delay", &self.delay), ("late_by", &self.late_by)] {
@@ -173,7 +173,7 @@ impl Faults {
             return Ok(());
         }
         Err(Error::invalid(
-            format!("the faults cannot be: {}", violations.join("; ")),
+            format!("the faults are not valid: {}", violations.join("; ")),
             "use probabilities from 0 to 1",
         ))
     }

@@ -177,11 +177,11 @@ impl Stop {
                      write less often",
                     hours(resets_in)
                 ),
-                format!("this process has used up its {budget} writes of the day"),
+                format!("this process has used up its {budget} writes for the day"),
             ),
             Stop::Crowded { waiters_max } => Error::unavailable(
                 doing,
-                format!("{waiters_max} requests already wait for their turn under the ceiling"),
+                format!("{waiters_max} requests are already waiting because of the ceiling"),
             ),
         }
     }

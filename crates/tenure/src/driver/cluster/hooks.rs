@@ -400,7 +400,7 @@ impl Silence {
             self.warned = Some(term);
             tracing::warn!(
                 %term,
-                "whoever leads the election tenure.cluster has handed out no daemons yet: see what it logs, or ask it \
+                "the leader of the election tenure.cluster has not assigned any daemons yet: look at its log, or ask it \
                  to resign"
             );
         }

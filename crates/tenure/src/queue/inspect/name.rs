@@ -45,8 +45,8 @@ impl FromStr for Name {
         };
         name.filter(|name| name.to_string() == text).ok_or_else(|| {
             Error::invalid(
-                format!("{text:?} is no name of anything in a log"),
-                "use a place, or a name such as log/00000000000000000007",
+                format!("{text:?} is not the name of anything in a log"),
+                "use a log index, or a name such as log/00000000000000000007",
             )
         })
     }

@@ -129,7 +129,7 @@ impl<'a> Pass<'a> {
         if self.takeover > takeover {
             let location = self.stored.access.keys.origin().to_string();
             let what = format!(
-                "it knows of take-over {takeover}, and take-over {} is in the log",
+                "it records takeover {takeover}, but takeover {} is in the log",
                 self.takeover
             );
             // A leader may have taken over since the origin was read.
@@ -154,7 +154,7 @@ impl<'a> Pass<'a> {
         if !snapshot.is_published {
             self.findings.push(Finding::Remains {
                 location: snapshot.name.to_string(),
-                what: "a snapshot that nobody has finished yet".to_owned(),
+                what: "a snapshot that is not finished".to_owned(),
             });
             return Ok(None);
         }
@@ -183,9 +183,9 @@ impl<'a> Pass<'a> {
                 let location = self.stored.access.keys.log_object(place).to_string();
                 if is_wanted && place > before + 1 {
                     let what = match place - before - 1 {
-                        1 => format!("place {} is missing before it", before + 1),
+                        1 => format!("index {} is missing before it", before + 1),
                         _ => format!(
-                            "places {} to {} are missing before it",
+                            "indexes {} to {} are missing before it",
                             before + 1,
                             place - 1
                         ),
@@ -263,18 +263,20 @@ impl<'a> Pass<'a> {
             what: what.to_owned(),
         };
         if !segment.is_in_log {
-            let finding = remains(0, "a file that a replaced leader has left, in no log");
+            let finding = remains(0, "a file left by a replaced leader, not part of the log");
             self.findings.push(finding);
         } else if let Some(to) = segment.end.filter(|&to| to > end) {
-            let what = format!("a frame is cut short, and the log goes on to {to}");
+            let what = format!("a frame is cut short, but the log continues to {to}");
             self.damage(format!("{location} at offset {end}"), what);
         } else if let Some(to) = segment.end.filter(|&to| to < bytes) {
-            self.findings
-                .push(remains(to, "what a replaced leader appended, in no log"));
+            self.findings.push(remains(
+                to,
+                "appended by a replaced leader, not part of the log",
+            ));
         } else if is_last && bytes > end {
             self.findings.push(remains(
                 end,
-                "a frame that was not finished, never acknowledged if a crash tore it",
+                "an unfinished frame; it was never acknowledged if a crash tore it",
             ));
         }
         Ok(())
@@ -301,13 +303,13 @@ impl<'a> Pass<'a> {
             && here != (place + 1, position.next())
         {
             wrong.push(format!(
-                "place {} with record {} follows place {place} with record {position}",
+                "index {} with record {} follows index {place} with record {position}",
                 here.0, here.1
             ));
         }
         if frame.takeover < self.takeover {
             wrong.push(format!(
-                "take-over {} follows take-over {}",
+                "takeover {} follows takeover {}",
                 frame.takeover, self.takeover
             ));
         }

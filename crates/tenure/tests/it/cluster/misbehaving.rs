@@ -151,7 +151,7 @@ async fn a_daemon_that_panics_while_it_runs_is_tried_elsewhere() {
 
 #[tokio::test]
 async fn a_daemon_that_ends_by_itself_is_tried_elsewhere() {
-    is_tried_elsewhere(How::EndsByItself, "it ended by itself").await;
+    is_tried_elsewhere(How::EndsByItself, "it ended on its own").await;
 }
 
 fn times() -> Config {

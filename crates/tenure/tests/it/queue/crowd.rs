@@ -51,7 +51,7 @@ async fn queues_and_types_are_bounded_and_what_is_there_goes_on() {
     }
     full(
         queue.submit(vec![job("a", "a"), job("d", "a")]).await,
-        "3 queues, no room for d",
+        "3 queues; there is no room for d",
     );
     let name = |name| QueueName::new(name).unwrap();
     let options = QueueOptions {
@@ -64,7 +64,7 @@ async fn queues_and_types_are_bounded_and_what_is_there_goes_on() {
     queue.submit(vec![job("a", "d")]).await.unwrap();
     full(
         queue.submit(vec![job("a", "e")]).await,
-        "4 job types, no room for e",
+        "4 job types; there is no room for e",
     );
     queue.submit(vec![job("a", "d")]).await.unwrap();
     // A name is free when nothing has it any more.
@@ -96,7 +96,7 @@ async fn schedules_are_bounded_in_number_and_in_bytes() {
     set("a", 500).await.unwrap();
     full(set("b", 600).await, "more than 1000");
     set("b", 400).await.unwrap();
-    full(set("c", 1).await, "2 schedules, no room for c");
+    full(set("c", 1).await, "2 schedules; there is no room for c");
     // One that is there may change, and shrink in any case.
     set("b", 300).await.unwrap();
     full(set("b", 600).await, "more than 1000");

@@ -335,7 +335,7 @@ async fn objects_that_changed_places_are_found_out() {
     replace(&world, &world.place(4), second).await;
     let error = world.replay().await.unwrap_err().to_string();
     assert!(
-        error.contains("place 3 with record 2 follows, where place 4"),
+        error.contains("index 3 with record 2 follows, but index 4"),
         "{error}"
     );
 }

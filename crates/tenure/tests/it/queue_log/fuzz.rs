@@ -163,7 +163,7 @@ async fn a_file_that_names_itself_as_the_one_before_is_damage() {
     fs::write(last, [&frame[2..], others.as_bytes()].concat()).unwrap();
     let read = timeout(ENDS_WITHIN, world.replay()).await.expect("it ends");
     let error = read.unwrap_err().to_string();
-    assert!(error.contains("is no segment before it"), "{error}");
+    assert!(error.contains("is not a segment before it"), "{error}");
 }
 
 #[test]

@@ -144,10 +144,10 @@ async fn every_place_can_be_rebuilt_that_was_not_cleaned_up() {
 
         let gone = stored.rebuild(&mut machine, &[2], |_, _| {}).await;
         let told = gone.unwrap_err().to_string();
-        assert!(told.contains("cannot be rebuilt any more"), "{told}");
+        assert!(told.contains("can no longer be rebuilt"), "{told}");
         let none = stored.rebuild(&mut machine, &[last + 1], |_, _| {}).await;
         let told = none.unwrap_err().to_string();
-        assert!(told.contains(&format!("ends at place {last}")), "{told}");
+        assert!(told.contains(&format!("ends at index {last}")), "{told}");
     }
 }
 
@@ -191,8 +191,8 @@ async fn what_a_replaced_leader_leaves_is_no_damage() {
     assert_eq!(
         whats,
         [
-            "a file that a replaced leader has left, in no log",
-            "a frame that was not finished, never acknowledged if a crash tore it"
+            "a file left by a replaced leader, not part of the log",
+            "an unfinished frame; it was never acknowledged if a crash tore it"
         ]
     );
     assert_eq!(

@@ -146,7 +146,7 @@ async fn the_two_forms_are_never_mixed_up() {
         wrapped.replay().await.unwrap_err(),
     ] {
         assert!(matches!(error, Error::Invalid { .. }), "{error}");
-        assert!(error.to_string().contains("kept in files"), "{error}");
+        assert!(error.to_string().contains("the log is in files"), "{error}");
     }
     log.commit(&records(&["b"])).await.unwrap();
 

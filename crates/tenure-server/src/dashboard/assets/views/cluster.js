@@ -31,8 +31,8 @@ function leadershipPart() {
   const past = terms();
   let leader = null;
   const resign = action("Resign…", async () => {
-    if (!leader) throw new Error("nobody leads");
-    const sure = await confirm({ title: `Let ${leader.node} resign?`, detail: "It ends its work, gives up the lease and stands back for a while; another candidate takes over. Without another one it leads again.", action: "Resign" });
+    if (!leader) throw new Error("there is no leader");
+    const sure = await confirm({ title: `Ask ${leader.node} to resign?`, detail: "It ends its work, releases the lease and waits for a while. Another candidate takes over; if there is none, it leads again.", action: "Resign" });
     if (!sure) return null;
     await post("v1/leader/resign");
     return `${leader.node} was asked to resign`;
@@ -51,7 +51,7 @@ function leadershipPart() {
       about.set("This node", `${node.node}, ${node.role}`);
       const known = node.leader && queues?.term === node.leader.term ? queues.trust : null;
       trust.update(known);
-      text(trustText, known ? `trust ${duration(known.remaining_ms)} of ${duration(known.full_ms)}: the leader may act for that long if no further heartbeat gets through` : "");
+      text(trustText, known ? `trust ${duration(known.remaining_ms)} of ${duration(known.full_ms)}: the leader may act for that long without another confirmed heartbeat` : "");
       strip.update(node, now());
       past.update(node, now());
     },
@@ -75,7 +75,7 @@ function nodesPart() {
     cells.state.append(badge(each.state));
     cells.address.append(words("", "mono"));
     const transfer = action("Transfer", async () => {
-      const sure = await confirm({ title: `Let ${each.node} lead?`, detail: "The leader ends its work and hands the lease to this node; nobody else can slip in.", action: "Transfer" });
+      const sure = await confirm({ title: `Let ${each.node} lead?`, detail: "The leader ends its work and hands the lease to this node. No other node can take it.", action: "Transfer" });
       if (!sure) return null;
       await post("v1/leader/transfer", { node: each.node });
       return `the leader was asked to hand over to ${each.node}`;
@@ -83,12 +83,12 @@ function nodesPart() {
     const drain = action("Drain", async () => {
       if (element.drained) {
         await post("v1/dashboard/undrain", { node: each.node });
-        return `${each.node} may be given daemons again`;
+        return `${each.node} may run daemons again`;
       }
-      const sure = await confirm({ title: `Drain ${each.node}?`, detail: "Its daemons are moved to other nodes, and it gets no new ones until it is asked to take some again.", action: "Drain" });
+      const sure = await confirm({ title: `Drain ${each.node}?`, detail: "Its daemons move to other nodes, and it gets no new ones until you undrain it.", action: "Drain" });
       if (!sure) return null;
       await post("v1/dashboard/drain", { node: each.node });
-      return `${each.node} is kept free of daemons`;
+      return `${each.node} is draining`;
     });
     element.drain = drain;
     element.transfer = transfer;
@@ -116,7 +116,7 @@ function nodesPart() {
 
 function daemonsPart() {
   const body = h("tbody");
-  const nothing = h("p", { class: "empty" }, "No daemon is registered in this namespace.");
+  const nothing = h("p", { class: "empty" }, "There are no daemons in this namespace.");
   const moves = h("ol", { class: "moves" });
   const tableElement = table("Daemons", ["Daemon", "Node", "State", ["Generation", "number"], "Since", "Detail"], body);
   return {

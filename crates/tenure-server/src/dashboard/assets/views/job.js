@@ -33,7 +33,7 @@ export function job(id) {
     } catch (error) {
       if (controller.signal.aborted) return;
       missing.hidden = false;
-      text(missing, error.status === 404 ? "There is no such job, or it was forgotten." : error.message);
+      text(missing, error.status === 404 ? "There is no such job, or it was deleted." : error.message);
     }
     if (!controller.signal.aborted) timer = setTimeout(refresh, REFRESH_MS);
   };
@@ -45,17 +45,17 @@ export function job(id) {
   const buttons = {
     retry: action("Retry", acted("it runs again", () => post(`${path}/retry`)), { kind: "primary" }),
     cancel: action("Cancel", async () => {
-      const sure = await confirm({ title: "Cancel this job?", detail: "If it runs, its worker is told with the next heartbeat and gives it up.", action: "Cancel the job" });
-      return sure ? acted("cancelled, or its worker will be told", () => post(`${path}/cancel`))() : null;
+      const sure = await confirm({ title: "Cancel this job?", detail: "If it is running, its worker learns of it with the next heartbeat and stops it.", action: "Cancel the job" });
+      return sure ? acted("cancelled, or its worker will stop it", () => post(`${path}/cancel`))() : null;
     }),
-    forget: action("Forget", async () => {
-      const sure = await confirm({ title: "Forget this job?", detail: "It is removed with its payload and result. This cannot be taken back.", action: "Forget it" });
+    forget: action("Delete", async () => {
+      const sure = await confirm({ title: "Delete this job?", detail: "This deletes its payload and result too, and cannot be undone.", action: "Delete the job" });
       if (!sure) return null;
       await remove(path);
       location.hash = "#/jobs";
-      return "the job is forgotten";
+      return "the job is deleted";
     }),
-    again: action("Submit one like it…", () => submitForm(shown ?? {}), { needs: "worker" }),
+    again: action("Submit a similar job…", () => submitForm(shown ?? {}), { needs: "worker" }),
   };
 
   function show(found) {
@@ -70,15 +70,15 @@ export function job(id) {
     about.set("Attempt", `${found.attempt} of ${found.max_attempts}`);
     about.set("Priority", found.priority || null);
     about.set("Submitted", moment(found.created_at));
-    about.set(found.state === "scheduled" ? "Runs at" : "Due since", moment(found.run_at));
+    about.set(found.state === "scheduled" ? "Runs at" : "Due at", moment(found.run_at));
     about.set("Since", `${moment(found.changed_at)} (${span(now() - found.changed_at)})`);
     about.set("Worker", found.worker ? words(found.worker) : null);
     about.set("Claim lasts", found.lease_ms ? `${duration(found.lease_ms)} after each heartbeat` : null);
-    about.set("Cancelling", found.cancel_requested ? "its worker will be told" : null);
+    about.set("Cancellation", found.cancel_requested ? "requested; its worker will stop it" : null);
     about.set("Unique key", found.unique_key ? words(found.unique_key) : null);
     about.set("Group", found.group ? words(found.group) : null);
     about.set("Trace", found.traceparent ? h("span", { class: "mono words", title: found.traceparent }, found.traceparent.slice(3, 35)) : null);
-    about.set("Place in the log", found.sequence ?? null);
+    about.set("Sequence number", found.sequence ?? null);
     blocks.error.set(found.error ? visible(found.error) : null);
     blocks.progress.set(found.progress === undefined || found.progress === null ? null : pretty(found.progress));
     blocks.result.set(found.result === undefined || found.result === null ? null : pretty(found.result));
@@ -86,7 +86,7 @@ export function job(id) {
   }
 
   function showHistory(past) {
-    text(limits, past.complete ? "Everything since it was submitted." : `Since ${moment(past.since_at)}, when this leader began to serve: what happened before is not kept.`);
+    text(limits, past.complete ? "Everything since it was submitted." : `Since ${moment(past.since_at)}, when this leader took over. Earlier events are not kept.`);
     list(history, past.entries, (each) => `${each.at} ${each.event} ${each.attempt ?? ""}`, entry, () => {});
   }
 
@@ -152,10 +152,10 @@ function sentence(each) {
     completed: "completed",
     failed: `${attempt} failed${each.run_at ? `, next at ${moment(each.run_at)}` : ""}`,
     died: `${attempt} failed, now dead`,
-    released: "handed back, the attempt does not count",
+    released: "handed back; the attempt does not count",
     cancelled: "cancelled",
-    cancel_requested: "cancellation asked for",
-    retried: "retried by hand",
+    cancel_requested: "cancellation requested",
+    retried: "retried manually",
   };
   return said[each.event] ?? each.event;
 }

@@ -23,7 +23,7 @@ export function jobs(parameters) {
   let timer = 0;
   const show = (page) => {
     state.hidden = page.jobs.length > 0;
-    text(state, page.next ? "No match among the jobs that were looked at: so many at a time. There are older ones." : "No job matches.");
+    text(state, page.next ? "No match so far. A search covers only part of the jobs at a time, and there are older ones." : "No jobs match.");
     older.hidden = !page.next;
     older.href = address({ ...filter, before: page.next ?? "" });
     list(body, page.jobs, (each) => each.id, line, update);
@@ -60,7 +60,7 @@ function filters(filter) {
   const queue = h("input", { id: "filter-queue", list: "queue-names", value: filter.queue, placeholder: "any queue", autocomplete: "off" });
   const type = h("input", { id: "filter-type", value: filter.type, placeholder: "any type", autocomplete: "off" });
   const search = h("input", { id: "filter-search", type: "search", value: filter.search, placeholder: "id, key, worker, error, payload…", autocomplete: "off", maxlength: "200" });
-  const id = h("input", { id: "filter-id", placeholder: "whole id", autocomplete: "off", class: "mono" });
+  const id = h("input", { id: "filter-id", placeholder: "full id", autocomplete: "off", class: "mono" });
   const go = () => {
     location.hash = address({ state: state.value, queue: queue.value.trim(), type: type.value.trim(), search: search.value.trim() });
   };
@@ -120,10 +120,10 @@ export function submitForm(like = {}) {
       { name: "queue", label: "Queue", value: like.queue ?? "default", list: "queue-names", required: true },
       { name: "type", label: "Type", value: like.type ?? "", required: true },
       { name: "payload", label: "Payload, any JSON", kind: "json", value: like.payload === undefined ? "{}" : JSON.stringify(like.payload, null, 2) },
-      { name: "priority", label: "Priority", kind: "number", value: like.priority ?? "", hint: "Higher runs first." },
+      { name: "priority", label: "Priority", kind: "number", value: like.priority ?? "", hint: "Higher priorities run first." },
       { name: "delay_ms", label: "Delay in milliseconds", kind: "number" },
-      { name: "max_attempts", label: "Attempts at most", kind: "number", value: like.max_attempts ?? "" },
-      { name: "unique_key", label: "Unique key", hint: "No second unfinished job of the queue with this key." },
+      { name: "max_attempts", label: "Maximum attempts", kind: "number", value: like.max_attempts ?? "" },
+      { name: "unique_key", label: "Unique key", hint: "While a job with this key is unfinished, the queue accepts no other." },
       { name: "group", label: "Group", value: like.group ?? "", hint: "Jobs of a group run one at a time, in order." },
     ],
     submit: async (values) => {
@@ -131,7 +131,7 @@ export function submitForm(like = {}) {
       try {
         job.payload = values.payload.trim() ? JSON.parse(values.payload) : null;
       } catch (error) {
-        throw Object.assign(new Error(`this is not JSON: ${error.message}`), { field: "payload" });
+        throw Object.assign(new Error(`not valid JSON: ${error.message}`), { field: "payload" });
       }
       for (const name of ["priority", "delay_ms", "max_attempts"]) if (values[name] !== "") job[name] = Number(values[name]);
       for (const name of ["unique_key", "group"]) if (values[name]) job[name] = values[name];

@@ -11,7 +11,7 @@ export function overview() {
   const strip = timeline();
   const nodes = h("ul", { class: "chips", "aria-label": "Nodes" });
   const failures = h("ol", { class: "failures" });
-  const nothing = h("p", { class: "empty" }, "No attempt has failed since this leader began to serve.");
+  const nothing = h("p", { class: "empty" }, "No attempt has failed since this leader took over.");
   const charts = plots(null, ["depth", "throughput", "pickup", "run", "oldest", "failures"]);
   const table = queueTable();
   const element = h(
@@ -21,7 +21,7 @@ export function overview() {
     panel("Leadership", { id: "leadership", tools: h("a", { href: "#/cluster", class: "more" }, "terms and nodes") }, strip.element, nodes),
     h("div", { class: "columns uneven" },
       panel("All queues", { id: "flow", tools: rangeChoice(charts) }, charts.element),
-      panel("Failed last", { id: "failed", tools: h("a", { href: "#/jobs?state=dead", class: "more" }, "dead jobs") }, nothing, failures)),
+      panel("Last failures", { id: "failed", tools: h("a", { href: "#/jobs?state=dead", class: "more" }, "dead jobs") }, nothing, failures)),
     panel("Queues", { id: "queues", tools: h("a", { href: "#/queues", class: "more" }, "limits and more") }, table.element),
   );
   return {
@@ -61,7 +61,7 @@ function failure(each) {
     "li",
     {},
     h("div", {}, jobLink(each.id), " ", words(each.type, "quiet"), h("time", { class: "quiet" })),
-    h("p", { class: "reason words" }, h("bdi", {}, visible(each.error) || "no reason given")),
+    h("p", { class: "reason words" }, h("bdi", {}, visible(each.error) || "no error text")),
     h("small", { class: "quiet" }, `${each.queue} · attempt ${each.attempt}${each.dead ? " · dead" : ""}`),
   );
 }

@@ -46,7 +46,7 @@ export function queueTable() {
   const body = h("tbody");
   const heads = ["Queue", "State", ["Last hour", "wide-only"], ["Ready", "number"], ["Running", "number"], ["Scheduled", "number"], ["Dead", "number"],
     ["Oldest ready", "number"], ["In", "number wide-only"], ["Out", "number wide-only"], ["Pick-up p50 · 95 · 99", "number wide-only"], ["Run p50 · 95 · 99", "number wide-only"]];
-  const nothing = h("p", { class: "empty" }, "No queue yet: it begins with its first job.");
+  const nothing = h("p", { class: "empty" }, "There are no queues yet. A queue appears with its first job.");
   const element = h("div", {}, table("Queues", heads, body), nothing);
   let sparks = {};
   let timer = 0;
@@ -97,7 +97,7 @@ function show(element, queue, stuck, values) {
   text(cells.completed, rate(queue.rates.completed));
   percentiles(cells.pickup, queue.pickup);
   percentiles(cells.run, queue.run);
-  const word = queue.paused ? "paused" : stuck ? "stuck" : "open";
+  const word = queue.paused ? "paused" : stuck ? "behind" : "open";
   setBadge(cells.state.firstChild, word);
   attribute(cells.state.firstChild, "title", stuck?.detail);
   if (values && element.values !== values) {
@@ -125,7 +125,7 @@ export function queues() {
 /** One queue. */
 export function queue(name) {
   const charts = plots(name, ["depth", "throughput", "pickup", "run", "oldest", "failures"]);
-  const figures = { ready: figure("Ready"), running: figure("Running"), scheduled: figure("Scheduled"), dead: figure("Dead"), oldest: figure("Oldest ready"), rates: figure("Out"), pickup: figure("Pick-up p95"), run: figure("Run p95") };
+  const figures = { ready: figure("Ready"), running: figure("Running"), scheduled: figure("Scheduled"), dead: figure("Dead"), oldest: figure("Oldest ready"), rates: figure("Completed"), pickup: figure("Pick-up p95"), run: figure("Run p95") };
   const state = badge("open");
   const detail = h("p", { class: "note", hidden: true });
   let shown = null;
@@ -134,7 +134,7 @@ export function queue(name) {
   const retry = action("Retry dead jobs", () => retryDead({ queue: name }, shown?.counts.dead), { needs: "admin" });
   const element = h("div", { class: "view" },
     h("div", { class: "title" }, h("h1", { class: "words" }, name), state,
-      h("div", { class: "buttons" }, pause, limits, retry, h("a", { class: "button", href: `#/jobs?queue=${segment(name)}` }, "Its jobs"))),
+      h("div", { class: "buttons" }, pause, limits, retry, h("a", { class: "button", href: `#/jobs?queue=${segment(name)}` }, "Show jobs"))),
     detail,
     h("div", { class: "figures" }, Object.values(figures).map((each) => each.element)),
     panel("Over time", { id: "flow", tools: rangeChoice(charts) }, charts.element));
@@ -147,7 +147,7 @@ export function queue(name) {
       const stuck = live.queues.stuck?.find((each) => each.queue === name);
       detail.hidden = !stuck;
       text(detail, stuck ? stuck.detail : "");
-      setBadge(state, shown.paused ? "paused" : stuck ? "stuck" : "open");
+      setBadge(state, shown.paused ? "paused" : stuck ? "behind" : "open");
       text(pause, shown.paused ? "Resume" : "Pause");
       const { counts, rates, options } = shown;
       figures.ready.set(count(counts.ready), counts.blocked ? `${count(counts.blocked)} wait in a group` : "");
@@ -155,7 +155,7 @@ export function queue(name) {
       figures.scheduled.set(count(counts.scheduled));
       figures.dead.set(count(counts.dead), "", counts.dead ? "warn" : null);
       figures.oldest.set(shown.oldest_ready_at ? span(now() - shown.oldest_ready_at) : "–", "", stuck?.level);
-      figures.rates.set(rate(rates.completed), `in ${rate(rates.submitted)} · failed ${rate(rates.failed)}`);
+      figures.rates.set(rate(rates.completed), `submitted ${rate(rates.submitted)} · failed ${rate(rates.failed)}`);
       figures.pickup.set(duration(shown.pickup?.p95_ms), "last minute");
       figures.run.set(duration(shown.run?.p95_ms), "last minute");
     },
@@ -165,16 +165,16 @@ export function queue(name) {
 function missing(live, detail, name) {
   if (!live.queues) return;
   detail.hidden = false;
-  text(detail, `There is no queue ${name}: it begins with its first job.`);
+  text(detail, `There is no queue ${name}. A queue appears with its first job.`);
 }
 
 async function toggle(name, queue) {
   if (!queue?.paused) {
-    const sure = await confirm({ title: `Pause ${name}?`, detail: "Running jobs go on; no further job of this queue is handed out until it is resumed. Jobs are still taken in.", action: "Pause", danger: false });
+    const sure = await confirm({ title: `Pause ${name}?`, detail: "Running jobs continue, and new jobs are accepted, but no job of this queue starts until you resume it.", action: "Pause", danger: false });
     if (!sure) return null;
   }
   await post(`v1/queues/${segment(name)}/${queue?.paused ? "resume" : "pause"}`);
-  return queue?.paused ? `${name} is open again` : `${name} is paused`;
+  return queue?.paused ? `${name} is resumed` : `${name} is paused`;
 }
 
 async function setLimits(name, queue) {
@@ -184,7 +184,7 @@ async function setLimits(name, queue) {
     detail: "An empty field means no limit.",
     action: "Set",
     fields: [
-      { name: "concurrency", label: "Jobs at once", kind: "number", value: concurrency ?? "", hint: "How many may run at the same time, over all workers." },
+      { name: "concurrency", label: "Jobs at once", kind: "number", value: concurrency ?? "", hint: "How many may run at the same time, across all workers." },
       { name: "rate_jobs", label: "Jobs per period", kind: "number", value: limit?.jobs ?? "" },
       { name: "rate_period_ms", label: "Period in milliseconds", kind: "number", value: limit?.period_ms ?? (limit ? "" : 1000) },
     ],
@@ -203,7 +203,7 @@ const BATCH = 1000;
 
 /** Retries dead jobs in batches, so that no call is large; says how many it were. */
 export async function retryDead(filter, number) {
-  const sure = await confirm({ title: "Retry dead jobs?", detail: `${number === undefined ? "All dead jobs that match" : `${short(number)} dead ${number === 1 ? "job" : "jobs"}`} will run again, each with fresh attempts.`, action: "Retry them", danger: false });
+  const sure = await confirm({ title: "Retry dead jobs?", detail: `${number === undefined ? "All dead jobs that match" : `${short(number)} dead ${number === 1 ? "job" : "jobs"}`} will run again, each from its first attempt.`, action: "Retry them", danger: false });
   if (!sure) return null;
   let done = 0;
   for (let batch = 0; batch < 200; batch += 1) {

@@ -20,7 +20,7 @@ export function schedules() {
     try {
       const answer = await get("v1/schedules", controller.signal);
       nothing.hidden = answer.schedules.length > 0;
-      text(nothing, "No schedule is set.");
+      text(nothing, "There are no schedules.");
       list(body, answer.schedules, (each) => each.name, (each) => line(each, refresh), show);
     } catch (error) {
       if (controller.signal.aborted) return;
@@ -30,7 +30,7 @@ export function schedules() {
   };
   refresh();
   const element = h("div", { class: "view" }, h("h1", { class: "unseen" }, "Schedules"),
-    panel("Schedules", { id: "schedules", tools: action("Set a schedule…", () => edit(null, refresh), { kind: "primary" }) }, table("Schedules", heads, body), nothing));
+    panel("Schedules", { id: "schedules", tools: action("Add a schedule…", () => edit(null, refresh), { kind: "primary" }) }, table("Schedules", heads, body), nothing));
   return {
     element,
     stop() {
@@ -48,7 +48,7 @@ function line(schedule, refresh) {
   cells.actions.append(h("div", { class: "buttons" },
     action("Change…", () => edit(element.schedule, refresh)),
     action("Delete…", async () => {
-      const sure = await confirm({ title: `Delete ${schedule.name}?`, detail: "Jobs that it has made stay; it makes no more.", action: "Delete" });
+      const sure = await confirm({ title: `Delete ${schedule.name}?`, detail: "It submits no more jobs. Jobs that it has submitted are kept.", action: "Delete" });
       if (!sure) return null;
       await remove(`v1/schedules/${segment(schedule.name)}`);
       await refresh();
@@ -71,12 +71,12 @@ function show(element, schedule) {
 
 function edit(schedule, refresh) {
   form({
-    title: schedule ? `Change ${schedule.name}` : "Set a schedule",
+    title: schedule ? `Change ${schedule.name}` : "Add a schedule",
     action: "Set",
     fields: [
-      { name: "name", label: "Name", value: schedule?.name ?? "", required: true, hint: "An existing one is replaced." },
+      { name: "name", label: "Name", value: schedule?.name ?? "", required: true, hint: "Replaces an existing schedule with this name." },
       { name: "cron", label: "Cron expression", value: schedule?.cron ?? "", required: true, hint: "minute hour day month weekday, such as 30 7 * * mon-fri" },
-      { name: "timezone", label: "Time zone", value: schedule?.timezone ?? "", hint: "Such as Europe/Berlin; empty for UTC." },
+      { name: "timezone", label: "Time zone", value: schedule?.timezone ?? "", hint: "For example Europe/Berlin. Leave empty for UTC." },
       { name: "job", label: "Job", kind: "json", value: JSON.stringify(schedule?.job ?? { queue: "default", type: "report", payload: {} }, null, 2), required: true },
     ],
     submit: async (values) => {
@@ -84,7 +84,7 @@ function edit(schedule, refresh) {
       try {
         body.job = JSON.parse(values.job);
       } catch (error) {
-        throw Object.assign(new Error(`this is not JSON: ${error.message}`), { field: "job" });
+        throw Object.assign(new Error(`not valid JSON: ${error.message}`), { field: "job" });
       }
       if (values.timezone) body.timezone = values.timezone;
       if (schedule?.missed && schedule.name === values.name) body.missed = schedule.missed;
