@@ -10,6 +10,7 @@ use super::faults::Fault;
 use super::invariants::acknowledged_is_kept;
 use super::network::{Failed, Route};
 use super::plan::pick;
+use super::worker::QUEUES;
 use super::world::World;
 use crate::invariants::Violation;
 
@@ -48,7 +49,7 @@ pub(crate) async fn run(world: Arc<World>, number: usize) {
 }
 
 /// As large as a job may be, and ready at once.
-fn enlarge(job: &mut Submission) {
+pub(crate) fn enlarge(job: &mut Submission) {
     let text = format!("\"{}\"", "x".repeat(250 * 1024));
     job.payload = Payload::new(text).expect("valid JSON");
     job.queue = QueueName::new("default").expect("a valid name");
@@ -127,8 +128,7 @@ fn draw(world: &World, number: usize, count: u64) -> Submission {
     let job_type = JobType::new(pick(random, &["a", "b"])).expect("a valid type");
     let mut job = Submission::new(job_type);
     job.id = JobId::new(format!("j{number}-{count:05}")).ok();
-    job.queue =
-        QueueName::new(pick(random, &["default", "mail", "limited"])).expect("a valid name");
+    job.queue = QueueName::new(pick(random, &QUEUES)).expect("a valid name");
     job.payload = Payload::new(format!("{{\"n\":{count}}}")).expect("valid JSON");
     job.priority = *pick(random, &[0, 0, 0, 5, -5]);
     if random.chance(300) {
