@@ -79,7 +79,8 @@ pub(crate) async fn forget(
 
 /// Run many jobs again
 ///
-/// By `ids`, or the oldest in a `state` (dead, cancelled or scheduled), up to `limit`.
+/// By `ids`, or the oldest in a `state` (dead, cancelled or scheduled), up to `limit`. Each is answered on its own; an id
+/// that cannot be refuses the whole, before anything is done.
 #[utoipa::path(post, path = "/v1/jobs/retry", tag = "jobs", request_body = RetryRequest, responses(
     (status = 200, description = "What became of each", body = RetryAnswer),
     (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]

@@ -21,6 +21,9 @@ use crate::trace::Caller;
 /// With an `id` of the client's own it can be sent again without harm: a job that is there already is
 /// answered `duplicate`.
 ///
+/// Jobs of a batch are created or refused on their own, but a wrong field in one of them refuses the whole, before
+/// anything is done.
+///
 /// The header `traceparent`, with `tracestate`, puts every job of the call that has no `traceparent` of its own
 /// into the caller's trace (W3C Trace Context). A header that is malformed is ignored, a field is refused.
 #[utoipa::path(post, path = "/v1/jobs", tag = "jobs", request_body = SubmitRequest, params(
