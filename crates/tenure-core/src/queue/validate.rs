@@ -546,9 +546,9 @@ mod tests {
             if payload.bytes() > limits.result_bytes_max {
                 continue;
             }
-            let error = limits.progress(3, &payload).unwrap_err().to_string();
+            let error = limits.progress(&payload).unwrap_err().to_string();
             assert!(
-                error.starts_with("claims[3].progress ") && error.contains(problem),
+                error.starts_with("progress ") && error.contains(problem),
                 "{error}"
             );
             let line = r#"{"id":"a","token":"1-00000001","result":null}"#;
