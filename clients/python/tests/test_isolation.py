@@ -147,6 +147,33 @@ class Isolation(Claims):
         progress = [item.get("progress") for items in broker.heartbeats for item in items if item["id"] == "good"]
         self.assertEqual(progress.count("half"), 1)
 
+    def each_claim_of_a_heartbeat_is_answered_on_its_own(self) -> None:
+        broker = Broker(claimed("unshown", lease_ms=600), claimed("unread", lease_ms=600), claimed("good", lease_ms=600))
+        problem = {"code": "invalid_field", "detail": "claims[0].progress has too many bytes"}
+
+        def answer(path: str, body: bytes) -> Optional[bytes]:
+            if path != "/v1/jobs/heartbeat":
+                return None
+            claims = []
+            for item in json.loads(body)["claims"]:
+                status = "invalid" if item["id"] == "unread" else "ok"
+                refused = status == "invalid" or "progress" in item
+                claims.append({"id": item["id"], "status": status, **({"problem": problem} if refused else {})})
+            return http(200, json.dumps({"claims": claims}).encode())
+
+        broker.instead = answer
+
+        def handle(task: Task) -> bool:
+            if task.id == "unshown":
+                task.progress("refused")
+            started = task._confirmed_at
+            eventually(lambda: task._confirmed_at > started + 1.0 or task.stopped.is_set(), "renewals")
+            return task.stopped.is_set()
+
+        self._run(broker, handle, lease=0.6)
+        self.assertEqual([(end, told.get("result")) for end, told in sorted(broker.reports, key=str)],
+                         [("complete good", False), ("complete unread", True), ("complete unshown", False)])  # fmt: skip
+
     def a_broken_answer_does_not_end_the_worker(self) -> None:
         answers = [
             http(500, HTML),

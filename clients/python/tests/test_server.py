@@ -176,6 +176,10 @@ class Calls(Claims):
     def limits_hold_and_are_shown(self) -> None:
         queue = self.client.set_queue("limited", concurrency=2, rate=Rate(jobs=100, period_ms=1000, burst=50))
         self.assertEqual((queue.concurrency, queue.rate), (2, Rate(100, 1000, 50)))
+        queue = self.client.change_queue("limited", concurrency=3)
+        self.assertEqual((queue.concurrency, queue.rate), (3, Rate(100, 1000, 50)))
+        queue = self.client.change_queue("limited", concurrency=2, rate=None)
+        self.assertEqual((queue.concurrency, queue.rate), (2, None))
         self.client.submit_many([Submission("limited", queue="limited") for _ in range(5)])
         self.assertEqual(len(self.client.claim("w", queues=["limited"], max=5)), 2)
         self.assertIn("limited", [queue.name for queue in self.client.queues()])

@@ -188,6 +188,8 @@ fn outcomes(history: &History, count: usize, answer: Result<Vec<Ended>, Error>) 
             let one = |ended: Ended| match ended {
                 Ended::Done | Ended::Cancelled => Outcome::Done,
                 Ended::Lost(_) => Outcome::Lost,
+                // Nothing was done; there is nothing else that it can be.
+                _ => Outcome::NotDone,
             };
             return ended.into_iter().map(one).collect();
         }

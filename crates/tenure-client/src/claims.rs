@@ -74,7 +74,8 @@ pub struct Failed {
 }
 
 /// What became of a claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Ended {
     /// As asked.
     Done,
@@ -83,6 +84,9 @@ pub enum Ended {
     Cancelled,
     /// The claim does not hold. Nothing was done.
     Lost(Option<LostReason>),
+    /// The broker does not take what was said of it: a result that is too large, say. Nothing was done, and the claim
+    /// stands as it stood.
+    Refused(Box<api::Problem>),
 }
 
 impl Client {
@@ -98,7 +102,8 @@ impl Client {
         Ok(answer.jobs)
     }
 
-    /// Keeps claims for another lease, and tells how far their work is.
+    /// Keeps claims for another lease, and tells how far their work is. Progress that the broker does not take is not
+    /// shown, with a warning in the log; its claim is kept all the same.
     pub async fn heartbeat(
         &self,
         claims: &[(Claim, Option<Payload>)],
@@ -124,7 +129,14 @@ impl Client {
         let call = Call::post(&["v1", "jobs", "heartbeat"], &HeartbeatRequest { claims })?
             .within(deadline);
         let answer: ClaimsAnswer = self.transport.call(&call).await?;
-        Ok(self.matched(&ids, answer)?.iter().map(ended).collect())
+        let outcomes = self.matched(&ids, answer)?;
+        for (outcome, id) in outcomes.iter().zip(&ids) {
+            let problem = outcome.problem.as_ref();
+            if let Some(problem) = problem.filter(|_| outcome.status != OutcomeStatus::Invalid) {
+                tracing::warn!(%id, %problem, "the progress of a job was refused, and is not shown");
+            }
+        }
+        Ok(outcomes.iter().map(ended).collect())
     }
 
     /// Ends a claim with success. The result, if there is one, is kept as long as the job.
@@ -265,11 +277,11 @@ impl Client {
         let outcomes = self.matched(&ids, answer)?;
         let mut all: Vec<Ended> = outcomes.iter().map(ended).collect();
         for (place, one) in all.iter_mut().enumerate() {
-            if let Ended::Lost(Some(reason)) = *one
+            if let &mut Ended::Lost(Some(reason)) = one
                 && fits(place, reason)
             {
                 match self.read_back(&held[place].id).await {
-                    Ok(job) => *one = recognise(place, &job).unwrap_or(*one),
+                    Ok(job) => *one = recognise(place, &job).unwrap_or_else(|| one.clone()),
                     // Forgotten meanwhile: nothing is left to tell by.
                     Err(Error::NotFound(_)) => {}
                     Err(error) => return Err(error),
@@ -286,7 +298,7 @@ impl Client {
             && outcomes
                 .iter()
                 .zip(ids)
-                .all(|(outcome, id)| outcome.id == *id);
+                .all(|(outcome, id)| outcome.id.as_ref() == Some(id));
         if is_matched {
             Ok(outcomes)
         } else {
@@ -300,6 +312,13 @@ fn ended(outcome: &Outcome) -> Ended {
         OutcomeStatus::Ok => Ended::Done,
         OutcomeStatus::Cancelled => Ended::Cancelled,
         OutcomeStatus::Lost => Ended::Lost(outcome.reason),
+        OutcomeStatus::Invalid | OutcomeStatus::Other => {
+            let unexplained = || {
+                let detail = format!("the broker answered {:?} about a claim", outcome.status);
+                Box::new(api::Problem::new(api::Code::InvalidField, detail))
+            };
+            Ended::Refused(outcome.problem.clone().unwrap_or_else(unexplained))
+        }
     }
 }
 
@@ -309,6 +328,7 @@ fn single(claim: &Claim, ended: &[Ended]) -> Result<(), Error> {
             id: claim.id.clone(),
             reason: *reason,
         }),
+        [Ended::Refused(problem)] => Err(Error::of((**problem).clone(), None)),
         _ => Ok(()),
     }
 }

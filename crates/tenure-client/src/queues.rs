@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde::de::IgnoredAny;
-use tenure_core::api::{self, QueuesAnswer, SchedulesAnswer, Stats};
+use tenure_core::api::{self, QueueChange, QueuesAnswer, SchedulesAnswer, Stats};
 use tenure_core::queue::{Missed, QueueOptions, ScheduleSpec, Settings};
 use tenure_core::{QueueName, ScheduleName};
 
@@ -30,6 +30,16 @@ impl Client {
     /// One queue.
     pub async fn queue(&self, queue: &QueueName) -> Result<api::Queue, Error> {
         let call = Call::get(&["v1", "queues", queue.as_str()]);
+        self.transport.call(&call).await
+    }
+
+    /// Changes some of a queue's limits. What is not named stays as it is, also if others change it at the same time.
+    pub async fn change_queue(
+        &self,
+        queue: &QueueName,
+        change: &QueueChange,
+    ) -> Result<api::Queue, Error> {
+        let call = Call::new(Method::PATCH, &["v1", "queues", queue.as_str()]).with_body(change)?;
         self.transport.call(&call).await
     }
 

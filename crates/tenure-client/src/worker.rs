@@ -322,7 +322,7 @@ async fn attend(shared: &Arc<Shared>, claimed: Claimed, outbox: mpsc::Sender<Let
     shared.board.remove(&control);
     let counter = match ended {
         Some(Ended::Done | Ended::Cancelled) => wanted,
-        Some(Ended::Lost(_)) | None => &shared.lost,
+        Some(Ended::Lost(_) | Ended::Refused(_)) | None => &shared.lost,
     };
     counter.fetch_add(1, Ordering::Relaxed);
     if let Some(Ended::Lost(reason)) = ended {

@@ -46,7 +46,7 @@ pub use jobs::{
 };
 pub use problem::{CONTENT_TYPE as PROBLEM_CONTENT_TYPE, Code, Problem};
 pub use queues::{
-    ClockTrust, NamesQuery, Queue, QueueTime, QueuesAnswer, Schedule, SchedulesAnswer, SetTime,
-    Settings,
+    ClockTrust, NamesQuery, Queue, QueueChange, QueueTime, QueuesAnswer, Schedule, SchedulesAnswer,
+    SetTime, Settings,
 };
 pub use stats::{Latency, LogStats, Rates, Stats};

@@ -134,12 +134,16 @@ pub enum Mutation {
     ConcurrencyIgnored,
     /// A finished job is forgotten after half of its time.
     ForgottenEarly,
+    /// The opening of a queue with a rate is noted only while no queue at all is open.
+    OpeningUnnoted,
+    /// What is due at once is cut into records by number, not by bytes.
+    CutByNumberOnly,
 }
 
 impl Mutation {
     /// All of them.
     #[cfg(feature = "__mutations")]
-    pub const ALL: [Mutation; 63] = [
+    pub const ALL: [Mutation; 65] = [
         Mutation::TrustFromAnswer,
         Mutation::TrustFromLookAnswer,
         Mutation::NoMargin,
@@ -203,6 +207,8 @@ impl Mutation {
         Mutation::RateIgnored,
         Mutation::ConcurrencyIgnored,
         Mutation::ForgottenEarly,
+        Mutation::OpeningUnnoted,
+        Mutation::CutByNumberOnly,
     ];
 }
 

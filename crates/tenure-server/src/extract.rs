@@ -16,8 +16,10 @@ use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tenure_core::JobId;
 use tenure_core::api::Code;
 use tokio::time::timeout;
 
@@ -42,6 +44,60 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
         }
         parse(&bytes).map(Self)
     }
+}
+
+/// A JSON body with a list `claims`, each item of which is read on its own: one that is wrong is answered at its place,
+/// and keeps no other from being done.
+#[derive(Debug)]
+pub(crate) struct Claims<T>(pub(crate) Vec<Result<T, Unread>>);
+
+/// An item that cannot be read.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    /// The job, if that much can be told.
+    pub(crate) id: Option<JobId>,
+    pub(crate) problem: Problem,
+}
+
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for Claims<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        let is_json = is_json(request.headers());
+        let bytes = read(request, app).await?;
+        if !is_json {
+            return Err(media_type());
+        }
+        parse_each(&bytes).map(Self)
+    }
+}
+
+/// All items at once if nothing is wrong with them, and each by itself otherwise.
+fn parse_each<T: DeserializeOwned>(bytes: &[u8]) -> Result<Vec<Result<T, Unread>>, Problem> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct List<T> {
+        claims: Vec<T>,
+    }
+    if let Ok(List { claims }) = serde_json::from_slice::<List<T>>(bytes) {
+        return Ok(claims.into_iter().map(Ok).collect());
+    }
+    let list: List<Box<RawValue>> = parse(bytes)?;
+    let each = list.claims.iter().enumerate();
+    Ok(each.map(|(place, item)| item_of(item, place)).collect())
+}
+
+fn item_of<T: DeserializeOwned>(item: &RawValue, place: usize) -> Result<T, Unread> {
+    #[derive(Deserialize)]
+    struct Identified {
+        id: JobId,
+    }
+    parse(item.get().as_bytes()).map_err(|problem| Unread {
+        id: parse(item.get().as_bytes())
+            .ok()
+            .map(|Identified { id }| id),
+        problem: problem.of_item("claims", place),
+    })
 }
 
 /// A JSON body that may be left out, which is the same as `{}`.

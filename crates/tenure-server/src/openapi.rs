@@ -59,6 +59,7 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
         &mut item.get,
         &mut item.put,
         &mut item.post,
+        &mut item.patch,
         &mut item.delete,
     ];
     methods.into_iter().flatten()

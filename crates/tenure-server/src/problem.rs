@@ -103,6 +103,20 @@ impl Problem {
         self
     }
 
+    /// The field as whoever sent a list knows it.
+    pub(crate) fn of_item(self, list: &str, place: usize) -> Self {
+        let field = match &self.0.document.field {
+            Some(field) => format!("{list}[{place}].{field}"),
+            None => format!("{list}[{place}]"),
+        };
+        self.field(field)
+    }
+
+    /// What is said of one item of a list, whose other items are done.
+    pub(crate) fn into_document(self) -> api::Problem {
+        self.0.document
+    }
+
     /// Names the list of a batch if that is too large as a whole.
     pub(crate) fn of_batch(self, list: &str) -> Self {
         match self.0.document.code {

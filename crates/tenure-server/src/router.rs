@@ -69,6 +69,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .routes(look(routes!(queues::queues)))
         .routes(look(routes!(queues::queue)))
         .routes(manage(routes!(queues::set)))
+        .routes(manage(routes!(queues::change)))
         .routes(manage(routes!(queues::pause)))
         .routes(manage(routes!(queues::resume)))
         .routes(look(routes!(queues::settings)))

@@ -37,6 +37,7 @@ mod plan;
 mod shrink;
 mod store;
 mod submitter;
+mod waiters;
 mod worker;
 mod world;
 

@@ -191,6 +191,8 @@ stack_rules! {
     missed_slots_are_caught_up_with: MissedSlotsForgotten => "schedules keep their slots";
     a_queue_runs_no_more_than_it_may: ConcurrencyIgnored => "a queue's limits are kept";
     a_queue_gives_no_more_than_its_rate: RateIgnored => "a queue's limits are kept";
+    a_queue_that_opens_wakes_who_waits: OpeningUnnoted => "a claim that waits is served";
+    what_is_due_at_once_is_cut_by_bytes: CutByNumberOnly => "what should happen does";
     a_finished_job_is_kept_for_its_time: ForgottenEarly => "a job is forgotten in its time";
     a_snapshot_says_what_it_contains: SnapshotOneAhead
         => "nothing is damaged" | "what is recovered is committed";

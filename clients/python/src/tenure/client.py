@@ -40,12 +40,16 @@ from .types import (
     Receipt,
     Schedule,
     Submission,
+    Unchanged,
 )
 from .wire import as_object, decoded, listed, quoted, refusal, seconds_of, written
 
 __all__ = ["Client"]
 
 log = logging.getLogger("tenure.client")
+
+#: What is not to be changed, where None means something else.
+UNCHANGED = Unchanged()
 
 #: The longest delay that a server takes: ten years.
 SECONDS_MAX = 10 * 365 * 24 * 3600.0
@@ -461,6 +465,26 @@ class Client:
     def queue(self, name: str) -> Queue:
         """One queue."""
         return Queue.of(self._call("GET", f"/v1/queues/{quoted(name)}").body)
+
+    def change_queue(
+        self,
+        name: str,
+        *,
+        concurrency: Union[int, None, Unchanged] = UNCHANGED,
+        rate: Union[Rate, None, Unchanged] = UNCHANGED,
+    ) -> Queue:
+        """Changes some of a queue's limits; None takes one away. What is not said stays as it is, also if others change it
+        at the same time.
+
+        >>> client.change_queue("mail", concurrency=5).concurrency
+        5
+        """
+        body: dict[str, Json] = {}
+        if not isinstance(concurrency, Unchanged):
+            body["concurrency"] = concurrency
+        if not isinstance(rate, Unchanged):
+            body["rate"] = None if rate is None else rate.body()
+        return Queue.of(self._call("PATCH", f"/v1/queues/{quoted(name)}", body).body)
 
     def set_queue(self, name: str, *, concurrency: Optional[int] = None, rate: Optional[Rate] = None) -> Queue:
         """Sets all limits of a queue: those that you leave out become unlimited.

@@ -239,15 +239,20 @@ class Claimed(Claim):
 
 @dataclass(frozen=True)
 class ClaimStatus:
-    """The outcome for one claim of a batch: ``"ok"``, ``"lost"`` with a reason, or ``"cancelled"``."""
+    """The outcome for one claim of a batch: ``"ok"``, ``"lost"`` with a reason, ``"cancelled"``, or ``"invalid"`` with a
+    problem: then nothing was done about it. A heartbeat that is ``"ok"`` has a problem if its progress is not shown.
+    """
 
     id: str
     status: str
     reason: Mapping[str, Json] = field(default_factory=dict)
+    problem: Mapping[str, Json] = field(default_factory=dict)
 
     @classmethod
     def of(cls, body: Mapping[str, Json]) -> ClaimStatus:
-        return cls(body["id"], body["status"], as_reason(body.get("reason")))
+        problem = body.get("problem")
+        reason = as_reason(body.get("reason"))
+        return cls(body.get("id", ""), body["status"], reason, problem if isinstance(problem, Mapping) else {})
 
 
 def as_reason(value: Json) -> Mapping[str, Json]:
@@ -255,6 +260,13 @@ def as_reason(value: Json) -> Mapping[str, Json]:
     if isinstance(value, Mapping):
         return value
     return {} if value is None else {"code": value}
+
+
+class Unchanged:
+    """Says of a limit that it stays as it is."""
+
+    def __repr__(self) -> str:
+        return "unchanged"
 
 
 @dataclass(frozen=True)

@@ -446,6 +446,12 @@ class Worker:
                 task.stopped.set()
                 log.warning("%r is lost: %s", task, dict(answer.reason))
             return
+        if answer.status not in ("ok", "cancelled"):
+            # It was not renewed, and the lease still stands.
+            log.warning("%r could not be renewed: %s", task, answer.problem.get("detail", answer.status))
+            return
+        if answer.problem:
+            log.warning("the progress of %r was refused, and is not shown: %s", task, answer.problem.get("detail", ""))
         task._confirmed_at = sent_at
         if answer.status == "cancelled" and not task.cancelled:
             task.cancelled = True

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use tenure_client::{Client, Error, QueueName, QueueOptions, Rate, api};
+use tenure_client::{Client, Error, QueueName, Rate, api};
 
 use crate::args::{AskServer, OneQueue, Queue, QueueTime, SetQueue};
 use crate::commands::at_server::{ask, document, write};
@@ -103,22 +103,15 @@ async fn set(arguments: SetQueue) -> anyhow::Result<ExitCode> {
     let name = QueueName::new(&arguments.queue)?;
     let rate = rate(&arguments)?;
     ask(&arguments.ask.server, async |client| {
-        // The interface sets all limits at once; what was not named is kept as it is now.
-        let mut options = match client.queue(&name).await {
-            Ok(queue) => queue.options,
-            Err(Error::NotFound(_)) => QueueOptions::default(),
-            Err(error) => return Err(error.into()),
+        let names_concurrency = arguments.concurrency.is_some() || arguments.no_concurrency;
+        let names_rate = rate.is_some() || arguments.no_rate;
+        // The broker keeps what is not named, whoever else changes it meanwhile.
+        let change = api::QueueChange {
+            concurrency: names_concurrency.then_some(arguments.concurrency),
+            rate: names_rate.then_some(rate),
         };
-        if arguments.concurrency.is_some() || arguments.no_concurrency {
-            options.concurrency = arguments.concurrency;
-        }
-        if rate.is_some() || arguments.no_rate {
-            options.rate = rate;
-        }
-        show(
-            &client.set_queue(&name, &options).await?,
-            arguments.ask.json,
-        )
+        let queue = client.change_queue(&name, &change).await?;
+        show(&queue, arguments.ask.json)
     })
     .await
 }

@@ -67,6 +67,10 @@ impl Board {
             }
             Ended::Cancelled => control.cancel(CancelReason::Cancelled),
             Ended::Lost(_) => control.cancel(CancelReason::Lost),
+            // It was not renewed: trust ends with the lease, unless another heartbeat gets through.
+            Ended::Refused(problem) => {
+                tracing::warn!(id = %control.claim.id, %problem, "the heartbeat of a claim was refused");
+            }
         }
     }
 

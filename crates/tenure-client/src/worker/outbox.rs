@@ -67,33 +67,58 @@ fn fitting(letters: &[Letter]) -> usize {
     letters.iter().take_while(fits).count().max(1)
 }
 
-/// Sends ends of one kind in one call; one by one if the whole was refused for one of them.
+/// Sends ends of one kind in one call; those that are refused, or all if the whole was, one by one.
 async fn group(client: &Client, letters: Vec<Letter>) {
     if letters.is_empty() {
         return;
     }
     let (endings, senders): (Vec<Ending>, Vec<_>) = letters.into_iter().unzip();
-    if let Ok(all) = persist(client, &endings).await {
-        for (sender, ended) in senders.into_iter().zip(all) {
-            // Nobody waits for it if the worker was dropped.
-            let _ = sender.send(ended);
+    let answer = persist(client, &endings).await;
+    let letters = endings.into_iter().zip(senders);
+    let mut again = Vec::new();
+    match answer {
+        Ok(all) => {
+            for ((ending, sender), ended) in letters.zip(all) {
+                match ended {
+                    Ended::Refused(problem) => again.push((ending, sender, Some(problem))),
+                    // Nobody waits for it if the worker was dropped.
+                    ended => drop(sender.send(ended)),
+                }
+            }
         }
-        return;
+        Err(_) => again.extend(letters.map(|(ending, sender)| (ending, sender, None))),
     }
-    for (ending, sender) in endings.into_iter().zip(senders) {
-        if let Some(ended) = single(client, ending).await {
+    for (ending, sender, refused) in again {
+        let ended = match refused {
+            Some(problem) => refused_end(client, ending, Error::of(*problem, None)).await,
+            None => single(client, ending).await,
+        };
+        if let Some(ended) = ended {
             let _ = sender.send(ended);
         }
     }
 }
 
-/// Sends one end. A success whose result is refused, being too large, say, is told without it: the work was done,
-/// and must not be done again. One that is refused nevertheless is told as a failure, so that somebody sees why.
+/// Sends one end.
 async fn single(client: &Client, ending: Ending) -> Option<Ended> {
-    let mut refusal = match persist(client, std::slice::from_ref(&ending)).await {
-        Ok(ended) => return ended.first().copied(),
-        Err(error) => error,
-    };
+    match only(client, &ending).await {
+        Ok(ended) => ended,
+        Err(refusal) => refused_end(client, ending, refusal).await,
+    }
+}
+
+/// The same, by itself. Fails only if it is refused.
+async fn only(client: &Client, ending: &Ending) -> Result<Option<Ended>, Error> {
+    let ended = persist(client, std::slice::from_ref(ending)).await?;
+    match ended.into_iter().next() {
+        Some(Ended::Refused(problem)) => Err(Error::of(*problem, None)),
+        ended => Ok(ended),
+    }
+}
+
+/// An end was refused. A success whose result is refused, being too large, say, is told without it: the work was done,
+/// and must not be done again. One that is refused nevertheless is told as a failure, so that somebody sees why.
+async fn refused_end(client: &Client, ending: Ending, mut refusal: Error) -> Option<Ended> {
     if let (Ending::Complete(completed), Error::Invalid(_)) = (ending, &refusal) {
         if let Some(result) = &completed.result {
             let claim = completed.claim.clone();
@@ -101,7 +126,7 @@ async fn single(client: &Client, ending: Ending) -> Option<Ended> {
                 claim,
                 result: None,
             });
-            match persist(client, &[without]).await {
+            match only(client, &without).await {
                 Ok(ended) => {
                     tracing::warn!(
                         job = %completed.claim.id,
@@ -109,7 +134,7 @@ async fn single(client: &Client, ending: Ending) -> Option<Ended> {
                         error = %refusal,
                         "a job was completed without its result, which was refused"
                     );
-                    return ended.first().copied();
+                    return ended;
                 }
                 Err(error) => refusal = error,
             }
@@ -120,8 +145,8 @@ async fn single(client: &Client, ending: Ending) -> Option<Ended> {
             retry_in: None,
             permanent: true,
         };
-        if let Ok(ended) = persist(client, &[Ending::Fail(failed)]).await {
-            return ended.first().copied();
+        if let Ok(ended) = only(client, &Ending::Fail(failed)).await {
+            return ended;
         }
     }
     tracing::error!(error = %refusal, "the end of a claim was refused: its job runs again when the lease ends");

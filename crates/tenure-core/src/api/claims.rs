@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::problem::Problem;
 use crate::queue::event::Lost;
 use crate::queue::{Claim, Claimed, Completion, Failure, Key, Payload, State, Token};
 use crate::{JobId, JobType, QueueName};
@@ -230,13 +231,18 @@ pub struct ClaimsAnswer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Outcome {
-    /// The job.
-    pub id: JobId,
+    /// The job. Absent if the request had none that could be read: answers stand in the order of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<JobId>,
     /// What became of it.
     pub status: OutcomeStatus,
     /// Why it is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<LostReason>,
+    /// What is wrong with this item of the request, if it is `invalid`. To a heartbeat that is `ok`: why its progress
+    /// is not shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<Box<Problem>>,
 }
 
 /// What became of a claim.
@@ -251,6 +257,12 @@ pub enum OutcomeStatus {
     /// To a heartbeat: stop the work, then end the claim as usual. To a fail or a release: the job was
     /// to be cancelled, and is now.
     Cancelled,
+    /// This item of the request cannot be carried out, as `problem` says. Nothing was done about it: the claim
+    /// stands as it stood.
+    Invalid,
+    /// Something that this version does not know.
+    #[serde(other)]
+    Other,
 }
 
 impl Outcome {
@@ -258,9 +270,10 @@ impl Outcome {
     #[must_use]
     pub const fn ok(id: JobId) -> Self {
         Self {
-            id,
+            id: Some(id),
             status: OutcomeStatus::Ok,
             reason: None,
+            problem: None,
         }
     }
 
@@ -268,9 +281,10 @@ impl Outcome {
     #[must_use]
     pub const fn cancelled(id: JobId) -> Self {
         Self {
-            id,
+            id: Some(id),
             status: OutcomeStatus::Cancelled,
             reason: None,
+            problem: None,
         }
     }
 
@@ -278,9 +292,21 @@ impl Outcome {
     #[must_use]
     pub fn lost(id: JobId, reason: Lost) -> Self {
         Self {
-            id,
+            id: Some(id),
             status: OutcomeStatus::Lost,
             reason: Some(reason.into()),
+            problem: None,
+        }
+    }
+
+    /// The request is wrong about it.
+    #[must_use]
+    pub fn invalid(id: Option<JobId>, problem: Problem) -> Self {
+        Self {
+            id,
+            status: OutcomeStatus::Invalid,
+            reason: None,
+            problem: Some(Box::new(problem)),
         }
     }
 }

@@ -20,7 +20,7 @@ pub const LIMIT_MAX: u32 = 1_000;
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub enum SubmitRequest {
-    /// Several; each is accepted or refused on its own.
+    /// Several; each is accepted or refused on its own, once all of them can be read and are within the limits.
     Batch {
         /// The jobs.
         jobs: Vec<Submission>,

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::tolerant;
-use crate::queue::{self, Counts, Missed, QueueOptions, QueueView, Submission};
+use crate::queue::{self, Counts, Missed, QueueOptions, QueueView, Rate, Submission};
 use crate::{QueueName, ScheduleName};
 
 /// What `GET /v1/queues` and `GET /v1/schedules` may say: which page.
@@ -64,6 +64,41 @@ impl Queue {
             oldest_ready_at,
         }
     }
+}
+
+/// `PATCH /v1/queues/{queue}`: what changes of a queue's limits. What is left out stays as it is; `null` takes a limit
+/// away. Whatever others change at the same time, each field is what was last said of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct QueueChange {
+    /// At most this many jobs run at once; no limit if `null`.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>))]
+    pub concurrency: Option<Option<u32>>,
+    /// At most this many jobs are claimed per time; no limit if `null`.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Rate>))]
+    pub rate: Option<Option<Rate>>,
+}
+
+impl QueueChange {
+    /// Changes what it names.
+    pub fn apply(self, options: &mut QueueOptions) {
+        if let Some(concurrency) = self.concurrency {
+            options.concurrency = concurrency;
+        }
+        if let Some(rate) = self.rate {
+            options.rate = rate;
+        }
+    }
+}
+
+/// A field that is there, `null` or not.
+fn given<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 /// `GET /v1/schedules`.

@@ -152,11 +152,13 @@ impl Shelves {
         let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
         self.shelves
             .range((from, Bound::Unbounded))
+            .inspect(|_| look())
             .filter_map(|(&shelf, jobs)| Some((shelf, first(jobs)?)))
     }
 
     /// The first job of a shelf from a place on.
     pub(crate) fn next_of(&self, shelf: Shelf, from: u64) -> Option<(u64, Handle)> {
+        look();
         let (&sequence, &handle) = self.shelves.get(&shelf)?.range(from..).next()?;
         Some((sequence, handle))
     }
@@ -175,6 +177,7 @@ impl Shelves {
         self.shelves
             .range(from..)
             .take_while(move |(shelf, _)| shelf.queue == queue)
+            .inspect(|_| look())
             .filter(move |(shelf, _)| matches(shelf))
             .map(|(_, jobs)| jobs)
     }
@@ -191,6 +194,24 @@ impl Shelves {
                 .map(move |(&sequence, &handle)| (shelf, sequence, handle))
         })
     }
+}
+
+/// A shelf was looked at, which tests count.
+#[inline]
+fn look() {
+    #[cfg(test)]
+    LOOKS.set(LOOKS.get() + 1);
+}
+
+#[cfg(test)]
+thread_local! {
+    static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How many shelves this thread has looked at so far.
+#[cfg(test)]
+pub(crate) fn looks() -> usize {
+    LOOKS.get()
 }
 
 fn first(jobs: &BTreeMap<u64, Handle>) -> Option<u64> {

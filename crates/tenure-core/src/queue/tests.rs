@@ -206,6 +206,47 @@ fn compare_pages(queue: &Queue, views: &[JobView], generator: &mut Generator) {
 
 /// The lock is held for one portion, so that this is what a list costs everyone else.
 #[test]
+fn a_snapshot_costs_what_it_writes_however_many_types_there_are() {
+    const JOBS: usize = 6_000;
+    /// How many shelves each piece looks at beside its own jobs', until all of them are known.
+    const BESIDE: usize = 1_024 + 8;
+    let looked = |types: usize| {
+        let mut story = stories::Story::new();
+        let jobs = (0..JOBS).map(|number| {
+            let job = format!(r#"{{"type":"t{}"}}"#, number % types);
+            serde_json::from_str(&job).unwrap()
+        });
+        story.act(Action::Submit(jobs.collect()));
+        story.queue.begin_snapshot();
+        let (mut all, mut written) = (0, Vec::new());
+        loop {
+            let before = shelves::looks();
+            let Some(piece) = story.queue.snapshot_chunk(16 * 1024) else {
+                break;
+            };
+            let looked = shelves::looks() - before;
+            let lines = piece.iter().filter(|&&byte| byte == b'\n').count();
+            assert!(
+                looked <= 3 * lines + BESIDE,
+                "{looked} looks for {lines} lines of {types} types"
+            );
+            all += looked;
+            written.extend(piece);
+        }
+        assert_eq!(written, story.queue.encode());
+        all
+    };
+    let few = looked(1);
+    for types in [60, 600, JOBS] {
+        let many = looked(types);
+        assert!(
+            many <= few + JOBS + types,
+            "{few} looks with one type, {many} with {types}"
+        );
+    }
+}
+
+#[test]
 fn a_page_of_many_queues_looks_at_what_is_on_it() {
     const QUEUES: usize = 3_000;
     let mut story = stories::Story::new();

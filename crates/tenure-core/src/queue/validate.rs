@@ -31,6 +31,10 @@ impl Invalid {
         }
     }
 
+    fn of_claim(self, place: usize) -> Self {
+        self.within(&format!("claims[{place}]"))
+    }
+
     /// The same, one level further in.
     fn within(self, outer: &str) -> Self {
         Self {
@@ -185,20 +189,38 @@ impl Limits {
     /// Checks a batch of completions.
     pub fn completions(&self, claims: &[Completion]) -> Result<(), Invalid> {
         self.batch("claims", claims.len())?;
-        for (place, result) in claims.iter().map(|claim| claim.result.as_ref()).enumerate() {
-            result
-                .map_or(Ok(()), |result| {
-                    value("result", result, self.result_bytes_max)
-                })
-                .map_err(|invalid| invalid.within(&format!("claims[{place}]")))?;
+        for (place, claim) in claims.iter().enumerate() {
+            self.completion(claim)
+                .map_err(|invalid| invalid.of_claim(place))?;
         }
         Ok(())
     }
 
-    /// Checks the progress of the claim at this place of a batch of heartbeats.
-    pub fn progress(&self, place: usize, progress: &Payload) -> Result<(), Invalid> {
+    /// Checks one completion.
+    pub fn completion(&self, claim: &Completion) -> Result<(), Invalid> {
+        let result = claim.result.as_ref();
+        result.map_or(Ok(()), |result| {
+            value("result", result, self.result_bytes_max)
+        })
+    }
+
+    /// Checks what is said of all of a batch of heartbeats.
+    pub fn heartbeats<'a>(
+        &self,
+        progress: impl ExactSizeIterator<Item = Option<&'a Payload>>,
+    ) -> Result<(), Invalid> {
+        self.batch("claims", progress.len())?;
+        for (place, progress) in progress.enumerate() {
+            progress
+                .map_or(Ok(()), |progress| self.progress(progress))
+                .map_err(|invalid| invalid.of_claim(place))?;
+        }
+        Ok(())
+    }
+
+    /// Checks the progress of one heartbeat.
+    pub fn progress(&self, progress: &Payload) -> Result<(), Invalid> {
         value("progress", progress, self.result_bytes_max)
-            .map_err(|invalid| invalid.within(&format!("claims[{place}]")))
     }
 
     /// Checks a batch of failures, and cuts their errors: a worker that fails must be able to say so,
@@ -206,20 +228,25 @@ impl Limits {
     pub fn failures(&self, claims: &mut [Failure]) -> Result<(), Invalid> {
         self.batch("claims", claims.len())?;
         for (place, claim) in claims.iter_mut().enumerate() {
-            if claim
-                .retry_in_ms
-                .is_some_and(|wait| wait > self.delay_ms_max)
-            {
-                return Err(
-                    Invalid::new("retry_in_ms", "is too long; times are in milliseconds")
-                        .within(&format!("claims[{place}]")),
-                );
-            }
-            if let Some(error) = &mut claim.error
-                && error.len() > self.error_bytes_max
-            {
-                *error = error[..error.floor_char_boundary(self.error_bytes_max)].into();
-            }
+            self.failure(claim)
+                .map_err(|invalid| invalid.of_claim(place))?;
+        }
+        Ok(())
+    }
+
+    /// Checks one failure, and cuts its error.
+    pub fn failure(&self, claim: &mut Failure) -> Result<(), Invalid> {
+        if claim
+            .retry_in_ms
+            .is_some_and(|wait| wait > self.delay_ms_max)
+        {
+            let problem = "is too long; times are in milliseconds";
+            return Err(Invalid::new("retry_in_ms", problem));
+        }
+        if let Some(error) = &mut claim.error
+            && error.len() > self.error_bytes_max
+        {
+            *error = error[..error.floor_char_boundary(self.error_bytes_max)].into();
         }
         Ok(())
     }
@@ -516,9 +543,9 @@ mod tests {
             if payload.bytes() > limits.result_bytes_max {
                 continue;
             }
-            let error = limits.progress(3, &payload).unwrap_err().to_string();
+            let error = limits.progress(&payload).unwrap_err().to_string();
             assert!(
-                error.starts_with("claims[3].progress ") && error.contains(problem),
+                error.starts_with("progress ") && error.contains(problem),
                 "{error}"
             );
             let line = r#"{"id":"a","token":"1-00000001","result":null}"#;

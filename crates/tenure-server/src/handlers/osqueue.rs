@@ -253,11 +253,11 @@ async fn heartbeat(
     let (Named(id), Json(body)) = (id?, body?);
     let token = held(&app, &id, &body.worker_id)?;
     let claim = Heartbeat {
-        id,
+        id: id.clone(),
         token,
         progress: None,
     };
-    settled(keep(&app, vec![claim]).await?)
+    settled(&id, keep(&app, vec![claim]).await?)
 }
 
 async fn complete(
@@ -268,17 +268,17 @@ async fn complete(
     let (Named(id), Json(body)) = (id?, body?);
     let token = held(&app, &id, &body.worker_id)?;
     let claim = Completion {
-        id,
+        id: id.clone(),
         token,
         result: None,
     };
-    settled(finish(&app, vec![claim]).await?)
+    settled(&id, finish(&app, vec![claim]).await?)
 }
 
-fn settled(outcomes: Vec<tenure_core::api::Outcome>) -> Result<StatusCode, Failed> {
+fn settled(id: &JobId, outcomes: Vec<tenure_core::api::Outcome>) -> Result<StatusCode, Failed> {
     match outcomes.into_iter().next() {
         Some(outcome) => match outcome.reason {
-            Some(reason) => Err(lost(&outcome.id, reason).into()),
+            Some(reason) => Err(lost(id, reason).into()),
             None => Ok(StatusCode::NO_CONTENT),
         },
         None => Err(Problem::internal("the queue gave no answer").into()),

@@ -8,8 +8,8 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use tenure::queue::ClockState;
 use tenure_core::api::{
-    ClockTrust, Code, NamesQuery, Problem as ProblemBody, Queue, QueueTime, QueuesAnswer, SetTime,
-    Settings,
+    ClockTrust, Code, NamesQuery, Problem as ProblemBody, Queue, QueueChange, QueueTime,
+    QueuesAnswer, SetTime, Settings,
 };
 use tenure_core::queue::{QueueOptions, QueueView, Settings as NewSettings};
 use tenure_core::{NameError, QueueName};
@@ -89,6 +89,8 @@ pub(crate) async fn queue(
 }
 
 /// Set all limits of a queue
+///
+/// A field that is left out means no limit. To change one limit and keep the others, use `PATCH`.
 #[utoipa::path(put, path = "/v1/queues/{queue}", operation_id = "set_queue", tag = "queues", request_body = QueueOptions,
     params(("queue" = QueueName, Path, description = "The queue")), responses(
     (status = 200, description = "The queue", body = Queue),
@@ -102,6 +104,26 @@ pub(crate) async fn set(
     app.queue.set_queue(name.clone(), options).await?;
     let response = ok(&changed(&app, name)?);
     Ok(detailed(response, text(&options)))
+}
+
+/// Change some of a queue's limits
+///
+/// Fields that are left out stay as they are; `null` removes a limit. Two concurrent calls that change different limits
+/// do not undo each other.
+#[utoipa::path(patch, path = "/v1/queues/{queue}", operation_id = "change_queue", tag = "queues", request_body = QueueChange,
+    params(("queue" = QueueName, Path, description = "The queue")), responses(
+    (status = 200, description = "The queue as it is now", body = Queue),
+    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody),
+    (status = 429, description = "There is no room for another queue; nothing was done", body = ProblemBody)))]
+pub(crate) async fn change(
+    State(app): State<Arc<App>>,
+    Named(name): Named<QueueName>,
+    Json(change): Json<QueueChange>,
+) -> Result<Response, Problem> {
+    let apply = move |options: &mut QueueOptions| change.apply(options);
+    app.queue.change_queue(name.clone(), apply).await?;
+    let response = ok(&changed(&app, name)?);
+    Ok(detailed(response, text(&change)))
 }
 
 /// Pause a queue: none of its jobs can be claimed

@@ -1,5 +1,7 @@
 //! Jobs from end to end.
 
+use std::time::Duration;
+
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -261,6 +263,150 @@ async fn each_item_of_a_batch_has_its_own_answer() {
         (&job["state"], &job["error"]),
         (&json!("dead"), &json!("no"))
     );
+}
+
+/// Three jobs that are held, and their claims as items of a batch.
+async fn held(broker: &Broker, named: &str, lease_ms: u32) -> [Value; 3] {
+    let ids = ["a", "b", "c"].map(|id| format!("{named}-{id}"));
+    let jobs = ids
+        .each_ref()
+        .map(|id| json!({"id": id, "type": "t", "queue": named}));
+    let (status, _) = broker.post("/v1/jobs", json!({ "jobs": jobs })).await;
+    assert_eq!(status, 201);
+    let claim = json!({"worker": "w", "queues": [named], "max": 3, "lease_ms": lease_ms});
+    let (_, claimed) = broker.post("/v1/jobs/claim", claim).await;
+    let jobs = claimed["jobs"].as_array().unwrap();
+    std::array::from_fn(|place| json!({"id": ids[place], "token": jobs[place]["token"]}))
+}
+
+fn with(item: &Value, field: &str, value: Value) -> Value {
+    let mut item = item.clone();
+    item[field] = value;
+    item
+}
+
+/// What is said of each item: its id, its status, and the field that is wrong.
+async fn said(broker: &Broker, call: &str, items: &[Value]) -> Value {
+    let path = format!("/v1/jobs/{call}");
+    let (status, answer) = broker.post(&path, json!({ "claims": items })).await;
+    assert_eq!(status, 200, "{call}: {answer}");
+    let claims = answer["claims"].as_array().unwrap();
+    let said = claims
+        .iter()
+        .map(|each| json!([each["id"], each["status"], each["problem"]["field"]]));
+    said.collect()
+}
+
+#[tokio::test]
+async fn progress_that_cannot_be_shown_costs_no_claim() {
+    let broker = Broker::start().await;
+    let [a, b, c] = held(&broker, "q", 5_000).await;
+    let large = json!("x".repeat(17 * 1024));
+    let expected = json!([
+        ["q-a", "ok", null],
+        ["q-b", "ok", "claims[1].progress"],
+        ["q-c", "ok", null],
+    ]);
+    // Together longer than the lease.
+    for _ in 0..3 {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let beats = [
+            with(&a, "progress", json!(1)),
+            with(&b, "progress", large.clone()),
+            c.clone(),
+        ];
+        assert_eq!(said(&broker, "heartbeat", &beats).await, expected);
+    }
+    let (_, job) = broker.get("/v1/jobs/q-a").await;
+    assert_eq!(job["progress"], 1);
+    let (_, job) = broker.get("/v1/jobs/q-b").await;
+    let seen = (&job["state"], &job["progress"]);
+    assert_eq!(seen, (&json!("running"), &Value::Null));
+    // One alone is told at once, and nothing is done.
+    let single = json!({"token": b["token"], "progress": large});
+    let answer = broker.post("/v1/jobs/q-b/heartbeat", single).await;
+    let status = StatusCode::UNPROCESSABLE_ENTITY;
+    problem(&answer, status, "invalid_field", Some("progress"));
+}
+
+#[tokio::test]
+async fn one_bad_item_keeps_no_other_from_being_done() {
+    let broker = Broker::start().await;
+    for (call, state) in [
+        ("heartbeat", "running"),
+        ("release", "ready"),
+        ("fail", "scheduled"),
+        ("complete", "completed"),
+    ] {
+        let [a, b, c] = held(&broker, call, 60_000).await;
+        let items = [
+            a.clone(),
+            with(&b, "token", json!("x")),
+            with(&b, "nobody", json!(1)),
+            with(&b, "id", json!("a b")),
+            json!(7),
+            json!(["a"]),
+            c.clone(),
+        ];
+        let expected = json!([
+            [a["id"], "ok", null],
+            [b["id"], "invalid", "claims[1].token"],
+            [b["id"], "invalid", "claims[2].nobody"],
+            [null, "invalid", "claims[3].id"],
+            [null, "invalid", "claims[4]"],
+            [null, "invalid", "claims[5]"],
+            [c["id"], "ok", null],
+        ]);
+        assert_eq!(said(&broker, call, &items).await, expected, "{call}");
+        for (item, state) in [(&a, state), (&b, "running"), (&c, state)] {
+            let path = format!("/v1/jobs/{}", item["id"].as_str().unwrap());
+            let (_, job) = broker.get(&path).await;
+            assert_eq!(job["state"], state, "{path} after {call}");
+        }
+        // The claim that was not touched can be ended as ever.
+        let rest = said(&broker, "complete", std::slice::from_ref(&b)).await;
+        assert_eq!(rest, json!([[b["id"], "ok", null]]), "{call}");
+    }
+    // Values that are well formed and too much.
+    let [a, b, c] = held(&broker, "q", 60_000).await;
+    let results = [
+        with(&a, "result", json!("x".repeat(17 * 1024))),
+        with(&b, "result", json!(2)),
+    ];
+    assert_eq!(
+        said(&broker, "complete", &results).await,
+        json!([["q-a", "invalid", "claims[0].result"], ["q-b", "ok", null]])
+    );
+    let failures = [
+        with(&c, "retry_in_ms", json!(u64::MAX)),
+        with(&a, "error", json!("no")),
+    ];
+    assert_eq!(
+        said(&broker, "fail", &failures).await,
+        json!([
+            ["q-c", "invalid", "claims[0].retry_in_ms"],
+            ["q-a", "ok", null]
+        ])
+    );
+    // A list of nothing else is answered as well.
+    assert_eq!(
+        said(&broker, "release", &[json!({})]).await,
+        json!([[null, "invalid", "claims[0].id"]])
+    );
+    let (_, job) = broker.get("/v1/jobs/q-c").await;
+    assert_eq!(job["state"], "running");
+}
+
+#[tokio::test]
+async fn a_batch_with_a_wrong_job_is_refused_as_a_whole() {
+    let broker = Broker::start().await;
+    let jobs =
+        json!({"jobs": [{"id": "a", "type": "t"}, {"id": "b", "type": "t", "delay_ms": u64::MAX}]});
+    let answer = broker.post("/v1/jobs", jobs).await;
+    let status = StatusCode::UNPROCESSABLE_ENTITY;
+    problem(&answer, status, "invalid_field", Some("jobs[1].delay_ms"));
+    let (status, _) = broker.get("/v1/jobs/a").await;
+    assert_eq!(status, 404);
 }
 
 #[tokio::test]

@@ -1,9 +1,62 @@
 //! Queues, schedules, settings.
 
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::support::{Broker, problem, until};
+use crate::support::{Broker, answered, problem, until};
+
+#[tokio::test]
+async fn limits_that_are_not_named_stay_as_they_are() {
+    let broker = Broker::start().await;
+    let change = async |body: Value| {
+        let request = broker.request(Method::PATCH, "/v1/queues/mail");
+        let (status, queue) = answered(request.json(&body)).await;
+        assert_eq!(status, 200, "{queue}");
+        queue["options"].clone()
+    };
+    let rate = json!({"jobs": 5, "period_ms": 1_000});
+    assert_eq!(
+        change(json!({"concurrency": 2})).await,
+        json!({"concurrency": 2})
+    );
+    assert_eq!(
+        change(json!({"rate": rate})).await,
+        json!({"concurrency": 2, "rate": rate})
+    );
+    assert_eq!(
+        change(json!({})).await,
+        json!({"concurrency": 2, "rate": rate})
+    );
+    assert_eq!(
+        change(json!({"concurrency": null})).await,
+        json!({"rate": rate})
+    );
+    assert_eq!(change(json!({"rate": null})).await, json!({}));
+}
+
+#[tokio::test]
+async fn changes_of_different_limits_do_not_undo_each_other() {
+    let broker = Broker::start().await;
+    let change = |body: Value| {
+        let request = broker.request(Method::PATCH, "/v1/queues/mail").json(&body);
+        async move {
+            let (status, answer) = answered(request).await;
+            assert_eq!(status, 200, "{answer}");
+        }
+    };
+    for number in 1..=100_u32 {
+        let rate = json!({"jobs": number, "period_ms": 1_000});
+        tokio::join!(
+            change(json!({"concurrency": number})),
+            change(json!({"rate": rate})),
+        );
+        let (_, queue) = broker.get("/v1/queues/mail").await;
+        assert_eq!(
+            queue["options"],
+            json!({"concurrency": number, "rate": rate})
+        );
+    }
+}
 
 #[tokio::test]
 async fn a_queue_is_paused_limited_and_resumed() {

@@ -13,8 +13,8 @@ use super::host::{SHARDS, shut_down, start};
 use super::invariants::{acknowledged_is_kept, check_trust, recovered_is_committed};
 use super::ledger::State;
 use super::network::Route;
-use super::submitter;
 use super::world::World;
+use super::{submitter, waiters};
 use crate::invariants::Violation;
 
 /// How long it may take until one broker serves, in ttls: an eviction, a whole ttl of waiting after damage, and
@@ -52,6 +52,7 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
         world.ledger().schedules.behind(due).next().is_none()
     })
     .await?;
+    waiters::check(world).await?;
     note_much(world);
     eventually(world, WORK_MAX, "every shard is active", |world| {
         world.shards().active() == SHARDS as usize

@@ -18,7 +18,7 @@ use tenure_store::wrap::faulty::{Faults, Faulty};
 
 use super::faults::Fault;
 use super::invariants::{check_trust, nothing_is_damaged, recovered_is_committed};
-use super::plan::Plan;
+use super::plan::{BATCH_BYTES_SMALL, Plan};
 use super::store::{Local, Recorded};
 use super::world::{WALL_MS, World};
 
@@ -192,10 +192,15 @@ async fn open(world: &Arc<World>, number: usize) -> (Node, Queue, Election) {
         .expect("the definition is right");
     let mut log = plan.log.clone();
     log.rules_max = version(world, number);
-    let options = Options {
+    let mut options = Options {
         log,
         ..Options::default()
     };
+    if options.log.batch_bytes_max == BATCH_BYTES_SMALL {
+        // Everything that a job may have goes into one commit.
+        options.limits.payload_bytes_max = 8 * 1024;
+        options.limits.result_bytes_max = 8 * 1024;
+    }
     let queue = Queue::open(&node, options)
         .await
         .expect("the options are right");

@@ -11,6 +11,7 @@ use tenure_random::Random;
 use super::invariants::reads_are_committed;
 use super::invariants::schedules_keep_their_slots::{MANY, SCHEDULES};
 use super::network::Route;
+use super::submitter::enlarge;
 use super::world::World;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -19,10 +20,15 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) async fn operate(world: Arc<World>) {
     let mut route = Route::default();
     for (name, cron, _, missed) in SCHEDULES {
+        let mut job = Submission::new(JobType::new("a").expect("a valid type"));
+        if world.plan.large > 0 {
+            // What a firing makes is far larger than its record, and schedules fill several parts of a snapshot.
+            enlarge(&mut job);
+        }
         let spec = ScheduleSpec {
             cron: cron.to_owned(),
             timezone: "UTC".to_owned(),
-            job: Submission::new(JobType::new("a").expect("a valid type")),
+            job,
             missed,
         };
         let name = ScheduleName::new(name).expect("a valid name");
@@ -185,7 +191,7 @@ where
 }
 
 /// Asks until it is done.
-async fn insist<T: Send + 'static, W>(
+pub(crate) async fn insist<T: Send + 'static, W>(
     world: &Arc<World>,
     route: &mut Route,
     ask: impl Fn(Queue) -> W + Send + Sync + Clone + 'static,

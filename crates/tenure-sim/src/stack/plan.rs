@@ -53,6 +53,9 @@ pub(crate) struct Plan {
     off: BTreeSet<Fault>,
 }
 
+/// So little in one commit that it takes several even for as many firings as one record may have.
+pub(crate) const BATCH_BYTES_SMALL: usize = 30_000;
+
 /// What the disk is like.
 #[derive(Debug, Clone)]
 pub(crate) struct Disk {
@@ -103,8 +106,8 @@ impl Plan {
             plan.schedules = 0;
         }
         if plan.schedules > 0 {
-            // More is due at once than one record takes.
-            plan.log.batch_bytes_max = 300_000;
+            // More is due at once than one record takes: in number, and often in bytes too.
+            plan.log.batch_bytes_max = *random.pick(&[BATCH_BYTES_SMALL, 300_000]);
             plan.large = 0;
         }
         plan.files = files.unwrap_or(plan.files);

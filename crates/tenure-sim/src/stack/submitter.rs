@@ -9,6 +9,7 @@ use tenure_core::{JobId, JobType, QueueName};
 use super::faults::Fault;
 use super::invariants::acknowledged_is_kept;
 use super::network::{Failed, Route};
+use super::worker::QUEUES;
 use super::world::World;
 use crate::invariants::Violation;
 
@@ -48,7 +49,7 @@ pub(crate) async fn run(world: Arc<World>, number: usize) {
 }
 
 /// As large as a job may be, and ready at once.
-fn enlarge(job: &mut Submission) {
+pub(crate) fn enlarge(job: &mut Submission) {
     let text = format!("\"{}\"", "x".repeat(250 * 1024));
     job.payload = Payload::new(text).expect("valid JSON");
     job.queue = QueueName::new("default").expect("a valid name");
@@ -127,7 +128,7 @@ fn draw(world: &World, number: usize, count: u64) -> Submission {
     let job_type = JobType::new(random.pick(&["a", "b"])).expect("a valid type");
     let mut job = Submission::new(job_type);
     job.id = JobId::new(format!("j{number}-{count:05}")).ok();
-    job.queue = QueueName::new(random.pick(&["default", "mail", "limited"])).expect("a valid name");
+    job.queue = QueueName::new(random.pick(&QUEUES)).expect("a valid name");
     job.payload = Payload::new(format!("{{\"n\":{count}}}")).expect("valid JSON");
     job.priority = *random.pick(&[0, 0, 0, 5, -5]);
     if random.chance(300) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::queue::{Claim, Heartbeat};
+use tenure_core::QueueName;
 use tenure_core::queue::{Claim as Held, Claimed, Completion, Event, Failure, Key, Payload};
 use tokio::time::Instant;
 
@@ -19,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How often the end of a job is told before the worker gives up.
 const TRIES_MAX: usize = 10;
 
+/// The queues of those who submit, and of the schedules.
+pub(crate) const QUEUES: [&str; 3] = ["default", "mail", "limited"];
+
 /// What a worker discounts for clocks at different rates.
 const DISCOUNT: f64 = 0.98;
 
@@ -32,11 +36,7 @@ enum End {
 
 /// Works for ever.
 pub(crate) async fn run(world: Arc<World>, number: usize) {
-    let mut worker = Worker {
-        name: format!("w{number}"),
-        route: Route::default(),
-        world,
-    };
+    let mut worker = Worker::new(world, format!("w{number}"));
     loop {
         for job in worker.claim().await {
             worker.work(job).await;
@@ -44,15 +44,23 @@ pub(crate) async fn run(world: Arc<World>, number: usize) {
     }
 }
 
-struct Worker {
+pub(crate) struct Worker {
     name: String,
     route: Route,
     world: Arc<World>,
 }
 
 impl Worker {
+    pub(crate) fn new(world: Arc<World>, name: String) -> Self {
+        Self {
+            name,
+            route: Route::default(),
+            world,
+        }
+    }
+
     async fn claim(&mut self) -> Vec<Claimed> {
-        let (lease, max, wait) = {
+        let (lease, max, wait, names) = {
             let mut random = self.world.random();
             let lease = Duration::from_secs(*random.pick(&[5, 10, 20]));
             let wait = Duration::from_secs(*random.pick(&[0, 5, 15]));
@@ -61,11 +69,27 @@ impl Worker {
             } else {
                 &[1, 1, 3]
             };
-            (lease, *random.pick(most), wait)
+            let max = *random.pick(most);
+            // Those of every queue when there is chaos, at times by their names. Then there are others' queues.
+            (lease, max, wait, random.chance(300))
         };
         let mut claim = Claim::new(Key::new(&self.name).expect("a valid key"));
         (claim.lease, claim.max) = (lease, max);
-        let until = Instant::now() + lease.mul_f64(DISCOUNT);
+        if names || self.world.is_calm() {
+            claim.queues = QUEUES
+                .map(|name| QueueName::new(name).expect("a valid name"))
+                .to_vec();
+        }
+        let jobs = self.ask(claim, wait).await;
+        if jobs.is_empty() {
+            self.world.pause_about(Duration::from_millis(500)).await;
+        }
+        jobs
+    }
+
+    /// Claims once.
+    pub(crate) async fn ask(&mut self, claim: Claim, wait: Duration) -> Vec<Claimed> {
+        let until = Instant::now() + claim.lease.mul_f64(DISCOUNT);
         let answer = self.route.call(&self.world, wait + PATIENCE, move |queue| {
             let claim = claim.clone();
             async move { queue.claim(claim, wait).await }
@@ -78,13 +102,10 @@ impl Worker {
             let verdict = self.world.claims().claimed(&self.name, job, until);
             self.world.judge(verdict);
         }
-        if jobs.is_empty() {
-            self.world.pause_about(Duration::from_millis(500)).await;
-        }
         jobs
     }
 
-    async fn work(&mut self, job: Claimed) {
+    pub(crate) async fn work(&mut self, job: Claimed) {
         let bad = self.world.plan.workers_bad;
         if self.world.strikes(Fault::WorkerVanished, bad) {
             self.say(&format!("forgets {}", job.id));

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_core::queue::{
-    Action, Claim as Held, ClaimRequest, Claimed, Completion, Event, Failure, KeepIds, Lost,
-    Payload, QueueOptions, Rules, Schedule, ScheduleSpec, Settings, Submission,
+    Action, Claim as Held, ClaimRequest, Claimed, Completion, Event, Failure, KeepIds, Limits,
+    Lost, Payload, QueueOptions, Rules, Schedule, ScheduleSpec, Settings, Submission,
 };
 use tenure_core::{JobId, QueueName, ScheduleName, queue};
 use tokio::sync::watch;
 use tokio_util::sync::DropGuard;
 
+use super::maintenance::{commit, portions};
 use super::serve::{Shared, serve};
 use super::service::Service;
 use super::{Claim, Error, Follower, Heartbeat, Options, Serving};
@@ -91,6 +92,13 @@ impl Queue {
         &self.shared.election
     }
 
+    /// What a request may ask for. A call checks all that it is given, and does nothing if something is wrong with a
+    /// part of it: whoever passes on what others have said checks each by itself.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        self.shared.limits()
+    }
+
     /// Whether calls are served here.
     #[must_use]
     pub fn is_serving(&self) -> bool {
@@ -168,12 +176,7 @@ impl Queue {
     ) -> Result<Vec<Result<Heartbeat, Lost>>, Error> {
         let service = self.shared.service()?;
         let limits = self.shared.limits();
-        limits.batch("claims", claims.len())?;
-        for (place, (_, progress)) in claims.iter().enumerate() {
-            if let Some(progress) = progress {
-                limits.progress(place, progress)?;
-            }
-        }
+        limits.heartbeats(claims.iter().map(|(_, progress)| progress.as_ref()))?;
         let now = service.time.clock().moment();
         // A leader that was replaced has nothing to renew.
         self.shared.answer(service.check())?;
@@ -236,10 +239,40 @@ impl Queue {
 
     /// Sets a queue's limits, all of them.
     pub async fn set_queue(&self, name: QueueName, options: QueueOptions) -> Result<Event, Error> {
+        self.change_queue(name, move |limits| *limits = options)
+            .await
+    }
+
+    /// Changes a queue's limits: `change` is given those that hold, and no other change comes in between. What two
+    /// callers change at once is changed, unless it is the same field.
+    ///
+    /// Once begun it is done to its end, also if the future is dropped, since the next change builds on it.
+    pub async fn change_queue(
+        &self,
+        name: QueueName,
+        change: impl FnOnce(&mut QueueOptions) + Send + 'static,
+    ) -> Result<Event, Error> {
+        let queue = self.clone();
+        let done = task::spawn(async move { queue.change_queue_in_turn(name, change).await });
+        done.await.unwrap_or(Err(Error::Unknown { source: None }))
+    }
+
+    async fn change_queue_in_turn(
+        &self,
+        name: QueueName,
+        change: impl FnOnce(&mut QueueOptions),
+    ) -> Result<Event, Error> {
         self.shared.limits().queue(&name)?;
+        let service = self.shared.service()?;
+        let _turn = service.changes.lock().await;
+        let before = service.read(|broker| broker.queue.queue(&name));
+        let before = self.shared.answer(before)?.map(|view| view.options);
+        let mut options = before.unwrap_or_default();
+        change(&mut options);
         self.shared.limits().queue_options(&options)?;
-        self.admit(|service| service.admit_queue(&name))?;
-        self.ask_one(Action::SetQueue(name, options)).await
+        self.shared.answer(service.admit_queue(&name))?;
+        let answers = self.answers(service.commit(Action::SetQueue(name, options)).await)?;
+        Ok(one(answers))
     }
 
     /// Lets no job of a queue be claimed. What runs goes on.
@@ -317,9 +350,12 @@ impl Queue {
             "the queue's time is being set"
         );
         self.shared.answer(service.set_time(to).await)?;
-        let replanned = service.read(|broker| broker.queue.replanned(to))?;
-        for firings in replanned.chunks(REPLANNED_MAX) {
-            self.ask(Action::Fire(firings.to_vec())).await?;
+        let replanned = service.read(|broker| broker.queue.replanned(to));
+        let replanned = self.shared.answer(replanned)?;
+        let bytes_max = service.record_bytes_max;
+        for firings in portions(replanned, REPLANNED_MAX, bytes_max, |_| 1) {
+            self.shared
+                .answer(commit(&service, Action::Fire(firings)).await)?;
         }
         Ok(())
     }
@@ -357,8 +393,11 @@ impl Queue {
     }
 
     async fn ask_one(&self, action: Action) -> Result<Event, Error> {
-        let answers = self.ask(action).await?;
-        let answer = answers.into_iter().next();
-        Ok(answer.expect("every command of one item has one answer"))
+        Ok(one(self.ask(action).await?))
     }
+}
+
+fn one(answers: Vec<Event>) -> Event {
+    let answer = answers.into_iter().next();
+    answer.expect("every command of one item has one answer")
 }

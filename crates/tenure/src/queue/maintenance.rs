@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tenure_core::Moment;
+use tenure_core::mutation::{self, Mutation};
 use tenure_core::queue::{Action, Claim, Due, Firing, Queue};
 use tokio::sync::mpsc;
 
@@ -131,13 +132,16 @@ pub(crate) async fn hand_back(
 
 /// Items in their order, cut so that each portion is one record: at most so many by `count`, and so many bytes
 /// as the log writes them. An item that is larger than that has a portion to itself.
-fn portions<T: Serialize>(
+pub(crate) fn portions<T: Serialize>(
     items: Vec<T>,
     count_max: usize,
     bytes_max: usize,
     count: impl Fn(&T) -> usize,
 ) -> Vec<Vec<T>> {
-    let bytes_max = bytes_max.saturating_sub(RECORD_BYTES_BESIDE);
+    let bytes_max = match mutation::is(Mutation::CutByNumberOnly) {
+        true => usize::MAX,
+        false => bytes_max.saturating_sub(RECORD_BYTES_BESIDE),
+    };
     let mut portions: Vec<Vec<T>> = Vec::new();
     let (mut counted, mut bytes) = (0, 0);
     for item in items {
@@ -159,7 +163,7 @@ fn portions<T: Serialize>(
 }
 
 /// Commits a command of the broker's own. It must not get lost, so it is sent until it is taken.
-async fn commit(service: &Service, action: Action) -> Result<(), Error> {
+pub(crate) async fn commit(service: &Service, action: Action) -> Result<(), Error> {
     let mut pause = PAUSE_MIN;
     loop {
         match service.commit(action.clone()).await {

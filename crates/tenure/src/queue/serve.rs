@@ -213,6 +213,7 @@ async fn serve_term(
         waiting_bytes_max: options.waiting_claims_bytes_max,
         record_bytes_max: (options.log.batch_bytes_max / 2).min(RECORD_BYTES_MAX),
         bells,
+        changes: tokio::sync::Mutex::default(),
         nonce: AtomicU32::new(crate::task::unique().as_fields().0),
     });
     let mut tasks = JoinSet::new();

@@ -28,6 +28,8 @@ pub(crate) struct Service {
     /// The largest record of the queue's own: far from what one commit takes, so that others go with it.
     pub(crate) record_bytes_max: usize,
     pub(crate) bells: Arc<Bells>,
+    /// Whoever changes a part of something reads it first: one after the other.
+    pub(crate) changes: tokio::sync::Mutex<()>,
     /// Where the nonces of claims come from.
     pub(crate) nonce: AtomicU32,
 }

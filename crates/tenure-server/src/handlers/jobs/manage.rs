@@ -79,7 +79,8 @@ pub(crate) async fn forget(
 
 /// Retry many jobs
 ///
-/// By `ids`, or the oldest in a `state` (dead, cancelled or scheduled), up to `limit`.
+/// By `ids`, or the oldest in a `state` (dead, cancelled or scheduled), up to `limit`. Each is answered on its own; an id
+/// that cannot be refuses the whole, before anything is done.
 #[utoipa::path(post, path = "/v1/jobs/retry", tag = "jobs", request_body = RetryRequest, responses(
     (status = 200, description = "The outcome for each job", body = RetryAnswer),
     (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]

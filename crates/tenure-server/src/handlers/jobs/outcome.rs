@@ -1,5 +1,6 @@
 //! Keeping claims and ending them, one at a time or many.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -10,61 +11,93 @@ use tenure_core::api::{
     ClaimsAnswer, Code, Complete, CompleteRequest, Fail, FailRequest, Heartbeat, HeartbeatRequest,
     HeartbeatSingle, Outcome, OutcomeStatus, Problem as ProblemBody, Release, ReleaseRequest,
 };
-use tenure_core::queue::{Claim, Completion, Event, Failure};
+use tenure_core::queue::{Claim, Completion, Event, Failure, Invalid, Limits};
 
 use super::unexpected;
 use crate::app::App;
-use crate::extract::{Json, Named, ok};
+use crate::extract::{Claims, Json, Named, Unread, ok};
 use crate::problem::Problem;
 
 /// Renew claims
+///
+/// Each claim is answered separately. Progress that cannot be shown, for example because it is too large, does not cost
+/// the claim: it is renewed, and `problem` says what is wrong with the progress. A claim that cannot be read is answered
+/// `invalid`.
 #[utoipa::path(post, path = "/v1/jobs/heartbeat", tag = "jobs", request_body = HeartbeatRequest, responses(
     (status = 200, description = "The outcome for each claim", body = ClaimsAnswer),
-    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
+    (status = 422, description = "The list is empty, too long, or malformed; nothing was done", body = ProblemBody)))]
 pub(crate) async fn heartbeat(
     State(app): State<Arc<App>>,
-    Json(request): Json<HeartbeatRequest>,
+    Claims(claims): Claims<Heartbeat>,
 ) -> Result<Response, Problem> {
-    let claims = keep(&app, request.claims).await?;
-    Ok(ok(&ClaimsAnswer { claims }))
+    let (mut claims, refused) = sorted(&app, claims, |_, _| Ok(()))?;
+    let mut unshown = without_unfit_progress(&app, &mut claims);
+    let (places, claims): (Vec<usize>, Vec<_>) = claims.into_iter().unzip();
+    let mut outcomes = match claims.is_empty() {
+        true => Vec::new(),
+        false => keep(&app, claims).await?,
+    };
+    for (place, outcome) in places.iter().zip(&mut outcomes) {
+        outcome.problem = unshown.remove(place).map(Box::new);
+    }
+    Ok(answer(outcomes, refused))
 }
 
 /// Complete claims
+///
+/// Each is done, or answered why not, on its own: with `invalid`, and a `problem`, nothing was done about this claim.
 #[utoipa::path(post, path = "/v1/jobs/complete", tag = "jobs", request_body = CompleteRequest, responses(
     (status = 200, description = "The outcome for each claim; it is durable", body = ClaimsAnswer),
-    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
+    (status = 422, description = "The list is empty, too long, or malformed; nothing was done", body = ProblemBody)))]
 pub(crate) async fn complete(
     State(app): State<Arc<App>>,
-    Json(request): Json<CompleteRequest>,
+    Claims(claims): Claims<Completion>,
 ) -> Result<Response, Problem> {
-    let claims = finish(&app, request.claims).await?;
-    Ok(ok(&ClaimsAnswer { claims }))
+    let check = |limits: &Limits, claim: &mut Completion| limits.completion(claim);
+    let (claims, refused) = sorted(&app, claims, check)?;
+    let outcomes = match claims.is_empty() {
+        true => Vec::new(),
+        false => finish(&app, items(claims)).await?,
+    };
+    Ok(answer(outcomes, refused))
 }
 
 /// Fail claims
+///
+/// Each is done, or answered why not, on its own: with `invalid`, and a `problem`, nothing was done about this claim.
 #[utoipa::path(post, path = "/v1/jobs/fail", tag = "jobs", request_body = FailRequest, responses(
     (status = 200, description = "The outcome for each claim; it is durable", body = ClaimsAnswer),
-    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
+    (status = 422, description = "The list is empty, too long, or malformed; nothing was done", body = ProblemBody)))]
 pub(crate) async fn fail(
     State(app): State<Arc<App>>,
-    Json(request): Json<FailRequest>,
+    Claims(claims): Claims<Failure>,
 ) -> Result<Response, Problem> {
-    let claims = give_up(&app, request.claims).await?;
-    Ok(ok(&ClaimsAnswer { claims }))
+    let check = |limits: &Limits, claim: &mut Failure| limits.failure(claim);
+    let (claims, refused) = sorted(&app, claims, check)?;
+    let outcomes = match claims.is_empty() {
+        true => Vec::new(),
+        false => give_up(&app, items(claims)).await?,
+    };
+    Ok(answer(outcomes, refused))
 }
 
 /// Hand claims back
 ///
-/// As if they had never been made: the jobs can be claimed again at once, and the attempts do not count.
+/// As if they had never been made: the jobs can be claimed again at once, and the attempts do not count. Each is done, or
+/// answered why not, on its own: with `invalid`, and a `problem`, nothing was done about this claim.
 #[utoipa::path(post, path = "/v1/jobs/release", tag = "jobs", request_body = ReleaseRequest, responses(
     (status = 200, description = "The outcome for each claim; it is durable", body = ClaimsAnswer),
-    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
+    (status = 422, description = "The list is empty, too long, or malformed; nothing was done", body = ProblemBody)))]
 pub(crate) async fn release(
     State(app): State<Arc<App>>,
-    Json(request): Json<ReleaseRequest>,
+    Claims(claims): Claims<Claim>,
 ) -> Result<Response, Problem> {
-    let claims = hand_back(&app, request.claims).await?;
-    Ok(ok(&ClaimsAnswer { claims }))
+    let (claims, refused) = sorted(&app, claims, |_, _| Ok(()))?;
+    let outcomes = match claims.is_empty() {
+        true => Vec::new(),
+        false => hand_back(&app, items(claims)).await?,
+    };
+    Ok(answer(outcomes, refused))
 }
 
 /// Renew one claim
@@ -78,7 +111,7 @@ pub(crate) async fn heartbeat_one(
     Named(id): Named<JobId>,
     Json(request): Json<HeartbeatSingle>,
 ) -> Result<Response, Problem> {
-    single(keep(&app, vec![request.of(id)]).await)
+    single(&id, keep(&app, vec![request.of(id.clone())]).await)
 }
 
 /// Complete one claim
@@ -92,7 +125,7 @@ pub(crate) async fn complete_one(
     Named(id): Named<JobId>,
     Json(request): Json<Complete>,
 ) -> Result<Response, Problem> {
-    single(finish(&app, vec![request.of(id)]).await)
+    single(&id, finish(&app, vec![request.of(id.clone())]).await)
 }
 
 /// Fail one claim
@@ -106,7 +139,7 @@ pub(crate) async fn fail_one(
     Named(id): Named<JobId>,
     Json(request): Json<Fail>,
 ) -> Result<Response, Problem> {
-    single(give_up(&app, vec![request.of(id)]).await)
+    single(&id, give_up(&app, vec![request.of(id.clone())]).await)
 }
 
 /// Hand one claim back
@@ -122,7 +155,90 @@ pub(crate) async fn release_one(
     Named(id): Named<JobId>,
     Json(request): Json<Release>,
 ) -> Result<Response, Problem> {
-    single(hand_back(&app, vec![request.of(id)]).await)
+    single(&id, hand_back(&app, vec![request.of(id.clone())]).await)
+}
+
+/// Items of a list with their places in it.
+type Placed<T> = Vec<(usize, T)>;
+
+/// An item of a list, which says whose claim it is.
+trait Item {
+    fn id(&self) -> &JobId;
+}
+
+macro_rules! items {
+    ($($kind:ident),*) => {$(
+        impl Item for $kind {
+            fn id(&self) -> &JobId {
+                &self.id
+            }
+        }
+    )*};
+}
+
+items!(Heartbeat, Completion, Failure, Claim);
+
+/// Those that can be done, and the answers to those that cannot. A list that is empty or too long is refused.
+fn sorted<T: Item>(
+    app: &App,
+    claims: Vec<Result<T, Unread>>,
+    check: impl Fn(&Limits, &mut T) -> Result<(), Invalid>,
+) -> Result<(Placed<T>, Placed<Outcome>), Problem> {
+    let limits = app.queue.limits();
+    limits
+        .batch("claims", claims.len())
+        .map_err(tenure::queue::Error::from)?;
+    let (mut done, mut refused) = (Vec::new(), Vec::new());
+    for (place, claim) in claims.into_iter().enumerate() {
+        let claim = claim.and_then(|mut claim| match check(limits, &mut claim) {
+            Ok(()) => Ok(claim),
+            Err(invalid) => Err(Unread {
+                id: Some(claim.id().clone()),
+                problem: invalid_item(invalid, place),
+            }),
+        });
+        match claim {
+            Ok(claim) => done.push((place, claim)),
+            Err(Unread { id, problem }) => {
+                refused.push((place, Outcome::invalid(id, problem.into_document())));
+            }
+        }
+    }
+    Ok((done, refused))
+}
+
+fn invalid_item(invalid: Invalid, place: usize) -> Problem {
+    Problem::from(tenure::queue::Error::from(invalid)).of_item("claims", place)
+}
+
+/// Takes out what cannot be shown, by place: a claim is kept all the same.
+fn without_unfit_progress(
+    app: &App,
+    claims: &mut Placed<Heartbeat>,
+) -> BTreeMap<usize, ProblemBody> {
+    let limits = app.queue.limits();
+    let mut unfit = BTreeMap::new();
+    for (place, claim) in claims {
+        let check = claim.progress.as_ref().map(|shown| limits.progress(shown));
+        if let Some(Err(invalid)) = check {
+            claim.progress = None;
+            unfit.insert(*place, invalid_item(invalid, *place).into_document());
+        }
+    }
+    unfit
+}
+
+fn items<T>(placed: Placed<T>) -> Vec<T> {
+    placed.into_iter().map(|(_, item)| item).collect()
+}
+
+/// What became of each, in the order of the request.
+fn answer(outcomes: Vec<Outcome>, refused: Placed<Outcome>) -> Response {
+    let mut claims = outcomes;
+    for (place, outcome) in refused {
+        claims.insert(place, outcome);
+    }
+    ok(&ClaimsAnswer { claims })
 }
 
 pub(crate) async fn keep(app: &App, claims: Vec<Heartbeat>) -> Result<Vec<Outcome>, Problem> {
@@ -184,14 +300,14 @@ fn outcomes(events: Vec<Event>) -> Result<Vec<Outcome>, Problem> {
 }
 
 /// The answer about one claim: lost is a refusal.
-fn single(outcomes: Result<Vec<Outcome>, Problem>) -> Result<Response, Problem> {
+fn single(id: &JobId, outcomes: Result<Vec<Outcome>, Problem>) -> Result<Response, Problem> {
     let outcomes = outcomes.map_err(|problem| problem.within("claims[0]."))?;
     let outcome = outcomes
         .into_iter()
         .next()
         .ok_or_else(|| Problem::internal("the queue gave no answer"))?;
     match outcome.reason {
-        Some(reason) => Err(lost(&outcome.id, reason)),
+        Some(reason) => Err(lost(id, reason)),
         None => Ok(ok(&outcome)),
     }
 }

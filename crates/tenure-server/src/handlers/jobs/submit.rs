@@ -21,6 +21,9 @@ use crate::trace::Caller;
 /// With your own `id` the call can be repeated without harm: a job that already exists is answered
 /// `duplicate`.
 ///
+/// Jobs of a batch are created or refused separately, but an invalid field in one of them refuses the whole batch,
+/// before anything is done.
+///
 /// The headers `traceparent` and `tracestate` put every job of the call that has no `traceparent` field into the
 /// caller's trace (W3C Trace Context). Malformed headers are ignored, malformed fields are refused.
 #[utoipa::path(post, path = "/v1/jobs", tag = "jobs", request_body = SubmitRequest, params(
