@@ -16,7 +16,6 @@ use tokio::time::Instant;
 
 use super::network::Route;
 use super::people::insist;
-use super::plan::pick;
 use super::worker::Worker;
 use super::world::World;
 use crate::invariants::Violation;
@@ -71,7 +70,7 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
     }
     let jobs: Vec<Submission> = (0..JOBS)
         .map(|number| {
-            let queue = *pick(&mut world.random(), &QUEUES);
+            let queue = *world.random().pick(&QUEUES);
             job(&format!("rated-{number}"), queue, TYPE)
         })
         .collect();
@@ -103,9 +102,9 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
 fn draw(world: &World) -> QueueOptions {
     let mut random = world.random();
     let rate = Rate {
-        jobs: *pick(&mut random, &[1, 2]),
-        period_ms: *pick(&mut random, &[1_000, 2_000]),
-        burst: *pick(&mut random, &[Some(1), Some(2), None]),
+        jobs: *random.pick(&[1, 2]),
+        period_ms: *random.pick(&[1_000, 2_000]),
+        burst: *random.pick(&[Some(1), Some(2), None]),
     };
     QueueOptions {
         concurrency: None,
@@ -121,7 +120,7 @@ async fn wait(world: Arc<World>, waiting: Arc<Waiting>, number: usize) {
         let queues = some_queues(&world);
         let mut claim = Claim::new(Key::new(&name).expect("a valid key"));
         claim.types = vec![job_type(TYPE)];
-        (claim.lease, claim.max) = (LEASE, *pick(&mut world.random(), &[1, 1, 3]));
+        (claim.lease, claim.max) = (LEASE, *world.random().pick(&[1, 1, 3]));
         claim.queues.clone_from(&queues);
         let wanted = match queues.is_empty() {
             true => QUEUES.map(queue_name).to_vec(),
@@ -132,7 +131,7 @@ async fn wait(world: Arc<World>, waiting: Arc<Waiting>, number: usize) {
         waiting.claims().remove(&number);
         for job in jobs {
             // The end of a job is a reason to look at its queue: for a while there is none.
-            let seconds = *pick(&mut world.random(), &[0, 5, 7]);
+            let seconds = *world.random().pick(&[0, 5, 7]);
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             worker.work(job).await;
         }
@@ -145,8 +144,8 @@ fn some_queues(world: &World) -> Vec<QueueName> {
     if random.chance(100) {
         return Vec::new();
     }
-    let count = *pick(&mut random, &[1, 2, 2, 3]);
-    let first = *pick(&mut random, &[0, 1, 2]);
+    let count = *random.pick(&[1, 2, 2, 3]);
+    let first = *random.pick(&[0, 1, 2]);
     let names = QUEUES.iter().cycle().skip(first).take(count);
     names.copied().map(queue_name).collect()
 }
