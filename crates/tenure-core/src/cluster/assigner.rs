@@ -8,7 +8,7 @@ mod messages;
 
 pub use messages::{Anomaly, Input, Output};
 
-use super::decide::{Decided, Outlook, decide, reported};
+use super::decide::{Decided, Situation, decide, reported};
 use super::drained::Drained;
 use super::memory::Memory;
 use super::nodes::Nodes;
@@ -386,7 +386,7 @@ impl Assigner {
         else {
             return None;
         };
-        let mut decided = decide(&Outlook {
+        let mut decided = decide(&Situation {
             now,
             config: &self.config,
             desired: assignments,
@@ -545,7 +545,7 @@ pub fn plan(
     for record in sessions {
         nodes.hear(now, record, config.restart_max);
     }
-    let outlook = Outlook {
+    let situation = Situation {
         now,
         config,
         desired: assignments,
@@ -556,5 +556,5 @@ pub fn plan(
         may_place: true,
         may_balance: true,
     };
-    decide(&outlook).decisions
+    decide(&situation).decisions
 }
