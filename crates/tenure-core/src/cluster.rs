@@ -4,8 +4,8 @@
 //!
 //! A *daemon* is long-running work in numbered *shards*. The leader of the election `tenure.cluster`
 //! decides which session runs which shard and writes that down in one object, the *assignments*: the
-//! desired state. Each node reports in its own session object what it can run and what became of what it
-//! was given: the actual state. The two never share an object, so nobody contends. Operators ask for
+//! desired state. Each node reports in its own session object what it can run, and the state of each shard
+//! that it was given: the actual state. The two never share an object, so nobody contends. Operators ask for
 //! nodes to be kept free in a third, the *drains*.
 //!
 //! The objects are `<namespace>/cluster/assignments` and `<namespace>/cluster/drains`. They are three names
@@ -58,9 +58,14 @@
 //! have come or gone; see [`registry`]. The leader watches every session that lives, and removes what dead
 //! ones left behind, long after.
 //!
-//! **Telling.** Every node hears what becomes of every shard, from the assignments that it looks at anyway; the
-//! leader notes in them what went wrong. What was missed is left out, and what is told is never taken back;
-//! see [`witness`].
+//! **Telling.** Every node learns what happens to every shard from the assignments, which it looks at anyway; the
+//! leader notes in them what went wrong. Steps between two looks are left out, and nothing that was told is
+//! taken back; see [`witness`].
+//!
+//! **One member per process.** The part of one process is a [`Member`]: the [`agent`], which runs what is
+//! assigned, the [`assigner`], which decides while the process leads, the [`registry`] and the [`witness`].
+//! The process's [`Node`](crate::node::Node) holds it beside the session and the elections, and wires them.
+//! Nothing else does.
 //!
 //! **Placing.** What is free goes to the least loaded node that offers the daemon, has its labels and has
 //! room, counting what this very pass gives out. Then shards are moved from more to less loaded nodes,
@@ -102,6 +107,7 @@ pub mod config;
 mod decide;
 mod desired;
 mod drained;
+pub mod member;
 mod memory;
 mod nodes;
 mod placement;
@@ -114,6 +120,7 @@ pub mod witness;
 pub use agent::Agent;
 pub use assigner::{Assigner, plan};
 pub use config::Config;
+pub use member::{Member, Membership};
 pub use plan::{Decision, Reason};
 pub use record::{
     Assignment, AssignmentState, Assignments, Daemon, Drained, Drains, Failure, Generation, Shard,

@@ -7,7 +7,8 @@
 //! - [`session`]: a process's liveness, the only thing that is ever renewed.
 //! - [`election`]: who leads, as a lease that is written only when leadership changes.
 //! - [`cluster`]: who runs which daemon, as desired by the leader and reported by the nodes.
-//! - [`node`]: one process's session, what it observes of others, and its elections, as one machine.
+//! - [`node`]: one process as one machine: its session, what it observes of others, its elections, and its part
+//!   in the cluster.
 //! - [`queue`]: the durable job queue: commands in, events out, replayed exactly.
 //! - [`api`]: the HTTP interface as types, for server and client.
 //!

@@ -1,27 +1,48 @@
-//! One process's part in a namespace: its session, what it observes of others, and its elections.
+//! One process as one machine: its session, what it observes of others, its elections, and its part in the
+//! cluster.
 //!
 //! A [`Node`] is one incarnation. When its session is over, all work stops, everything is given back as
-//! far as the store allows, and the driver starts a new one.
+//! far as the store allows, and the driver starts the next one. Only the part in the cluster outlives it
+//! and is passed on ([`Node::take_member`], [`Node::resume`]): shards that the old session started must
+//! have ended here before the new one starts the same.
+//!
+//! ```text
+//!   inputs ──► session ──► elections ──► member of the cluster ──► outputs
+//!                 ▲           │    ▲          │  │
+//!                 │           ▼    │          │  ▼
+//!                 │         observer of other sessions
+//!                 └─────────────── reports ───┘
+//! ```
+//!
+//! This is all the wiring there is: the driver of the `tenure` crate, the simulations and the model check
+//! run it as it stands. They take an input, step, carry out the outputs, and sleep until
+//! [`Node::wake_at`]. Inputs that came together are given together: what they change in the own session is
+//! said in one write.
 //!
 //! Requests carry a ticket; the driver gives the answer back with it, once, also if it has given up
 //! waiting (a lost answer is an answer). Requests of different parts run at the same time, those of one
-//! part one after the other.
+//! part one after the other. After [`Event::Left`] no request is sent and no answer is taken; only the end
+//! of shards is still heard.
 
+mod cluster;
 mod elections;
 mod messages;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::cluster::member::{self, Heard, Question};
+use crate::cluster::{Going, Member};
 use crate::election::machine as election;
 use crate::election::{Election, Term};
 use crate::mutation::{self, Mutation};
 use crate::session::machine as session;
 use crate::session::record::About;
 use crate::session::{Config, Holder, Observer, Record, Session, observer};
-use crate::{ElectionName, Incarnation, Moment, Now, Read};
+use crate::{ElectionName, Incarnation, Lineage, Moment, Now, Read};
+use cluster::{assigner_seed, is_clusters};
 use elections::Elections;
-pub use messages::{Answer, Event, Input, Joining, Output, Request};
+pub use messages::{Answer, Event, Input, Output, Request};
 
 /// The machine.
 #[derive(Debug, Clone, Hash)]
@@ -30,15 +51,19 @@ pub struct Node {
     me: Holder,
     seed: u64,
     about: About,
+    /// The session is to be told what it says, once everything that came together was taken.
+    about_changed: bool,
     session: Session,
     observer: Observer,
     elections: Elections,
     /// Which elections wait for which session to end.
     watchers: BTreeMap<Incarnation, BTreeSet<ElectionName>>,
-    /// The sessions that somebody else wants to know about.
+    /// The part in the cluster, if the process takes one.
+    member: Option<Box<Member>>,
+    /// What the member is to hear when the step that caused it is over.
+    heard: Vec<Heard>,
+    /// The sessions that the member wants to know about.
     watched: BTreeSet<Incarnation>,
-    /// Something other than elections works under this session and has not ended.
-    held: bool,
     /// Where the answer to each request goes.
     pending: BTreeMap<Ticket, Route>,
     tickets: u64,
@@ -55,6 +80,7 @@ enum Route {
     Session,
     Observer(Incarnation),
     Election(ElectionName),
+    Cluster(Question),
 }
 
 /// Everything is to be given back; the session leaves when it has been, or when it takes too long after
@@ -74,6 +100,23 @@ impl Node {
     /// A node that has not joined yet; the first [`Input::Wake`] starts it.
     #[must_use]
     pub fn new(config: Config, me: Holder, about: About, now: Now, seed: u64) -> Self {
+        Self::resume(config, me, about, None, now, seed)
+    }
+
+    /// The next incarnation of a process, with the part in the cluster that the last one took.
+    #[must_use]
+    pub fn resume(
+        config: Config,
+        me: Holder,
+        mut about: About,
+        mut member: Option<Box<Member>>,
+        now: Now,
+        seed: u64,
+    ) -> Self {
+        if let Some(member) = &mut member {
+            about.cluster = Some(Box::new(member.part().clone()));
+            member.begin(me.clone(), now.moment, assigner_seed(seed));
+        }
         Self {
             session: Session::new(config.clone(), &me, about.clone(), now, seed),
             observer: Observer::new(config.clone(), me.node.clone(), seed ^ 1),
@@ -81,15 +124,29 @@ impl Node {
             me,
             seed,
             about,
+            about_changed: false,
             elections: Elections::default(),
             watchers: BTreeMap::new(),
+            member,
+            heard: Vec::new(),
             watched: BTreeSet::new(),
-            held: false,
             pending: BTreeMap::new(),
             tickets: 0,
             finishing: None,
             has_left: false,
         }
+    }
+
+    /// The part in the cluster, if the process takes one.
+    #[must_use]
+    pub fn member(&self) -> Option<&Member> {
+        self.member.as_deref()
+    }
+
+    /// The same for the next incarnation, once this one has left.
+    #[must_use]
+    pub fn take_member(&mut self) -> Option<Box<Member>> {
+        self.member.take()
     }
 
     /// The election in which this process leads until then, checked at use.
@@ -108,6 +165,12 @@ impl Node {
     #[must_use]
     pub fn trusted_until(&self) -> Moment {
         self.session.trusted_until()
+    }
+
+    /// Whether the process may act on what it holds. Checked at use.
+    #[must_use]
+    pub fn is_trusted(&self, now: Moment) -> bool {
+        self.session.is_trusted(now)
     }
 
     /// See [`Session::farewell`].
@@ -130,126 +193,130 @@ impl Node {
             _ => Moment::NEVER,
         };
         let sessions = self.session.wake_at().min(self.observer.wake_at());
-        sessions.min(self.elections.wake_at()).min(give_up)
+        let member = self.member().map_or(Moment::NEVER, Member::wake_at);
+        let parts = sessions.min(self.elections.wake_at()).min(member);
+        parts.min(give_up)
     }
 
     /// Takes an input and says what to do about it.
     #[must_use]
     pub fn step(&mut self, now: Now, input: Input) -> Vec<Output> {
+        self.step_all(now, [input])
+    }
+
+    /// The same for inputs that came together. A thousand elections that are joined, or shards that start, are one
+    /// piece of news, not as many.
+    #[must_use]
+    pub fn step_all(&mut self, now: Now, inputs: impl IntoIterator<Item = Input>) -> Vec<Output> {
         let mut outputs = Vec::new();
-        if self.has_left {
-            return outputs;
+        for input in inputs {
+            self.take(now, input, &mut outputs);
         }
+        self.settle(now, &mut outputs);
+        self.leave_when_free(now, &mut outputs);
+        // That the session is over or has left is news for the member.
+        self.settle(now, &mut outputs);
+        outputs
+    }
+
+    fn take(&mut self, now: Now, input: Input, outputs: &mut Vec<Output>) {
         match input {
-            Input::Wake => self.wake(now, &mut outputs),
-            Input::Answer(ticket, answer) => self.on_answer(now, ticket, answer, &mut outputs),
+            Input::TakePart(membership) => self.take_part(now, *membership),
+            Input::Cluster(input) => self.on_cluster(now, input, outputs),
+            // Its elections and its session are over.
+            _ if self.has_left => {}
+            Input::Wake => self.wake(now, outputs),
+            Input::Answer(ticket, answer) => self.on_answer(now, ticket, answer, outputs),
             Input::Join {
                 election,
                 priority,
                 new_lineage,
-            } => {
-                let joining = Joining {
-                    election,
-                    priority,
-                    new_lineage,
-                };
-                self.join(now, vec![joining], &mut outputs);
-            }
-            Input::JoinMany(joining) => self.join(now, joining, &mut outputs),
+            } => self.join(now, &election, priority, new_lineage, outputs),
             Input::Resign(election) => {
-                self.step_election(now, &election, election::Input::Resign, &mut outputs);
+                self.step_election(now, &election, election::Input::Resign, outputs);
+            }
+            Input::ResignTerm(election, term) => {
+                let leads = self.leads_until(&election);
+                if leads.is_some_and(|(current, _)| current == term) {
+                    self.step_election(now, &election, election::Input::Resign, outputs);
+                }
             }
             Input::Transfer(election, to) => {
-                self.step_election(now, &election, election::Input::Transfer(to), &mut outputs);
+                self.step_election(now, &election, election::Input::Transfer(to), outputs);
             }
             Input::WorkEnded(election, term) => {
-                self.step_election(
-                    now,
-                    &election,
-                    election::Input::WorkEnded(term),
-                    &mut outputs,
-                );
+                let ended = election::Input::WorkEnded(term);
+                self.step_election(now, &election, ended, outputs);
             }
             Input::Hint(election) => {
-                self.step_election(now, &election, election::Input::Hint, &mut outputs);
+                self.step_election(now, &election, election::Input::Hint, outputs);
             }
             Input::HintAll => {
-                self.step_elections(now, &election::Input::Hint, &mut outputs);
-                self.step_observer(now, observer::Input::Hint, &mut outputs);
+                self.step_elections(now, &election::Input::Hint, outputs);
+                self.step_observer(now, observer::Input::Hint, outputs);
             }
-            Input::Labels(about) => {
+            Input::About(about) => {
                 self.about = About {
                     stands: std::mem::take(&mut self.about.stands),
+                    cluster: self.about.cluster.take(),
                     ..about
                 };
-                self.tell_about(now, &mut outputs);
+                self.about_changed = true;
             }
-            Input::Watch(holder) => self.watch_on_request(now, holder, &mut outputs),
-            Input::Forget(incarnation) => {
-                self.watched.remove(&incarnation);
-                self.forget_unless_watched(now, incarnation, &mut outputs);
-            }
-            Input::HintSession(incarnation) => {
-                self.step_observer(now, observer::Input::HintOf(incarnation), &mut outputs);
-            }
-            Input::Hold(held) => self.held = held,
             Input::Leave => {
+                // Daemons first: the session stays until they have ended.
+                self.tell_member(Heard::Input(member::Input::Leave(Going::Leaving)));
                 self.finish(now.moment);
-                self.step_elections(now, &election::Input::StandDown, &mut outputs);
+                self.step_elections(now, &election::Input::StandDown, outputs);
             }
         }
-        self.leave_when_free(now, &mut outputs);
-        outputs
     }
 
     fn wake(&mut self, now: Now, outputs: &mut Vec<Output>) {
-        // The session first: whether it is over decides what the elections may do.
+        // The session first: whether it is over decides what everything else may do.
         self.step_session(now, session::Input::Wake, outputs);
         self.step_observer(now, observer::Input::Wake, outputs);
         for name in self.elections.due(now.moment) {
             self.step_election(now, &name, election::Input::Wake, outputs);
         }
+        if self
+            .member()
+            .is_some_and(|member| member.wake_at() <= now.moment)
+        {
+            self.tell_member(Heard::Wake);
+        }
     }
 
-    /// The session says it once, however many they are.
-    fn join(&mut self, now: Now, joining: Vec<Joining>, outputs: &mut Vec<Output>) {
+    fn join(
+        &mut self,
+        now: Now,
+        name: &ElectionName,
+        priority: Option<u8>,
+        new_lineage: Lineage,
+        outputs: &mut Vec<Output>,
+    ) {
         // Whoever goes takes part in nothing new: the next incarnation does.
         if self.finishing.is_some() {
             return;
         }
-        for one in joining {
-            self.join_one(now, one, outputs);
-        }
-        self.tell_about(now, outputs);
-    }
-
-    fn join_one(&mut self, now: Now, joining: Joining, outputs: &mut Vec<Output>) {
-        let Joining {
-            election: name,
-            priority,
-            new_lineage,
-        } = joining;
         let seed = self.seed ^ (self.elections.len() as u64 + 2);
         let trusted_until = self.session.trusted_until();
         let (config, me) = (self.config.clone(), self.me.clone());
-        self.elections.add(&name, || {
+        self.elections.add(name, || {
             Election::new(config, me, new_lineage, now.moment, seed)
         });
-        self.step_election(now, &name, election::Input::Trusted(trusted_until), outputs);
+        self.step_election(now, name, election::Input::Trusted(trusted_until), outputs);
         match priority {
             Some(priority) => {
                 self.about.stands.insert(name.clone(), priority);
-                self.step_election(now, &name, election::Input::Stand(priority), outputs);
+                self.step_election(now, name, election::Input::Stand(priority), outputs);
             }
             None => {
-                self.about.stands.remove(&name);
-                self.step_election(now, &name, election::Input::StandDown, outputs);
+                self.about.stands.remove(name);
+                self.step_election(now, name, election::Input::StandDown, outputs);
             }
         }
-    }
-
-    fn tell_about(&mut self, now: Now, outputs: &mut Vec<Output>) {
-        self.step_session(now, session::Input::About(self.about.clone()), outputs);
+        self.about_changed = true;
     }
 
     fn on_answer(&mut self, now: Now, ticket: Ticket, answer: Answer, outputs: &mut Vec<Output>) {
@@ -267,8 +334,7 @@ impl Node {
                 if let Read::Found { record, .. } = &read
                     && self.watched.contains(&incarnation)
                 {
-                    let record = Box::new(record.clone());
-                    outputs.push(Output::Event(Event::Session(record)));
+                    self.tell_member(Heard::Session(Box::new(record.clone())));
                 }
                 self.step_observer(now, observer::Input::Read(incarnation, read), outputs);
             }
@@ -292,6 +358,9 @@ impl Node {
                     false => election::Input::LeaseWritten(written),
                 };
                 self.step_election(now, &name, input, outputs);
+            }
+            (Route::Cluster(question), answer) => {
+                self.tell_member(Heard::Answer(question, answer));
             }
             (route, answer) => unreachable!("{route:?} was answered with {answer:?}"),
         }
@@ -320,11 +389,14 @@ impl Node {
                 }
                 session::Output::Trusted { until } => {
                     outputs.push(Output::Event(Event::Trusted { until }));
+                    self.tell_member(Heard::Trusted(until));
+                    self.tell_own_session();
                     self.step_elections(now, &election::Input::Trusted(until), outputs);
                 }
                 session::Output::Over { reason } => {
                     let gives_back = reason.gives_back();
                     outputs.push(Output::Event(Event::Over { reason }));
+                    self.tell_member(Heard::SessionOver);
                     let finishing = self.finish(now.moment);
                     finishing.over_since = Some(now.moment);
                     finishing.gives_back = gives_back;
@@ -333,6 +405,7 @@ impl Node {
                 }
                 session::Output::Left => {
                     self.has_left = true;
+                    self.rest();
                     outputs.push(Output::Event(Event::Left));
                 }
             }
@@ -367,6 +440,7 @@ impl Node {
                 }
                 observer::Output::Ended { incarnation, end } => {
                     outputs.push(Output::Event(Event::SessionEnded { incarnation, end }));
+                    self.tell_member(Heard::SessionEnded(incarnation, end));
                     let waiting = self.watchers.get(&incarnation).cloned().unwrap_or_default();
                     for name in waiting {
                         let input = election::Input::HolderEnded(incarnation, end);
@@ -425,9 +499,16 @@ impl Node {
                 return self.forget(now, name, incarnation, outputs);
             }
             election::Output::Leader(leader) => {
+                if is_clusters(name) {
+                    self.tell_member(Heard::Leader(leader.clone()));
+                }
                 return outputs.push(Output::Event(Event::Leader { election, leader }));
             }
             election::Output::Elected { term, lineage } => {
+                if is_clusters(name) {
+                    let elected = member::Input::Elected(lineage, term);
+                    self.tell_member(Heard::Input(elected));
+                }
                 return outputs.push(Output::Event(Event::Elected {
                     election,
                     term,
@@ -438,6 +519,9 @@ impl Node {
                 return outputs.push(Output::Event(Event::Stop { election, term }));
             }
             election::Output::Ended { term, reason } => {
+                if is_clusters(name) {
+                    self.tell_member(Heard::Input(member::Input::Deposed));
+                }
                 return outputs.push(Output::Event(Event::Ended {
                     election,
                     term,
@@ -481,18 +565,6 @@ impl Node {
         if names.is_empty() {
             self.watchers.remove(&incarnation);
             self.forget_unless_watched(now, incarnation, outputs);
-        }
-    }
-
-    fn watch_on_request(&mut self, now: Now, holder: Holder, outputs: &mut Vec<Output>) {
-        let incarnation = holder.incarnation;
-        self.watched.insert(incarnation);
-        // An election may have watched it to its end already.
-        match self.observer.end_of(incarnation) {
-            Some(end) => {
-                outputs.push(Output::Event(Event::SessionEnded { incarnation, end }));
-            }
-            None => self.step_observer(now, observer::Input::Watch(holder), outputs),
         }
     }
 
@@ -548,14 +620,18 @@ impl Node {
     /// the session is over is trusted by nobody: that only the elections wait for.
     fn is_working(&self) -> bool {
         let is_over = self.finishing.is_some_and(|it| it.over_since.is_some());
-        self.elections.is_working() || (self.held && !is_over)
+        self.elections.is_working() || (self.runs_shards() && !is_over)
+    }
+
+    fn runs_shards(&self) -> bool {
+        self.member().is_some_and(|member| !member.is_idle())
     }
 
     /// When to go without a word from a session that is over, since something in it does not end: the next
     /// one must not wait for it.
     fn abandon_at(&self) -> Option<Moment> {
         let over_since = self.finishing?.over_since?;
-        self.held.then(|| over_since + self.config.grace)
+        self.runs_shards().then(|| over_since + self.config.grace)
     }
 
     /// The session leaves last, since its going frees everything at once: never before all work has
@@ -569,10 +645,14 @@ impl Node {
         if finishing.leaves {
             return;
         }
+        // A session that is gone frees whatever it holds at once. While anything works, somebody else would start
+        // the same beside it.
         if is_working && !mutation::is(Mutation::LeaveWhileWorking) {
             finishing.give_up_at = now.moment + self.config.ttl;
             return;
         }
+        // A shard that will not end keeps the word "gone" from being said, but not the next session from beginning:
+        // nobody trusts the shard, and it is freed when this session is evicted.
         if let Some(abandon_at) = abandon_at {
             if now.moment >= abandon_at {
                 finishing.leaves = true;

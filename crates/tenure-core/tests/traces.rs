@@ -12,14 +12,17 @@
 //!
 //! ```text
 //! 0 start | leave | resign | transfer to b | work 1 ended | hint | join | join priority 50 | observe
-//! 0 watch b | forget b | hint of b    for somebody other than the election
-//! 0 hold | let go                     something other than an election works, or has ended
+//! 0 take part | offer d | ended d/0 1  in the cluster; the shard d/0 of generation 1
+//! 0 lead 1 | follow | hint of b       the election of the cluster is held elsewhere
 //! 0 me: …       the answer to the last request about the own session
 //! 0 b: …        about the session of b
 //! 0 lease: …    about the lease
 //! 0 fence: …    about the fence
+//! 0 look: …     about the assignments, to run what they say: `d/0 1 v1`
+//! 0 assignments: … | drains: … | sessions: b v1 | record of b: …    about what a leader of the cluster reads
 //! 9 pass        time passes until then; the node is woken whenever it asks for it
 //! 9 wake        time has passed; the node was not woken before
+//! 9 again       the session has left, and the next one of the process begins
 //! ```
 //!
 //! Answers: `done v1`, `conflict`, `refused`, `lost`; `missing`, `failed`, `unreadable v1`, `unchanged`,
@@ -31,7 +34,7 @@
 //!
 //! Directives: `with strict age`; `with heartbeats` and `without heartbeats` (the store confirms the own
 //! session at once, and it is not mentioned); `with looks` and `without looks` (the same for reads that
-//! find the lease unchanged).
+//! find the lease unchanged, and for whatever else shows nothing new).
 
 #[path = "traces/story.rs"]
 mod story;

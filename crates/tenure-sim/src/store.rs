@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use tenure_core::cluster::registry::Listed;
+use tenure_core::cluster::{Assignments, Drains};
 use tenure_core::election::{Fence, Lease};
 use tenure_core::node::{Answer, Request};
 use tenure_core::session::Record;
@@ -27,6 +29,10 @@ pub enum Key {
     Lease(ElectionName),
     /// A fence.
     Fence(ElectionName),
+    /// The assignments of the cluster.
+    Assignments,
+    /// The drains of the cluster.
+    Drains,
 }
 
 /// One version of an object.
@@ -180,7 +186,39 @@ impl Store {
                 fence,
                 expect,
             } => written(self.write(way, Key::Fence(election.clone()), fence.encode(), expect)),
+            Request::Look { known } | Request::ReadAssignments { known } => {
+                let known = known.as_ref();
+                let read = self.read(now, &Key::Assignments, known, way, Assignments::decode);
+                (Answer::Assignments(read), None)
+            }
+            Request::WriteAssignments {
+                assignments,
+                expect,
+            } => written(self.write(way, Key::Assignments, assignments.encode(), expect)),
+            Request::ReadDrains { known } => {
+                let read = self.read(now, &Key::Drains, known.as_ref(), way, Drains::decode);
+                (Answer::Drains(read), None)
+            }
+            Request::ListSessions => (Answer::Sessions(Some(self.list())), None),
+            Request::DeleteSession { holder } => {
+                self.delete(now, &Key::Session(holder.incarnation));
+                (Answer::Deleted, None)
+            }
         }
+    }
+
+    fn list(&self) -> Vec<Listed> {
+        let objects = self.objects.iter();
+        let sessions = objects.filter(|(key, _)| matches!(key, Key::Session(_)));
+        let listed = sessions.filter_map(|(_, object)| {
+            let record = Record::decode(&object.bytes).ok()?;
+            Some(Listed {
+                node: record.node,
+                incarnation: record.incarnation,
+                version: object.version.clone(),
+            })
+        });
+        listed.collect()
     }
 
     /// Writes whatever is there, as people do by hand.
@@ -289,6 +327,8 @@ impl fmt::Display for Key {
             Key::Session(incarnation) => write!(formatter, "session {incarnation:?}"),
             Key::Lease(election) => write!(formatter, "lease {election}"),
             Key::Fence(election) => write!(formatter, "fence {election}"),
+            Key::Assignments => formatter.write_str("assignments"),
+            Key::Drains => formatter.write_str("drains"),
         }
     }
 }

@@ -42,7 +42,7 @@
 
 use std::sync::Arc;
 
-use tenure_core::cluster::Part;
+use tenure_core::cluster::{Membership, Part};
 use tenure_core::election::machine::PRIORITY_DEFAULT;
 use tenure_core::{DaemonId, ElectionName, NodeId};
 use tokio::runtime::Handle;
@@ -60,7 +60,7 @@ pub use view::{DaemonStatus, Drain, NodeStatus, ShardStatus};
 
 use crate::daemon::Daemon;
 use crate::driver::Command;
-use crate::driver::cluster::{Order, Registered, Taking};
+use crate::driver::cluster::{Order, Registered, TakePart};
 use crate::node::Inner;
 use crate::{Election, Error, Node};
 
@@ -112,18 +112,22 @@ impl Cluster {
         options.config.check(&inner.session_config)?;
         let hub = inner.hub.get_or_init(|| Hub::new(inner.counters().clone()));
         let hub = hub.clone();
-        let taking = Taking {
+        let membership = Membership {
             config: options.config,
             part: Part {
                 version: options.version,
                 capacity: options.capacity,
                 ..Part::default()
             },
-            runtime: Handle::current(),
             follows: options.follows,
+            seed: crate::task::unique().as_u64_pair().0,
+        };
+        let part = TakePart {
+            membership,
+            runtime: Handle::current(),
             hub: hub.clone(),
         };
-        inner.send(Command::Cluster(Order::Take(Box::new(taking))));
+        inner.send(Command::Cluster(Order::TakePart(Box::new(part))));
         let election = node.join_own(ElectionName::cluster(), options.priority);
         Ok(Self {
             node: inner,

@@ -1,5 +1,9 @@
-//! The loop around the core's node machine: takes an input, steps, carries out the outputs, sleeps to the
-//! next deadline. It decides nothing.
+//! The loop around the core's node machine: takes inputs, steps, carries out the outputs, sleeps to the next
+//! deadline. It decides nothing: who leads, what runs here, what is said in which order, and when the session
+//! may go is all decided in [`tenure_core::node`].
+//!
+//! What is left to it is how: which requests go first and how many at once ([`Turns`]), when one listing is
+//! cheaper than many reads ([`Polls`]), where daemons run ([`cluster`]), and who is told what (`events`).
 //!
 //! It runs on a thread of its own with a store connection of its own, so an application whose runtime is
 //! blocked or starved keeps its session.
@@ -11,10 +15,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use tenure_core::cluster::Going;
+use tenure_core::cluster::Member;
 use tenure_core::election::Term;
 use tenure_core::election::machine::EndReason;
-use tenure_core::node::{Answer, Input, Joining, Node, Output, Request, Ticket};
+use tenure_core::node::{Answer, Input, Node, Output, Request, Ticket};
 use tenure_core::session::machine::Farewell;
 use tenure_core::session::record::About;
 use tenure_core::session::{Config, Holder, Record, State};
@@ -81,8 +85,10 @@ pub(crate) struct Driver {
     pub(crate) counters: Arc<Counters>,
     pub(crate) nudger: Option<Nudger>,
     pub(crate) elections: BTreeMap<ElectionName, (Arc<Seat>, Option<u8>)>,
-    /// This process's part in the cluster, if it takes one.
-    pub(crate) cluster: Option<Box<cluster::Coordination>>,
+    /// What this process runs for the cluster, if it takes part.
+    pub(crate) daemons: Option<Box<cluster::Daemons>>,
+    /// Its part in the cluster, between two sessions.
+    pub(crate) member: Option<Box<Member>>,
     pub(crate) stopping: Vec<oneshot::Sender<()>>,
     pub(crate) is_stopping: bool,
     /// How the session before this one would have said that it is gone, if nobody knows whether it did.
@@ -126,12 +132,21 @@ enum Sent {
     Eviction,
     Observation,
     Of(ElectionName),
+    /// A write of the assignments.
+    Assignments,
+    /// Anything else of the cluster.
+    Cluster,
 }
 
 impl Sent {
-    /// Whether it is of the session itself, which waits for no turn.
+    /// Whether it is of the session itself.
     fn is_of_session(&self) -> bool {
         matches!(self, Sent::Heartbeat | Sent::Settling)
+    }
+
+    /// Whether it was sent when it had its turn, which has ended with the answer.
+    fn takes_turns(&self) -> bool {
+        matches!(self, Sent::Eviction | Sent::Observation | Sent::Of(_))
     }
 }
 
@@ -172,7 +187,7 @@ enum Wake {
     HintAll,
     Done(Done),
     Command(Command),
-    Cluster(cluster::Wake),
+    Cluster(Vec<Input>),
     Time,
 }
 
@@ -180,20 +195,30 @@ impl Driver {
     /// Runs until it is told to stop: one incarnation after the other.
     pub(crate) async fn run(mut self) {
         let mut hints = self.store.watch(&self.keys.elections());
-        while !self.is_stopping {
-            self.run_incarnation(&mut hints).await;
+        let mut run = loop {
+            let mut run = self.run_incarnation(&mut hints).await;
             self.session.send_replace(None);
-        }
+            if self.is_stopping {
+                break run;
+            }
+            self.member = run.machine.take_member();
+        };
         if let Some(nudger) = &mut self.nudger {
             nudger.finish().await;
         }
-        self.cluster_ends().await;
+        // The session has left, and some daemons may not have ended yet.
+        let is_idle = |run: &Run| run.machine.member().is_none_or(Member::is_idle);
+        while !is_idle(&run)
+            && let Some(command) = self.commands.recv().await
+        {
+            self.on_commands(&mut run, command);
+        }
         for stopped in self.stopping.drain(..) {
             let _ = stopped.send(());
         }
     }
 
-    async fn run_incarnation(&mut self, hints: &mut Option<Watch>) {
+    async fn run_incarnation(&mut self, hints: &mut Option<Watch>) -> Run {
         let incarnation = Incarnation(task::unique().as_u128());
         // Of the highest level, so that warnings and errors are never without it.
         let span = tracing::error_span!(
@@ -205,12 +230,10 @@ impl Driver {
         let mut run = self.begin(incarnation);
         let whole = async {
             tracing::info!("joining");
-            self.cluster_begins(&mut run);
-            self.step(&mut run, Input::Wake);
             let seats = self.elections.values();
-            let joining = seats.map(|(seat, priority)| joining(seat, *priority));
-            let joining = joining.collect();
-            self.join(&mut run, joining);
+            let joins = seats.map(|(seat, priority)| join(seat, *priority));
+            let inputs = [Input::Wake].into_iter().chain(joins).collect();
+            self.step_all(&mut run, inputs);
             while !run.left {
                 if run.polls.take_hint(self.clock.moment()) {
                     self.step_by_listing(&mut run, Input::HintAll, Looks::Hinted);
@@ -219,9 +242,8 @@ impl Driver {
                 let wake = self.next(&mut run, hints).await;
                 // Time first: nothing that came meanwhile may hide that trust has ended, least of all
                 // after the whole process was paused.
-                if self.deadline(&run) <= self.clock.moment() {
+                if run.deadline() <= self.clock.moment() {
                     self.on_time(&mut run);
-                    self.settle(&mut run);
                 }
                 match wake {
                     Wake::Hint(election) => self.step(&mut run, Input::Hint(election)),
@@ -231,10 +253,9 @@ impl Driver {
                     },
                     Wake::Done(done) => self.on_done(&mut run, done),
                     Wake::Command(command) => self.on_commands(&mut run, command),
-                    Wake::Cluster(wake) => self.on_cluster(&mut run, wake),
+                    Wake::Cluster(hints) => self.step_all(&mut run, hints),
                     Wake::Time => {}
                 }
-                self.settle(&mut run);
             }
             self.counters.left();
         };
@@ -242,9 +263,10 @@ impl Driver {
         if let Some(farewell) = run.machine.farewell() {
             self.farewell = Some(Box::new(farewell));
         }
+        run
     }
 
-    fn begin(&self, incarnation: Incarnation) -> Run {
+    fn begin(&mut self, incarnation: Incarnation) -> Run {
         let me = Holder {
             node: self.node.clone(),
             incarnation,
@@ -253,10 +275,11 @@ impl Driver {
         let seed = uuid::Uuid::from_u128(incarnation.0).as_u64_pair().0;
         let about = self.about.clone();
         Run {
-            machine: Node::new(
+            machine: Node::resume(
                 self.config.clone(),
                 me.clone(),
                 about,
+                self.member.take(),
                 self.clock.now(),
                 seed,
             ),
@@ -277,7 +300,7 @@ impl Driver {
     /// cancelled, and requests go on in tasks of their own.
     async fn next(&mut self, run: &mut Run, hints: &mut Option<Watch>) -> Wake {
         let listing_at = run.polls.wake_at(self.clock.moment());
-        let deadline = self.deadline(run).min(listing_at);
+        let deadline = run.deadline().min(listing_at);
         tokio::select! {
             biased;
             Some(done) = run.requests.join_next(), if !run.requests.is_empty() => {
@@ -297,7 +320,7 @@ impl Driver {
                 Nudge::Of(election) => Wake::Hint(election),
                 Nudge::OfMany => Wake::HintAll,
             },
-            wake = next_of_cluster(self.cluster.as_deref_mut()) => Wake::Cluster(wake),
+            hints = next_of_cluster(self.daemons.as_deref_mut()) => Wake::Cluster(hints),
             () = self.clock.sleep_towards(deadline) => Wake::Time,
         }
     }
@@ -315,7 +338,7 @@ impl Driver {
                 return;
             }
         };
-        if !sent.is_of_session() {
+        if sent.takes_turns() {
             run.turns.ended();
         }
         match (&sent, &*answer) {
@@ -329,6 +352,9 @@ impl Driver {
             (Sent::Eviction, Answer::Written(Written::Done(_))) => {
                 tracing::warn!(latency = ?took, "evicted a session without heartbeats");
                 self.counters.evicted();
+            }
+            (Sent::Assignments, Answer::Written(written)) => {
+                self.counters.assignments_written(written);
             }
             _ => {}
         }
@@ -382,7 +408,6 @@ impl Driver {
     }
 
     fn on_time(&mut self, run: &mut Run) {
-        self.cluster_wakes();
         self.check_watchdogs(run);
         let now = self.clock.moment();
         if run.duplicates.next_look.is_some_and(|at| at <= now) {
@@ -394,7 +419,7 @@ impl Driver {
     fn look(&self, run: &mut Run) {
         let before = run.duplicates.begin();
         // The leader of a cluster does it, if there is one.
-        let is_due = self.cluster.is_none() && run.duplicates.is_time_to_sweep();
+        let is_due = self.daemons.is_none() && run.duplicates.is_time_to_sweep();
         let sweep = is_due.then(|| run.sweep.clone());
         let (store, keys, me) = (self.store.clone(), self.keys.clone(), run.me.clone());
         let (within, clock) = (self.config.request_timeout, self.clock.clone());
@@ -451,60 +476,44 @@ impl Driver {
     /// A command, and those that have come with it: many shards that start at once are one piece of news, and so
     /// are many elections that are joined.
     fn on_commands(&mut self, run: &mut Run, first: Command) {
-        let mut joined = Vec::new();
+        let mut inputs = Vec::new();
         let mut next = Some(first);
         for _ in 0..COMMANDS_AT_ONCE {
             let Some(command) = next.take().or_else(|| self.commands.try_recv().ok()) else {
                 break;
             };
-            self.on_command(run, command, &mut joined);
-            // What comes after the end is for the next session.
-            if run.left {
-                return;
+            inputs.extend(self.on_command(run, command));
+        }
+        self.step_all(run, inputs);
+    }
+
+    /// What the machine is told of a command.
+    fn on_command(&mut self, run: &mut Run, command: Command) -> Option<Input> {
+        Some(match command {
+            Command::Join { seat, priority } => {
+                let input = join(&seat, priority);
+                self.elections.insert(seat.name().clone(), (seat, priority));
+                input
             }
-        }
-        self.join(run, joined);
-    }
-
-    fn join(&mut self, run: &mut Run, joining: Vec<Joining>) {
-        if !joining.is_empty() {
-            self.step(run, Input::JoinMany(joining));
-        }
-    }
-
-    /// `joined` are the elections that the commands before this one join.
-    fn on_command(&mut self, run: &mut Run, command: Command, joined: &mut Vec<Joining>) {
-        if let Command::Join { seat, priority } = command {
-            joined.push(joining(&seat, priority));
-            self.elections.insert(seat.name().clone(), (seat, priority));
-            return;
-        }
-        self.join(run, std::mem::take(joined));
-        let input = match command {
-            Command::Join { .. } => return,
             Command::Resign(election) => Input::Resign(election),
-            Command::ResignTerm(election, term) => match run.leading.get(&election) {
-                Some(leading) if leading.term == term => Input::Resign(election),
-                _ => return,
-            },
+            Command::ResignTerm(election, term) => Input::ResignTerm(election, term),
             Command::Transfer(election, to) => Input::Transfer(election, to),
             Command::WorkEnded(election, term) => Input::WorkEnded(election, term),
-            Command::WatchdogSet(term) => return run.watch(term),
+            Command::WatchdogSet(term) => {
+                run.watch(term);
+                return None;
+            }
             Command::Cluster(order) => return self.on_order(run, order),
             Command::Trouble(trouble) => {
                 self.about.trouble = trouble;
-                return self.tell_about(run);
+                Input::About(self.about.clone())
             }
             Command::Shutdown(stopped) => {
                 self.stopping.extend(stopped);
                 self.is_stopping = true;
-                // Daemons first, so that the session stays until they have ended.
-                self.cluster_leaves(Going::Leaving);
-                self.settle(run);
                 Input::Leave
             }
-        };
-        self.step(run, input);
+        })
     }
 
     fn check_watchdogs(&mut self, run: &mut Run) {
@@ -518,7 +527,12 @@ impl Driver {
 
     /// One step of the machine, with everything that it asks for.
     fn step(&mut self, run: &mut Run, input: Input) {
-        let outputs = run.machine.step(self.clock.step(), input);
+        self.step_all(run, vec![input]);
+    }
+
+    /// The same for inputs that came together.
+    fn step_all(&mut self, run: &mut Run, inputs: Vec<Input>) {
+        let outputs = run.machine.step_all(self.clock.step(), inputs);
         self.carry_out(run, outputs, Looks::Singly);
     }
 
@@ -555,9 +569,10 @@ impl Driver {
                 Output::Event(event) => self.on_event(run, event),
             }
         }
+        self.follow_member(run);
     }
 
-    /// Sends what is of the session; the rest waits for its turn, or for the next listing.
+    /// Sends what is of the session or of the cluster; the rest waits for its turn, or for the next listing.
     fn send(&mut self, run: &mut Run, waiting: Waiting, looks: Looks) {
         let rank = match &waiting.request {
             Request::WriteSession { record, .. } if record.incarnation == run.me.incarnation => {
@@ -596,6 +611,18 @@ impl Driver {
             Request::ReadLease { known: Some(_), .. } => Rank::Looks,
             Request::WriteLease { .. } => Rank::Takes,
             Request::ReadLease { known: None, .. } => Rank::Begins,
+            // A few per heartbeat, however many elections there are.
+            Request::Look { .. }
+            | Request::ReadAssignments { .. }
+            | Request::WriteAssignments { .. }
+            | Request::ReadDrains { .. }
+            | Request::ListSessions => return self.launch(run, waiting),
+            Request::DeleteSession { holder } => {
+                let (node, incarnation) = (&holder.node, holder.incarnation);
+                tracing::info!(other = %node, %incarnation, "removing what a dead session left behind");
+                self.counters.session_removed();
+                return self.launch(run, waiting);
+            }
         };
         run.turns.wait(rank, waiting);
     }
@@ -639,6 +666,12 @@ impl Driver {
             | Request::WriteLease { election, .. }
             | Request::ReadFence { election }
             | Request::WriteFence { election, .. } => Sent::Of(election.clone()),
+            Request::WriteAssignments { .. } => Sent::Assignments,
+            Request::Look { .. }
+            | Request::ReadAssignments { .. }
+            | Request::ReadDrains { .. }
+            | Request::ListSessions
+            | Request::DeleteSession { .. } => Sent::Cluster,
         };
         let is_of_session = sent.is_of_session();
         let (store, keys) = (self.store.clone(), self.keys.clone());
@@ -648,7 +681,7 @@ impl Driver {
             Done::Answer(ticket, sent, Box::new(answer), took)
         };
         // An engine that panics has told nothing: as bad as a lost answer, and no worse.
-        let lost = requests::lost(&request);
+        let lost = request.unanswered(Written::Unknown);
         let answer = async move {
             let answer = requests::carry_out(&*store, &keys, request, within);
             match is_of_session {
@@ -794,8 +827,8 @@ impl Drop for Run {
     }
 }
 
-fn joining(seat: &Seat, priority: Option<u8>) -> Joining {
-    Joining {
+fn join(seat: &Seat, priority: Option<u8>) -> Input {
+    Input::Join {
         election: seat.name().clone(),
         priority,
         new_lineage: Lineage(task::unique().as_u128()),
@@ -820,9 +853,9 @@ async fn next_nudge(nudger: Option<&mut Nudger>) -> Nudge {
     }
 }
 
-async fn next_of_cluster(cluster: Option<&mut cluster::Coordination>) -> cluster::Wake {
-    match cluster {
-        Some(cluster) => cluster.next().await,
+async fn next_of_cluster(daemons: Option<&mut cluster::Daemons>) -> Vec<Input> {
+    match daemons {
+        Some(daemons) => daemons.next_hint().await,
         None => std::future::pending().await,
     }
 }

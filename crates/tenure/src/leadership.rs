@@ -283,10 +283,6 @@ impl TermState {
         })
     }
 
-    pub(crate) fn lineage(&self) -> Lineage {
-        self.lineage
-    }
-
     pub(crate) fn trust_until(&self, until: Moment) {
         self.trusted_until
             .store(nanoseconds(until), Ordering::Release);

@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use tenure_core::cluster::registry::Listed;
+use tenure_core::cluster::{Assignments, Drains};
 use tenure_core::election::{Fence, Lease};
 use tenure_core::node::{Answer, Request};
 use tenure_core::session::Record;
 use tenure_core::{Expect, Read, RecordError, Version, Written};
-use tenure_store::{Change, Error, Key, Object, Outage, Page, Prefix, Store, quietly};
+use tenure_store::{
+    Change, Entry, Error, Key, Object, Outage, Page, Prefix, Store, list_all, quietly,
+};
 use tokio::time::timeout;
 
 use crate::keys::Keys;
@@ -65,19 +69,54 @@ pub(crate) async fn carry_out(
             let (key, value) = (keys.fence(&election), fence.encode());
             quietly(write(store, &key, value, &expect, within)).await
         }
+        Request::Look { known } | Request::ReadAssignments { known } => {
+            let key = keys.assignments();
+            Answer::Assignments(read(store, &key, known, within, Assignments::decode).await)
+        }
+        Request::WriteAssignments {
+            assignments,
+            expect,
+        } => {
+            let value = assignments.encode();
+            write(store, &keys.assignments(), value, &expect, within).await
+        }
+        Request::ReadDrains { known } => {
+            Answer::Drains(read(store, &keys.drains(), known, within, Drains::decode).await)
+        }
+        Request::ListSessions => Answer::Sessions(list_sessions(store, keys, within).await),
+        Request::DeleteSession { holder } => {
+            let key = keys.session(&holder);
+            if let Ok(Err(error)) = timeout(within, store.delete(&key)).await {
+                tracing::warn!(%key, error = %Chain(&error), "a dead session was not removed");
+            }
+            Answer::Deleted
+        }
     }
 }
 
-/// The answer of a store that gives none.
-pub(crate) fn lost(request: &Request) -> Answer {
-    match request {
-        Request::ReadSession { .. } => Answer::Session(Read::Failed),
-        Request::ReadLease { .. } => Answer::Lease(Read::Failed),
-        Request::ReadFence { .. } => Answer::Fence(Read::Failed),
-        Request::WriteSession { .. } | Request::WriteLease { .. } | Request::WriteFence { .. } => {
-            Answer::Written(Written::Unknown)
+async fn list_sessions(store: &dyn Store, keys: &Keys, within: Duration) -> Option<Vec<Listed>> {
+    match timeout(within, list_all(store, &keys.nodes())).await {
+        Ok(Ok(entries)) => Some(entries.iter().filter_map(listed).collect()),
+        Ok(Err(error)) => {
+            OUTAGE.failed(format_args!("listing the sessions: {}", Chain(&error)));
+            None
+        }
+        Err(_) => {
+            OUTAGE.failed(format_args!(
+                "listing the sessions: no answer within {within:?}"
+            ));
+            None
         }
     }
+}
+
+fn listed(entry: &Entry) -> Option<Listed> {
+    let (node, incarnation) = Keys::session_of(&entry.key)?;
+    Some(Listed {
+        node,
+        incarnation,
+        version: from_store(&entry.version),
+    })
 }
 
 /// One page of a listing; `None` if it did not come.

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::record::{AssignmentState, Assignments, Generation, Shard, look_trust};
-use super::report::{Going, Run, RunState, Stuck, short};
+use super::report::{Going, Part, Run, RunState, Stuck, short};
 use crate::mutation::{self, Mutation};
 use crate::random::Random;
 use crate::session;
-use crate::session::record::About;
 use crate::{DaemonId, Incarnation, Moment, Read, Version};
 
 /// The machine. It outlives sessions: what an old one started must have ended before a new one starts
@@ -173,9 +172,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Writes the report into what the process says of itself.
-    pub fn apply(self, about: &mut About) {
-        let part = about.cluster.get_or_insert_default();
+    /// Writes the report into what the session says of the cluster.
+    pub fn apply(self, part: &mut Part) {
         part.runs = self.runs;
         part.stuck = self.stuck;
         part.going = self.going;
@@ -220,6 +218,12 @@ impl Agent {
             return local.until;
         }
         local.until.min(self.session_trusted_until)
+    }
+
+    /// Whether nothing runs here, and all that did has ended.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.local.is_empty()
     }
 
     /// When the machine wants [`Input::Wake`] next.
@@ -340,6 +344,9 @@ impl Agent {
             }
         }
         let Some(view) = &mut self.view else { return };
+        // From the start of the look, not from its answer: the assignments may have changed right after the store
+        // read them, and an answer can be slow. The leader counts from when it knew its revoke to be stored, which
+        // is later than any look that did not show it.
         view.until = look.started + look_trust(view.drain_timeout);
         if mutation::is(Mutation::TrustUnseenAssignment) {
             view.until = Moment::NEVER;
@@ -347,6 +354,8 @@ impl Agent {
             view.until = now + look_trust(view.drain_timeout);
         }
         for (shard, local) in &mut self.local {
+            // Only a look that shows this very generation, not revoking, prolongs trust. What it had before it keeps:
+            // the leader waits for that.
             if view.mine.get(shard) == Some(&(local.generation, false)) {
                 local.until = local.until.max(view.until);
             }

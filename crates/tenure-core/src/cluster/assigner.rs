@@ -8,7 +8,7 @@ mod messages;
 
 pub use messages::{Anomaly, Input, Output};
 
-use super::decide::{Decided, Outlook, decide, reported};
+use super::decide::{Decided, Situation, decide, reported};
 use super::drained::Drained;
 use super::memory::Memory;
 use super::nodes::Nodes;
@@ -301,12 +301,14 @@ impl Assigner {
             return;
         };
         match written {
-            // The answer may be to a write of a term that has ended meanwhile.
+            // The answer may be to a write of a term that has ended meanwhile: what it stored is not this term's.
             Written::Done(version) if assignments.term == term => {
                 self.unsettled_decisions = Some((assignments.writer.counter, decisions));
                 self.adopt(now, *assignments, version, outputs);
             }
             Written::NotApplied => self.retry_from = now + self.random.jitter(self.retry),
+            // A conflict may be with our own write, whose answer was lost. Only a read tells what is stored, and
+            // nothing is decided before.
             Written::Done(_) | Written::Conflict | Written::Unknown => {
                 self.unsettled_decisions = Some((assignments.writer.counter, decisions));
                 self.must_read = true;
@@ -386,7 +388,7 @@ impl Assigner {
         else {
             return None;
         };
-        let mut decided = decide(&Outlook {
+        let mut decided = decide(&Situation {
             now,
             config: &self.config,
             desired: assignments,
@@ -457,8 +459,10 @@ impl Assigner {
         decisions: Vec<Decision>,
         outputs: &mut Vec<Output>,
     ) {
+        // Unlike any other write, so that a read after a lost answer shows whether this one was applied.
         self.writes += 1;
         assignments.writer = self.writer(now.nonce);
+        // Also if the write is lost: it may still be applied, and no generation is given out twice.
         self.generation = self.generation.max(assignments.generation);
         self.noting_since = None;
         self.write_from = now.moment + self.config.cycle;
@@ -545,7 +549,7 @@ pub fn plan(
     for record in sessions {
         nodes.hear(now, record, config.restart_max);
     }
-    let outlook = Outlook {
+    let situation = Situation {
         now,
         config,
         desired: assignments,
@@ -556,5 +560,5 @@ pub fn plan(
         may_place: true,
         may_balance: true,
     };
-    decide(&outlook).decisions
+    decide(&situation).decisions
 }

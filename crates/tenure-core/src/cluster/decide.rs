@@ -20,7 +20,7 @@ use crate::{DaemonId, Moment, NodeId};
 
 /// Everything that a decision rests on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Outlook<'a> {
+pub(crate) struct Situation<'a> {
     pub(crate) now: Moment,
     pub(crate) config: &'a Config,
     pub(crate) desired: &'a Assignments,
@@ -70,15 +70,15 @@ pub(crate) fn reported<'a>(desired: &'a Assignments, nodes: &'a Nodes) -> Report
 }
 
 /// Decides.
-pub(crate) fn decide(outlook: &Outlook<'_>) -> Decided {
-    let mut judge = Judge::new(outlook);
-    judge.define();
-    judge.look_at_shards();
-    judge.place();
-    judge.balance();
+pub(crate) fn decide(situation: &Situation<'_>) -> Decided {
+    let mut pass = Pass::new(situation);
+    pass.define();
+    pass.look_at_shards();
+    pass.place();
+    pass.balance();
     Decided {
-        decisions: judge.decisions,
-        again_at: judge.again_at,
+        decisions: pass.decisions,
+        again_at: pass.again_at,
     }
 }
 
@@ -98,8 +98,8 @@ enum Seat {
     Closed,
 }
 
-struct Judge<'a> {
-    outlook: &'a Outlook<'a>,
+struct Pass<'a> {
+    situation: &'a Situation<'a>,
     /// The live nodes by position.
     live: Vec<&'a Record>,
     positions: BTreeMap<crate::Incarnation, usize>,
@@ -120,16 +120,16 @@ struct Judge<'a> {
     again_at: Moment,
 }
 
-impl<'a> Judge<'a> {
-    fn new(outlook: &'a Outlook<'a>) -> Self {
-        let live: Vec<&Record> = outlook.nodes.live().values().collect();
-        let on_their_way = outlook
+impl<'a> Pass<'a> {
+    fn new(situation: &'a Situation<'a>) -> Self {
+        let live: Vec<&Record> = situation.nodes.live().values().collect();
+        let on_their_way = situation
             .desired
             .iter()
             .filter(|(_, _, assignment)| assignment.state == AssignmentState::Revoking)
             .count();
         Self {
-            positions: outlook.nodes.live().keys().copied().zip(0..).collect(),
+            positions: situation.nodes.live().keys().copied().zip(0..).collect(),
             live,
             daemons: Vec::new(),
             silent: BTreeSet::new(),
@@ -137,10 +137,10 @@ impl<'a> Judge<'a> {
             stuck: BTreeSet::new(),
             changing: BTreeSet::new(),
             placement: Placement::new(Vec::new(), Vec::new()),
-            budget: outlook.config.moves_max.saturating_sub(on_their_way),
+            budget: situation.config.moves_max.saturating_sub(on_their_way),
             decisions: Vec::new(),
             again_at: Moment::NEVER,
-            outlook,
+            situation,
         }
     }
 
@@ -156,7 +156,7 @@ impl<'a> Judge<'a> {
                 }
             }
         }
-        let desired = &self.outlook.desired.daemons;
+        let desired = &self.situation.desired.daemons;
         let known: BTreeSet<&DaemonId> = desired.keys().chain(offers.keys().copied()).collect();
         for id in known {
             let current = desired.get(id);
@@ -197,12 +197,12 @@ impl<'a> Judge<'a> {
     // ---- what becomes of what is assigned -----------------------------------------------------------
 
     fn look_at_shards(&mut self) {
-        let reported = reported(self.outlook.desired, self.outlook.nodes);
+        let reported = reported(self.situation.desired, self.situation.nodes);
         // Nodes that are about to start something of a daemon, by the position of both.
         let mut starting = BTreeSet::new();
         for position in 0..self.daemons.len() {
             let (id, definition, _) = self.daemons[position];
-            let shards: &[Option<Assignment>] = match self.outlook.desired.daemons.get(id) {
+            let shards: &[Option<Assignment>] = match self.situation.desired.daemons.get(id) {
                 Some(daemon) => &daemon.shards,
                 None => &[],
             };
@@ -256,15 +256,15 @@ impl<'a> Judge<'a> {
         let is_surplus = index >= definition.count.number();
         let is_former = Daemon::is_former(definition, &assignment);
         let revoking = assignment.state == AssignmentState::Revoking;
-        let holder = &self.outlook.desired.holders[&assignment.incarnation];
+        let holder = &self.situation.desired.holders[&assignment.incarnation];
         let shard = Shard {
             daemon: id.clone(),
             index,
         };
-        if let Some(ended) = self.outlook.nodes.ended(assignment.incarnation) {
-            let prefer = self.outlook.nodes.back(&holder.node, id);
+        if let Some(ended) = self.situation.nodes.ended(assignment.incarnation) {
+            let prefer = self.situation.nodes.back(&holder.node, id);
             let prefer = prefer.map(|record| self.positions[&record.incarnation]);
-            let kept = ended.kept_until.filter(|&until| self.outlook.now < until);
+            let kept = ended.kept_until.filter(|&until| self.situation.now < until);
             let kept = kept.filter(|_| !is_former);
             if let (Some(until), None, false, false) = (kept, prefer, revoking, is_surplus) {
                 self.again_at = self.again_at.min(until);
@@ -367,9 +367,9 @@ impl<'a> Judge<'a> {
             self.wait(shard, Reason::Stuck { error });
             return Seat::Leaves { node: Some(node) };
         }
-        let since = self.outlook.memory.since(&shard.daemon, shard.index);
-        let forced_at = since + forced_after(self.outlook.force_after);
-        if self.outlook.now >= forced_at {
+        let since = self.situation.memory.since(&shard.daemon, shard.index);
+        let forced_at = since + forced_after(self.situation.force_after);
+        if self.situation.now >= forced_at {
             self.failing.insert((shard.daemon.clone(), node));
             self.free(shard, holder, Reason::Unanswered);
             return vacant(is_surplus, Some(node), None);
@@ -396,7 +396,7 @@ impl<'a> Judge<'a> {
             return Some(Reason::CountChanged);
         }
         let part = Part::of(&record.about);
-        let (config, is_going) = (self.outlook.config, part.going.is_some());
+        let (config, is_going) = (self.situation.config, part.going.is_some());
         if !is_going && !part.offers.contains_key(&shard.daemon) {
             return Some(Reason::NotOffered);
         }
@@ -413,8 +413,8 @@ impl<'a> Judge<'a> {
             Some(_) => None,
         };
         if let Some((reason, patience)) = late {
-            let since = self.outlook.memory.since(&shard.daemon, shard.index);
-            if self.outlook.now >= since + patience {
+            let since = self.situation.memory.since(&shard.daemon, shard.index);
+            if self.situation.now >= since + patience {
                 self.failing.insert((shard.daemon.clone(), node));
                 return Some(reason);
             }
@@ -423,7 +423,7 @@ impl<'a> Judge<'a> {
         if is_going {
             return None;
         }
-        if self.outlook.drained.contains(&record.node) && self.budget > 0 {
+        if self.situation.drained.contains(&record.node) && self.budget > 0 {
             self.budget -= 1;
             return Some(Reason::Drained);
         }
@@ -497,7 +497,7 @@ impl<'a> Judge<'a> {
 
     /// The node that a shard is assigned to.
     fn node_of(&self, id: &DaemonId, index: u32) -> Option<&'a NodeId> {
-        let desired = self.outlook.desired;
+        let desired = self.situation.desired;
         let assignment = desired
             .daemons
             .get(id)?
@@ -512,12 +512,12 @@ impl<'a> Judge<'a> {
         let may = |record: &&Record| {
             Part::of(&record.about).takes(id)
                 && definition.allows(&record.about.labels)
-                && !self.outlook.drained.contains(&record.node)
+                && !self.situation.drained.contains(&record.node)
         };
         let allowed = self.live.iter().map(may).collect();
         let alone = matches!(definition.count, Count::Replicas(_));
         let mut work = Work::new(definition.weight, alone, allowed);
-        let memory = self.outlook.memory;
+        let memory = self.situation.memory;
         if !memory.has_failures() && self.failing.is_empty() {
             return work;
         }
@@ -526,7 +526,7 @@ impl<'a> Judge<'a> {
                 work.unreliable.push(node);
                 continue;
             }
-            match memory.standing(self.outlook.now, id, record.incarnation) {
+            match memory.standing(self.situation.now, id, record.incarnation) {
                 Some((Standing::Unreliable, until)) => {
                     self.again_at = self.again_at.min(until);
                     work.unreliable.push(node);
@@ -545,7 +545,7 @@ impl<'a> Judge<'a> {
     fn place(&mut self) {
         let mut order: Vec<usize> = (0..self.daemons.len()).collect();
         order.sort_by_key(|&position| Reverse(self.daemons[position].1.weight));
-        let mut generation = self.outlook.desired.generation;
+        let mut generation = self.situation.desired.generation;
         for position in order {
             let seats = std::mem::take(&mut self.daemons[position].2);
             let id = self.daemons[position].0;
@@ -555,7 +555,7 @@ impl<'a> Judge<'a> {
                     index,
                 };
                 match seat {
-                    Seat::Vacant { .. } if !self.outlook.may_place => {
+                    Seat::Vacant { .. } if !self.situation.may_place => {
                         self.wait(shard(), Reason::Lost);
                     }
                     Seat::Vacant { .. } if self.changing.contains(&position) => {
@@ -600,10 +600,10 @@ impl<'a> Judge<'a> {
         let id = self.daemons[position].0;
         let mut avoided: Vec<usize> = avoid.into_iter().collect();
         let mut again_at = Moment::NEVER;
-        if self.outlook.memory.has_failures() {
+        if self.situation.memory.has_failures() {
             for (node, record) in self.live.iter().enumerate() {
-                let memory = self.outlook.memory;
-                let until = memory.passed_over(self.outlook.now, id, index, record.incarnation);
+                let memory = self.situation.memory;
+                let until = memory.passed_over(self.situation.now, id, index, record.incarnation);
                 if let Some(until) = until {
                     avoided.push(node);
                     again_at = again_at.min(until);
@@ -630,7 +630,7 @@ impl<'a> Judge<'a> {
     }
 
     fn balance(&mut self) {
-        if !self.outlook.may_balance || !self.outlook.may_place {
+        if !self.situation.may_balance || !self.situation.may_place {
             return;
         }
         for moved in self.placement.balance(self.budget) {

@@ -32,7 +32,7 @@ const KEPT_MIN: Duration = Duration::from_secs(60);
 
 /// The machine. One listing is in flight at most, and one request for each session; the driver answers
 /// each with one input.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Registry {
     heartbeat: Duration,
     retry: Duration,
@@ -50,13 +50,13 @@ pub struct Registry {
 }
 
 /// A listing that is in flight.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Hash)]
 struct Listing {
     /// It was started while leading.
     leads: bool,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 struct Known {
     node: NodeId,
     /// As it was listed last, and since when.
@@ -73,7 +73,7 @@ struct Known {
 }
 
 /// What was told of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Told {
     Nothing,
     Joined,
@@ -81,7 +81,7 @@ enum Told {
 }
 
 /// A session in a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Listed {
     /// The node.
     pub node: NodeId,
@@ -92,7 +92,7 @@ pub struct Listed {
 }
 
 /// What happens to a registry.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub enum Input {
     /// Time has passed.
     Wake,

@@ -179,6 +179,12 @@ impl Election {
         }
     }
 
+    /// Who holds the lease, as last seen.
+    #[must_use]
+    pub(crate) fn leader(&self) -> Option<Leader> {
+        self.lease().and_then(|(lease, _)| leader_of(lease))
+    }
+
     /// Whether the work of a term has not ended yet.
     #[must_use]
     pub fn is_working(&self) -> bool {
@@ -364,15 +370,8 @@ impl Election {
         if self.lease().is_some_and(|(_, known)| *known == version) {
             return;
         }
-        let leader = |lease: &Lease| {
-            lease.holder().map(|holder| Leader {
-                node: holder.node.clone(),
-                incarnation: holder.incarnation,
-                term: lease.term,
-            })
-        };
-        let before = self.lease().map(|(lease, _)| leader(lease));
-        let after = leader(&lease);
+        let before = self.lease().map(|(lease, _)| leader_of(lease));
+        let after = leader_of(&lease);
         if before != Some(after.clone()) {
             outputs.push(Output::Leader(after));
         }
@@ -655,4 +654,12 @@ impl Election {
             self.ended = None;
         }
     }
+}
+
+fn leader_of(lease: &Lease) -> Option<Leader> {
+    lease.holder().map(|holder| Leader {
+        node: holder.node.clone(),
+        incarnation: holder.incarnation,
+        term: lease.term,
+    })
 }

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::Ticket;
+use crate::cluster::registry::Listed;
+use crate::cluster::{Assignments, Drains, Membership, member};
 use crate::election::machine::{Anomaly, EndReason, Leader};
 use crate::election::{Fence, Lease, Term};
 use crate::session::machine as session;
@@ -28,10 +30,10 @@ pub enum Input {
         /// For the first term ever.
         new_lineage: Lineage,
     },
-    /// The same for many at once, of which the session speaks in one write.
-    JoinMany(Vec<Joining>),
     /// Give leadership of an election up.
     Resign(ElectionName),
+    /// The same if this is still the term: what an old one wants changes nothing in a newer.
+    ResignTerm(ElectionName, Term),
     /// Give leadership of an election to this session.
     Transfer(ElectionName, Holder),
     /// All work of a term has ended.
@@ -40,30 +42,15 @@ pub enum Input {
     Hint(ElectionName),
     /// Anything may have changed.
     HintAll,
-    /// The process says something new of itself.
-    Labels(About),
-    /// Watch a session, evict it when that is allowed, and tell what is seen of it and when it has ended.
-    Watch(Holder),
-    /// Watch it no longer.
-    Forget(Incarnation),
-    /// A session that is watched may have changed.
-    HintSession(Incarnation),
-    /// Whether anything besides elections works under this session, so that it does not leave before the
-    /// end of that.
-    Hold(bool),
+    /// The process says something new of itself. Where it stands and what it does in the cluster, the node
+    /// knows better.
+    About(About),
+    /// Take part in the cluster. Changes nothing if this process does already.
+    TakePart(Box<Membership>),
+    /// Something has happened to the part that it takes.
+    Cluster(member::Input),
     /// Give everything back and go.
     Leave,
-}
-
-/// One of the elections of [`Input::JoinMany`]; as in [`Input::Join`].
-#[derive(Debug, Clone, Hash)]
-pub struct Joining {
-    /// Which.
-    pub election: ElectionName,
-    /// The priority; `None` to observe.
-    pub priority: Option<u8>,
-    /// For the first term ever.
-    pub new_lineage: Lineage,
 }
 
 /// What the driver is to do.
@@ -129,6 +116,77 @@ pub enum Request {
         /// What must be there.
         expect: Expect,
     },
+    /// Look at the assignments, for what is to run here.
+    Look {
+        /// Only if they are no longer at this version.
+        known: Option<Version>,
+    },
+    /// Read the assignments, to hand out work.
+    ReadAssignments {
+        /// Only if they are no longer at this version.
+        known: Option<Version>,
+    },
+    /// Write the assignments.
+    WriteAssignments {
+        /// What to write.
+        assignments: Box<Assignments>,
+        /// What must be there.
+        expect: Expect,
+    },
+    /// Read the drains.
+    ReadDrains {
+        /// Only if they are no longer at this version.
+        known: Option<Version>,
+    },
+    /// List all sessions.
+    ListSessions,
+    /// Delete the session of a process that is long dead. Not conditional: an incarnation is never used twice, so
+    /// nobody writes there again.
+    DeleteSession {
+        /// Whose.
+        holder: Holder,
+    },
+}
+
+impl Request {
+    /// Whether the store changes by it, perhaps long after its answer counts as lost.
+    #[must_use]
+    pub fn is_write(&self) -> bool {
+        match self {
+            Request::WriteSession { .. }
+            | Request::WriteLease { .. }
+            | Request::WriteFence { .. }
+            | Request::WriteAssignments { .. }
+            | Request::DeleteSession { .. } => true,
+            Request::ReadSession { .. }
+            | Request::ReadLease { .. }
+            | Request::ReadFence { .. }
+            | Request::Look { .. }
+            | Request::ReadAssignments { .. }
+            | Request::ReadDrains { .. }
+            | Request::ListSessions => false,
+        }
+    }
+
+    /// The answer of a store that gives none: `written` to a write.
+    #[must_use]
+    pub fn unanswered(&self, written: Written) -> Answer {
+        match self {
+            Request::WriteSession { .. }
+            | Request::WriteLease { .. }
+            | Request::WriteFence { .. }
+            | Request::WriteAssignments { .. } => Answer::Written(written),
+            Request::ReadSession { .. } => Answer::Session(Read::Failed),
+            Request::ReadLease { .. } => Answer::Lease(Read::Failed),
+            Request::ReadFence { .. } => Answer::Fence(Read::Failed),
+            Request::Look { .. } | Request::ReadAssignments { .. } => {
+                Answer::Assignments(Read::Failed)
+            }
+            Request::ReadDrains { .. } => Answer::Drains(Read::Failed),
+            Request::ListSessions => Answer::Sessions(None),
+            Request::DeleteSession { .. } => Answer::Deleted,
+        }
+    }
 }
 
 /// The answer to a request, of its kind.
@@ -142,6 +200,14 @@ pub enum Answer {
     Lease(Read<Lease>),
     /// To [`Request::ReadFence`].
     Fence(Read<Fence>),
+    /// To [`Request::Look`] and [`Request::ReadAssignments`].
+    Assignments(Read<Assignments>),
+    /// To [`Request::ReadDrains`].
+    Drains(Read<Drains>),
+    /// To [`Request::ListSessions`]; `None` if the store did not give one.
+    Sessions(Option<Vec<Listed>>),
+    /// To [`Request::DeleteSession`], whatever happened to it: the next listing shows whether it is still there.
+    Deleted,
 }
 
 /// What whoever runs the node should know.
@@ -159,8 +225,6 @@ pub enum Event {
     },
     /// Nothing more will come from this incarnation.
     Left,
-    /// A session that is watched on request was read.
-    Session(Box<Record>),
     /// Another session was found to have ended.
     SessionEnded {
         /// Whose.
@@ -207,4 +271,6 @@ pub enum Event {
         /// What.
         anomaly: Anomaly,
     },
+    /// What this process does and knows in the cluster.
+    Cluster(member::Event),
 }

@@ -415,6 +415,8 @@ impl Session {
         match self.phase {
             Phase::Joining | Phase::Alive => {
                 self.phase = Phase::Alive;
+                // From before the write was sent. Observers count from when they see it, which is later, and they wait
+                // a whole ttl: the margin is all that clocks may differ by.
                 self.trusted_until = self
                     .trusted_until
                     .max(attempt.started + self.config.trust());
@@ -456,6 +458,7 @@ impl Session {
             return;
         }
         self.about_changed = false;
+        // Never the same bytes twice, applied or not: a read back must tell which attempt has landed.
         self.record.counter += 1;
         self.record.nonce = at.nonce;
         let attempt = Attempt {

@@ -16,10 +16,14 @@ fn twelve() -> [(&'static str, Definition); 1] {
     [("indexer", Definition::shards(12))]
 }
 
-/// Three nodes that run twelve shards.
+/// Three nodes that run twelve shards; the first one leads.
 fn three() -> World {
     let mut world = World::new(7, 3, &twelve());
-    world.run(seconds(20));
+    world.run(seconds(1));
+    if world.leader != Some(0) {
+        assert!(world.elect(0, Duration::ZERO));
+    }
+    world.run(seconds(19));
     assert_eq!(world.settled(), Ok(vec![4, 4, 4]));
     world
 }

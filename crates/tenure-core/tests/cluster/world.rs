@@ -1,5 +1,5 @@
-//! A world of nodes around one store: real sessions, observers, agents and assigners; simulated time,
-//! storage, processes and daemons. Everything follows from a seed.
+//! A world of nodes around one store: the machines of production, wired as there; simulated time, storage,
+//! processes, daemons and leaders. Everything follows from a seed.
 //!
 //! After every event: no shard is trusted by two processes. At every start: generations have grown.
 
@@ -11,26 +11,21 @@ mod store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tenure_core::cluster::agent::{self, Agent};
-use tenure_core::cluster::assigner::{self, Assigner};
 use tenure_core::cluster::{
-    Assignments, Config, Decision, Definition, Drained, Drains, Generation, Going, Part, Shard,
+    Assignments, Config, Decision, Definition, Drained, Drains, Generation, Going, Member,
+    Membership, Part, Shard, member,
 };
 use tenure_core::election::{Term, Writer};
+use tenure_core::node::{Answer, Input, Node as Machine, Request, Ticket};
 use tenure_core::session::record::About;
-use tenure_core::session::{self, Holder, Observer, Record, Session, observer};
-use tenure_core::{
-    DaemonId, ElectionName, Incarnation, Lineage, Moment, NodeId, Now, Version, Wall,
-};
-use tenure_random::Random;
+use tenure_core::session::{self, Holder, Record};
+use tenure_core::{DaemonId, ElectionName, Incarnation, Lineage, Moment, NodeId, Now, Wall};
 
-use store::{Ask, Store, Told};
+use store::Store;
+pub(crate) use tenure_random::Random;
 
 /// What every clock shows when the world begins.
 const ORIGIN: Moment = Moment::from_origin(Duration::from_secs(100_000));
-
-/// When the answer to a request counts as lost.
-const TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) struct World {
     pub(crate) now: Duration,
@@ -81,14 +76,10 @@ pub(crate) struct Node {
     pub(crate) up: bool,
     paused_until: Duration,
     incarnation: Incarnation,
-    session: Option<Session>,
-    observer: Observer,
-    assigner: Assigner,
-    agent: Agent,
-    about: About,
+    machine: Option<Machine>,
+    has_left: bool,
+    is_going: bool,
     leads: Option<Term>,
-    list_at: Duration,
-    lists: bool,
     pub(crate) running: BTreeMap<(Shard, Generation), Daemon>,
     /// How many shards of its daemon each was told of, ended ones too.
     pub(crate) told: BTreeMap<(Shard, Generation), u32>,
@@ -107,11 +98,12 @@ pub(crate) enum Daemon {
 
 #[derive(Debug, Clone)]
 enum Event {
-    /// The store carries a request out; `answer_in` is `None` if the answer is lost.
-    Apply(Who, Ask, Option<Duration>),
-    Answer(Who, Told),
+    /// The store carries a request out, and answers it so much later; never, if the answer is lost.
+    Apply(Who, Request, Option<(Ticket, Duration)>),
+    Answer(Who, Ticket, Answer),
     Started(Who, Shard, Generation),
     Ended(Who, Shard, Generation, Option<String>),
+    Stuck(Who, Shard, Generation, Option<String>),
     Join(Who),
     Boot(usize),
     Deposed(Who, Term),
@@ -121,7 +113,7 @@ impl Event {
     fn name(&self) -> String {
         match self {
             Event::Apply(who, ..) => format!("apply {who:?}"),
-            Event::Answer(who, _) => format!("answer {who:?}"),
+            Event::Answer(who, ..) => format!("answer {who:?}"),
             other => format!("{other:?}"),
         }
     }
@@ -175,7 +167,6 @@ impl World {
     pub(crate) fn add_node(&mut self, offers: &[(&str, Definition)]) -> usize {
         let node = self.nodes.len();
         let name = NodeId::new(format!("n{node}")).unwrap();
-        let holder = self.holder(&name, Incarnation(0));
         let offers = offers.iter().cloned();
         let offers = offers.map(|(id, definition)| (DaemonId::new(id).unwrap(), definition));
         self.nodes.push(Node {
@@ -184,14 +175,10 @@ impl World {
             up: false,
             paused_until: Duration::ZERO,
             incarnation: Incarnation(0),
-            session: None,
-            observer: Observer::new(self.session_config.clone(), name.clone(), 0),
-            assigner: Assigner::new(self.config.clone(), &self.session_config, holder, ORIGIN, 0),
-            agent: Agent::new(&self.session_config, ORIGIN, 0),
-            about: About::default(),
+            machine: None,
+            has_left: false,
+            is_going: false,
             leads: None,
-            list_at: Duration::ZERO,
-            lists: false,
             running: BTreeMap::new(),
             told: BTreeMap::new(),
             sticks: false,
@@ -207,14 +194,12 @@ impl World {
         if self.nodes[node].up {
             return;
         }
-        let seed = self.random.bits();
-        let moment = self.moment(node);
         let it = &mut self.nodes[node];
         it.up = true;
         it.life += 1;
         it.paused_until = Duration::ZERO;
-        it.observer = Observer::new(self.session_config.clone(), it.name.clone(), seed);
-        it.agent = Agent::new(&self.session_config, moment, seed);
+        it.machine = None;
+        it.is_going = false;
         it.leads = None;
         it.running.clear();
         self.join(node);
@@ -225,7 +210,7 @@ impl World {
         let it = &mut self.nodes[node];
         it.up = false;
         it.life += 1;
-        it.session = None;
+        it.machine = None;
         it.leads = None;
         it.running.clear();
         if self.leader == Some(node) {
@@ -251,14 +236,15 @@ impl World {
 
     pub(crate) fn leave(&mut self, node: usize, going: Going) {
         if self.nodes[node].up {
-            self.step_agent(node, agent::Input::Leave(going));
+            self.nodes[node].is_going = true;
+            let leave = Input::Cluster(member::Input::Leave(going));
+            self.tell(node, [leave, Input::Leave]);
         }
     }
 
     pub(crate) fn drain(&mut self, node: usize, drained: bool) {
         let name = self.nodes[node].name.clone();
-        self.store.versions += 1;
-        let version = Version::new(self.store.versions.to_string());
+        let version = self.store.next_version();
         let mut drains = match self.store.drains.take() {
             Some((drains, _)) => drains,
             None => Drains {
@@ -297,9 +283,8 @@ impl World {
         self.leader = Some(node);
         let term = Term(self.terms);
         self.nodes[node].leads = Some(term);
-        self.nodes[node].list_at = self.now;
-        let lineage = Lineage(self.lineage);
-        self.step_assigner(node, assigner::Input::Elected(lineage, term));
+        let elected = member::Input::Elected(Lineage(self.lineage), term);
+        self.tell(node, [Input::Cluster(elected)]);
         true
     }
 
@@ -366,7 +351,7 @@ impl World {
             self.happen(event);
         } else {
             self.note(&format!("{:?} wake {node}", self.now));
-            self.wake(node);
+            self.tell(node, [Input::Wake]);
         }
         self.assert_nobody_shares_a_shard();
         true
@@ -378,7 +363,7 @@ impl World {
         let mut loads = vec![0; self.nodes.len()];
         for (node, it) in self.nodes.iter().enumerate() {
             for ((shard, generation), state) in &it.running {
-                let trusted = it.agent.trusted_until(shard, *generation);
+                let trusted = it.trusted_until(shard, *generation);
                 if *state != Daemon::Running || trusted.is_none() {
                     return Err(format!("{shard} is {state:?} on n{node}"));
                 }
@@ -422,11 +407,12 @@ impl World {
                 text,
                 "{name}: up {}, trusted {trusted}, going {:?}, leads {:?}, runs {}",
                 it.up,
-                Part::of(&it.about).going,
+                it.is_going,
                 it.leads,
                 runs.join(" ")
             );
-            for decision in it.assigner.plan(self.moment(node)) {
+            let plan = it.member().and_then(|it| it.plan(self.moment(node)));
+            for decision in plan.unwrap_or_default() {
                 let _ = writeln!(text, "    {decision}");
             }
         }
@@ -462,7 +448,7 @@ impl World {
         for (node, it) in self.nodes.iter().enumerate() {
             let moment = self.moment(node);
             for (shard, generation) in it.running.keys() {
-                let until = it.agent.trusted_until(shard, *generation);
+                let until = it.trusted_until(shard, *generation);
                 if until.is_none_or(|until| moment >= until) {
                     continue;
                 }
@@ -511,34 +497,8 @@ impl World {
         if !it.up {
             return Duration::MAX;
         }
-        let session = it.session.as_ref().map_or(Moment::NEVER, Session::wake_at);
-        let machines = [
-            session,
-            it.observer.wake_at(),
-            it.agent.wake_at(),
-            it.assigner.wake_at(),
-        ];
-        let at = machines
-            .into_iter()
-            .map(|moment| self.when(node, moment))
-            .min();
-        let list_at = match it.leads {
-            Some(_) if !it.lists => it.list_at,
-            _ => Duration::MAX,
-        };
-        at.unwrap().min(list_at).max(it.paused_until)
-    }
-
-    fn wake(&mut self, node: usize) {
-        self.step_session(node, session::machine::Input::Wake);
-        self.step_observer(node, observer::Input::Wake);
-        self.step_agent(node, agent::Input::Wake);
-        self.step_assigner(node, assigner::Input::Wake);
-        let it = &mut self.nodes[node];
-        if it.up && it.leads.is_some() && !it.lists && self.now >= it.list_at {
-            it.lists = true;
-            self.ask(node, Ask::List);
-        }
+        let at = it.machine.as_ref().map_or(Moment::NEVER, Machine::wake_at);
+        self.when(node, at).max(it.paused_until)
     }
 
     // ---- events -------------------------------------------------------------------------------------
@@ -551,9 +511,10 @@ impl World {
     fn happen(&mut self, event: Event) {
         let who = match &event {
             Event::Apply(..) | Event::Boot(_) => None,
-            Event::Answer(who, _)
+            Event::Answer(who, ..)
             | Event::Started(who, ..)
             | Event::Ended(who, ..)
+            | Event::Stuck(who, ..)
             | Event::Join(who)
             | Event::Deposed(who, _) => Some(*who),
         };
@@ -568,40 +529,56 @@ impl World {
             }
         }
         match event {
-            Event::Apply(who, ask, answer_in) => {
-                let told = self.apply(ask);
-                if let Some(delay) = answer_in {
-                    self.push(delay, Event::Answer(who, told));
+            Event::Apply(who, request, answered) => {
+                let answer = self.apply(request);
+                if let Some((ticket, delay)) = answered {
+                    self.push(delay, Event::Answer(who, ticket, answer));
                 }
             }
-            Event::Answer(who, told) => self.hear(who, told),
+            // What a session asked that is over concerns nobody.
+            Event::Answer(who, ticket, answer) => {
+                if self.nodes[who.node].incarnation == who.incarnation {
+                    self.tell(who.node, [Input::Answer(ticket, answer)]);
+                }
+            }
             Event::Started(who, shard, generation) => {
                 let key = (shard, generation);
                 let it = &mut self.nodes[who.node];
                 if it.running.get(&key) == Some(&Daemon::Starting) {
                     it.running.insert(key.clone(), Daemon::Running);
-                    self.step_agent(who.node, agent::Input::Started(key.0, key.1));
+                    let started = member::Input::Started(key.0, key.1);
+                    self.tell(who.node, [Input::Cluster(started)]);
                 }
             }
             Event::Ended(who, shard, generation, error) => {
                 let key = (shard, generation);
                 if self.nodes[who.node].running.remove(&key).is_some() {
                     let (shard, generation) = key;
-                    let input = agent::Input::Ended {
+                    let ended = member::Input::Ended {
                         shard,
                         generation,
                         error,
                     };
-                    self.step_agent(who.node, input);
+                    self.tell(who.node, [Input::Cluster(ended)]);
                 }
             }
+            Event::Stuck(who, shard, generation, error) => {
+                let stuck = member::Input::Stuck {
+                    shard,
+                    generation,
+                    error,
+                };
+                self.tell(who.node, [Input::Cluster(stuck)]);
+            }
+            // Whoever has said meanwhile that it goes begins no new session.
+            Event::Join(who) if self.nodes[who.node].is_going => {}
             Event::Join(who) => self.join(who.node),
             Event::Boot(node) => self.boot(node),
             Event::Deposed(who, term) => {
                 let it = &mut self.nodes[who.node];
                 if it.leads == Some(term) {
                     it.leads = None;
-                    self.step_assigner(who.node, assigner::Input::Ended);
+                    self.tell(who.node, [Input::Cluster(member::Input::Deposed)]);
                 }
             }
         }
@@ -611,46 +588,43 @@ impl World {
         self.incarnations += 1;
         let incarnation = Incarnation(self.incarnations + 100);
         let seed = self.random.bits();
-        let moment = self.moment(node);
         let holder = self.holder(&self.nodes[node].name, incarnation);
+        let now = Now {
+            moment: self.moment(node),
+            ..Now::default()
+        };
+        let config = self.session_config.clone();
         let it = &mut self.nodes[node];
         it.incarnation = incarnation;
-        it.about = About {
-            cluster: Some(Box::new(Part {
-                offers: it.offers.clone(),
-                ..Part::default()
-            })),
+        it.has_left = false;
+        let about = About {
             stands: [(ElectionName::cluster(), 100)].into(),
             ..About::default()
         };
-        let now = Now {
-            moment,
-            wall: Wall(0),
-            nonce: tenure_core::Nonce::default(),
-        };
-        let config = self.session_config.clone();
-        it.session = Some(Session::new(config, &holder, it.about.clone(), now, seed));
-        let config = self.config.clone();
-        it.assigner = Assigner::new(config, &self.session_config, holder, moment, seed);
-        it.lists = false;
-        let offers: Vec<DaemonId> = it.offers.keys().cloned().collect();
-        for daemon in offers {
-            self.step_agent(node, agent::Input::Offer(daemon));
+        let member = it.machine.as_mut().and_then(Machine::take_member);
+        let mut inputs = vec![Input::Wake];
+        if member.is_none() {
+            inputs.push(Input::TakePart(Box::new(Membership {
+                config: self.config.clone(),
+                part: Part::default(),
+                // Some know of all nodes also while they do not lead.
+                follows: node.is_multiple_of(2),
+                seed,
+            })));
+            let offers = it.offers.clone().into_iter();
+            let offers = offers.map(|(id, definition)| member::Input::Offer(id, definition));
+            inputs.extend(offers.map(Input::Cluster));
         }
-        self.step_agent(node, agent::Input::Joined(incarnation));
-        self.step_session(node, session::machine::Input::Wake);
+        it.machine = Some(Machine::resume(config, holder, about, member, now, seed));
+        self.tell(node, inputs);
     }
 
     // ---- small things -------------------------------------------------------------------------------
 
     pub(crate) fn is_trusted(&self, node: usize) -> bool {
-        let it = &self.nodes[node];
-        let moment = self.moment(node);
-        it.up
-            && it
-                .session
-                .as_ref()
-                .is_some_and(|session| session.is_trusted(moment))
+        let (it, moment) = (&self.nodes[node], self.moment(node));
+        let machine = it.machine.as_ref();
+        it.up && machine.is_some_and(|machine| machine.is_trusted(moment))
     }
 
     fn who(&self, node: usize) -> Who {
@@ -673,5 +647,19 @@ impl World {
         for byte in text.bytes() {
             self.digest = (self.digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         }
+    }
+}
+
+impl Node {
+    fn member(&self) -> Option<&Member> {
+        self.machine.as_ref()?.member()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.member().is_none_or(Member::is_idle)
+    }
+
+    fn trusted_until(&self, shard: &Shard, generation: Generation) -> Option<Moment> {
+        self.member()?.trusted_until(shard, generation)
     }
 }

@@ -9,6 +9,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use tenure_core::cluster::registry::Listed;
+use tenure_core::cluster::{
+    Assignment, AssignmentState, Assignments, Daemon, Definition, Generation, Membership, Part,
+    Shard, member,
+};
 use tenure_core::election::{
     Fence, Lease, LeaseState, PastTerm, Request as Asked, RequestKind, Term, Writer,
 };
@@ -16,8 +21,8 @@ use tenure_core::node::{Answer, Event, Input, Node, Output, Request, Ticket};
 use tenure_core::session::record::About;
 use tenure_core::session::{Config, Holder, Record, State};
 use tenure_core::{
-    ElectionName, Expect, Incarnation, Lineage, Moment, NodeId, Nonce, Now, Read, Version, Wall,
-    Written,
+    DaemonId, ElectionName, Expect, Incarnation, Lineage, Moment, NodeId, Nonce, Now, Read,
+    Version, Wall, Written,
 };
 
 /// What the clock of `a` shows when a story begins: long enough ago that ages reach back before it.
@@ -51,6 +56,7 @@ struct Story {
     last_session: Option<Record>,
     last_lease: Option<Lease>,
     last_fence: Option<Fence>,
+    last_sessions: Vec<Listed>,
     heartbeats: bool,
     looks: bool,
     versions: u64,
@@ -67,6 +73,7 @@ impl Story {
             last_session: None,
             last_lease: None,
             last_fence: None,
+            last_sessions: Vec::new(),
             heartbeats: false,
             looks: false,
             versions: 0,
@@ -88,6 +95,9 @@ impl Story {
                 assert!(time >= self.now, "time only passes");
                 if rest == "pass" {
                     self.pass(time);
+                } else if rest == "again" {
+                    self.now = time;
+                    self.again();
                 } else {
                     self.now = time;
                     let input = self.input(rest)?;
@@ -96,6 +106,21 @@ impl Story {
             }
         }
         Some(())
+    }
+
+    /// The next session of the process begins; what the last one asked is answered to nobody.
+    fn again(&mut self) {
+        let now = Now {
+            moment: ORIGIN + self.now,
+            ..Now::default()
+        };
+        let before = self.node.as_mut().expect("started");
+        let mut me = holder("a", Some(self.config.ttl));
+        me.incarnation = Incarnation(me.incarnation.0 + 0x100);
+        let (config, member) = (self.config.clone(), before.take_member());
+        self.node = Some(Node::resume(config, me, About::default(), member, now, 7));
+        self.waiting.clear();
+        self.step(Input::Wake);
     }
 
     /// Wakes the node whenever it wants, until then.
@@ -159,11 +184,31 @@ impl Story {
             ["join", "priority", priority] => join(Some(priority.parse().ok()?)),
             ["observe"] => join(None),
             ["leave"] => Input::Leave,
-            ["hold"] => Input::Hold(true),
-            ["let", "go"] => Input::Hold(false),
-            ["watch", node] => Input::Watch(holder(node, None)),
-            ["forget", node] => Input::Forget(holder(node, None).incarnation),
-            ["hint", "of", node] => Input::HintSession(holder(node, None).incarnation),
+            ["take", "part"] => Input::TakePart(Box::new(Membership {
+                config: Default::default(),
+                part: Part::default(),
+                follows: false,
+                seed: 7,
+            })),
+            ["offer", daemon] => Input::Cluster(member::Input::Offer(
+                DaemonId::new(daemon).ok()?,
+                Definition::shards(1),
+            )),
+            ["lead", term] => {
+                Input::Cluster(member::Input::Elected(Lineage(1), Term(term.parse().ok()?)))
+            }
+            ["follow"] => Input::Cluster(member::Input::Deposed),
+            ["ended", name, number] => Input::Cluster(member::Input::Ended {
+                shard: shard(name)?,
+                generation: Generation(number.parse().ok()?),
+                error: None,
+            }),
+            ["hint", "of", node] => {
+                let Holder {
+                    node, incarnation, ..
+                } = holder(node, None);
+                Input::Cluster(member::Input::HintSession(node, incarnation))
+            }
             ["hint"] => Input::Hint(election()),
             ["resign"] => Input::Resign(election()),
             ["transfer", "to", node] => Input::Transfer(election(), holder(node, None)),
@@ -172,7 +217,7 @@ impl Story {
         })
     }
 
-    fn answer(&self, request: &Request, text: &str) -> Option<Answer> {
+    fn answer(&mut self, request: &Request, text: &str) -> Option<Answer> {
         let words: Vec<&str> = text.split(' ').collect();
         let (words, age) = match words[..] {
             [ref words @ .., "age", age] => (words, Some(seconds(age)?)),
@@ -181,7 +226,8 @@ impl Story {
         Some(match request {
             Request::WriteSession { .. }
             | Request::WriteLease { .. }
-            | Request::WriteFence { .. } => Answer::Written(match words {
+            | Request::WriteFence { .. }
+            | Request::WriteAssignments { .. } => Answer::Written(match words {
                 ["done", version] => Written::Done(Version::new(*version)),
                 ["conflict"] => Written::Conflict,
                 ["refused"] => Written::NotApplied,
@@ -197,12 +243,31 @@ impl Story {
             Request::ReadFence { .. } => {
                 Answer::Fence(read(words, age, |words| self.fence(words))?)
             }
+            Request::Look { .. } | Request::ReadAssignments { .. } => {
+                Answer::Assignments(read(words, age, assignments)?)
+            }
+            Request::ReadDrains { .. } => Answer::Drains(read(words, age, |_| None)?),
+            Request::ListSessions => {
+                let listed = words.chunks(2).map(|entry| match entry {
+                    [node, version] => Some(Listed {
+                        node: node_id(node),
+                        incarnation: holder(node, None).incarnation,
+                        version: Version::new(*version),
+                    }),
+                    _ => None,
+                });
+                self.last_sessions = listed.collect::<Option<_>>()?;
+                Answer::Sessions(Some(self.last_sessions.clone()))
+            }
+            Request::DeleteSession { .. } => Answer::Deleted,
         })
     }
 
     fn session(&self, holder: &Holder, words: &[&str]) -> Option<Record> {
         let (words, ttl) = match words {
             [words @ .., "ttl", ttl] => (words, seconds(ttl)?),
+            // Whoever only wants to know who is there does not know the ttl.
+            _ if holder.ttl.is_zero() => (words, Duration::from_secs(10)),
             _ => (words, holder.ttl),
         };
         let (words, nonce) = match words {
@@ -326,18 +391,25 @@ impl Story {
                 Answer::Written(Written::Done(version)),
             ));
         }
-        let look = self.looks && self.waiting.contains_key("lease");
-        if look
-            && matches!(
-                self.waiting["lease"].1,
-                Request::ReadLease { known: Some(_), .. }
-            )
-        {
-            let (ticket, _) = self.waiting.remove("lease").unwrap();
-            self.step(Input::Answer(
-                ticket,
-                Answer::Lease(Read::Unchanged { age: None }),
-            ));
+        for about in ["lease", "look", "assignments", "drains", "sessions"] {
+            let answer = match self.waiting.get(about) {
+                Some((_, Request::ReadLease { known: Some(_), .. })) => {
+                    Answer::Lease(Read::Unchanged { age: None })
+                }
+                Some((
+                    _,
+                    Request::Look { known: Some(_) } | Request::ReadAssignments { known: Some(_) },
+                )) => Answer::Assignments(Read::Unchanged { age: None }),
+                Some((_, Request::ReadDrains { .. })) => Answer::Drains(Read::Missing),
+                Some((_, Request::ListSessions)) if !self.last_sessions.is_empty() => {
+                    Answer::Sessions(Some(self.last_sessions.clone()))
+                }
+                _ => continue,
+            };
+            if self.looks {
+                let (ticket, _) = self.waiting.remove(about).unwrap();
+                self.step(Input::Answer(ticket, answer));
+            }
         }
     }
 
@@ -373,7 +445,10 @@ impl Story {
     fn request(&mut self, ticket: Ticket, request: Request) -> Option<String> {
         let (about, words) = match &request {
             Request::ReadSession { holder, .. } => {
-                let about = name(holder);
+                let about = match holder.ttl.is_zero() {
+                    true => format!("record of {}", name(holder)),
+                    false => name(holder),
+                };
                 (about.clone(), Some(format!("read {about}")))
             }
             Request::WriteSession { record, expect } => {
@@ -423,6 +498,36 @@ impl Story {
                 let words = format!("write fence term {} {}", fence.term, over(expect));
                 ("fence".to_owned(), Some(words))
             }
+            Request::Look { known } => {
+                let silent = self.looks && known.is_some();
+                ("look".to_owned(), (!silent).then(|| "look".to_owned()))
+            }
+            Request::ReadAssignments { known } => {
+                let silent = self.looks && known.is_some();
+                let words = (!silent).then(|| "read assignments".to_owned());
+                ("assignments".to_owned(), words)
+            }
+            Request::WriteAssignments {
+                assignments,
+                expect,
+            } => {
+                let term = assignments.term;
+                let words = format!("write assignments term {term} {}", over(expect));
+                ("assignments".to_owned(), Some(words))
+            }
+            Request::ReadDrains { .. } => {
+                let words = (!self.looks).then(|| "read drains".to_owned());
+                ("drains".to_owned(), words)
+            }
+            Request::ListSessions => {
+                let silent = self.looks && !self.last_sessions.is_empty();
+                let words = (!silent).then(|| "list sessions".to_owned());
+                ("sessions".to_owned(), words)
+            }
+            Request::DeleteSession { holder } => {
+                let about = name(holder);
+                (format!("delete {about}"), Some(format!("delete {about}")))
+            }
         };
         let before = self.waiting.insert(about, (ticket, request));
         assert!(before.is_none(), "one request about a thing at a time");
@@ -435,9 +540,7 @@ impl Story {
             Event::Trusted { until } => format!("TRUSTED until {}", shown(until)),
             Event::Over { reason } => format!("OVER: {reason}"),
             Event::Left => "LEFT".to_owned(),
-            Event::Session(record) => {
-                format!("SESSION {:?} seen, #{}", record.incarnation, record.counter)
-            }
+            Event::Cluster(event) => return of_cluster(event),
             Event::SessionEnded { incarnation, end } => {
                 format!("SESSION {incarnation:?} ended: {end:?}")
                     .replace("ended: Missing", "ended: missing for a whole ttl")
@@ -460,6 +563,81 @@ impl Story {
             Event::Anomaly { anomaly, .. } => format!("ANOMALY: {anomaly}"),
         })
     }
+}
+
+fn of_cluster(event: member::Event) -> Option<String> {
+    Some(match event {
+        member::Event::Start {
+            shard, generation, ..
+        } => format!("START {shard} {generation}"),
+        member::Event::Drain {
+            shard,
+            generation,
+            until,
+        } => format!("DRAIN {shard} {generation} until {}", shown(until)),
+        member::Event::Abort { shard, generation } => format!("ABORT {shard} {generation}"),
+        member::Event::Joined(record) => format!("JOINED {}", record.node),
+        member::Event::Left(record) => format!("LEFT {}", record.node),
+        member::Event::Evicted(record) => format!("EVICTED {}", record.node),
+        member::Event::Installed { term } => format!("INSTALLED term {term}"),
+        member::Event::LeaderSilent { term } => format!("SILENT leader of term {term}"),
+        other @ (member::Event::Decided(_)
+        | member::Event::Superseded { .. }
+        | member::Event::Resigned { .. }
+        | member::Event::Anomaly(_)) => format!("{other:?}"),
+        member::Event::TrustMoved | member::Event::Turn(_) => return None,
+    })
+}
+
+/// What `a` is to run: `d/0 1` is the first shard of d in generation 1, in use.
+fn assignments(words: &[&str]) -> Option<Assignments> {
+    let me = holder("a", None);
+    let mut daemons = BTreeMap::new();
+    let mut highest = Generation(0);
+    for assigned in words.chunks(2) {
+        let [name, number] = assigned else {
+            return None;
+        };
+        let Shard { daemon, .. } = shard(name)?;
+        highest = Generation(number.parse().ok()?);
+        let assignment = Assignment {
+            generation: highest,
+            incarnation: me.incarnation,
+            state: AssignmentState::Active,
+            since: Wall(0),
+            count: 1,
+        };
+        daemons.insert(
+            daemon,
+            Daemon {
+                definition: Definition::shards(1),
+                shards: vec![Some(assignment)],
+                failures: BTreeMap::new(),
+            },
+        );
+    }
+    Some(Assignments {
+        lineage: None,
+        term: Term(1),
+        writer: Writer {
+            incarnation: me.incarnation,
+            counter: 1,
+            nonce: Nonce::default(),
+        },
+        generation: highest,
+        drain_timeout: Duration::from_secs(30),
+        force_after: Duration::from_secs(30),
+        holders: [(me.incarnation, me)].into(),
+        daemons,
+    })
+}
+
+fn shard(text: &str) -> Option<Shard> {
+    let (daemon, index) = text.split_once('/')?;
+    Some(Shard {
+        daemon: DaemonId::new(daemon).ok()?,
+        index: index.parse().ok()?,
+    })
 }
 
 fn read<T>(

@@ -1,7 +1,8 @@
 //! The exhaustive check of assignments: who runs which shard, on the very machines that run in production.
 //!
-//! A process is a session, an observer, an agent and an assigner; who leads is decided from outside, at every
-//! step, and an old leader hears of it at every later step or never. So nothing here rests on elections.
+//! A process is a whole [`Node`](tenure_core::node::Node) with its part in the cluster, wired as in production. Only
+//! who leads is decided from outside, at every step, and an old leader hears of it at every later step or never. So
+//! nothing here rests on elections.
 //!
 //! Requests that nothing happens to are carried out and answered in the order in which they were sent, and work
 //! starts and ends when it is told to; a request that is slow, or work that hangs, stands for every other order.
@@ -18,7 +19,7 @@
 //! - Other orders of prompt requests than that of sending, but for [`Bounds::any_order`].
 //! - Weights, labels, capacity, replicas and more than one daemon: they decide where, not when.
 //! - Assignments that were replaced with an older copy, of which less is promised.
-//! - The registry: a leader is told of every session with each heartbeat.
+//! - What is told of shards and nodes, which nobody acts on.
 
 mod action;
 mod calm;

@@ -108,24 +108,6 @@ fn election() -> ElectionName {
     ElectionName::new("e").expect("this name is valid")
 }
 
-fn is_write(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::WriteSession { .. } | Request::WriteLease { .. } | Request::WriteFence { .. }
-    )
-}
-
-/// What a process hears if nothing comes back.
-fn silence(request: &Request, refused: bool) -> Answer {
-    match request {
-        Request::ReadSession { .. } => Answer::Session(Read::Failed),
-        Request::ReadLease { .. } => Answer::Lease(Read::Failed),
-        Request::ReadFence { .. } => Answer::Fence(Read::Failed),
-        _ if refused => Answer::Written(Written::NotApplied),
-        _ => Answer::Written(Written::Unknown),
-    }
-}
-
 impl World for State {
     type Bounds = Bounds;
     type Action = Action;
@@ -399,7 +381,12 @@ impl State {
     /// A process gives up waiting for an answer.
     fn silence(&mut self, at: usize, refused: bool) -> Result<(), Violation> {
         let flight = self.flights.remove(at);
-        let answer = silence(&flight.request, refused);
+        let written = if refused {
+            Written::NotApplied
+        } else {
+            Written::Unknown
+        };
+        let answer = flight.request.unanswered(written);
         self.deliver(flight.process, Input::Answer(flight.ticket, answer))
     }
 
@@ -455,7 +442,7 @@ impl State {
             .iter()
             .position(|flight| flight.deadline <= self.now)
         {
-            if self.flights[at].answer.is_none() && is_write(&self.flights[at].request) {
+            if self.flights[at].answer.is_none() && self.flights[at].request.is_write() {
                 self.set_loose(at);
             }
             self.silence(at, false)?;
@@ -549,7 +536,7 @@ impl State {
         for flight in flights {
             if flight.process != id {
                 self.flights.push(flight);
-            } else if flight.answer.is_none() && is_write(&flight.request) {
+            } else if flight.answer.is_none() && flight.request.is_write() {
                 self.late.push(Late {
                     process: id,
                     started: flight.started,
@@ -711,7 +698,7 @@ impl State {
             | Event::SessionEnded { .. }
             | Event::Leader { .. }
             | Event::Anomaly { .. }
-            | Event::Session(_) => {}
+            | Event::Cluster(_) => {}
         }
         Ok(())
     }

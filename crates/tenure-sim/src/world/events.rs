@@ -65,10 +65,10 @@ impl World {
             }
             Event::Left => self.on_left(id),
             Event::Trusted { .. }
-            | Event::Session(_)
             | Event::SessionEnded { .. }
             | Event::Leader { .. }
-            | Event::Anomaly { .. } => Ok(()),
+            | Event::Anomaly { .. }
+            | Event::Cluster(_) => Ok(()),
         }
     }
 

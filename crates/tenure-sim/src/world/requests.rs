@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure_core::node::{Answer, Input, Request, Ticket};
-use tenure_core::{ElectionName, Expect, Moment, Read, Written};
+use tenure_core::{ElectionName, Expect, Moment, Written};
 
 use super::{Happening, World, words};
 use crate::faults::Fault;
@@ -64,7 +64,7 @@ impl World {
         never_made_again::check(process, &request)?;
         let started = process.clock.moment(self.now);
         let deadline = process.clock.real(started + within).unwrap_or(self.now);
-        let is_blind = self.now < process.blind_until && !is_write(&request);
+        let is_blind = self.now < process.blind_until && !request.is_write();
         let cut_off = self.now < process.cut_off_until || is_blind;
         self.trace
             .say(self.now, &process.label, &words::request(&request));
@@ -159,7 +159,7 @@ impl World {
     }
 
     fn draw_fate(&mut self, request: &Request, cut_off: bool) -> Fate {
-        let writes = is_write(request);
+        let writes = request.is_write();
         if self.now < self.down_until || cut_off {
             return if self.down_silently {
                 Fate::Lost
@@ -221,7 +221,7 @@ impl World {
             return Ok(());
         }
         let tell_age = !self.random.chance(self.plan.age_absent);
-        if !tell_age && !is_write(&flight.request) {
+        if !tell_age && !flight.request.is_write() {
             self.faults.count(Fault::AgeAbsent);
         }
         let other_clock_ahead = if self.random.chance(self.plan.other_clock) {
@@ -291,11 +291,8 @@ impl World {
         let (process, ticket) = (flight.process, flight.ticket);
         let answer = match (reply, &flight.request) {
             (Reply::Answer(answer), _) => *answer,
-            (Reply::Refused, request) if is_write(request) => Answer::Written(Written::NotApplied),
-            (Reply::Lost, request) if is_write(request) => Answer::Written(Written::Unknown),
-            (_, Request::ReadSession { .. }) => Answer::Session(Read::Failed),
-            (_, Request::ReadLease { .. }) => Answer::Lease(Read::Failed),
-            (_, _) => Answer::Fence(Read::Failed),
+            (Reply::Refused, request) => request.unanswered(Written::NotApplied),
+            (Reply::Lost, request) => request.unanswered(Written::Unknown),
         };
         self.land(id);
         self.deliver(process, Input::Answer(ticket, answer))
@@ -340,11 +337,4 @@ impl World {
             self.flights.remove(&id);
         }
     }
-}
-
-fn is_write(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::WriteSession { .. } | Request::WriteLease { .. } | Request::WriteFence { .. }
-    )
 }

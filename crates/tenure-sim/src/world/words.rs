@@ -35,6 +35,7 @@ pub(crate) fn request(request: &Request) -> String {
                 expected(expect)
             )
         }
+        of_cluster => format!("-> {of_cluster:?}"),
     }
 }
 
@@ -58,6 +59,7 @@ pub(crate) fn outcome(request: &Request, answer: &Answer, answers: bool) -> Stri
         } => {
             format!("write {election} {}", fence(written))
         }
+        of_cluster => format!("{of_cluster:?}"),
     };
     let mute = if answers { "" } else { " (nobody hears it)" };
     format!("   store: {what}: {}{mute}", self::answer(answer))
@@ -70,11 +72,8 @@ pub(crate) fn input(input: &Input) -> Option<String> {
         Input::Join {
             election, priority, ..
         } => format!("joins {election}, priority {priority:?}"),
-        Input::JoinMany(joining) => {
-            let names: Vec<_> = joining.iter().map(|one| one.election.as_str()).collect();
-            format!("joins {}", names.join(", "))
-        }
         Input::Resign(election) => format!("is told to resign {election}"),
+        Input::ResignTerm(election, term) => format!("is told to resign {election} term {term}"),
         Input::Transfer(election, to) => {
             format!(
                 "is told to transfer {election} to {}/{:?}",
@@ -84,18 +83,16 @@ pub(crate) fn input(input: &Input) -> Option<String> {
         Input::WorkEnded(election, term) => format!("work of {election} term {term} has ended"),
         Input::Hint(election) => format!("hint: {election}"),
         Input::HintAll => "hint: all".to_owned(),
-        Input::Labels(_) => "labels".to_owned(),
-        Input::Watch(holder) => format!("watches {}/{:?}", holder.node, holder.incarnation),
-        Input::Forget(incarnation) => format!("forgets {incarnation:?}"),
-        Input::HintSession(incarnation) => format!("hint: session {incarnation:?}"),
-        Input::Hold(held) => format!("holds: {held}"),
+        Input::About(_) => "says something new of itself".to_owned(),
+        Input::TakePart(_) => "takes part in the cluster".to_owned(),
+        Input::Cluster(input) => format!("{input:?}"),
         Input::Leave => "is told to leave".to_owned(),
     })
 }
 
 pub(crate) fn event(event: &Event) -> Option<String> {
     Some(match event {
-        Event::Trusted { .. } | Event::Session(_) => return None,
+        Event::Trusted { .. } => return None,
         Event::Over { reason } => format!("** over: {reason}"),
         Event::Left => "** left".to_owned(),
         Event::SessionEnded { incarnation, end } => {
@@ -122,6 +119,7 @@ pub(crate) fn event(event: &Event) -> Option<String> {
             reason,
         } => format!("** ENDED {election} term {term}: {reason}"),
         Event::Anomaly { election, anomaly } => format!("** anomaly in {election}: {anomaly}"),
+        Event::Cluster(event) => format!("** {event:?}"),
     })
 }
 
@@ -132,6 +130,7 @@ fn answer(answer: &Answer) -> String {
         Answer::Session(found) => read(found, session),
         Answer::Lease(found) => read(found, lease),
         Answer::Fence(found) => read(found, fence),
+        of_cluster => format!("{of_cluster:?}"),
     }
 }
 

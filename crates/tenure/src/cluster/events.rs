@@ -4,14 +4,15 @@
 //! falls behind loses the newest events, and is told how many when it gets to that place; everything else
 //! arrives in order. A listener that panics is called again with the next event.
 //!
-//! What is told of shards, and in which order, is decided in [`tenure_core::cluster::witness`].
+//! What is told of shards, and in which order, is decided in [`tenure_core::cluster::witness`]; here it is only
+//! kept, so that a listener who comes later hears how things stand.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-use tenure_core::cluster::witness::{Turn, What, Witness};
-use tenure_core::cluster::{Assignments, Generation, Part, Shard};
+use tenure_core::cluster::witness::{Turn, What};
+use tenure_core::cluster::{Generation, Part, Shard};
 use tenure_core::election::Term;
 use tenure_core::election::machine::Leader;
 use tenure_core::session::Record;
@@ -315,7 +316,10 @@ pub(crate) struct Hub {
 struct Standing {
     leader: Option<Leader>,
     members: BTreeMap<Incarnation, Member>,
-    shards: Witness,
+    /// Of each shard that has not ended, how it came to stand as it does: assigned, and what came last.
+    shards: BTreeMap<Shard, Vec<Turn>>,
+    /// How many shards there are, ended ones too.
+    shard_count: usize,
     listeners: Vec<Weak<Queue>>,
     closed: bool,
 }
@@ -390,26 +394,21 @@ impl Hub {
         self.tell(&mut state, &event);
     }
 
-    /// The assignments are these.
-    pub(crate) fn looked(&self, assignments: &Assignments) {
+    /// Something has happened to one of so many shards.
+    pub(crate) fn turned(&self, turn: Turn, shard_count: usize) {
         let mut state = self.state();
-        let turns = state.shards.look(assignments);
-        self.tell_turns(&mut state, turns);
-    }
-
-    /// Another node reports this of its shards.
-    pub(crate) fn reported(&self, record: &Record) {
-        let mut state = self.state();
-        let turns = state.shards.report(record);
-        self.tell_turns(&mut state, turns);
-    }
-
-    /// This node has done something with a shard of its own. That it was given one is told when it looks.
-    pub(crate) fn own(&self, shard: &Shard, generation: Generation, what: What) {
-        self.counters.shard(&what);
-        let mut state = self.state();
-        let turn = state.shards.own(shard, generation, what);
-        self.tell_turns(&mut state, turn);
+        state.shard_count = shard_count;
+        match turn.what {
+            What::Assigned => drop(state.shards.insert(turn.shard.clone(), vec![turn.clone()])),
+            What::Started | What::Revoked => {
+                if let Some(turns) = state.shards.get_mut(&turn.shard) {
+                    turns.truncate(1);
+                    turns.push(turn.clone());
+                }
+            }
+            What::Stopped | What::Failed { .. } => drop(state.shards.remove(&turn.shard)),
+        }
+        self.tell(&mut state, &turn.into());
     }
 
     /// The driver has ended.
@@ -420,12 +419,6 @@ impl Hub {
             if let Some(queue) = listener.upgrade() {
                 queue.close();
             }
-        }
-    }
-
-    fn tell_turns(&self, state: &mut Standing, turns: impl IntoIterator<Item = Turn>) {
-        for turn in turns {
-            self.tell(state, &turn.into());
         }
     }
 
@@ -458,12 +451,13 @@ impl Standing {
         }
         let members = self.members.values().cloned();
         events.extend(members.map(Event::NodeJoined));
-        events.extend(self.shards.standing().into_iter().map(Event::from));
+        let turns = self.shards.values().flatten().cloned();
+        events.extend(turns.map(Event::from));
         events
     }
 
     fn waiting_max(&self) -> usize {
-        WAITING_MAX + self.shards.shards() * WAITING_MAX_PER_SHARD
+        WAITING_MAX + self.shard_count * WAITING_MAX_PER_SHARD
     }
 }
 

@@ -1,46 +1,33 @@
-//! The driver's part in the cluster: the agent, the registry and, while this process leads, the assigner.
-//! Like the driver itself it decides nothing.
+//! The driver's part in the cluster: runs the shards that the node machine says, and tells it what they do.
+//! What happens in the cluster is told to the handles, the log and the counters. Nothing is decided here.
 //!
 //! Daemons run on the runtime of the application; here they are only told what to do, so neither a daemon
-//! nor the wait for its end holds up a heartbeat. What the machines ask of the store goes through tasks of
-//! their own, which outlive a session, since the agent does too.
+//! nor the wait for its end holds up a heartbeat.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tenure_core::cluster::agent::{self, Agent};
-use tenure_core::cluster::assigner::{self, Assigner};
-use tenure_core::cluster::registry::{self, Registry};
+use tenure_core::cluster::member::{Event, Input as MemberInput};
 use tenure_core::cluster::witness::What;
-use tenure_core::cluster::{Config, Decision, Definition, Generation, Going, Part, Shard};
-use tenure_core::election::Term;
-use tenure_core::node::Input as NodeInput;
-use tenure_core::session::record::About;
-use tenure_core::session::{self, Holder};
-use tenure_core::{DaemonId, ElectionName, Incarnation, Moment, NodeId, Now};
-use tenure_store::{Hint, Store, Watch};
+use tenure_core::cluster::{Decision, Definition, Generation, Going, Member, Membership, Shard};
+use tenure_core::node::Input;
+use tenure_core::{DaemonId, ElectionName};
+use tenure_store::{Hint, Watch};
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
-use super::Command;
-use crate::Clock;
+use super::{Command, Driver, Run, next_hint};
 use crate::cluster::events::Hub;
 use crate::daemon::AnyDaemon;
 use crate::daemon::life::live;
 use crate::daemon::state::ShardState;
 use crate::keys::Keys;
-use crate::metrics::Counters;
-
-mod hooks;
-mod requests;
-
-use requests::{Ask, Requests, Told};
 
 /// What handles and daemons ask of the driver.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Take part in the cluster. Changes nothing if this process does already.
-    Take(Box<Taking>),
+    TakePart(Box<TakePart>),
     Register(DaemonId, Registered, Definition),
     Withdraw(DaemonId),
     /// Drain everything and take nothing new; tell when that is done.
@@ -63,11 +50,9 @@ pub(crate) enum Order {
 
 /// How to take part.
 #[derive(Debug)]
-pub(crate) struct Taking {
-    pub(crate) config: Config,
-    pub(crate) part: Part,
+pub(crate) struct TakePart {
+    pub(crate) membership: Membership,
     pub(crate) runtime: Handle,
-    pub(crate) follows: bool,
     pub(crate) hub: Arc<Hub>,
 }
 
@@ -80,197 +65,220 @@ impl std::fmt::Debug for Registered {
     }
 }
 
-/// What lives as long as the driver.
-pub(crate) struct Coordination {
-    config: Config,
-    session: session::Config,
-    node: NodeId,
-    clock: Clock,
-    hub: Arc<Hub>,
-    counters: Arc<Counters>,
+/// The daemons of this process, and who hears of the cluster. Lives as long as the driver.
+pub(crate) struct Daemons {
+    pub(super) hub: Arc<Hub>,
     /// Where daemons run.
     runtime: Handle,
-    /// For daemons to tell of their ends.
-    reports: mpsc::UnboundedSender<Command>,
-    requests: Requests,
-    agent: Agent,
-    registry: Registry,
-    /// Whether to know of the other nodes also while this one does not lead.
-    follows: bool,
-    /// The current session, and the assigner that belongs to it.
-    current: Option<(Holder, Assigner)>,
-    leads: Option<Term>,
-    daemons: BTreeMap<DaemonId, Registered>,
+    registered: BTreeMap<DaemonId, Registered>,
     running: BTreeMap<Shard, Arc<ShardState>>,
-    /// Inputs that wait for the step of the node machine, which has caused them, to be over.
-    pending: VecDeque<Input>,
-    /// What the node machine was told last about whether anything runs.
-    held: bool,
-    going: bool,
     leaving: Vec<oneshot::Sender<()>>,
     assignments_hints: Option<Watch>,
     /// Only a leader wants to know of every heartbeat.
     session_hints: Option<Watch>,
-    silence: Silence,
+    hears_sessions: bool,
 }
 
-/// Notices a leader that does not hand out work.
-#[derive(Debug, Default)]
-struct Silence {
-    leader: Option<(Term, Moment)>,
-    warned: Option<Term>,
-}
-
-/// An input for one of the machines.
-pub(super) enum Input {
-    Agent(agent::Input),
-    Assigner(assigner::Input),
-    Registry(registry::Input),
-}
-
-/// What wakes the driver for the cluster.
-pub(super) enum Wake {
-    Told(Box<Told>),
-    Assignments(Hint),
-    Session(Hint),
-}
-
-impl Coordination {
-    pub(super) fn new(
-        taking: Taking,
-        node: NodeId,
-        session: session::Config,
-        clock: Clock,
-        (store, keys): (Arc<dyn Store>, Keys),
-        counters: Arc<Counters>,
-        reports: mpsc::UnboundedSender<Command>,
-    ) -> Self {
-        let now = clock.moment();
-        let seed = crate::task::unique().as_u64_pair().0;
-        let assignments_hints = store.watch(&keys.cluster());
-        let within = session.request_timeout;
-        Self {
-            agent: Agent::new(&session, now, seed),
-            registry: Registry::new(&session, now, seed ^ 1),
-            config: taking.config,
-            follows: taking.follows,
-            requests: Requests::new(store, keys, within),
-            session,
-            node,
-            clock,
-            hub: taking.hub,
-            counters,
-            runtime: taking.runtime,
-            reports,
-            current: None,
-            leads: None,
-            daemons: BTreeMap::new(),
-            running: BTreeMap::new(),
-            pending: VecDeque::new(),
-            held: false,
-            going: false,
-            leaving: Vec::new(),
-            assignments_hints,
-            session_hints: None,
-            silence: Silence::default(),
-        }
-    }
-
-    pub(super) fn wake_at(&self) -> Moment {
-        let Some((_, assigner)) = &self.current else {
-            return Moment::NEVER;
-        };
-        let registry_at = match self.knows_nodes() {
-            true => self.registry.wake_at(),
-            false => Moment::NEVER,
-        };
-        let others = self.agent.wake_at().min(assigner.wake_at());
-        registry_at.min(others)
-    }
-
-    /// Waits for whatever comes first. Nothing is lost if the wait is cancelled.
-    pub(super) async fn next(&mut self) -> Wake {
+impl Daemons {
+    /// Waits for the next hint. Nothing is lost if the wait is cancelled.
+    pub(super) async fn next_hint(&mut self) -> Vec<Input> {
         tokio::select! {
             biased;
-            told = self.requests.next() => Wake::Told(Box::new(told)),
-            hint = super::next_hint(&mut self.assignments_hints) => Wake::Assignments(hint),
-            hint = super::next_hint(&mut self.session_hints) => Wake::Session(hint),
+            hint = next_hint(&mut self.assignments_hints) => of_assignments(&hint),
+            hint = next_hint(&mut self.session_hints) => of_sessions(&hint),
         }
     }
 
-    /// One step of one machine. Returns what the node machine is to do about it.
-    fn step(&mut self, now: Now, input: Input, about: &mut About) -> Vec<NodeInput> {
-        let mut asked = Vec::new();
-        match input {
-            Input::Agent(input) => {
-                let mut inputs = vec![input];
-                while let Some(input) = self.next_of_agent() {
-                    inputs.push(input);
-                }
-                for output in self.agent.step_all(now.moment, inputs) {
-                    self.on_agent(output, about, &mut asked);
-                }
-                self.refresh_trust();
-            }
-            // Whoever does not want to know is not told, so that nothing is asked of the store.
-            Input::Registry(input) if !self.knows_nodes() && !is_answer(&input) => {}
-            Input::Registry(input) => {
-                for output in self.registry.step(now.moment, input) {
-                    self.on_registry(output);
-                }
-            }
-            Input::Assigner(input) => {
-                let Some((me, assigner)) = &mut self.current else {
-                    return asked;
-                };
-                let (me, outputs) = (me.incarnation, assigner.step(now, input));
-                for output in outputs {
-                    self.on_assigner(me, output, &mut asked);
-                }
-            }
+    fn running_in(&self, shard: &Shard, generation: Generation) -> Option<&Arc<ShardState>> {
+        let state = self.running.get(shard)?;
+        (state.generation == generation).then_some(state)
+    }
+}
+
+fn of_assignments(hint: &Hint) -> Vec<Input> {
+    let is_of = |name: &str| match hint {
+        Hint::Anything => true,
+        Hint::Changed(key) => key.name() == name,
+    };
+    let assignments = is_of(Keys::ASSIGNMENTS).then_some(MemberInput::HintAssignments);
+    let drains = is_of(Keys::DRAINS).then_some(MemberInput::HintDrains);
+    let hints = assignments.into_iter().chain(drains);
+    hints.map(Input::Cluster).collect()
+}
+
+fn of_sessions(hint: &Hint) -> Vec<Input> {
+    match hint {
+        Hint::Anything => vec![Input::HintAll],
+        Hint::Changed(key) => {
+            let session = Keys::session_of(key).into_iter();
+            let hint = session.map(|(node, which)| MemberInput::HintSession(node, which));
+            hint.map(Input::Cluster).collect()
         }
-        asked
+    }
+}
+
+impl Driver {
+    /// What the machine is told of an order.
+    pub(super) fn on_order(&mut self, run: &Run, order: Order) -> Option<Input> {
+        let order = match order {
+            Order::TakePart(part) => return self.take_part(*part),
+            order => order,
+        };
+        let daemons = self.daemons.as_mut()?;
+        Some(Input::Cluster(match order {
+            Order::TakePart(_) => unreachable!("handled above"),
+            Order::Register(id, daemon, definition) => {
+                daemons.registered.insert(id.clone(), daemon);
+                MemberInput::Offer(id, definition)
+            }
+            Order::Withdraw(id) => {
+                daemons.registered.remove(&id);
+                MemberInput::Withdraw(id)
+            }
+            Order::Leave(going, waiting) => {
+                daemons.leaving.push(waiting);
+                MemberInput::Leave(going)
+            }
+            Order::Plan(answer) => {
+                let member = run.machine.member();
+                let _ = answer.send(member.and_then(|it| it.plan(self.clock.moment())));
+                return None;
+            }
+            Order::Started(shard, generation) => {
+                if daemons.running_in(&shard, generation).is_some() {
+                    tracing::info!(%shard, %generation, "started");
+                    self.counters.shard(&What::Started);
+                }
+                MemberInput::Started(shard, generation)
+            }
+            Order::Stuck {
+                shard,
+                generation,
+                error,
+            } => MemberInput::Stuck {
+                shard,
+                generation,
+                error,
+            },
+            Order::Ended {
+                shard,
+                generation,
+                error,
+            } => {
+                tracing::info!(%shard, %generation, error, "ended");
+                if daemons.running_in(&shard, generation).is_some() {
+                    daemons.running.remove(&shard);
+                    let failed = error.clone().map(|error| What::Failed { error });
+                    self.counters.shard(&failed.unwrap_or(What::Stopped));
+                }
+                MemberInput::Ended {
+                    shard,
+                    generation,
+                    error,
+                }
+            }
+        }))
     }
 
-    // ---- what the machines ask for ------------------------------------------------------------------
+    fn take_part(&mut self, part: TakePart) -> Option<Input> {
+        if self.daemons.is_some() {
+            return None;
+        }
+        let election = self.elections.get(&ElectionName::cluster());
+        part.hub
+            .leader_is(election.and_then(|(seat, _)| seat.leader()).as_ref());
+        self.daemons = Some(Box::new(Daemons {
+            hub: part.hub,
+            runtime: part.runtime,
+            registered: BTreeMap::new(),
+            running: BTreeMap::new(),
+            leaving: Vec::new(),
+            assignments_hints: self.store.watch(&self.keys.cluster()),
+            session_hints: None,
+            hears_sessions: false,
+        }));
+        Some(Input::TakePart(Box::new(part.membership)))
+    }
 
-    fn on_agent(&mut self, output: agent::Output, about: &mut About, asked: &mut Vec<NodeInput>) {
-        match output {
-            agent::Output::Look { known } => self.requests.send(self.me(), Ask::Look { known }),
-            agent::Output::Start {
+    pub(super) fn on_cluster_event(&mut self, run: &Run, event: Event) {
+        let (Some(daemons), Some(member)) = (&mut self.daemons, run.machine.member()) else {
+            return;
+        };
+        match event {
+            Event::Start {
                 shard,
                 generation,
                 count,
-            } => self.start(shard, generation, count),
-            agent::Output::Drain {
+            } => self.start(member, shard, generation, count),
+            Event::Drain {
                 shard,
                 generation,
                 until,
             } => {
-                if let Some(state) = self.running_in(&shard, generation) {
+                if let Some(state) = daemons.running_in(&shard, generation) {
                     let within = until.since(self.clock.moment());
                     tracing::info!(%shard, %generation, ?within, "draining");
-                    self.revoked(&state);
+                    if !state.was_told() {
+                        self.counters.shard(&What::Revoked);
+                    }
                     state.tell_to_drain();
                 }
             }
-            agent::Output::Abort { shard, generation } => {
-                if let Some(state) = self.running_in(&shard, generation) {
+            Event::Abort { shard, generation } => {
+                if let Some(state) = daemons.running_in(&shard, generation) {
                     tracing::warn!(%shard, %generation, "aborting");
-                    self.revoked(&state);
+                    if !state.was_told() {
+                        self.counters.shard(&What::Revoked);
+                    }
                     state.abort();
                 }
             }
-            agent::Output::Report(report) => {
-                report.apply(about);
-                asked.push(NodeInput::Labels(about.clone()));
+            Event::TrustMoved => {
+                for (shard, state) in &daemons.running {
+                    let until = member.trusted_until(shard, state.generation);
+                    state.trust_until(until.unwrap_or_default());
+                }
             }
-            // That nothing runs any more is seen without being told.
-            agent::Output::Idle => {}
+            Event::Turn(turn) => daemons.hub.turned(turn, member.shards()),
+            Event::Joined(record) => {
+                tracing::info!(other = %record.node, incarnation = %record.incarnation, "a node has joined");
+                daemons.hub.joined(&record);
+            }
+            Event::Left(record) => {
+                tracing::info!(other = %record.node, incarnation = %record.incarnation, "a node has left");
+                daemons.hub.left(&record, false);
+            }
+            Event::Evicted(record) => {
+                tracing::warn!(other = %record.node, incarnation = %record.incarnation, "a node was evicted");
+                daemons.hub.left(&record, true);
+            }
+            Event::Installed { term } => tracing::info!(%term, "this node assigns the shards"),
+            Event::Decided(decisions) => {
+                self.counters.decided(decisions.len());
+                for decision in decisions {
+                    tracing::info!("{decision}");
+                }
+            }
+            Event::Superseded { by } => tracing::warn!(%by, "a newer leader assigns the shards"),
+            Event::Resigned { term } => {
+                tracing::info!(%term, "this node is drained; it lets another node assign the shards");
+            }
+            Event::LeaderSilent { term } => tracing::warn!(
+                %term,
+                "the leader of the election tenure.cluster has not assigned any daemons yet: look at its log, or ask it \
+                 to resign"
+            ),
+            Event::Anomaly(anomaly) => {
+                tracing::error!(?anomaly, "another process changed the cluster's objects");
+                self.counters.cluster_anomaly();
+            }
         }
     }
 
-    fn start(&mut self, shard: Shard, generation: Generation, count: u32) {
+    fn start(&mut self, member: &Member, shard: Shard, generation: Generation, count: u32) {
+        let Some(daemons) = &mut self.daemons else {
+            return;
+        };
         tracing::info!(%shard, %generation, "assigned, starting");
         let state = ShardState::new(
             shard.clone(),
@@ -280,184 +288,45 @@ impl Coordination {
             self.clock.clone(),
             self.reports.clone(),
         );
-        let trusted_until = self.agent.trusted_until(&shard, generation);
+        let trusted_until = member.trusted_until(&shard, generation);
         state.trust_until(trusted_until.unwrap_or_default());
-        let Some(daemon) = self.daemons.get(&shard.daemon) else {
-            // The agent starts only what is offered, and both are told of a withdrawal at once.
+        let Some(daemon) = daemons.registered.get(&shard.daemon) else {
+            // Withdrawn with this very step: what was started before the machine heard of it ends at once.
             let error = Some("the daemon is not registered".to_owned());
-            return self.push(Input::Agent(agent::Input::Ended {
+            let ended = Order::Ended {
                 shard,
                 generation,
                 error,
-            }));
+            };
+            let _ = self.reports.send(Command::Cluster(ended));
+            return;
         };
-        self.hub.own(&shard, generation, What::Assigned);
-        self.running.insert(shard, state.clone());
+        self.counters.shard(&What::Assigned);
+        daemons.running.insert(shard, state.clone());
         // Should that runtime be gone, the task is dropped, and that tells of the end as well.
         let life = live(daemon.0.clone(), state);
-        self.runtime.spawn(crate::task::scoped(life));
+        daemons.runtime.spawn(crate::task::scoped(life));
     }
 
-    fn on_registry(&mut self, output: registry::Output) {
-        match output {
-            registry::Output::List => self.requests.send(self.me(), Ask::List),
-            registry::Output::Read { node, incarnation } => {
-                self.requests
-                    .send(self.me(), Ask::Session { node, incarnation });
-            }
-            registry::Output::Delete { node, incarnation } => {
-                tracing::info!(other = %node, %incarnation, "removing the remains of a dead session");
-                self.counters.session_removed();
-                self.requests
-                    .send(self.me(), Ask::Delete { node, incarnation });
-            }
-            registry::Output::Joined(record) => {
-                tracing::info!(other = %record.node, incarnation = %record.incarnation, "a node has joined");
-                self.hub.joined(&record);
-                self.push(Input::Assigner(assigner::Input::Session(record)));
-            }
-            registry::Output::Left(record) => {
-                tracing::info!(other = %record.node, incarnation = %record.incarnation, "a node has left");
-                self.hub.left(&record, false);
-            }
-            registry::Output::Evicted(record) => {
-                tracing::warn!(other = %record.node, incarnation = %record.incarnation, "a node was evicted");
-                self.hub.left(&record, true);
-            }
-            registry::Output::Sessions(records) => {
-                self.push(Input::Assigner(assigner::Input::Sessions(records)));
-            }
-        }
-    }
-
-    fn on_assigner(
-        &mut self,
-        me: Incarnation,
-        output: assigner::Output,
-        asked: &mut Vec<NodeInput>,
-    ) {
-        match output {
-            assigner::Output::Read { known } => {
-                self.requests.send(me, Ask::Assignments { known });
-            }
-            assigner::Output::Write {
-                assignments,
-                expect,
-            } => {
-                let ask = Ask::Write {
-                    assignments,
-                    expect,
-                };
-                self.requests.send(me, ask);
-            }
-            assigner::Output::ReadDrains { known } => {
-                self.requests.send(me, Ask::Drains { known });
-            }
-            // This process knows its own session.
-            assigner::Output::Watch(holder) if holder.incarnation == me => {}
-            assigner::Output::Forget(incarnation) if incarnation == me => {}
-            assigner::Output::Watch(holder) => asked.push(NodeInput::Watch(holder)),
-            assigner::Output::Forget(incarnation) => asked.push(NodeInput::Forget(incarnation)),
-            assigner::Output::Installed { term } => {
-                tracing::info!(%term, "this node assigns the shards");
-            }
-            assigner::Output::Decided(decisions) => {
-                self.counters.decided(decisions.len());
-                for decision in decisions {
-                    tracing::info!("{decision}");
-                }
-            }
-            assigner::Output::Superseded { by } => {
-                tracing::warn!(%by, "a newer leader assigns the shards");
-            }
-            assigner::Output::Resign { term } => {
-                tracing::info!(%term, "this node is drained; it lets another node assign the shards");
-                asked.push(NodeInput::Resign(ElectionName::cluster()));
-            }
-            assigner::Output::Anomaly(anomaly) => {
-                tracing::error!(?anomaly, "another process changed the cluster's objects");
-                self.counters.cluster_anomaly();
-            }
-        }
-    }
-
-    // ---- small things -------------------------------------------------------------------------------
-
-    /// The session that a request is made in; any will do for those who outlive it.
-    fn me(&self) -> Incarnation {
-        let current = self.current.as_ref();
-        current.map_or(Incarnation(0), |(me, _)| me.incarnation)
-    }
-
-    fn knows_nodes(&self) -> bool {
-        self.follows || self.leads.is_some()
-    }
-
-    fn push(&mut self, input: Input) {
-        self.pending.push_back(input);
-    }
-
-    /// The next input, if it is one for the agent.
-    fn next_of_agent(&mut self) -> Option<agent::Input> {
-        let next = self
-            .pending
-            .pop_front_if(|input| matches!(input, Input::Agent(_)));
-        match next? {
-            Input::Agent(input) => Some(input),
-            Input::Assigner(_) | Input::Registry(_) => None,
-        }
-    }
-
-    fn running_in(&self, shard: &Shard, generation: Generation) -> Option<Arc<ShardState>> {
-        let state = self.running.get(shard)?;
-        (state.generation == generation).then(|| state.clone())
-    }
-
-    fn revoked(&self, state: &ShardState) {
-        if !state.was_told() {
-            self.hub.own(&state.shard, state.generation, What::Revoked);
-        }
-    }
-
-    /// Takes the news of a shard's end; the agent is told of it by the caller.
-    fn ended(&mut self, shard: &Shard, generation: Generation, error: Option<&str>) {
-        if self.running_in(shard, generation).is_none() {
+    /// Whoever waits for the end of all daemons hears of it, and a leader hears of every session.
+    pub(super) fn follow_member(&mut self, run: &Run) {
+        let (Some(daemons), Some(member)) = (&mut self.daemons, run.machine.member()) else {
             return;
+        };
+        if member.has_drained() {
+            for waiting in daemons.leaving.drain(..) {
+                let _ = waiting.send(());
+            }
         }
-        self.running.remove(shard);
-        let error = error.map(str::to_owned);
-        let what = error.map_or(What::Stopped, |error| What::Failed { error });
-        self.hub.own(shard, generation, what);
-        if self.going && self.running.is_empty() {
-            self.tell_that_all_has_ended();
+        if daemons.hears_sessions != member.leads() {
+            daemons.hears_sessions = member.leads();
+            let hints = member.leads().then(|| self.store.watch(&self.keys.nodes()));
+            daemons.session_hints = hints.flatten();
         }
-    }
-
-    fn tell_that_all_has_ended(&mut self) {
-        for waiting in self.leaving.drain(..) {
-            let _ = waiting.send(());
-        }
-    }
-
-    /// What each shard's daemon reads at every check.
-    fn refresh_trust(&self) {
-        for (shard, state) in &self.running {
-            let until = self.agent.trusted_until(shard, state.generation);
-            state.trust_until(until.unwrap_or_default());
-        }
-    }
-
-    pub(super) fn is_idle(&self) -> bool {
-        self.running.is_empty()
     }
 }
 
-fn is_answer(input: &registry::Input) -> bool {
-    use registry::Input::{Leads, Listed, Read};
-    matches!(input, Listed(_) | Read(..) | Leads(_))
-}
-
-impl Drop for Coordination {
+impl Drop for Daemons {
     /// Also should this thread panic: nobody goes on working for a session that nobody renews.
     fn drop(&mut self) {
         for state in self.running.values() {

@@ -11,7 +11,6 @@ use crate::leadership::{Leadership, TermState};
 
 impl Driver {
     pub(super) fn on_event(&mut self, run: &mut Run, event: Event) {
-        self.cluster_hears(run, &event);
         match event {
             Event::Trusted { until } => self.on_trusted(run, until),
             Event::Over { reason } => {
@@ -23,12 +22,14 @@ impl Driver {
                 tracing::info!("left");
                 run.left = true;
             }
-            // Only the cluster has asked for it.
-            Event::Session(_) => {}
+            Event::Cluster(event) => self.on_cluster_event(run, event),
             Event::SessionEnded { incarnation, end } => {
                 tracing::info!(other = %incarnation, ?end, "another session has ended");
                 self.counters
                     .session_ended(self.clock.moment(), incarnation);
+                if let Some(daemons) = &self.daemons {
+                    daemons.hub.session_ended(incarnation);
+                }
             }
             Event::Leader { election, leader } => self.on_leader(&election, leader),
             Event::Elected {
@@ -100,6 +101,11 @@ impl Driver {
             && let Some(nudger) = &mut self.nudger
         {
             nudger.vacated(election);
+        }
+        if election.as_str() == ElectionName::CLUSTER
+            && let Some(daemons) = &self.daemons
+        {
+            daemons.hub.leader_is(leader.as_ref());
         }
         if let Some((seat, _)) = self.elections.get(election) {
             seat.leader_is(leader);

@@ -95,6 +95,7 @@ impl Assigner {
             }
             _ => 0,
         };
+        // An older write of ours, after a newer one was confirmed, is a restored copy.
         if is_mine && found.writer.counter >= newest {
             // Whatever of ours has landed is what is desired.
             self.adopt(now, found, version, outputs);

@@ -8,7 +8,7 @@ use crate::session::{Holder, Record};
 use crate::{Expect, Incarnation, Lineage, Read, Version, Written};
 
 /// What happens to an assigner.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub enum Input {
     /// Time has passed.
     Wake,
@@ -78,7 +78,7 @@ pub enum Output {
 }
 
 /// Something that should not happen: people should know.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Anomaly {
     /// The assignments were deleted. They are made anew from what the nodes report.
     AssignmentsMissing,

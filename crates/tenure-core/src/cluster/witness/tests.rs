@@ -106,8 +106,6 @@ fn every_step_that_is_seen_is_told() {
     assert_eq!(words(&witness.look(&assignments)), ["d/0 1 n1 started"]);
     assignments.set(0, AssignmentState::Revoking);
     assert_eq!(words(&witness.look(&assignments)), ["d/0 1 n1 revoked"]);
-    let standing = words(&witness.standing());
-    assert_eq!(standing, ["d/0 1 n1 assigned", "d/0 1 n1 revoked"]);
     assignments.free(0, None);
     assignments.assign(0, 2);
     let told = words(&witness.look(&assignments));

@@ -106,7 +106,10 @@ impl Election {
                 record, version, ..
             } => {
                 let fence = raised(record.lineage);
+                // Expecting what was read: of two that raise it at once one learns that it did not.
                 let expect = Expect::Version(version);
+                // The lease alone cannot tell whether the last leader still trusts itself if it was deleted or
+                // restored. The fence names that leader; it gets a whole ttl to notice.
                 if self.has_ended(lease, &record) {
                     Install::WriteFence { fence, expect }
                 } else {
@@ -161,12 +164,14 @@ impl Election {
         }
         if let Phase::Installing { step, .. } = &mut self.phase {
             match written {
+                // From here on a receiver that has seen our token refuses every older one.
                 Written::Done(_) => {
                     *step = Install::Raised {
                         lineage: fence.lineage,
                     };
                 }
                 Written::NotApplied => {}
+                // Perhaps raised by us, perhaps by another: look before anything else.
                 Written::Conflict | Written::Unknown => *step = Install::ReadFence,
             }
         }

@@ -39,8 +39,8 @@ fn next(state: &State) -> Action {
     if let Some((&process, _)) = state.processes.iter().find(|(_, it)| it.is_deposed) {
         return Action::Depose(process);
     }
-    if let Some((_, told)) = state.slow.first() {
-        return match told {
+    if let Some((_, answer)) = state.slow.first() {
+        return match answer {
             Some(_) => Action::Deliver(0),
             None => Action::Apply(0),
         };

@@ -35,7 +35,7 @@ impl State {
                 Item::Request(flight) => {
                     add(Kind::Refused, at);
                     add(Kind::Slow, at);
-                    if flight.ask.is_write() {
+                    if flight.request.is_write() {
                         add(Kind::AnswerLost, at);
                         add(Kind::Late, at);
                         add(Kind::Duplicated, at);
@@ -143,18 +143,18 @@ impl State {
     fn strike(&mut self, kind: Kind, item: Item) -> Result<(), Violation> {
         match (item, kind) {
             (Item::Request(flight), Kind::Refused) => {
-                let told = flight.ask.silence(Written::NotApplied);
-                self.deliver(flight.process, Input::Told(flight.by, Box::new(told)))
+                let answer = flight.request.unanswered(Written::NotApplied);
+                self.answer(&flight, answer)
             }
             (Item::Request(flight), Kind::AnswerLost) => {
-                self.execute(&flight.ask)?;
+                self.execute(&flight.request)?;
                 self.give_up(flight, false)
             }
             (Item::Request(flight), Kind::Late) => self.give_up(flight, true),
             (Item::Request(flight), Kind::Duplicated) => {
-                self.late.push(flight.ask.clone());
-                let told = self.execute(&flight.ask)?;
-                self.deliver(flight.process, Input::Told(flight.by, Box::new(told)))
+                self.late.push(flight.request.clone());
+                let answer = self.execute(&flight.request)?;
+                self.answer(&flight, answer)
             }
             (Item::Request(flight), _) => {
                 self.slow.push((flight, None));
@@ -203,6 +203,6 @@ impl State {
             drop(drains.nodes.remove(&node))
         }
         self.store.overwrite_drains(drains);
-        self.hint(&Input::DrainsHint)
+        self.hint(&Input::HintDrains)
     }
 }

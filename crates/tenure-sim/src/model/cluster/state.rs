@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use tenure_core::cluster::{Config, Definition, Generation, Shard};
 use tenure_core::election::Term;
+use tenure_core::node::{Answer, Request, Ticket};
 use tenure_core::{DaemonId, Incarnation, NodeId, Written, session};
 
 use super::Bounds;
 use super::action::{Action, Kind};
 use super::process::{Input, Process, Run};
-use super::store::{Ask, Store, Told};
+use super::store::Store;
 use crate::clock::Clock;
 use crate::invariants::{Violation, one_shard_holder};
 use crate::model::search::World;
@@ -37,9 +38,9 @@ pub(super) struct State {
     /// What happens by itself, in order.
     pub(super) queue: Vec<Item>,
     /// Requests that take longer, and their answers once they were carried out.
-    pub(super) slow: Vec<(Flight, Option<Told>)>,
+    pub(super) slow: Vec<(Flight, Option<Answer>)>,
     /// Writes that nobody waits for any more, and that may still arrive.
-    pub(super) late: Vec<Ask>,
+    pub(super) late: Vec<Request>,
     /// Work that does not start or end yet.
     pub(super) hung: Vec<Work>,
     pub(super) highest: BTreeMap<Shard, Generation>,
@@ -71,7 +72,8 @@ pub(super) enum Item {
 pub(super) struct Flight {
     pub(super) process: u64,
     pub(super) by: Incarnation,
-    pub(super) ask: Ask,
+    pub(super) ticket: Ticket,
+    pub(super) request: Request,
     /// When its answer counts as lost; looks may come as late as they like.
     pub(super) deadline: Option<Duration>,
 }
@@ -176,8 +178,8 @@ impl World for State {
             (length, true) => actions.extend((0..length).map(Action::Next)),
             (_, false) => actions.push(Action::Next(0)),
         }
-        for (at, (_, told)) in self.slow.iter().enumerate() {
-            actions.push(match told {
+        for (at, (_, answer)) in self.slow.iter().enumerate() {
+            actions.push(match answer {
                 Some(_) => Action::Deliver(at),
                 None => Action::Apply(at),
             });
@@ -216,24 +218,24 @@ impl World for State {
         match *action {
             Action::Next(at) => match self.queue.remove(at) {
                 Item::Request(flight) => {
-                    let told = self.execute(&flight.ask)?;
-                    self.deliver(flight.process, Input::Told(flight.by, Box::new(told)))?;
+                    let answer = self.execute(&flight.request)?;
+                    self.answer(&flight, answer)?;
                 }
                 Item::Work(work) => self.go_on(work)?,
             },
             Action::Apply(at) => {
-                let ask = self.slow[at].0.ask.clone();
-                self.slow[at].1 = Some(self.execute(&ask)?);
+                let request = self.slow[at].0.request.clone();
+                self.slow[at].1 = Some(self.execute(&request)?);
             }
             Action::Deliver(at) => {
-                let (flight, told) = self.slow.remove(at);
-                if let Some(told) = told {
-                    self.deliver(flight.process, Input::Told(flight.by, Box::new(told)))?;
+                let (flight, answer) = self.slow.remove(at);
+                if let Some(answer) = answer {
+                    self.answer(&flight, answer)?;
                 }
             }
             Action::Land(at) => {
-                let ask = self.late.remove(at);
-                self.execute(&ask)?;
+                let request = self.late.remove(at);
+                self.execute(&request)?;
             }
             Action::GoOn(at) => {
                 let work = self.hung.remove(at);
@@ -253,7 +255,8 @@ impl World for State {
         self.settle()?;
         let can_delete = self.can_fail();
         let store = &self.store;
-        self.late.retain(|ask| can_delete || store.can_apply(ask));
+        self.late
+            .retain(|request| can_delete || store.can_apply(request));
         self.check()
     }
 
@@ -293,22 +296,29 @@ impl State {
         one_shard_holder::check(trusted)
     }
 
-    /// Carries a request out, and tells of it whoever may want to know.
-    pub(super) fn execute(&mut self, ask: &Ask) -> Result<Told, Violation> {
-        let told = self.store.execute(ask);
-        match (&told, ask) {
-            (Told::AssignmentsWritten(Written::Done(_)), Ask::WriteAssignments(assignments, _)) => {
-                let writer = assignments.writer.incarnation;
-                self.installed.insert((assignments.term, writer));
-                self.hint(&Input::AssignmentsHint)?;
+    /// Carries a request out, and hints at it to whoever may want to know.
+    pub(super) fn execute(&mut self, request: &Request) -> Result<Answer, Violation> {
+        let answer = self.store.execute(request);
+        if let Answer::Written(Written::Done(_)) = answer {
+            match request {
+                Request::WriteAssignments { assignments, .. } => {
+                    let writer = assignments.writer.incarnation;
+                    self.installed.insert((assignments.term, writer));
+                    self.hint(&Input::HintAssignments)?;
+                }
+                Request::WriteSession { record, .. } => {
+                    let (node, incarnation) = (record.node.clone(), record.incarnation);
+                    self.hint(&Input::HintSession(node, incarnation))?;
+                }
+                _ => {}
             }
-            (
-                Told::SessionWritten(Written::Done(_)) | Told::Evicted(_, Written::Done(_)),
-                Ask::WriteSession(record, _) | Ask::Evict(record, _),
-            ) => self.hint(&Input::SessionHint(record.incarnation))?,
-            _ => {}
         }
-        Ok(told)
+        Ok(answer)
+    }
+
+    pub(super) fn answer(&mut self, flight: &Flight, answer: Answer) -> Result<(), Violation> {
+        let input = Input::Answer(flight.by, flight.ticket, Box::new(answer));
+        self.deliver(flight.process, input)
     }
 
     pub(super) fn hint(&mut self, hint: &Input) -> Result<(), Violation> {
@@ -346,19 +356,19 @@ impl State {
             let deadline = flight.deadline;
             deadline.is_some_and(|deadline| deadline <= self.now)
         }) {
-            let (flight, told) = self.slow.remove(at);
-            self.give_up(flight, told.is_none())?;
+            let (flight, answer) = self.slow.remove(at);
+            self.give_up(flight, answer.is_none())?;
         }
         Ok(())
     }
 
     /// Nobody waits for the answer any more; if it was not carried out, the request may still be.
     pub(super) fn give_up(&mut self, flight: Flight, is_loose: bool) -> Result<(), Violation> {
-        let told = flight.ask.silence(Written::Unknown);
-        if is_loose && flight.ask.is_write() {
-            self.late.push(flight.ask);
+        let answer = flight.request.unanswered(Written::Unknown);
+        if is_loose && flight.request.is_write() {
+            self.late.push(flight.request.clone());
         }
-        self.deliver(flight.process, Input::Told(flight.by, Box::new(told)))
+        self.answer(&flight, answer)
     }
 
     /// Wakes everyone who wants to, and has somebody lead.
@@ -411,18 +421,24 @@ impl State {
 
     // ---- what is on its way -------------------------------------------------------------------------
 
-    pub(super) fn send(&mut self, process: u64, ask: Ask) {
+    pub(super) fn send(
+        &mut self,
+        process: u64,
+        ticket: Ticket,
+        request: Request,
+        within: Duration,
+    ) {
         let Some(it) = self.processes.get(&process) else {
             return;
         };
-        let within = session_config().request_timeout;
         let deadline = it.clock.real(it.clock.moment(self.now) + within);
-        let deadline = deadline.filter(|_| !matches!(ask, Ask::Look(_)));
+        let deadline = deadline.filter(|_| !matches!(request, Request::Look { .. }));
         let by = it.me.incarnation;
         self.queue.push(Item::Request(Flight {
             process,
             by,
-            ask,
+            ticket,
+            request,
             deadline,
         }));
     }
@@ -438,15 +454,15 @@ impl State {
             Item::Work(work) => work.process != process,
             Item::Request(_) => true,
         });
-        self.slow.retain(|(flight, told)| {
-            if flight.process == process && told.is_none() {
+        self.slow.retain(|(flight, answer)| {
+            if flight.process == process && answer.is_none() {
                 flights.push(flight.clone());
             }
             flight.process != process
         });
         self.hung.retain(|work| work.process != process);
-        let writes = flights.into_iter().filter(|flight| flight.ask.is_write());
-        self.late.extend(writes.map(|flight| flight.ask));
+        let requests = flights.into_iter().map(|flight| flight.request);
+        self.late.extend(requests.filter(Request::is_write));
     }
 
     // ---- what there is to see -----------------------------------------------------------------------
@@ -462,8 +478,9 @@ impl State {
         });
         let idle = shards.filter(|shard| {
             let mut processes = self.processes.values();
-            let can =
-                |it: &Process| it.takes() && !is_drained(it.node()) && !it.is_stuck_with(shard);
+            let can = |it: &Process| {
+                it.going.is_none() && !is_drained(&it.me.node) && !it.is_stuck_with(shard)
+            };
             let runs = |it: &Process| {
                 it.runs.iter().any(|((other, generation), run)| {
                     other == shard
@@ -487,11 +504,11 @@ impl State {
         for (id, process) in &self.processes {
             text += &format!(
                 "; process {id} on {}: leads {:?}, runs {:?}",
-                process.node(),
-                process.leads,
-                process.runs
+                process.me.node, process.leads, process.runs
             );
-            for decision in process.assigner.plan(process.clock.moment(self.now)) {
+            let member = process.node.member();
+            let plan = member.and_then(|member| member.plan(process.clock.moment(self.now)));
+            for decision in plan.unwrap_or_default() {
                 text += &format!(", {decision}");
             }
         }

@@ -1,10 +1,13 @@
-//! The three kinds of objects that a cluster has, and what is asked of them.
+//! The three kinds of objects that a cluster has, and what is asked of them. Records are shared, not encoded: a state
+//! is copied at every step.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tenure_core::cluster::registry::Listed;
 use tenure_core::cluster::{Assignments, Drains};
-use tenure_core::session::{Holder, Record};
+use tenure_core::node::{Answer, Request};
+use tenure_core::session::Record;
 use tenure_core::{Expect, Incarnation, Read, Version, Written};
 
 type Stored<T> = (Arc<T>, Version);
@@ -17,102 +20,63 @@ pub(super) struct Store {
     pub(super) drains: Option<Stored<Drains>>,
 }
 
-/// A request.
-#[derive(Debug, Clone, Hash)]
-pub(super) enum Ask {
-    WriteSession(Arc<Record>, Expect),
-    ReadSession(Incarnation),
-    Evict(Arc<Record>, Expect),
-    Observe(Holder, Option<Version>),
-    Look(Option<Version>),
-    ReadAssignments(Option<Version>),
-    WriteAssignments(Arc<Assignments>, Expect),
-    ReadDrains(Option<Version>),
-    List,
-}
-
-/// Its answer.
-#[derive(Debug, Clone, Hash)]
-pub(super) enum Told {
-    SessionWritten(Written),
-    SessionRead(Read<Record>),
-    Evicted(Incarnation, Written),
-    Observed(Incarnation, Read<Record>),
-    Looked(Read<Assignments>),
-    AssignmentsRead(Read<Assignments>),
-    AssignmentsWritten(Written),
-    DrainsRead(Read<Drains>),
-    Listed(Option<Vec<Record>>),
-}
-
-impl Ask {
-    pub(super) fn is_write(&self) -> bool {
-        matches!(
-            self,
-            Ask::WriteSession(..) | Ask::Evict(..) | Ask::WriteAssignments(..)
-        )
-    }
-
-    /// What whoever asked hears if nothing comes back.
-    pub(super) fn silence(&self, written: Written) -> Told {
-        match self {
-            Ask::WriteSession(..) => Told::SessionWritten(written),
-            Ask::ReadSession(_) => Told::SessionRead(Read::Failed),
-            Ask::Evict(record, _) => Told::Evicted(record.incarnation, written),
-            Ask::Observe(holder, _) => Told::Observed(holder.incarnation, Read::Failed),
-            Ask::Look(_) => Told::Looked(Read::Failed),
-            Ask::ReadAssignments(_) => Told::AssignmentsRead(Read::Failed),
-            Ask::WriteAssignments(..) => Told::AssignmentsWritten(written),
-            Ask::ReadDrains(_) => Told::DrainsRead(Read::Failed),
-            Ask::List => Told::Listed(None),
-        }
-    }
-}
-
 impl Store {
-    pub(super) fn execute(&mut self, ask: &Ask) -> Told {
-        match ask {
-            Ask::WriteSession(record, expect) => {
-                Told::SessionWritten(self.write_session(record, expect))
+    pub(super) fn execute(&mut self, request: &Request) -> Answer {
+        match request {
+            Request::WriteSession { record, expect } => {
+                Answer::Written(self.write_session(record, expect))
             }
-            Ask::Evict(record, expect) => {
-                let written = self.write_session(record, expect);
-                Told::Evicted(record.incarnation, written)
-            }
-            Ask::ReadSession(incarnation) => {
-                Told::SessionRead(read(self.sessions.get(incarnation), None))
-            }
-            Ask::Observe(holder, known) => {
+            Request::ReadSession { holder, known } => {
                 let found = self.sessions.get(&holder.incarnation);
-                Told::Observed(holder.incarnation, read(found, known.as_ref()))
+                Answer::Session(read(found, known.as_ref()))
             }
-            Ask::Look(known) => Told::Looked(read(self.assignments.as_ref(), known.as_ref())),
-            Ask::ReadAssignments(known) => {
-                Told::AssignmentsRead(read(self.assignments.as_ref(), known.as_ref()))
+            Request::Look { known } | Request::ReadAssignments { known } => {
+                Answer::Assignments(read(self.assignments.as_ref(), known.as_ref()))
             }
-            Ask::WriteAssignments(assignments, expect) => {
+            Request::WriteAssignments {
+                assignments,
+                expect,
+            } => {
                 if !fits(expect, self.assignments.as_ref()) {
-                    return Told::AssignmentsWritten(Written::Conflict);
+                    return Answer::Written(Written::Conflict);
                 }
                 let version = self.next_version();
-                self.assignments = Some((assignments.clone(), version.clone()));
-                Told::AssignmentsWritten(Written::Done(version))
+                let stored = Assignments::clone(assignments);
+                self.assignments = Some((Arc::new(stored), version.clone()));
+                Answer::Written(Written::Done(version))
             }
-            Ask::ReadDrains(known) => Told::DrainsRead(read(self.drains.as_ref(), known.as_ref())),
-            Ask::List => {
-                let records = self.sessions.values();
-                Told::Listed(Some(records.map(|(it, _)| Record::clone(it)).collect()))
+            Request::ReadDrains { known } => {
+                Answer::Drains(read(self.drains.as_ref(), known.as_ref()))
+            }
+            Request::ListSessions => {
+                let listed = self.sessions.values().map(|(record, version)| Listed {
+                    node: record.node.clone(),
+                    incarnation: record.incarnation,
+                    version: version.clone(),
+                });
+                Answer::Sessions(Some(listed.collect()))
+            }
+            Request::DeleteSession { holder } => {
+                self.sessions.remove(&holder.incarnation);
+                Answer::Deleted
+            }
+            Request::ReadLease { .. }
+            | Request::WriteLease { .. }
+            | Request::ReadFence { .. }
+            | Request::WriteFence { .. } => {
+                unreachable!("there are no elections in this model: {request:?}")
             }
         }
     }
 
     /// Whether a write could still be applied some day, if nobody deletes anything.
-    pub(super) fn can_apply(&self, ask: &Ask) -> bool {
-        match ask {
-            Ask::WriteSession(record, expect) | Ask::Evict(record, expect) => {
+    pub(super) fn can_apply(&self, request: &Request) -> bool {
+        match request {
+            Request::WriteSession { record, expect } => {
                 fits(expect, self.sessions.get(&record.incarnation))
             }
-            Ask::WriteAssignments(_, expect) => fits(expect, self.assignments.as_ref()),
+            Request::WriteAssignments { expect, .. } => fits(expect, self.assignments.as_ref()),
+            Request::DeleteSession { holder } => self.sessions.contains_key(&holder.incarnation),
             _ => false,
         }
     }
@@ -122,12 +86,12 @@ impl Store {
         self.drains = Some((Arc::new(drains), version));
     }
 
-    fn write_session(&mut self, record: &Arc<Record>, expect: &Expect) -> Written {
+    fn write_session(&mut self, record: &Record, expect: &Expect) -> Written {
         if !fits(expect, self.sessions.get(&record.incarnation)) {
             return Written::Conflict;
         }
         let version = self.next_version();
-        let stored = (record.clone(), version.clone());
+        let stored = (Arc::new(record.clone()), version.clone());
         self.sessions.insert(record.incarnation, stored);
         Written::Done(version)
     }

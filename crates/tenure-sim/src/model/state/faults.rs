@@ -5,7 +5,7 @@ use tenure_core::NodeId;
 use tenure_core::election::{Request as Asked, RequestKind, Writer};
 use tenure_core::node::Input;
 
-use super::{State, election, is_write};
+use super::{State, election};
 use crate::invariants::Violation;
 use crate::model::Bounds;
 use crate::model::action::{Action, Kind};
@@ -29,7 +29,7 @@ impl State {
             let at = at as u64;
             add(Kind::Refused, at);
             add(Kind::Slow, at);
-            if is_write(&flight.request) {
+            if flight.request.is_write() {
                 add(Kind::AnswerLost, at);
                 add(Kind::Late, at);
                 add(Kind::Duplicated, at);
