@@ -24,8 +24,8 @@ use tracing_subscriber::registry::LookupSpan;
 /// Where the spans are that are meant to be exported. Others serve the log, and some last as long as the process.
 const TARGETS: [&str; 5] = [
     "tenure::driver::events",
-    "tenure::queue::committer",
-    "tenure::queue::writer",
+    "tenure::log::committer",
+    "tenure::log::writer",
     "tenure_client::trace",
     "tenure_server::trace",
 ];

@@ -37,6 +37,7 @@ mod follow;
 mod inspect;
 mod keys;
 mod leadership;
+pub mod log;
 mod metrics;
 mod node;
 mod nudge;

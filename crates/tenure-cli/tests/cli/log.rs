@@ -8,7 +8,7 @@ use tenure::Token;
 use tenure::core::election::Term;
 use tenure::core::queue::{Command, Queue, Restore};
 use tenure::core::{Incarnation, Lineage, Namespace};
-use tenure::queue::{Config, Log, Machine, Owner, Position, Record, Rules, Writer};
+use tenure::log::{Config, Log, Machine, Owner, Position, Record, Rules, Writer};
 use tenure::store::Store;
 use tokio_util::sync::CancellationToken;
 

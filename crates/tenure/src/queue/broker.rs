@@ -17,8 +17,9 @@ use tokio::sync::{Notify, broadcast, mpsc};
 
 use super::claims::Waiting;
 use super::follow::Followed;
-use super::{Error, Machine, Position};
+use super::{Error, Position};
 use crate::Clock;
+use crate::log::Machine;
 
 /// What came of a command. Dropped before it was [taken](Answer::take), it hands back what was claimed: its
 /// caller is gone, and jobs must not wait for a worker that never heard of them.
@@ -60,7 +61,7 @@ pub(crate) struct Broker {
     restore: Option<Restore>,
     seed: u64,
     pub(crate) alarm: Alarm,
-    bells: Arc<Bells>,
+    signals: Arc<Signals>,
     /// Where claims go whose caller is gone. Bounded by the claims that are under way.
     abandoned: mpsc::UnboundedSender<Claim>,
     /// The term is over, and what was here is gone.
@@ -77,7 +78,7 @@ pub(crate) struct Alarm {
 
 /// Wakes the tasks of a term.
 #[derive(Debug, Default)]
-pub(crate) struct Bells {
+pub(crate) struct Signals {
     /// How many queues and types there are: whether it is worth the lock to look.
     pub(crate) queues: AtomicUsize,
     pub(crate) types: AtomicUsize,
@@ -99,7 +100,7 @@ impl Broker {
     pub(crate) fn new(
         clock: Clock,
         follow_max: usize,
-        bells: Arc<Bells>,
+        signals: Arc<Signals>,
         abandoned: mpsc::UnboundedSender<Claim>,
     ) -> Self {
         let seed = crate::task::unique().as_u64_pair().0;
@@ -112,7 +113,7 @@ impl Broker {
             restore: None,
             seed,
             alarm: Alarm::UNSET,
-            bells,
+            signals,
             abandoned,
             is_over: false,
         }
@@ -171,17 +172,17 @@ impl Broker {
                 due: 0,
                 lease: Moment::default(),
             };
-            self.bells.due.notify_one();
+            self.signals.due.notify_one();
         }
         if self.waiting.opens_sooner() || self.waiting.is_credited() {
-            self.bells.claimable.notify_one();
+            self.signals.claimable.notify_one();
         }
     }
 
     fn count(&self) {
         let (queues, types) = (self.queue.queues_len(), self.queue.types_len());
-        self.bells.queues.store(queues, Ordering::Relaxed);
-        self.bells.types.store(types, Ordering::Relaxed);
+        self.signals.queues.store(queues, Ordering::Relaxed);
+        self.signals.types.store(types, Ordering::Relaxed);
     }
 
     fn publish(&self, position: Position, at_ms: u64, events: &[Event]) {

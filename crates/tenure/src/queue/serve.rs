@@ -20,7 +20,7 @@
 //! process then leaves the election for a while, so that another one may try, and says so in
 //! [`Queue::state`](super::Queue::state).
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -30,13 +30,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::broker::{Bells, Broker};
-use super::handle::{Counters, add};
-use super::maintenance::{hand_back, maintain, wake_claims};
+use super::broker::{Broker, Signals};
+use super::due::{hand_back, maintain, wake_claims};
 use super::readers::Readers;
 use super::service::Service;
 use super::time::{ClockLimits, Time};
-use super::{Config, Error, Log, Options, Owner, Progress, Serving, Writer};
+use super::{Config, Error, Options, Progress, Serving};
+use crate::log::{Counters, Log, Owner, Writer};
 use crate::task::scoped;
 use crate::{Election, Leadership, Node};
 
@@ -61,6 +61,8 @@ pub(crate) struct Shared {
     service: RwLock<Option<Arc<Service>>>,
     /// Over all terms.
     pub(crate) counters: Arc<Counters>,
+    /// Terms that could not be served to their end.
+    pub(crate) terms_failed: AtomicU64,
     /// How often the log was read, and how long it took last.
     pub(crate) recoveries: Mutex<(u64, Option<Duration>)>,
     /// Cancelled when no more calls are taken.
@@ -85,7 +87,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) {
         };
         leadership.resign();
         if let Some(error) = failed {
-            add(&shared.counters.terms_failed, 1);
+            shared.terms_failed.fetch_add(1, Ordering::Relaxed);
             let text = crate::requests::Chain(&error).to_string();
             // Once is enough: it is tried again and again.
             if told.as_ref() != Some(&text) {
@@ -166,9 +168,14 @@ async fn serve_term(
         return Ok(Ended::Over);
     };
     let (options, clock) = (&shared.options, shared.node.clock());
-    let bells = Arc::new(Bells::default());
+    let signals = Arc::new(Signals::default());
     let (abandoned, claims) = mpsc::unbounded_channel();
-    let mut broker = Broker::new(clock.clone(), options.follow_max, bells.clone(), abandoned);
+    let mut broker = Broker::new(
+        clock.clone(),
+        options.follow_max,
+        signals.clone(),
+        abandoned,
+    );
     let owner = Owner {
         token: leadership.token(),
         incarnation: session.incarnation,
@@ -212,7 +219,7 @@ async fn serve_term(
         waiting_max: options.waiting_claims_max,
         waiting_bytes_max: options.waiting_claims_bytes_max,
         record_bytes_max: (options.log.batch_bytes_max / 2).min(RECORD_BYTES_MAX),
-        bells,
+        signals,
         nonce: AtomicU32::new(crate::task::unique().as_fields().0),
     });
     let mut tasks = JoinSet::new();
@@ -298,6 +305,7 @@ impl Shared {
             state: watch::Sender::new(Serving::Standby { leader }),
             service: RwLock::default(),
             counters: Arc::default(),
+            terms_failed: AtomicU64::default(),
             recoveries: Mutex::default(),
             closing: CancellationToken::new(),
             ended: CancellationToken::new(),

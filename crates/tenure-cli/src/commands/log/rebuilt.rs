@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Deserialize;
 use tenure::core::queue::{Command, Filter, JobView, Place, Queue, Restore};
-use tenure::queue::inspect::{Frames, Kind, Name, Stored};
-use tenure::queue::{Machine, Position, Record, Rules};
+use tenure::log::inspect::{Frames, Kind, Name, Stored};
+use tenure::log::{Machine, Position, Record, Rules};
 
 /// How much is taken from the machine at once.
 const CHUNK_BYTES: usize = 64 * 1024;

@@ -5,8 +5,8 @@ use std::fs;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::queue::inspect::Stored;
-use tenure::queue::{Config, Machine, Position, Record};
+use tenure::log::inspect::Stored;
+use tenure::log::{Config, Machine, Position, Record};
 use tenure::store::{Expect, Key, Prefix, list_all};
 use tenure_fuzz::Fuzz;
 use tokio::runtime::Builder;
@@ -90,7 +90,7 @@ impl Machine for Anything {
 async fn read(world: &World) {
     let mut machine = Anything { records: 0 };
     let (store, namespace) = (world.store.clone(), &world.namespace);
-    let _ = tenure::queue::replay(store, namespace, Config::default(), &mut machine, |_| {}).await;
+    let _ = tenure::log::replay(store, namespace, Config::default(), &mut machine, |_| {}).await;
     if let Ok(Some(stored)) = Stored::open(world.store.clone(), &world.namespace).await {
         let _ = stored.snapshots().await;
         let _ = stored.segments().await;

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tenure::core::queue::*;
 use tenure::core::{JobId, JobType, QueueName, ScheduleName};
-use tenure::queue::inspect::Stored;
-use tenure::queue::{Answered, Config, Error, Handle, Log, Machine, Position, Record, Writer};
+use tenure::log::inspect::Stored;
+use tenure::log::{Answered, Config, Error, Handle, Log, Machine, Position, Record, Writer};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -148,7 +148,7 @@ impl Leader {
 async fn replayed(world: &World) -> Jobs {
     let mut jobs = Jobs::new(99);
     let (store, config) = (world.store.clone(), Config::default());
-    tenure::queue::replay(store, &world.namespace, config, &mut jobs, |_| {})
+    tenure::log::replay(store, &world.namespace, config, &mut jobs, |_| {})
         .await
         .unwrap();
     jobs

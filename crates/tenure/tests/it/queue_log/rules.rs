@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tenure::core::Namespace;
 use tenure::core::api;
 use tenure::core::queue::{Action, Command, Event, Filter, Place, Queue, Restore};
-use tenure::queue::{Config, Error, Handle, Log, Machine, Position, Record, Rules, Writer};
+use tenure::log::{Config, Error, Handle, Log, Machine, Position, Record, Rules, Writer};
 use tenure::store::engine::file::File;
 use tenure::store::engine::memory::Memory;
 use tenure::store::{Expect, Key, Store};
@@ -128,7 +128,7 @@ impl Leader {
 
 async fn replay(world: &World, jobs: &mut Jobs) -> Result<Position, Error> {
     let (store, namespace) = (world.store.clone(), &world.namespace);
-    tenure::queue::replay(store, namespace, Config::default(), jobs, |_| {}).await
+    tenure::log::replay(store, namespace, Config::default(), jobs, |_| {}).await
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -254,8 +254,7 @@ async fn a_newer_log_is_called_newer_and_is_left_alone() {
         // To a machine that knows the first rules only.
         let mut old = Memo::default();
         let (store, namespace) = (world.store.clone(), &world.namespace);
-        let read =
-            tenure::queue::replay(store, namespace, Config::default(), &mut old, |_| {}).await;
+        let read = tenure::log::replay(store, namespace, Config::default(), &mut old, |_| {}).await;
         let error = read.unwrap_err();
         assert!(matches!(error, Error::Newer { .. }), "{error}");
         assert!(error.to_string().contains("nothing is damaged"), "{error}");

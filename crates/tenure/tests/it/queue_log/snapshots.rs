@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::queue::{Config, Form, Handle, Machine, Position, Record, Writer};
+use tenure::log::{Config, Form, Handle, Machine, Position, Record, Writer};
 use tenure::store::wrap::faulty::{Fault, Faults, Faulty, Kind};
 use tenure::store::wrap::metered::Operation;
 use tenure::store::{Expect, Prefix, list_all};
@@ -259,7 +259,7 @@ async fn progress_is_told_and_ends_at_what_was_read() {
     let mut machine = Memo::default();
     let mut told = Vec::new();
     let store = world.store.clone();
-    tenure::queue::replay(
+    tenure::log::replay(
         store,
         &world.namespace,
         Config::default(),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tenure::Token;
 use tenure::core::election::Term;
 use tenure::core::{Incarnation, Lineage, Namespace};
-use tenure::queue::{Config, Error, Form, Log, Machine, Owner, Position, Record};
+use tenure::log::{Config, Error, Form, Log, Machine, Owner, Position, Record};
 use tenure::store::Store;
 use tenure::store::engine::file::File;
 use tenure::store::engine::memory::Memory;
@@ -164,7 +164,7 @@ impl World {
     pub(crate) async fn replay(&self) -> Result<Memo, Error> {
         let mut machine = Memo::default();
         let store = self.store.clone();
-        let position = tenure::queue::replay(
+        let position = tenure::log::replay(
             store,
             &self.namespace,
             Config::default(),

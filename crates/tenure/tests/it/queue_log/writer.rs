@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::queue::{Config, Error, Handle, Machine, Position, Record, Writer};
+use tenure::log::{Config, Error, Handle, Machine, Position, Record, Writer};
 use tenure::store::wrap::faulty::{Fault, Faults, Faulty, Kind, Outage};
 use tenure::store::wrap::metered::Operation;
 use tokio::task::{JoinHandle, yield_now};

@@ -21,9 +21,9 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use tenure_core::mutation::{self, Mutation};
 
-use super::frame::{self, Kind, Place, Previous};
+use super::frame::{self, Cursor, Kind, Previous};
+use super::leader::LastApplied;
 use super::lines::Lines;
-use super::log::LastApplied;
 use super::segment::{Link, Name, failed, unknown};
 use super::{Committed, Error, Position};
 use crate::disk::{self, File};
@@ -48,7 +48,7 @@ pub(crate) struct Appender {
     /// How large the file is: behind the end are zeros.
     filled: u64,
     /// Where the next frame goes in the log.
-    next: Place,
+    next: Cursor,
     segment_bytes_max: u64,
     /// What the first frame of a segment says to people.
     lines: Vec<String>,
@@ -93,7 +93,7 @@ impl Appender {
     pub(crate) async fn begin(
         folder: PathBuf,
         fence: Fence,
-        place: Place,
+        place: Cursor,
         last: Option<Last>,
         segment_bytes_max: u64,
         lines: Vec<String>,
@@ -123,7 +123,7 @@ impl Appender {
             number: name.number,
             end,
             filled: end,
-            next: Place {
+            next: Cursor {
                 seq: place.seq + 1,
                 number: place.number + 1,
                 ..place

@@ -18,7 +18,7 @@ const PIECE_BYTES: usize = 16 * 1024;
 const PIECES_MAX: usize = 64;
 
 #[derive(Debug, Default)]
-pub(crate) struct Snapshots {
+pub(crate) struct Snapshotter {
     active: Option<Active>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Outcome {
     Failed(Error),
 }
 
-impl Snapshots {
+impl Snapshotter {
     pub(crate) fn is_active(&self) -> bool {
         self.active.is_some()
     }

@@ -166,7 +166,7 @@ pub(crate) enum Found {
 
 /// Who writes, and where the next frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Cursor {
     pub(crate) seq: u64,
     pub(crate) position: Position,
     pub(crate) takeover: u64,
@@ -180,7 +180,7 @@ pub(crate) struct Place {
 /// Writes a frame. Every line has passed [`check_line`].
 pub(crate) fn encode<L: AsRef<[u8]>>(
     kind: Kind,
-    place: Place,
+    place: Cursor,
     previous: Option<Previous>,
     lines: &[L],
 ) -> Bytes {
@@ -491,8 +491,8 @@ mod tests {
     /// How many zeros a file may have behind its last frame.
     const ZEROS: [usize; 4] = [0, 1, 700, 5000];
 
-    fn place(seq: u64) -> Place {
-        Place {
+    fn place(seq: u64) -> Cursor {
+        Cursor {
             seq,
             position: Position(seq * 10),
             takeover: 3,
@@ -645,7 +645,7 @@ mod tests {
 
     #[test]
     fn later_rules_and_the_state_stand_in_the_header() {
-        let place = Place {
+        let place = Cursor {
             rules: Rules::SECOND,
             ..place(2)
         };

@@ -49,7 +49,7 @@ pub(crate) struct Origin {
 
 /// The origin as one leader wrote it.
 #[derive(Debug, Clone)]
-pub(crate) struct Claim {
+pub(crate) struct Ownership {
     pub(crate) origin: Origin,
     /// Byte for byte: who finds anything else has been replaced.
     pub(crate) value: Bytes,
@@ -90,7 +90,7 @@ impl Origin {
     }
 }
 
-impl Claim {
+impl Ownership {
     /// Takes over: raises the number by one. What is written behind it follows these rules, or those that the log
     /// has already.
     pub(crate) async fn take(access: &Access, owner: &Owner, rules: Rules) -> Result<Self, Error> {

@@ -12,9 +12,9 @@ use tenure_store::Store;
 use super::access::{Access, Created, Pause};
 use super::appender::{Appended, Appender, Fence, Last};
 use super::cleanup::Remains;
-use super::frame::{Applied, Digest, Kind, Place, Previous, check_line};
+use super::frame::{Applied, Cursor, Digest, Kind, Previous, check_line};
 use super::lines::Lines;
-use super::origin::{Claim, Form, Origin};
+use super::origin::{Form, Origin, Ownership};
 use super::policy::Growth;
 use super::reached::Reached;
 use super::recovery::{Progress, Replay, Tail, segment_folder};
@@ -55,9 +55,9 @@ impl AsRef<[u8]> for Record {
 #[derive(Debug)]
 pub struct Log {
     access: Arc<Access>,
-    claim: Claim,
+    claim: Ownership,
     /// Where the next frame goes.
-    next: Place,
+    next: Cursor,
     tail: Tail,
     /// Files: where the log ends in the last of them.
     end: u64,
@@ -104,7 +104,7 @@ pub struct Committed {
 /// What a snapshot is written from.
 #[derive(Debug)]
 pub(crate) struct Base {
-    pub(crate) place: Place,
+    pub(crate) place: Cursor,
     pub(crate) contents: Contents,
     pub(crate) remains: Remains,
 }
@@ -128,7 +128,7 @@ impl Log {
             replay.run(&access, origin.form).await?;
         }
         let wanted = access.config.rules_max.min(replay.machine.rules_max());
-        let claim = Claim::take(&access, &owner, wanted).await?;
+        let claim = Ownership::take(&access, &owner, wanted).await?;
         let origin = &claim.origin;
         if !reads_first {
             replay.run(&access, origin.form).await?;
@@ -136,7 +136,7 @@ impl Log {
         if replay.tail.takeover >= origin.takeover {
             return Err(Error::Fenced);
         }
-        let place = Place {
+        let place = Cursor {
             seq: replay.tail.seq + 1,
             position: replay.tail.position.next(),
             takeover: origin.takeover,
@@ -179,7 +179,7 @@ impl Log {
                 self.writes = Writes::ToFiles(Box::new(appender));
                 place
             }
-            _ if mutation::is(Mutation::NoTermRecord) => Place {
+            _ if mutation::is(Mutation::NoTermRecord) => Cursor {
                 seq: replay.tail.seq,
                 ..self.next
             },
@@ -192,7 +192,7 @@ impl Log {
         self.tail = std::mem::take(&mut replay.tail);
         self.tail.last = Bytes::new();
         self.tail.seq = place.seq;
-        self.next = Place {
+        self.next = Cursor {
             seq: place.seq + 1,
             number: 1,
             ..place
@@ -418,7 +418,7 @@ impl Log {
     /// What a snapshot of the present state is to say.
     pub(crate) fn base(&self) -> Base {
         let ahead = u64::from(mutation::is(Mutation::SnapshotOneAhead));
-        let place = Place {
+        let place = Cursor {
             seq: self.next.seq - 1 + ahead,
             position: self.position(),
             ..self.next
@@ -487,4 +487,15 @@ pub async fn replay<M: Machine>(
     let mut replay = Replay::new(machine, &mut progress);
     replay.run(&access, origin.form).await?;
     Ok(replay.tail.position)
+}
+
+/// The newest rules in the log; `None` if there is none.
+pub(crate) async fn rules(
+    store: Arc<dyn Store>,
+    namespace: &Namespace,
+    config: Config,
+) -> Result<Option<Rules>, Error> {
+    let access = Access::new(store, namespace, config);
+    let origin = Origin::read(&access).await?;
+    Ok(origin.map(|origin| origin.rules))
 }

@@ -39,7 +39,7 @@ use futures_util::{StreamExt, stream};
 
 use super::access::{Access, Created};
 use super::error::Halt;
-use super::frame::{self, Kind, Place};
+use super::frame::{self, Cursor, Kind};
 use super::recovery::Replay;
 use super::{Error, Machine, snapshot};
 
@@ -88,9 +88,9 @@ pub(crate) async fn replay<M: Machine>(
 pub(crate) async fn take_place<M: Machine>(
     access: &Access,
     replay: &mut Replay<'_, M>,
-    mut place: Place,
+    mut place: Cursor,
     lines: &[String],
-) -> Result<Place, Error> {
+) -> Result<Cursor, Error> {
     loop {
         (place.seq, place.position) = (replay.tail.seq + 1, replay.tail.position.next());
         // Never below those of whoever was faster.

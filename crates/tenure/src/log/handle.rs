@@ -1,7 +1,6 @@
 //! The way to a [`Writer`](super::Writer): what its callers and it share.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 
@@ -10,7 +9,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::backlog::{Backlog, Item, Refused};
-use super::metrics::{LatencyCounter, SnapshotMetrics};
+use super::metrics::{Counters, Statistics, add};
 use super::{Config, Error, Machine, Position, Record};
 
 /// Sends records to a [`Writer`](super::Writer). Cheap to clone; the writer ends when the last is dropped.
@@ -29,27 +28,6 @@ pub struct Answered<A> {
     pub answer: A,
 }
 
-/// What a writer has done so far.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Commits that were done.
-    pub commits: u64,
-    /// Records in them.
-    pub records: u64,
-    /// Bytes that they wrote.
-    pub bytes: u64,
-    /// Commits under way now: at most one.
-    pub in_flight: u64,
-    /// The most that ever were.
-    pub in_flight_max: u64,
-    /// Records that wait.
-    pub waiting: u64,
-    /// Records that were turned away because too many waited.
-    pub turned_away: u64,
-    /// Snapshots that were published.
-    pub snapshots: u64,
-}
-
 pub(crate) struct Shared<M: Machine> {
     backlog: Mutex<Backlog<M>>,
     pub(crate) arrived: Notify,
@@ -59,26 +37,6 @@ pub(crate) struct Shared<M: Machine> {
     pub(crate) counters: Arc<Counters>,
     /// Cancelled when the writer has ended, in any way.
     pub(crate) ended: CancellationToken,
-}
-
-/// What is counted, over all writers that are given the same.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub(crate) latency: LatencyCounter,
-    /// The last record of the log.
-    pub(crate) position: AtomicU64,
-    /// The size of the log behind the last snapshot.
-    pub(crate) log_bytes: AtomicU64,
-    pub(crate) last_snapshot: Mutex<Option<SnapshotMetrics>>,
-    pub(crate) commits: AtomicU64,
-    pub(crate) records: AtomicU64,
-    pub(crate) bytes: AtomicU64,
-    in_flight: AtomicU64,
-    in_flight_max: AtomicU64,
-    turned_away: AtomicU64,
-    pub(crate) snapshots: AtomicU64,
-    /// Terms that could not be served to their end.
-    pub(crate) terms_failed: AtomicU64,
 }
 
 impl<M: Machine<Command = Record>> Handle<M> {
@@ -218,50 +176,4 @@ impl<M: Machine> Shared<M> {
             self.arrived.notified().await;
         }
     }
-}
-
-impl Counters {
-    /// All but what waits, which only a writer knows.
-    pub(crate) fn statistics(&self) -> Statistics {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Statistics {
-            commits: load(&self.commits),
-            records: load(&self.records),
-            bytes: load(&self.bytes),
-            in_flight: load(&self.in_flight),
-            in_flight_max: load(&self.in_flight_max),
-            waiting: 0,
-            turned_away: load(&self.turned_away),
-            snapshots: load(&self.snapshots),
-        }
-    }
-
-    pub(crate) fn published(&self, snapshot: SnapshotMetrics) {
-        let mut last = self
-            .last_snapshot
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *last = Some(snapshot);
-    }
-}
-
-/// Counts a commit for as long as it is under way.
-pub(crate) struct Flight<'a>(&'a Counters);
-
-impl<'a> Flight<'a> {
-    pub(crate) fn begin(counters: &'a Counters) -> Self {
-        let now = counters.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
-        counters.in_flight_max.fetch_max(now, Ordering::Relaxed);
-        Self(counters)
-    }
-}
-
-impl Drop for Flight<'_> {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-pub(crate) fn add(counter: &AtomicU64, number: u64) {
-    counter.fetch_add(number, Ordering::Relaxed);
 }

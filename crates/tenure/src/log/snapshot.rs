@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use super::access::{Access, Created};
 use super::error::Halt;
-use super::frame::{self, Checksum, Frame, Header, Kind, Place, Unread};
+use super::frame::{self, Checksum, Cursor, Frame, Header, Kind, Unread};
 use super::lines::Lines;
 use super::{Error, Machine};
 
@@ -153,7 +153,7 @@ fn name_of(seq: u64, unique: u64) -> String {
 /// The state was taken at `place`: its last place and its last position.
 pub(crate) async fn write(
     access: &Access,
-    place: Place,
+    place: Cursor,
     mut contents: Contents,
     mut pieces: mpsc::Receiver<Piece>,
 ) -> Result<(Published, u64), Error> {
@@ -181,12 +181,12 @@ pub(crate) async fn write(
 async fn write_part(
     access: &Access,
     name: &str,
-    place: Place,
+    place: Cursor,
     contents: &mut Contents,
     lines: Lines,
 ) -> Result<u64, Error> {
     let number = contents.parts.len() as u64;
-    let (part, header) = lines.seal(Kind::Part, Place { number, ..place }, None, None);
+    let (part, header) = lines.seal(Kind::Part, Cursor { number, ..place }, None, None);
     let key = access.keys.part(name, number);
     // The store would refuse it, and the next one, for ever: whoever reads of it should know why.
     if part.len() > VALUE_BYTES_MAX {

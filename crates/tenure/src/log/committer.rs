@@ -34,8 +34,9 @@ use tracing::Instrument as _;
 use super::appender::{Appended, Appender};
 use super::backlog::Batch;
 use super::gather::Gather;
-use super::handle::{Flight, Shared};
+use super::handle::Shared;
 use super::lines::Lines;
+use super::metrics::Flight;
 use super::{Error, Machine};
 use crate::task::{is_simulated, spawn_thread};
 

@@ -7,7 +7,7 @@ use std::fmt;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::frame::{self, Applied, Checksum, HEADER_BYTES_MAX, Header, Kind, Place, Previous};
+use super::frame::{self, Applied, Checksum, Cursor, HEADER_BYTES_MAX, Header, Kind, Previous};
 
 pub(crate) struct Lines {
     /// The gap, and the lines, each with its newline.
@@ -62,7 +62,7 @@ impl Lines {
     pub(crate) fn seal(
         mut self,
         kind: Kind,
-        place: Place,
+        place: Cursor,
         previous: Option<Previous>,
         applied: Option<Applied>,
     ) -> (Bytes, Header) {

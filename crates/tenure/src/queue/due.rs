@@ -68,7 +68,7 @@ pub(crate) async fn maintain(service: &Service) -> Error {
             let wake_at = rounds.wake_at(at, moment);
             tokio::select! {
                 biased;
-                () = service.bells.due.notified() => {}
+                () = service.signals.due.notified() => {}
                 () = service.time.clock().sleep_towards(wake_at) => {}
             }
             continue;
@@ -100,7 +100,7 @@ pub(crate) async fn wake_claims(service: &Service) -> Error {
         let opens = opens.map_or(Moment::NEVER, |at| service.time.moment_of(at));
         tokio::select! {
             biased;
-            () = service.bells.claimable.notified() => {}
+            () = service.signals.claimable.notified() => {}
             () = clock.sleep_towards(opens), if opens != Moment::NEVER => {}
         }
     }

@@ -9,7 +9,7 @@
 //! its record can be in the log. A caller that goes away changes nothing: its record is committed as
 //! if it had stayed.
 //!
-//! Snapshots are made by the way. While a commit is in flight, or nothing is to do, the machine is asked for
+//! Snapshotter are made by the way. While a commit is in flight, or nothing is to do, the machine is asked for
 //! the next piece, and another task writes the pieces to the store.
 
 use std::fmt;
@@ -24,17 +24,17 @@ use tracing::Instrument as _;
 use super::appender::Appender;
 use super::backlog::Batch;
 use super::committer::{Committer, Done};
-use super::handle::{Counters, Flight, Shared, add};
+use super::handle::Shared;
 use super::lines::Lines;
-use super::metrics::SnapshotMetrics;
-use super::snapshots::{Outcome, Snapshots};
+use super::metrics::{Counters, Flight, SnapshotMetrics, add};
+use super::snapshotter::{Outcome, Snapshotter};
 use super::{Answered, Committed, Error, Handle, Log, Machine, Position, policy};
 
 /// The task that commits. See the module's documentation.
 pub struct Writer<M: Machine> {
     log: Log,
     shared: Arc<Shared<M>>,
-    snapshots: Snapshots,
+    snapshots: Snapshotter,
     stop: CancellationToken,
     last_commit: Option<Instant>,
     /// The last record in the snapshot that is under way.
@@ -79,7 +79,7 @@ impl<M: Machine> Writer<M> {
         let writer = Self {
             log,
             shared,
-            snapshots: Snapshots::default(),
+            snapshots: Snapshotter::default(),
             stop,
             last_commit: None,
             snapshot_position: Position(0),

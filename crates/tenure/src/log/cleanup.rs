@@ -26,7 +26,7 @@ use tenure_core::mutation::{self, Mutation};
 use tenure_store::Key;
 
 use super::access::Access;
-use super::origin::{Claim, Form};
+use super::origin::{Form, Ownership};
 use super::segment::{self, Link, Name};
 use super::snapshot::{Listing, Published, seq_of};
 use super::{Error, policy};
@@ -39,7 +39,7 @@ const DELETES_AHEAD: usize = 8;
 /// What there is to clean up, as the log knew it when the snapshot was begun.
 #[derive(Debug, Clone)]
 pub(crate) struct Remains {
-    pub(crate) claim: Claim,
+    pub(crate) claim: Ownership,
     /// Objects: up to here everything is gone already.
     pub(crate) swept: u64,
     /// Objects: places behind it that stay.

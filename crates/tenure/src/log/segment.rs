@@ -418,7 +418,7 @@ mod tests {
     use tenure_core::queue::Rules;
 
     use super::super::Position;
-    use super::super::frame::{Place, encode};
+    use super::super::frame::{Cursor, encode};
     use super::*;
     use crate::task::block_on;
     use std::fs;
@@ -431,7 +431,7 @@ mod tests {
     async fn read_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("segment");
-        let place = Place {
+        let place = Cursor {
             seq: 1,
             position: Position(1),
             takeover: 1,
