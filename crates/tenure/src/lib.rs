@@ -27,7 +27,6 @@
 mod clock;
 pub mod cluster;
 pub mod daemon;
-mod disk;
 mod driver;
 mod duplicates;
 mod election;

@@ -16,17 +16,17 @@
 //! them off, so only the last file of a leader that is at work, or was killed, has any.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure_core::mutation::{self, Mutation};
+use tenure_store::{AppendFile, AppendFolder, Key};
 
 use super::frame::{self, Cursor, Kind, Previous};
 use super::leader::LastApplied;
 use super::lines::Lines;
-use super::segment::{Link, Name, failed, unknown};
+use super::segment::{Link, Name, failed, location, unknown};
 use super::{Committed, Error, Position};
-use crate::disk::{self, File};
 
 /// How far ahead a file is filled.
 const FILL_BYTES: u64 = 256 * 1024;
@@ -37,9 +37,9 @@ const FILL_FRAME_BYTES_MAX: usize = 32 * 1024;
 /// Commits to segments, for the leader that has taken the log over.
 #[derive(Debug)]
 pub(crate) struct Appender {
-    folder: PathBuf,
+    folder: Arc<dyn AppendFolder>,
     fence: Fence,
-    file: File,
+    file: Box<dyn AppendFile>,
     name: Name,
     /// The number of the last file that was made, or was to be.
     number: u64,
@@ -72,7 +72,7 @@ pub(crate) struct Last {
 /// What must stay as it is for this leader to go on.
 #[derive(Debug, Clone)]
 pub(crate) struct Fence {
-    pub(crate) path: PathBuf,
+    pub(crate) key: Key,
     pub(crate) value: Bytes,
 }
 
@@ -91,7 +91,7 @@ impl Appender {
     /// Writes the first segment of a leader, behind what it has read, and says which file it goes on from. The lines
     /// are for people.
     pub(crate) async fn begin(
-        folder: PathBuf,
+        folder: Arc<dyn AppendFolder>,
         fence: Fence,
         place: Cursor,
         last: Option<Last>,
@@ -103,17 +103,16 @@ impl Appender {
             takeover: place.takeover,
             number: 1,
         };
-        make_folder(&folder)
-            .await
-            .map_err(|error| failed("making", &folder, error))?;
+        let made = folder.make().await;
+        made.map_err(|error| failed("making", &folder.location(), error))?;
         let last = match last {
-            Some(last) => Some(secure(&folder, place.takeover, last).await?),
+            Some(last) => Some(secure(&*folder, place.takeover, last).await?),
             None => None,
         };
         let first = frame::encode(Kind::Term, place, last.map(Previous::from), &lines);
-        let file = create(&folder, name, &first).await;
+        let file = create(&*folder, name, &first).await;
         // Nothing was acknowledged, and whoever takes over next uses another name.
-        let file = file.map_err(|failure| failure.into_not_applied(&folder))?;
+        let file = file.map_err(|failure| failure.into_not_applied(&*folder))?;
         let end = first.len() as u64;
         let appender = Self {
             folder,
@@ -138,7 +137,7 @@ impl Appender {
             }],
             is_settled: true,
         };
-        appender.fence.check().await.map(|()| (appender, last))
+        appender.check_fence().await.map(|()| (appender, last))
     }
 
     /// Commits records together: one write, one sync, one look at the fence.
@@ -176,6 +175,10 @@ impl Appender {
         })
     }
 
+    pub(crate) fn blocks(&self) -> bool {
+        self.folder.blocks()
+    }
+
     /// Where the next frame goes in its file.
     pub(crate) fn end(&self) -> u64 {
         self.end
@@ -195,7 +198,7 @@ impl Appender {
                 .await
                 .map_err(|_| Error::Unknown { source: None })?;
             self.filled = self.end;
-            return Err(failed("appending to", &self.path(), error));
+            return Err(failed("appending to", &self.location(), error));
         }
         if end > self.filled {
             self.filled = end;
@@ -207,23 +210,32 @@ impl Appender {
             self.file
                 .sync_data()
                 .await
-                .map_err(|error| unknown(&self.path(), error))?;
+                .map_err(|error| unknown(&self.location(), error))?;
         }
         if !mutation::is(Mutation::FenceUnchecked) {
-            self.fence.check().await?;
+            self.check_fence().await?;
         }
         // A fence that was copied with its folder says nothing about the file that we have open.
-        match self.file.is_at(&self.path()).await {
+        match self.file.is_in_place().await {
             Ok(true) => {}
             Ok(false) => return Err(Error::Fenced),
-            Err(error) => return Err(unknown(&self.path(), error)),
+            Err(error) => return Err(unknown(&self.location(), error)),
         }
         self.end = end;
         Ok(())
     }
 
-    fn path(&self) -> PathBuf {
-        self.folder.join(self.name.to_string())
+    fn location(&self) -> String {
+        location(&*self.folder, self.name)
+    }
+
+    async fn check_fence(&self) -> Result<(), Error> {
+        let Fence { key, value } = &self.fence;
+        match self.folder.holds(key, value).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::Fenced),
+            Err(error) => Err(unknown(key.as_str(), error)),
+        }
     }
 
     /// Fills the file with zeros up to the next border.
@@ -254,8 +266,8 @@ impl Appender {
         };
         let previous = Previous::from((self.name, self.end));
         let first = frame::encode(Kind::Segment, place, Some(previous), &self.lines);
-        let file = create(&self.folder, name, &first).await;
-        let file = file.map_err(|failure| failure.into_unknown(&self.folder))?;
+        let file = create(&*self.folder, name, &first).await;
+        let file = file.map_err(|failure| failure.into_unknown(&*self.folder))?;
         self.trim().await;
         (self.file, self.name) = (file, name);
         self.end = first.len() as u64;
@@ -282,19 +294,12 @@ impl Appender {
     }
 }
 
-impl Fence {
-    async fn check(&self) -> Result<(), Error> {
-        // Behind the value the store keeps its stamp. A shorter one is another one.
-        match disk::read_start(&self.path, self.value.len()).await {
-            Ok(present) if present == self.value => Ok(()),
-            Ok(_) => Err(Error::Fenced),
-            Err(error) => Err(unknown(&self.path, error)),
-        }
-    }
-}
-
 /// Makes sure that what a new leader builds on is on the disk. Returns where it is, and where the log ends there.
-async fn secure(folder: &Path, takeover: u64, last: Last) -> Result<(Name, u64), Error> {
+async fn secure(
+    folder: &dyn AppendFolder,
+    takeover: u64,
+    last: Last,
+) -> Result<(Name, u64), Error> {
     let Last {
         name,
         bytes,
@@ -305,10 +310,9 @@ async fn secure(folder: &Path, takeover: u64, last: Last) -> Result<(Name, u64),
         return Ok((name, end));
     }
     if mutation::is(Mutation::TrustFailedSync) {
-        for path in [folder.join(name.to_string()), folder.to_owned()] {
-            disk::sync(&path)
-                .await
-                .map_err(|error| failed("syncing", &path, error))?;
+        for sync in [folder.sync_file(&name.to_string()), folder.sync()] {
+            let failed = |error| failed("syncing", &folder.location(), error);
+            sync.await.map_err(failed)?;
         }
         return Ok((name, end));
     }
@@ -316,7 +320,7 @@ async fn secure(folder: &Path, takeover: u64, last: Last) -> Result<(Name, u64),
     let copy = Name::copy_of(takeover);
     if let Err(failure) = create(folder, copy, &bytes).await {
         // No file leads to it, so nobody reads it.
-        let _ = disk::remove_file(&folder.join(copy.to_string())).await;
+        let _ = folder.remove(&copy.to_string()).await;
         return Err(failure.into_not_applied(folder));
     }
     Ok((copy, end))
@@ -331,27 +335,31 @@ enum Failure {
 }
 
 impl Failure {
-    fn into_not_applied(self, folder: &Path) -> Error {
+    fn into_not_applied(self, folder: &dyn AppendFolder) -> Error {
         match self {
             Failure::Unwritten(error) | Failure::Unsynced(error) => {
-                failed("making a file in", folder, error)
+                failed("making a file in", &folder.location(), error)
             }
         }
     }
 
-    fn into_unknown(self, folder: &Path) -> Error {
+    fn into_unknown(self, folder: &dyn AppendFolder) -> Error {
         match self {
-            Failure::Unwritten(error) => failed("making a file in", folder, error),
-            Failure::Unsynced(error) => unknown(folder, error),
+            Failure::Unwritten(error) => failed("making a file in", &folder.location(), error),
+            Failure::Unsynced(error) => unknown(&folder.location(), error),
         }
     }
 }
 
 /// Makes the file, durable under its name, with what it begins with. No file had that name before.
-async fn create(folder: &Path, name: Name, first: &[u8]) -> Result<File, Failure> {
-    let path = folder.join(name.to_string());
+async fn create(
+    folder: &dyn AppendFolder,
+    name: Name,
+    first: &[u8],
+) -> Result<Box<dyn AppendFile>, Failure> {
+    let name = name.to_string();
     let write = async {
-        let file = File::create(&path).await?;
+        let file = folder.create(&name).await?;
         file.write_all_at(first, 0).await?;
         Ok(file)
     };
@@ -359,7 +367,7 @@ async fn create(folder: &Path, name: Name, first: &[u8]) -> Result<File, Failure
         Ok(file) => file,
         Err(error) => {
             // A disk that is full should not fill with names as well.
-            let _ = disk::remove_file(&path).await;
+            let _ = folder.remove(&name).await;
             return Err(Failure::Unwritten(error));
         }
     };
@@ -367,21 +375,9 @@ async fn create(folder: &Path, name: Name, first: &[u8]) -> Result<File, Failure
         file.sync_all().await?;
         match mutation::is(Mutation::FolderUnsynced) {
             true => Ok(()),
-            false => disk::sync(folder).await,
+            false => folder.sync().await,
         }
     };
     sync.await.map_err(Failure::Unsynced)?;
     Ok(file)
-}
-
-/// The folder above is there, and durable, because the origin is in it.
-async fn make_folder(folder: &Path) -> io::Result<()> {
-    match disk::create_dir(folder).await {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let above = folder
-        .parent()
-        .expect("the folder of segments lies in the queue's");
-    disk::sync(above).await
 }

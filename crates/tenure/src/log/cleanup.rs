@@ -19,18 +19,16 @@
 //! The first object of every take-over. The argument is in [`objects`](super::objects).
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 
 use futures_util::{StreamExt, stream};
 use tenure_core::mutation::{self, Mutation};
-use tenure_store::Key;
+use tenure_store::{AppendFolder, Key};
 
 use super::access::Access;
 use super::origin::{Form, Ownership};
 use super::segment::{self, Link, Name};
 use super::snapshot::{Listing, Published, seq_of};
 use super::{Error, policy};
-use crate::disk;
 use crate::task::blocking;
 
 /// How many objects are deleted at once.
@@ -39,14 +37,13 @@ const DELETES_AHEAD: usize = 8;
 /// What there is to clean up, as the log knew it when the snapshot was begun.
 #[derive(Debug, Clone)]
 pub(crate) struct Remains {
-    pub(crate) claim: Ownership,
+    pub(crate) ownership: Ownership,
     /// Objects: up to here everything is gone already.
     pub(crate) swept: u64,
     /// Objects: places behind it that stay.
     pub(crate) kept: Vec<u64>,
     /// Files: the chain. The last is the one being written.
     pub(crate) chain: Vec<Link>,
-    pub(crate) folder: Option<PathBuf>,
     /// The names of snapshots that were found damaged: nothing rests on them.
     pub(crate) damaged: Vec<String>,
 }
@@ -71,13 +68,14 @@ pub(crate) async fn sweep(
         true => newest.seq + 1,
         false => policy::horizon(&published),
     };
-    if !remains.claim.is_current(access).await? {
+    if !remains.ownership.is_current(access).await? {
         return Err(Error::Fenced);
     }
-    match (remains.claim.origin.form, &remains.folder) {
+    match (remains.ownership.origin.form, &access.files) {
         (Form::Segments, Some(folder)) => {
-            let (folder, chain) = (folder.clone(), remains.chain.clone());
-            blocking(async move { sweep_segments(&folder, &chain, horizon).await }).await?;
+            let (blocks, folder, chain) = (folder.blocks(), folder.clone(), remains.chain.clone());
+            let sweep = async move { sweep_segments(&*folder, &chain, horizon).await };
+            blocking(blocks, sweep).await?;
         }
         _ => {
             let places = (remains.swept + 1..=horizon).filter(|seq| !remains.kept.contains(seq));
@@ -115,7 +113,11 @@ async fn delete(access: &Access, keys: Vec<Key>) -> Result<(), Error> {
 
 /// Removes the files of the chain that hold nothing behind `horizon`, and those of older leaders that are in
 /// no chain. What was made since the chain was copied, by whomever, is left alone.
-async fn sweep_segments(folder: &Path, chain: &[Link], horizon: u64) -> Result<(), Error> {
+async fn sweep_segments(
+    folder: &dyn AppendFolder,
+    chain: &[Link],
+    horizon: u64,
+) -> Result<(), Error> {
     let Some(current) = chain.last() else {
         return Ok(());
     };
@@ -128,7 +130,7 @@ async fn sweep_segments(folder: &Path, chain: &[Link], horizon: u64) -> Result<(
     for name in segment::names(folder).await? {
         if name < current.name && !needed.contains(&name) {
             // What cannot be removed is in nobody's way, and is tried again next time.
-            if let Err(error) = disk::remove_file(&folder.join(name.to_string())).await {
+            if let Err(error) = folder.remove(&name.to_string()).await {
                 tracing::warn!(%name, %error, "an old segment could not be removed");
             }
         }

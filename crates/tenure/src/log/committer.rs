@@ -38,7 +38,7 @@ use super::handle::Shared;
 use super::lines::Lines;
 use super::metrics::Flight;
 use super::{Error, Machine};
-use crate::task::{is_simulated, spawn_thread};
+use crate::task::spawn_thread;
 
 /// How many batches may be committed and not applied. Several, so that the disk need not wait while the writer waits
 /// for its turn behind hundreds of callers.
@@ -87,7 +87,8 @@ impl<M: Machine> Committer<M> {
             last: None,
             gather: Gather::default(),
         };
-        let thread = spawn_thread("tenure-commit", commits.run()).map_err(|error| {
+        let blocks = commits.appender.blocks();
+        let thread = spawn_thread("tenure-commit", blocks, commits.run()).map_err(|error| {
             tenure_store::Error::Unavailable {
                 doing: "starting the thread that commits".to_owned(),
                 source: error.into(),
@@ -117,7 +118,7 @@ impl<M: Machine> Committer<M> {
 
 impl<M: Machine> Commits<M> {
     async fn run(mut self) {
-        if !is_simulated() {
+        if self.appender.blocks() {
             // Whoever sends something from now on wakes this thread; what was sent before is in the backlog.
             let _ = self.shared.thread.set(thread::current());
         }
@@ -185,7 +186,7 @@ impl<M: Machine> Commits<M> {
     /// Until someone wakes this thread, or for so long.
     async fn rest(&self, most: Option<Duration>) {
         match most {
-            most if is_simulated() => {
+            most if !self.appender.blocks() => {
                 let most = most.unwrap_or(Duration::MAX);
                 let _ = tokio::time::timeout(most, self.shared.arrived.notified()).await;
             }

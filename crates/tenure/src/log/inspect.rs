@@ -7,7 +7,6 @@
 //! Memory is bounded by one file of the log, one part of a snapshot, or as many objects as are read at once.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::stream::BoxStream;
@@ -15,17 +14,16 @@ use futures_util::{FutureExt, StreamExt, stream};
 use serde::Serialize;
 use tenure_core::election::Term;
 use tenure_core::{Incarnation, Lineage, Namespace};
-use tenure_store::{PAGE_ENTRIES_MAX, Store};
+use tenure_store::{AppendFolder, PAGE_ENTRIES_MAX, Store};
 
 use super::access::Access;
 use super::error::Halt;
 use super::frame::{Unread, decode};
 use super::origin::{Form, Origin};
-use super::recovery::{Replay, segment_folder};
+use super::recovery::Replay;
 use super::segment;
 use super::snapshot::{self, Contents, Listing};
 use super::{Config, Error, Machine};
-use crate::disk;
 use crate::task::blocking;
 
 mod frame;
@@ -145,7 +143,7 @@ impl Stored {
         let Some(folder) = self.folder() else {
             return Ok(Vec::new());
         };
-        blocking(async move { layout(&folder).await }).await
+        blocking(folder.blocks(), async move { layout(&*folder).await }).await
     }
 
     /// The frames at some places. What is not there any more is left out; what is damaged is an error, behind
@@ -191,11 +189,10 @@ impl Stored {
         let name = name.to_owned();
         let read = async move {
             let named = Name::Segment(name.clone());
-            let (Some(folder), Ok(_)) = (folder, name.parse::<segment::Name>()) else {
+            let (Some(folder), Ok(name)) = (folder, name.parse::<segment::Name>()) else {
                 return Err(not_there(&named));
             };
-            let path = folder.join(&name);
-            match blocking(segment::Frames::open(path, end)).await {
+            match blocking(folder.blocks(), segment::Frames::open(folder, name, end)).await {
                 Ok(frames) => Ok(FileFrames {
                     name: named,
                     frames: Some(frames),
@@ -216,16 +213,17 @@ impl Stored {
         let (Some(folder), Name::Segment(name)) = (self.folder(), name.clone()) else {
             return Ok(0);
         };
-        let read = blocking(async move {
-            let file = disk::read(&folder.join(name)).await.unwrap_or_default();
+        let read = blocking(folder.blocks(), async move {
+            let file = folder.read(&name, usize::MAX).await.unwrap_or_default();
             let last = file.iter().rposition(|&byte| byte != 0);
             last.map_or(0, |last| last as u64 + 1)
         });
         Ok(read.await)
     }
 
-    fn folder(&self) -> Option<PathBuf> {
-        segment_folder(&self.access).filter(|_| self.origin.form == Form::Segments)
+    fn folder(&self) -> Option<Arc<dyn AppendFolder>> {
+        let files = self.access.files.clone();
+        files.filter(|_| self.origin.form == Form::Segments)
     }
 
     /// The log in order, behind the place `after` to its present end. Ends with an error where it does not
@@ -233,8 +231,9 @@ impl Stored {
     pub async fn log(&self, after: u64) -> Result<Frames, Error> {
         let frames = match self.folder() {
             Some(folder) => {
-                let chain = async move { segment::chain(&folder, after + 1).await };
-                let listed = blocking(chain).await;
+                let blocks = folder.blocks();
+                let chain = async move { segment::chain(&*folder, after + 1).await };
+                let listed = blocking(blocks, chain).await;
                 let chain = listed.map_err(|halt| passed_by(halt, after))?;
                 let this = self.clone();
                 stream::iter(chain)
@@ -299,7 +298,7 @@ fn ends_at(last: u64, wanted: u64) -> Result<(), Error> {
 }
 
 /// Which files there are, and what of them is in the log. A first frame that is damaged is no part of it.
-async fn layout(folder: &Path) -> Result<Vec<Segment>, Error> {
+async fn layout(folder: &dyn AppendFolder) -> Result<Vec<Segment>, Error> {
     let names = segment::names(folder).await?;
     let mut segments: Vec<Segment> = names
         .iter()
@@ -476,7 +475,7 @@ impl FileFrames {
         let next = match frames.next().await {
             Ok(segment::Next::Frame(frame, offset)) => {
                 let bytes = frames.offset() - offset;
-                let location = frames.path().display().to_string();
+                let location = frames.location();
                 Ok(Frame::new(location, offset, bytes, frame))
             }
             Ok(segment::Next::Torn | segment::Next::End) => return None,

@@ -17,7 +17,7 @@ use super::lines::Lines;
 use super::origin::{Form, Origin, Ownership};
 use super::policy::Growth;
 use super::reached::Reached;
-use super::recovery::{Progress, Replay, Tail, segment_folder};
+use super::recovery::{Progress, Replay, Tail};
 use super::segment::Name;
 use super::snapshot::Contents;
 use super::{Config, Error, Machine, Owner, Position, objects};
@@ -55,7 +55,7 @@ impl AsRef<[u8]> for Record {
 #[derive(Debug)]
 pub struct Log {
     access: Arc<Access>,
-    claim: Ownership,
+    ownership: Ownership,
     /// Where the next frame goes.
     next: Cursor,
     tail: Tail,
@@ -128,8 +128,8 @@ impl Log {
             replay.run(&access, origin.form).await?;
         }
         let wanted = access.config.rules_max.min(replay.machine.rules_max());
-        let claim = Ownership::take(&access, &owner, wanted).await?;
-        let origin = &claim.origin;
+        let ownership = Ownership::take(&access, &owner, wanted).await?;
+        let origin = &ownership.origin;
         if !reads_first {
             replay.run(&access, origin.form).await?;
         }
@@ -147,7 +147,7 @@ impl Log {
         };
         let mut log = Self {
             access,
-            claim,
+            ownership,
             next: place,
             tail: Tail::default(),
             end: 0,
@@ -162,14 +162,15 @@ impl Log {
     /// Writes the term record, behind which the log is ours.
     async fn begin<M: Machine>(&mut self, replay: &mut Replay<'_, M>) -> Result<(), Error> {
         let lines = self.about();
-        let place = match segment_folder(&self.access) {
-            Some(folder) if self.claim.origin.form == Form::Segments => {
+        let place = match self.access.files.clone() {
+            Some(folder) if self.ownership.origin.form == Form::Segments => {
                 let last = last_file(replay);
                 let (fence, place) = (self.fence(), self.next);
                 let bytes_max = self.access.config.segment_bytes_max;
                 let applied = self.applied.clone();
+                let blocks = folder.blocks();
                 let begin = Appender::begin(folder, fence, place, last, bytes_max, lines, applied);
-                let (mut appender, before) = blocking(begin).await?;
+                let (mut appender, before) = blocking(blocks, begin).await?;
                 // It may go on from a copy.
                 if let (Some(link), Some((name, end))) = (replay.tail.chain.last_mut(), before) {
                     (link.name, link.end) = (name, Some(end));
@@ -226,20 +227,15 @@ impl Log {
     }
 
     fn fence(&self) -> Fence {
-        let root = self
-            .access
-            .store
-            .local_folder()
-            .expect("there are segments");
         Fence {
-            path: root.join(self.access.keys.origin().as_str()),
-            value: self.claim.value.clone(),
+            key: self.access.keys.origin(),
+            value: self.ownership.value.clone(),
         }
     }
 
     /// What a term record says to people.
     fn about(&self) -> Vec<String> {
-        let lineage = self.claim.origin.lineage;
+        let lineage = self.ownership.origin.lineage;
         vec![format!("{{\"lineage\":\"{lineage}\"}}")]
     }
 
@@ -263,7 +259,7 @@ impl Log {
                 result
             }
             Writes::ToFiles(mut appender) => {
-                let (appender, result) = blocking(async move {
+                let (appender, result) = blocking(appender.blocks(), async move {
                     let result = appender.commit(records).await;
                     (appender, result)
                 })
@@ -376,13 +372,13 @@ impl Log {
     /// How the log is kept.
     #[must_use]
     pub fn form(&self) -> Form {
-        self.claim.origin.form
+        self.ownership.origin.form
     }
 
     /// Which take-over of the log this is.
     #[must_use]
     pub fn takeover(&self) -> u64 {
-        self.claim.origin.takeover
+        self.ownership.origin.takeover
     }
 
     /// The rules by which its records are applied.
@@ -427,11 +423,10 @@ impl Log {
             place,
             contents: Contents::new(self.tail.swept, self.tail.kept.clone()),
             remains: Remains {
-                claim: self.claim.clone(),
+                ownership: self.ownership.clone(),
                 swept: self.tail.swept,
                 kept: self.tail.kept.clone(),
                 chain: self.tail.chain.clone(),
-                folder: segment_folder(&self.access),
                 damaged: self.tail.damaged.clone(),
             },
         }

@@ -80,7 +80,7 @@ impl Origin {
                 "its number is larger than any real one",
             ));
         }
-        if origin.form == Form::Segments && access.store.local_folder().is_none() {
+        if origin.form == Form::Segments && access.files.is_none() {
             return Err(Error::invalid(
                 format!("{key} says that the log is kept in files, and this store has no folder"),
                 "open the file store itself, without a wrapper around it",
@@ -113,9 +113,9 @@ impl Ownership {
                     (None, Expect::Absent)
                 }
             };
-            let claim = Self::after(last, access, owner, rules)?;
-            if claim.write(access, &expect).await? {
-                return Ok(claim);
+            let ownership = Self::after(last, access, owner, rules)?;
+            if ownership.write(access, &expect).await? {
+                return Ok(ownership);
             }
         }
         Err(Error::Fenced)
@@ -134,7 +134,7 @@ impl Ownership {
                 return Err(Error::Fenced);
             }
             Some(last) => (last.form, last.takeover),
-            None if access.store.local_folder().is_some() => (Form::Segments, 0),
+            None if access.files.is_some() => (Form::Segments, 0),
             None => (Form::Objects, 0),
         };
         let origin = Origin {
@@ -154,7 +154,7 @@ impl Ownership {
         })
     }
 
-    /// Whether this claim is there now; `false` if another write came first.
+    /// Whether this is the origin now; `false` if another write came first.
     async fn write(&self, access: &Access, expect: &Expect) -> Result<bool, Error> {
         let key = access.keys.origin();
         let mut pause = Pause::new(access.config.patience);

@@ -44,7 +44,7 @@ use tenure_store::Expect;
 
 use super::access::{Access, Pause};
 use super::frame::{NUMBER_MAX, Previous, check_of, unchecked};
-use super::{Error, Position};
+use super::{Error, Position, segment};
 
 /// How often someone else may get in between.
 const ATTEMPTS_MAX: usize = 100;
@@ -164,10 +164,10 @@ impl Reached {
             self.place
         );
         let location = match &self.file {
-            Some(file) => {
-                let folder = super::recovery::segment_folder(access).unwrap_or_default();
-                folder.join(&file.segment).display().to_string()
-            }
+            Some(file) => match &access.files {
+                Some(folder) => segment::location(&**folder, &file.segment),
+                None => file.segment.clone(),
+            },
             None => access.keys.log_object(last + 1).to_string(),
         };
         Err(Error::corrupt(&location, what))
