@@ -1,5 +1,5 @@
-//! What time does by itself, traffic or none: leases run out, delayed jobs become ready, schedules fire, and
-//! what was finished long ago is forgotten.
+//! What is due, with or without traffic: leases run out, delayed jobs become ready, schedules fire, and
+//! what was finished long ago is deleted.
 //!
 //! Each of it is a command like any other. Nothing is committed unless something is due; the task sleeps until
 //! then, and is woken when something comes up that is due earlier.
