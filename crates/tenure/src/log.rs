@@ -43,17 +43,14 @@ use crate::Token;
 
 mod access;
 mod appender;
-mod backlog;
 mod cleanup;
 mod committer;
 mod config;
 mod error;
 mod frame;
-mod gather;
 mod handle;
 pub mod inspect;
 mod leader;
-mod lines;
 mod metrics;
 mod objects;
 mod origin;
@@ -74,8 +71,8 @@ pub use origin::Form;
 pub use recovery::Progress;
 pub use writer::Writer;
 
-pub(crate) use backlog::{Item, Sender};
 pub(crate) use frame::check_line;
+pub(crate) use handle::{Item, Sender};
 pub(crate) use leader::rules;
 pub(crate) use metrics::Counters;
 

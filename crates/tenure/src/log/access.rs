@@ -105,10 +105,10 @@ impl Access {
         Ok(self.get(key).await?.is_some())
     }
 
-    /// Creates an object, and settles what became of it.
+    /// Creates an object, and settles the outcome.
     ///
     /// While it is certain that nothing was written, the store's error is returned: at once if trying again
-    /// is of no use, else when the patience is over. From the first lost answer on, only the object itself
+    /// cannot help, else when the patience is over. From the first lost answer on, only the object itself
     /// can tell, and this waits until it does: ours, another's, or missing. Missing proves nothing, since the
     /// request may still be on its way, so the same bytes are sent again to the same place. Whichever of
     /// them arrives first, there is one object with one content.

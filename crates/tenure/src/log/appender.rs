@@ -1,383 +1,134 @@
-//! Appending to the log in files: the file that a leader writes to, and the fence that it checks.
+//! Commits: the one way by which records reach the store, whatever the form of the log.
 //!
-//! Everything here blocks its thread. The rule is that of [`segment`](super::segment): write the frame, sync it,
-//! check the fence, and only then say that it is committed.
+//! A commit is one frame. It gets the next place and a number that no other frame of this leader has, it is sealed with
+//! the digest of a state that was applied before, and its form writes it: as an [object](super::objects) at its place, or
+//! behind the last frame in a [file](super::segment). Then its outcome is one of three:
 //!
-//! # Zeros ahead
-//!
-//! A sync of a file that has grown must also put its new size, and where its new blocks are, into the journal of
-//! the file system; on ext4 that is half the time of a small commit. So where frames are small, the file is
-//! filled with zeros some way ahead, together with a frame that would grow it anyway, and the frames
-//! that follow replace zeros. What is filled costs a second write of those bytes, so large frames, for which the
-//! journal matters little, just make the file longer.
-//!
-//! To a reader zeros are the end of the log, and a frame over them that a crash has torn can be told from a
-//! damaged one: see [`frame`](super::frame). A leader that ends in an orderly way, or goes on in a new file, cuts
-//! them off, so only the last file of a leader that is at work, or was killed, has any.
+//! - It is committed: durable, and this leader was not replaced before it was.
+//! - It is certainly not in the log. The next commit takes the same place.
+//! - It is not known, or another leader has taken over. Then nothing is ever written behind it.
 
-use std::io;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use tenure_core::mutation::{self, Mutation};
-use tenure_store::{AppendFile, AppendFolder, Key};
-
-use super::frame::{self, Cursor, Kind, Previous};
+use super::access::Access;
+use super::frame::{Cursor, Kind, Lines};
 use super::leader::LastApplied;
-use super::lines::Lines;
-use super::segment::{Link, Name, failed, location, unknown};
-use super::{Committed, Error, Position};
+use super::segment::{Link, SegmentWriter};
+use super::{Committed, Error, Position, objects};
 
-/// How far ahead a file is filled.
-const FILL_BYTES: u64 = 256 * 1024;
-
-/// Behind a frame larger than this nothing is filled.
-const FILL_FRAME_BYTES_MAX: usize = 32 * 1024;
-
-/// Commits to segments, for the leader that has taken the log over.
+/// Commits, for the leader that has taken the log over.
 #[derive(Debug)]
 pub(crate) struct Appender {
-    folder: Arc<dyn AppendFolder>,
-    fence: Fence,
-    file: Box<dyn AppendFile>,
-    name: Name,
-    /// The number of the last file that was made, or was to be.
-    number: u64,
-    /// Where the next frame goes in the file.
-    end: u64,
-    /// How large the file is: behind the end are zeros.
-    filled: u64,
     /// Where the next frame goes in the log.
     next: Cursor,
-    segment_bytes_max: u64,
-    /// What the first frame of a segment says to people.
-    lines: Vec<String>,
     applied: LastApplied,
-    /// The segments that were made and not yet told of.
-    made: Vec<Link>,
-    /// Every frame so far is committed, or certainly not in the file.
+    target: Target,
+    /// Every frame so far is committed, or certainly not in the log.
     is_settled: bool,
 }
 
-/// The last file that a new leader has read.
-#[derive(Debug, Clone)]
-pub(crate) struct Last {
-    pub(crate) name: Name,
-    /// What it has read, from the beginning of the file to the end of the log.
-    pub(crate) bytes: Bytes,
-    /// Whether it is certain that the disk has it.
-    pub(crate) is_durable: bool,
+/// What frames are written to.
+#[derive(Debug)]
+pub(crate) enum Target {
+    Objects(Arc<Access>),
+    Segments(Box<SegmentWriter>),
 }
 
-/// What must stay as it is for this leader to go on.
-#[derive(Debug, Clone)]
-pub(crate) struct Fence {
-    pub(crate) key: Key,
-    pub(crate) value: Bytes,
-}
-
-/// What was appended together.
+/// What was committed together, for the log to count.
 #[derive(Debug)]
 pub(crate) struct Appended {
     pub(crate) committed: Committed,
     pub(crate) records: u64,
-    /// Where it ends in its file.
+    /// Files: where it ends in its file.
     pub(crate) end: u64,
-    /// The segments that were made since the last time, the last of them for this.
+    /// Files: the segments that were made since the last time, the last of them for this.
     pub(crate) made: Vec<Link>,
 }
 
 impl Appender {
-    /// Writes the first segment of a leader, behind what it has read, and says which file it goes on from. The lines
-    /// are for people.
-    pub(crate) async fn begin(
-        folder: Arc<dyn AppendFolder>,
-        fence: Fence,
-        place: Cursor,
-        last: Option<Last>,
-        segment_bytes_max: u64,
-        lines: Vec<String>,
-        applied: LastApplied,
-    ) -> Result<(Self, Option<(Name, u64)>), Error> {
-        let name = Name {
-            takeover: place.takeover,
-            number: 1,
-        };
-        let made = folder.make().await;
-        made.map_err(|error| failed("making", &folder.location(), error))?;
-        let last = match last {
-            Some(last) => Some(secure(&*folder, place.takeover, last).await?),
-            None => None,
-        };
-        let first = frame::encode(Kind::Term, place, last.map(Previous::from), &lines);
-        let file = create(&*folder, name, &first).await;
-        // Nothing was acknowledged, and whoever takes over next uses another name.
-        let file = file.map_err(|failure| failure.into_not_applied(&*folder))?;
-        let end = first.len() as u64;
-        let appender = Self {
-            folder,
-            fence,
-            file,
-            name,
-            number: name.number,
-            end,
-            filled: end,
-            next: Cursor {
-                seq: place.seq + 1,
-                number: place.number + 1,
-                ..place
-            },
-            segment_bytes_max,
-            lines,
+    pub(crate) fn new(next: Cursor, applied: LastApplied, target: Target) -> Self {
+        Self {
+            next,
             applied,
-            made: vec![Link {
-                name,
-                first: place.seq,
-                end: None,
-            }],
+            target,
             is_settled: true,
-        };
-        appender.check_fence().await.map(|()| (appender, last))
+        }
     }
 
-    /// Commits records together: one write, one sync, one look at the fence.
+    /// Whether commits block their thread.
+    pub(crate) fn blocks(&self) -> bool {
+        match &self.target {
+            Target::Objects(_) => false,
+            Target::Segments(file) => file.blocks(),
+        }
+    }
+
+    /// Whether commits go to files, by a disk of this host.
+    pub(crate) fn is_on_disk(&self) -> bool {
+        matches!(self.target, Target::Segments(_))
+    }
+
+    /// Commits records together: one write.
     ///
     /// An error that [is not applied](Error::is_not_applied) leaves everything as it was; any other is the last.
     pub(crate) async fn commit(&mut self, records: Lines) -> Result<Appended, Error> {
         if !self.is_settled {
             return Err(Error::Stopped);
         }
-        if self.end >= self.segment_bytes_max {
-            let rotated = self.rotate().await;
-            self.is_settled = rotated.as_ref().err().is_none_or(Error::is_not_applied);
-            rotated?;
+        // Not before the outcome is known. If this future is dropped half way it never will be: a successor may have read
+        // the frame or not, and what is written behind it could be in no log.
+        self.is_settled = false;
+        let result = self.write(records).await;
+        self.is_settled = result.as_ref().err().is_none_or(Error::is_not_applied);
+        result
+    }
+
+    async fn write(&mut self, records: Lines) -> Result<Appended, Error> {
+        if let Target::Segments(file) = &mut self.target
+            && file.is_full()
+        {
+            file.rotate(self.next).await?;
+            // The new file begins with a frame of its own.
+            self.next.seq += 1;
+            self.next.number += 1;
         }
-        let place = self.next;
-        // Whatever becomes of it, no other bytes carry this number.
+        let cursor = self.next;
+        // Even if it fails: two frames of one leader at one place would be alike but for this number.
         self.next.number += 1;
         let count = records.count() as u64;
-        let (frame, _) = records.seal(Kind::Commit, place, None, self.applied.get());
-        let result = self.append(&frame).await;
-        self.is_settled = result.as_ref().err().is_none_or(Error::is_not_applied);
-        result?;
+        let (frame, _) = records.seal(Kind::Commit, cursor, None, self.applied.get());
+        let (end, made) = match &mut self.target {
+            Target::Objects(access) => {
+                objects::commit(access, cursor.seq, &frame).await?;
+                (0, Vec::new())
+            }
+            Target::Segments(file) => {
+                file.append(&frame).await?;
+                (file.end(), file.made())
+            }
+        };
         self.next.seq += 1;
-        self.next.position = Position(place.position.0 + count);
+        self.next.position = Position(cursor.position.0 + count);
         let committed = Committed {
-            seq: place.seq,
-            first: place.position,
+            seq: cursor.seq,
+            first: cursor.position,
             bytes: frame.len() as u64,
         };
         Ok(Appended {
             committed,
             records: count,
-            end: self.end,
-            made: self.made(),
+            end,
+            made,
         })
     }
 
-    pub(crate) fn blocks(&self) -> bool {
-        self.folder.blocks()
-    }
-
-    /// Where the next frame goes in its file.
-    pub(crate) fn end(&self) -> u64 {
-        self.end
-    }
-
-    /// The segments that were made and not yet told of.
-    pub(crate) fn made(&mut self) -> Vec<Link> {
-        std::mem::take(&mut self.made)
-    }
-
-    async fn append(&mut self, frame: &[u8]) -> Result<(), Error> {
-        let end = self.end + frame.len() as u64;
-        if let Err(error) = self.file.write_all_at(frame, self.end).await {
-            // The frame is not whole, so nobody has read it, and nobody will.
-            self.file
-                .set_len(self.end)
-                .await
-                .map_err(|_| Error::Unknown { source: None })?;
-            self.filled = self.end;
-            return Err(failed("appending to", &self.location(), error));
-        }
-        if end > self.filled {
-            self.filled = end;
-            if frame.len() <= FILL_FRAME_BYTES_MAX {
-                self.fill().await;
-            }
-        }
-        if !mutation::is(Mutation::CommitBeforeSync) {
-            self.file
-                .sync_data()
-                .await
-                .map_err(|error| unknown(&self.location(), error))?;
-        }
-        if !mutation::is(Mutation::FenceUnchecked) {
-            self.check_fence().await?;
-        }
-        // A fence that was copied with its folder says nothing about the file that we have open.
-        match self.file.is_in_place().await {
-            Ok(true) => {}
-            Ok(false) => return Err(Error::Fenced),
-            Err(error) => return Err(unknown(&self.location(), error)),
-        }
-        self.end = end;
-        Ok(())
-    }
-
-    fn location(&self) -> String {
-        location(&*self.folder, self.name)
-    }
-
-    async fn check_fence(&self) -> Result<(), Error> {
-        let Fence { key, value } = &self.fence;
-        match self.folder.holds(key, value).await {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Error::Fenced),
-            Err(error) => Err(unknown(key.as_str(), error)),
+    /// Nothing more is committed. A file loses its zeros, unless a commit was not settled: its frame lies behind the end,
+    /// and a successor may have read it.
+    pub(crate) async fn finish(&mut self) {
+        if let Target::Segments(file) = &mut self.target
+            && self.is_settled
+        {
+            file.trim().await;
         }
     }
-
-    /// Fills the file with zeros up to the next border.
-    async fn fill(&mut self) {
-        let border = (self.filled / FILL_BYTES + 1) * FILL_BYTES;
-        let Some(bytes) = border
-            .min(self.segment_bytes_max)
-            .checked_sub(self.filled)
-            .and_then(|bytes| usize::try_from(bytes).ok())
-        else {
-            return;
-        };
-        match self.file.write_all_at(&vec![0; bytes], self.filled).await {
-            Ok(()) => self.filled += bytes as u64,
-            // Where there is no room for zeros there may be some for the next frame.
-            Err(_) => drop(self.file.set_len(self.filled).await),
-        }
-    }
-
-    /// Goes on in a new file.
-    async fn rotate(&mut self) -> Result<(), Error> {
-        // A file whose making has failed is not made again: what of it is on the disk nobody knows.
-        self.number += 1;
-        let place = self.next;
-        let name = Name {
-            number: self.number,
-            ..self.name
-        };
-        let previous = Previous::from((self.name, self.end));
-        let first = frame::encode(Kind::Segment, place, Some(previous), &self.lines);
-        let file = create(&*self.folder, name, &first).await;
-        let file = file.map_err(|failure| failure.into_unknown(&*self.folder))?;
-        self.trim().await;
-        (self.file, self.name) = (file, name);
-        self.end = first.len() as u64;
-        self.filled = self.end;
-        self.next.seq += 1;
-        self.next.number += 1;
-        self.made.push(Link {
-            name,
-            first: place.seq,
-            end: None,
-        });
-        Ok(())
-    }
-
-    /// Cuts off the zeros: nothing more is written to this file.
-    ///
-    /// Not when a commit was not settled. Its frame lies behind the end, and a successor may have read it.
-    pub(crate) async fn trim(&mut self) {
-        if self.is_settled {
-            // They are in nobody's way.
-            let _ = self.file.set_len(self.end).await;
-            self.filled = self.end;
-        }
-    }
-}
-
-/// Makes sure that what a new leader builds on is on the disk. Returns where it is, and where the log ends there.
-async fn secure(
-    folder: &dyn AppendFolder,
-    takeover: u64,
-    last: Last,
-) -> Result<(Name, u64), Error> {
-    let Last {
-        name,
-        bytes,
-        is_durable,
-    } = last;
-    let end = bytes.len() as u64;
-    if is_durable || mutation::is(Mutation::BuildOnUnsynced) {
-        return Ok((name, end));
-    }
-    if mutation::is(Mutation::TrustFailedSync) {
-        for sync in [folder.sync_file(&name.to_string()), folder.sync()] {
-            let failed = |error| failed("syncing", &folder.location(), error);
-            sync.await.map_err(failed)?;
-        }
-        return Ok((name, end));
-    }
-    // Its writer may not have synced what we have read, or its sync has failed.
-    let copy = Name::copy_of(takeover);
-    if let Err(failure) = create(folder, copy, &bytes).await {
-        // No file leads to it, so nobody reads it.
-        let _ = folder.remove(&copy.to_string()).await;
-        return Err(failure.into_not_applied(folder));
-    }
-    Ok((copy, end))
-}
-
-/// Why a file could not be made.
-enum Failure {
-    /// It is not there any more.
-    Unwritten(io::Error),
-    /// It is there, and what of it is on the disk nobody knows.
-    Unsynced(io::Error),
-}
-
-impl Failure {
-    fn into_not_applied(self, folder: &dyn AppendFolder) -> Error {
-        match self {
-            Failure::Unwritten(error) | Failure::Unsynced(error) => {
-                failed("making a file in", &folder.location(), error)
-            }
-        }
-    }
-
-    fn into_unknown(self, folder: &dyn AppendFolder) -> Error {
-        match self {
-            Failure::Unwritten(error) => failed("making a file in", &folder.location(), error),
-            Failure::Unsynced(error) => unknown(&folder.location(), error),
-        }
-    }
-}
-
-/// Makes the file, durable under its name, with what it begins with. No file had that name before.
-async fn create(
-    folder: &dyn AppendFolder,
-    name: Name,
-    first: &[u8],
-) -> Result<Box<dyn AppendFile>, Failure> {
-    let name = name.to_string();
-    let write = async {
-        let file = folder.create(&name).await?;
-        file.write_all_at(first, 0).await?;
-        Ok(file)
-    };
-    let file = match write.await {
-        Ok(file) => file,
-        Err(error) => {
-            // A disk that is full should not fill with names as well.
-            let _ = folder.remove(&name).await;
-            return Err(Failure::Unwritten(error));
-        }
-    };
-    let sync = async {
-        file.sync_all().await?;
-        match mutation::is(Mutation::FolderUnsynced) {
-            true => Ok(()),
-            false => folder.sync().await,
-        }
-    };
-    sync.await.map_err(Failure::Unsynced)?;
-    Ok(file)
 }

@@ -1,4 +1,4 @@
-//! Clean-up: what a newer snapshot has made superfluous goes, and what a late leader would run into stays.
+//! Clean-up: what a newer snapshot replaces is deleted, and what stops a late leader stays.
 //!
 //! # What may be deleted
 //!
@@ -10,7 +10,7 @@
 //! So if the newest is damaged, recovery has the one before it, and the log from there on. A leader that has found
 //! a snapshot damaged does not count it among the two.
 //!
-//! These rules hold whoever follows them: what a replaced leader deletes late lies behind a snapshot that
+//! These rules hold for every leader: what a replaced leader deletes late lies behind a snapshot that
 //! counts, and the newest snapshot is never deleted. A leader that knows that it was replaced leaves the
 //! work to its successor all the same.
 //!
@@ -48,7 +48,7 @@ pub(crate) struct Remains {
     pub(crate) damaged: Vec<String>,
 }
 
-/// Deletes what the snapshot `newest` has made superfluous; returns the place up to which all is gone.
+/// Deletes what the snapshot `newest` replaces; returns the place up to which all is gone.
 pub(crate) async fn sweep(
     access: &Access,
     remains: &Remains,
@@ -84,7 +84,7 @@ pub(crate) async fn sweep(
         }
     }
     for (name, objects) in listing.objects {
-        // Unfinished ones too: who still writes at one would only finish what is superfluous.
+        // Unfinished ones too: nobody would need them when they are finished.
         if seq_of(&name).is_some_and(|seq| seq < horizon) {
             delete_snapshot(access, objects).await?;
         }

@@ -33,7 +33,7 @@ pub struct Config {
     pub stop_patience: Duration,
     /// How large a file of the log grows. It is deleted as a whole.
     pub segment_bytes_max: u64,
-    /// How large a part of a snapshot gets. A line that is larger has a part of its own.
+    /// How large a part of a snapshot gets. A larger line has a part to itself.
     pub part_bytes_max: usize,
     /// Below this size of the log there is no snapshot.
     pub snapshot_bytes_min: u64,

@@ -95,13 +95,13 @@ pub enum Error {
         hint: String,
     },
     /// This process does not serve the queue: it does not lead, or has not read the log yet. Nothing was
-    /// done. Ask whoever leads, or wait.
+    /// done. Ask the leader, or wait.
     #[error("the queue is not served here{}", leader_hint(leader.as_ref()))]
     NotServing {
         /// Who leads, as this process saw last; itself, if it is still reading the log.
         leader: Option<Leader>,
     },
-    /// The queue has stopped, or is about to. The record was not committed. Send it to whoever leads next.
+    /// The queue has stopped, or is about to. The record was not committed. Send it to the next leader.
     #[error("the queue has stopped, nothing was committed")]
     Stopped,
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::stream::BoxStream;
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, TryFutureExt, stream};
 use serde::Serialize;
 use tenure_core::election::Term;
 use tenure_core::{Incarnation, Lineage, Namespace};
@@ -22,7 +22,7 @@ use super::frame::{Unread, decode};
 use super::origin::{Form, Origin};
 use super::recovery::Replay;
 use super::segment;
-use super::snapshot::{self, Contents, Listing};
+use super::snapshot::{self, Listing, Manifest};
 use super::{Config, Error, Machine};
 use crate::task::blocking;
 
@@ -185,27 +185,17 @@ impl Stored {
     }
 
     fn segment(&self, name: &str, end: Option<u64>) -> BoxStream<'static, Result<Frame, Error>> {
-        let folder = self.folder();
-        let name = name.to_owned();
+        let (folder, parsed) = (self.folder(), name.parse::<segment::Name>());
+        let named = Name::Segment(name.to_owned());
         let read = async move {
-            let named = Name::Segment(name.clone());
-            let (Some(folder), Ok(name)) = (folder, name.parse::<segment::Name>()) else {
+            let (Some(folder), Ok(name)) = (folder, parsed) else {
                 return Err(not_there(&named));
             };
-            match blocking(folder.blocks(), segment::Frames::open(folder, name, end)).await {
-                Ok(frames) => Ok(FileFrames {
-                    name: named,
-                    frames: Some(frames),
-                }),
-                Err(halt) => Err(gone(halt, &named)),
-            }
+            let opened = blocking(folder.blocks(), segment::Frames::open(folder, name, end)).await;
+            let frames = opened.map_err(|halt| gone(halt, &named))?;
+            Ok(stream::unfold(Some((frames, named)), next_in_file))
         };
-        stream::once(read)
-            .flat_map(|read| match read {
-                Ok(file) => stream::unfold(file, FileFrames::next).boxed(),
-                Err(error) => stream::iter([Err(error)]).boxed(),
-            })
-            .boxed()
+        read.try_flatten_stream().boxed()
     }
 
     /// How large a file is without the zeros at its end; 0 if it is not there any more.
@@ -371,7 +361,7 @@ fn snapshot_frames(access: Arc<Access>, name: String) -> BoxStream<'static, Resu
             }
             read => read.map_err(|halt| gone(halt, &named))?,
         };
-        let contents = Contents::of(&manifest).map_err(|what| Error::corrupt(&key, what))?;
+        let contents = Manifest::of(&manifest).map_err(|what| Error::corrupt(&key, what))?;
         let head = Frame::new(key.to_string(), 0, 0, manifest);
         let parts =
             stream::iter(contents.parts.into_iter().enumerate()).then(move |(number, expected)| {
@@ -389,14 +379,9 @@ fn snapshot_frames(access: Arc<Access>, name: String) -> BoxStream<'static, Resu
                     Ok(Frame::new(key.to_string(), 0, 0, part))
                 }
             });
-        Ok(stream::iter([Ok(head)]).chain(parts).boxed())
+        Ok(stream::iter([Ok(head)]).chain(parts))
     };
-    stream::once(read)
-        .flat_map(|read| match read {
-            Ok(frames) => frames,
-            Err(error) => stream::iter([Err(error)]).boxed(),
-        })
-        .boxed()
+    read.try_flatten_stream().boxed()
 }
 
 /// Objects from the place behind `after` to the first gap.
@@ -463,28 +448,19 @@ fn in_order(
         })
 }
 
-/// The frames of a file, up to a tear or damage.
-struct FileFrames {
-    name: Name,
-    frames: Option<segment::Frames>,
-}
-
-impl FileFrames {
-    async fn next(mut self) -> Option<(Result<Frame, Error>, Self)> {
-        let frames = self.frames.as_mut()?;
-        let next = match frames.next().await {
-            Ok(segment::Next::Frame(frame, offset)) => {
-                let bytes = frames.offset() - offset;
-                let location = frames.location();
-                Ok(Frame::new(location, offset, bytes, frame))
-            }
-            Ok(segment::Next::Torn | segment::Next::End) => return None,
-            Err(halt) => {
-                self.frames = None;
-                Err(gone(halt, &self.name))
-            }
-        };
-        Some((next, self))
+/// The next frame of a file, up to a tear or damage.
+async fn next_in_file(
+    file: Option<(segment::Frames, Name)>,
+) -> Option<(Result<Frame, Error>, Option<(segment::Frames, Name)>)> {
+    let (mut frames, name) = file?;
+    match frames.next().await {
+        Ok(segment::Next::Frame(frame, offset)) => {
+            let bytes = frames.offset() - offset;
+            let frame = Frame::new(frames.location(), offset, bytes, frame);
+            Some((Ok(frame), Some((frames, name))))
+        }
+        Ok(segment::Next::Torn | segment::Next::End) => None,
+        Err(halt) => Some((Err(gone(halt, &name)), None)),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `<namespace>/queue/origin` says in which form the log is kept, so that nobody takes a log of files for an
 //! empty log of objects, and who took over last. To take over is to raise the number of the *take-over* by one,
-//! expecting the version that was read. So every leader that ever wrote to the log has a number of its own,
+//! expecting the version that was read. So every leader that ever wrote to the log has its own number,
 //! the numbers only grow, and they do so even if the election is started over at term 1.
 //!
 //! For the form with files this object is the fence: see [`segment`](super::segment).
@@ -51,7 +51,7 @@ pub(crate) struct Origin {
 #[derive(Debug, Clone)]
 pub(crate) struct Ownership {
     pub(crate) origin: Origin,
-    /// Byte for byte: who finds anything else has been replaced.
+    /// Byte for byte: a leader that finds anything else has been replaced.
     pub(crate) value: Bytes,
 }
 

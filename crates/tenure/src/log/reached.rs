@@ -1,7 +1,7 @@
 //! How far the log is known to reach, so that an end that is missing is noticed.
 //!
 //! A log that lost its last file, or its last object, looks like a log that never had it. So
-//! `<namespace>/queue/reached` names a place that is in the log for certain, and whoever reads the log to its end
+//! `<namespace>/queue/reached` names a place that is in the log for certain, and a reader of the whole log
 //! must come at least that far. If it does not, the end is damaged, and nothing is served.
 //!
 //! # When it is written
@@ -16,7 +16,7 @@
 //! # Why it is always true
 //!
 //! It only ever names what no later leader can leave out: a first frame behind which the fence was found in place, or
-//! a commit that was acknowledged. That stays true whoever writes it and however late, so a leader that was
+//! a commit that was acknowledged. That stays true, however late it is written, so a leader that was
 //! replaced does no harm either. It is replaced only by a later place, expecting the version that was read.
 //!
 //! # What each combination means

@@ -68,7 +68,7 @@ pub(crate) struct Tail {
     pub(crate) snapshot_bytes: u64,
     /// The log behind the snapshot.
     pub(crate) growth: Growth,
-    /// Objects: see [`snapshot::Contents`].
+    /// Objects: see [`snapshot::Manifest`].
     pub(crate) swept: u64,
     pub(crate) kept: Vec<u64>,
     /// Files: the chain, and what was read in the last of it.

@@ -1,7 +1,7 @@
 //! The log as files, on a file store: an append costs a quarter of what a new file does.
 //!
 //! A *segment* is a file of frames, `<namespace>/queue/segments/<takeover>-<number>` in the store's folder.
-//! Each leader writes to segments of its own: nobody ever writes to a file of another, and what a leader has
+//! Each leader writes to its own segments: nobody ever writes to a file of another, and what a leader has
 //! written of a frame it never changes. The first frame of a segment names the segment before it and the offset up to
 //! which the log goes there, so the segments form a chain. The log is the chain that ends in the segment with
 //! the highest take-over and number, from 1 on, whose first frame is whole. What lies in a file behind the offset that
@@ -22,7 +22,7 @@
 //!
 //! What is read in a file need not be on the disk. Its writer may have been killed before it synced. Or its sync has
 //! failed: then Linux shows what was written until it needs the memory, forgets that the disk does not have it, and
-//! calls the next sync a success. So a sync of that file proves nothing, whoever makes it. Only bytes that
+//! calls the next sync a success. So another sync of that file proves nothing. Only bytes that
 //! are written anew, to another file, and synced there without an error, are durable. All files before the last one are:
 //! a leader goes on in another file when every commit so far was synced, and the first frame of a leader names
 //! a copy.
@@ -56,7 +56,7 @@
 //!
 //! # Reading what is being written
 //!
-//! A frame replaces zeros (see [`appender`](super::appender)), and is not there at once. Whoever reads the last file
+//! A frame replaces zeros (see [`writer`]), and is not there at once. A reader of the last file
 //! of a leader that is at work may find a beginning of it, which looks torn, as if it came a moment too early. Or
 //! it may find an end without a beginning, or even the next frame without this one, if the leader was faster than
 //! it read; that looks damaged, and is whole when it is read again. Damage stays. A new leader finds at most the
@@ -66,7 +66,7 @@
 //!
 //! A file system of this host, as the file store demands. A sync without an error means that what was written to that
 //! file since it was made is on the disk, unless an earlier sync of the same file has failed. The leader that saw
-//! such a failure stops for good, with an unknown outcome, and whoever takes over next copies what it finds.
+//! such a failure stops for good, with an unknown outcome, and the next leader copies what it finds.
 
 use std::fmt;
 use std::io;
@@ -80,6 +80,10 @@ use tenure_store::AppendFolder;
 use super::Error;
 use super::error::Halt;
 use super::frame::{self, Found, Frame, HEADER_BYTES_MAX, Kind, Previous};
+
+mod writer;
+
+pub(crate) use writer::{Fence, Last, SegmentWriter};
 
 /// How much of a file holds its first frame.
 const HEAD_BYTES: usize = 2 * HEADER_BYTES_MAX;
