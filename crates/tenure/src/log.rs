@@ -88,12 +88,14 @@ pub trait Machine: Send + 'static {
     /// What the sender of a record gets.
     type Answer: Send + 'static;
 
+    /// Why something that is stored cannot be understood.
+    type Error: std::error::Error;
+
     /// Applies what a record was written from, which is committed now. It cannot be refused any more.
     fn apply(&mut self, position: Position, command: Self::Command) -> Self::Answer;
 
-    /// Applies a record from the log, with the same effect. An error says why it cannot be understood, and
-    /// ends recovery.
-    fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), String>;
+    /// Applies a record from the log, with the same effect. An error ends recovery: the record counts as damaged.
+    fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), Self::Error>;
 
     /// The newest rules by which this machine can apply records; a log that follows later ones is not replayed. The
     /// first, if the meaning of its records never changes.
@@ -114,10 +116,10 @@ pub trait Machine: Send + 'static {
     fn reset(&mut self);
 
     /// Takes the next lines of a snapshot. They come in the order in which they were given, cut elsewhere.
-    fn restore(&mut self, lines: &[u8]) -> Result<(), String>;
+    fn restore(&mut self, lines: &[u8]) -> Result<(), Self::Error>;
 
     /// The snapshot is complete.
-    fn restored(&mut self) -> Result<(), String> {
+    fn restored(&mut self) -> Result<(), Self::Error> {
         Ok(())
     }
 

@@ -30,6 +30,7 @@ mod serve;
 mod service;
 mod time;
 
+pub use broker::Unreadable;
 pub use calls::Queue;
 pub use follow::{Cut, Followed, Follower};
 pub use metrics::Metrics;

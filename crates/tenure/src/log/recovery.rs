@@ -28,6 +28,7 @@ use super::reached::Reached;
 use super::segment::{self, Link};
 use super::snapshot::{self, Listing, Published};
 use super::{Error, Machine, Position, objects};
+use crate::requests::Chain;
 use crate::task::blocking;
 
 /// How often a reader may be overtaken by clean-up. Each time a whole new snapshot was written.
@@ -343,7 +344,7 @@ impl<'a, M: Machine> Replay<'a, M> {
                     tail.position = tail.position.next();
                     self.machine
                         .replay(tail.position, record)
-                        .map_err(|what| Error::corrupt(&location(), what))?;
+                        .map_err(|error| Error::corrupt(&location(), Chain(&error).to_string()))?;
                 }
             }
             Kind::Term => {

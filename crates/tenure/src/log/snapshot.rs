@@ -20,6 +20,7 @@ use super::access::{Access, Created};
 use super::error::Halt;
 use super::frame::{self, Checksum, Cursor, Frame, Header, Kind, Lines, Unread};
 use super::{Error, Machine};
+use crate::requests::Chain;
 
 /// How many parts are read at once.
 const PARTS_AHEAD: usize = 4;
@@ -228,13 +229,13 @@ pub(crate) async fn restore<M: Machine>(
         }
         machine
             .restore(part.body())
-            .map_err(|what| Error::corrupt(&key, what))?;
+            .map_err(|error| Error::corrupt(&key, Chain(&error).to_string()))?;
         total += found.bytes as u64;
         progress(found.count, found.bytes);
     }
     machine
         .restored()
-        .map_err(|what| Error::corrupt(&key, what))?;
+        .map_err(|error| Error::corrupt(&key, Chain(&error).to_string()))?;
     Ok((manifest, contents, total))
 }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use tenure_core::Moment;
 use tenure_core::mutation::{self, Mutation};
 use tenure_core::queue::{
-    Action, Claim, ClaimRequest, Command, Event, Leases, Queue, Restore, Rules,
+    Action, Claim, ClaimRequest, Command, Event, Leases, Queue, Restore, Rules, SnapshotError,
 };
 use tokio::sync::{Notify, broadcast, mpsc};
 
@@ -68,7 +68,22 @@ pub(crate) struct Broker {
     pub(crate) is_over: bool,
 }
 
-/// What the maintenance task sleeps towards. Whatever is due earlier wakes it.
+/// Why what a log holds is not the state of a queue.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unreadable {
+    /// A record is not a command.
+    #[error("a command cannot be read")]
+    Command(#[from] serde_json::Error),
+    /// The lines of a snapshot are not a queue.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// A snapshot has no lines.
+    #[error("the snapshot is empty")]
+    Empty,
+}
+
+/// What the task for what is due sleeps towards. Whatever is due earlier wakes it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Alarm {
     /// In the queue's time.
@@ -203,6 +218,7 @@ impl Broker {
 impl Machine for Broker {
     type Command = Command;
     type Answer = Answer;
+    type Error = Unreadable;
 
     fn apply(&mut self, position: Position, command: Command) -> Answer {
         let at = command.at;
@@ -242,9 +258,8 @@ impl Machine for Broker {
         }
     }
 
-    fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), String> {
-        let command: Command = serde_json::from_slice(record)
-            .map_err(|error| format!("a command cannot be read: {error}"))?;
+    fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), Unreadable> {
+        let command: Command = serde_json::from_slice(record)?;
         let _ = self.queue.apply(command);
         Ok(())
     }
@@ -266,15 +281,15 @@ impl Machine for Broker {
         self.restore = None;
     }
 
-    fn restore(&mut self, lines: &[u8]) -> Result<(), String> {
+    fn restore(&mut self, lines: &[u8]) -> Result<(), Unreadable> {
         let seed = self.seed;
         let restore = self.restore.get_or_insert_with(|| Restore::new(seed));
-        restore.feed(lines).map_err(|error| error.to_string())
+        Ok(restore.feed(lines)?)
     }
 
-    fn restored(&mut self) -> Result<(), String> {
-        let restore = self.restore.take().ok_or("the snapshot is empty")?;
-        self.queue = restore.finish().map_err(|error| error.to_string())?;
+    fn restored(&mut self) -> Result<(), Unreadable> {
+        let restore = self.restore.take().ok_or(Unreadable::Empty)?;
+        self.queue = restore.finish()?;
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Whole logs of which one object or file is damaged, with its checksums put right: what is read of them is an
 //! error or a log, in both forms, and neither a panic nor a search without end.
 
+use std::convert::Infallible;
 use std::fs;
 use std::time::Duration;
 
@@ -60,8 +61,9 @@ struct Anything {
 impl Machine for Anything {
     type Command = Record;
     type Answer = ();
+    type Error = Infallible;
 
-    fn replay(&mut self, _: Position, _: &[u8]) -> Result<(), String> {
+    fn replay(&mut self, _: Position, _: &[u8]) -> Result<(), Infallible> {
         self.records += 1;
         Ok(())
     }
@@ -72,11 +74,11 @@ impl Machine for Anything {
         self.records = 0;
     }
 
-    fn restore(&mut self, _: &[u8]) -> Result<(), String> {
+    fn restore(&mut self, _: &[u8]) -> Result<(), Infallible> {
         Ok(())
     }
 
-    fn restored(&mut self) -> Result<(), String> {
+    fn restored(&mut self) -> Result<(), Infallible> {
         Ok(())
     }
 

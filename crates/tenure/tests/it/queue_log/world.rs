@@ -26,9 +26,10 @@ pub(crate) struct Memo {
 impl Machine for Memo {
     type Command = Record;
     type Answer = usize;
+    type Error = Error;
 
-    fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), String> {
-        let record = Record::new(record.to_vec()).map_err(|error| error.to_string())?;
+    fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), Error> {
+        let record = Record::new(record.to_vec())?;
         self.apply(position, record);
         Ok(())
     }
@@ -52,7 +53,7 @@ impl Machine for Memo {
         };
     }
 
-    fn restore(&mut self, lines: &[u8]) -> Result<(), String> {
+    fn restore(&mut self, lines: &[u8]) -> Result<(), Error> {
         for line in text(lines).lines() {
             self.records.push(line.to_owned());
             self.restored += 1;
@@ -61,7 +62,7 @@ impl Machine for Memo {
         Ok(())
     }
 
-    fn restored(&mut self) -> Result<(), String> {
+    fn restored(&mut self) -> Result<(), Error> {
         self.is_whole = true;
         Ok(())
     }

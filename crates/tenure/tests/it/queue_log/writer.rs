@@ -1,5 +1,6 @@
 //! Group commit: one write at a time, and an answer for everyone.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -357,14 +358,15 @@ struct Fragile;
 impl Machine for Fragile {
     type Command = Record;
     type Answer = ();
+    type Error = Infallible;
     fn apply(&mut self, _: Position, record: Record) {
         assert_ne!(record.as_ref(), b"\"poison\"");
     }
-    fn replay(&mut self, _: Position, _: &[u8]) -> Result<(), String> {
+    fn replay(&mut self, _: Position, _: &[u8]) -> Result<(), Infallible> {
         Ok(())
     }
     fn reset(&mut self) {}
-    fn restore(&mut self, _: &[u8]) -> Result<(), String> {
+    fn restore(&mut self, _: &[u8]) -> Result<(), Infallible> {
         Ok(())
     }
     fn begin_snapshot(&mut self) {}
