@@ -22,10 +22,9 @@ use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::registry::LookupSpan;
 
 /// Where the spans are that are meant to be exported. Others serve the log, and some last as long as the process.
-const TARGETS: [&str; 5] = [
+const TARGETS: [&str; 4] = [
     "tenure::driver::events",
-    "tenure::queue::committer",
-    "tenure::queue::writer",
+    "tenure::log::committer",
     "tenure_client::trace",
     "tenure_server::trace",
 ];

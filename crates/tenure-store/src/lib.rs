@@ -52,13 +52,13 @@
 //! that cannot be proved: databases and object stores have none unless the URL asks for it by
 //! `?age=server-clock`, see [`wrap::ServerAges`] for the risk.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
+mod append;
 pub mod conformance;
 pub mod engine;
 mod error;
@@ -76,6 +76,7 @@ mod version;
 mod watch;
 pub mod wrap;
 
+pub use append::{AppendFile, AppendFolder, Operation};
 pub use error::{Cause, Error};
 pub use host::host_clock;
 pub use key::{KEY_BYTES_MAX, Key, Prefix, SEGMENT_BYTES_MAX};
@@ -129,11 +130,10 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
     /// least two segments.
     fn watch(&self, prefix: &Prefix) -> Option<Watch>;
 
-    /// The local folder in which the object `a/b/c` is the file `a/b/c`, if there is one. A user who can
-    /// do better with files than with objects, a log that is only ever appended to, may keep files of its
-    /// own there, and reads objects as plain files. They take none of what a wrapper does to requests, so
-    /// wrappers have no folder, except the one that only counts.
-    fn local_folder(&self) -> Option<&Path> {
+    /// The files under `prefix` that are appended to, if the engine has such files beside its objects. What is done
+    /// with them is no request, so it bypasses whatever a wrapper does to requests: a wrapper passes this on only if
+    /// that does not matter, and says which.
+    fn append_folder(&self, _prefix: &Prefix) -> Option<Arc<dyn AppendFolder>> {
         None
     }
 }
@@ -276,7 +276,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     fn watch(&self, prefix: &Prefix) -> Option<Watch> {
         (**self).watch(prefix)
     }
-    fn local_folder(&self) -> Option<&Path> {
-        (**self).local_folder()
+    fn append_folder(&self, prefix: &Prefix) -> Option<Arc<dyn AppendFolder>> {
+        (**self).append_folder(prefix)
     }
 }

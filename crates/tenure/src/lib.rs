@@ -27,7 +27,6 @@
 mod clock;
 pub mod cluster;
 pub mod daemon;
-mod disk;
 mod driver;
 mod duplicates;
 mod election;
@@ -37,6 +36,7 @@ mod follow;
 mod inspect;
 mod keys;
 mod leadership;
+pub mod log;
 mod metrics;
 mod node;
 mod nudge;

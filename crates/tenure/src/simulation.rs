@@ -5,22 +5,16 @@
 //! they started, and so on. Whoever crashes it drops all of them where they stand, as the end of a real
 //! process would; what they left in memory is reached by nobody else. One that is paused does nothing
 //! until it goes on, while its clock does.
-//!
-//! A process that is given a [`Disk`] keeps the files of its log there, and what else would block a thread is
-//! a task of it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use tenure_core::node::{Request, Ticket};
 use tenure_core::session::Config;
 use tenure_core::{ElectionName, Moment, Version};
@@ -39,55 +33,6 @@ thread_local! {
 #[derive(Debug)]
 pub struct Process {
     state: Mutex<State>,
-    disk: Option<Arc<dyn Disk>>,
-}
-
-/// A simulated disk. Files are known by the number that [`create`](Disk::create) gave.
-pub trait Disk: std::fmt::Debug + Send + Sync {
-    /// Makes an empty file, or empties the one that is there.
-    fn create<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Result<u64>>;
-    /// Writes to a file.
-    fn write<'a>(&'a self, file: u64, bytes: &'a [u8], at: u64) -> BoxFuture<'a, io::Result<()>>;
-    /// Cuts a file off, or adds zeros.
-    fn set_length(&self, file: u64, bytes: u64) -> BoxFuture<'_, io::Result<()>>;
-    /// Makes a file durable.
-    fn sync(&self, file: u64) -> BoxFuture<'_, io::Result<()>>;
-    /// Makes a file durable, or the names in a folder.
-    fn sync_path<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Result<()>>;
-    /// Makes a folder.
-    fn create_folder<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Result<()>>;
-    /// Removes a file.
-    fn remove<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Result<()>>;
-    /// Reads a file, no more than so many bytes.
-    fn read<'a>(&'a self, path: &'a Path, most: usize) -> BoxFuture<'a, io::Result<Vec<u8>>>;
-    /// The names in a folder.
-    fn names<'a>(&'a self, folder: &'a Path) -> BoxFuture<'a, io::Result<Vec<String>>>;
-}
-
-/// A file on a simulated disk.
-#[derive(Debug)]
-pub(crate) struct File {
-    disk: Arc<dyn Disk>,
-    number: u64,
-}
-
-impl File {
-    pub(crate) async fn create(disk: Arc<dyn Disk>, path: &Path) -> io::Result<Self> {
-        let number = disk.create(path).await?;
-        Ok(Self { disk, number })
-    }
-
-    pub(crate) async fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        self.disk.write(self.number, bytes, at).await
-    }
-
-    pub(crate) async fn set_length(&self, bytes: u64) -> io::Result<()> {
-        self.disk.set_length(self.number, bytes).await
-    }
-
-    pub(crate) async fn sync(&self) -> io::Result<()> {
-        self.disk.sync(self.number).await
-    }
 }
 
 #[derive(Debug)]
@@ -110,9 +55,9 @@ enum Life {
 }
 
 impl Process {
-    /// A process with no task, whose chance follows from the seed. Without a disk it has those of this host.
+    /// A process with no task, whose chance follows from the seed.
     #[must_use]
-    pub fn new(seed: u64, disk: Option<Arc<dyn Disk>>) -> Arc<Self> {
+    pub fn new(seed: u64) -> Arc<Self> {
         let state = State {
             life: Life::Running,
             wakers: BTreeMap::new(),
@@ -122,7 +67,6 @@ impl Process {
         };
         Arc::new(Self {
             state: Mutex::new(state),
-            disk,
         })
     }
 
@@ -198,11 +142,6 @@ pub(crate) struct Scoped<F> {
 /// What a task of the current process is to run.
 pub(crate) fn scoped<F: Future>(future: F) -> Scoped<F> {
     Scoped::new(CURRENT.with_borrow(Clone::clone), future)
-}
-
-/// The disk of the current process, if it is simulated.
-pub(crate) fn disk() -> Option<Arc<dyn Disk>> {
-    CURRENT.with_borrow(|process| process.as_ref()?.disk.clone())
 }
 
 /// Chance of the current process, if there is one.

@@ -22,16 +22,17 @@ where
     tokio::spawn(scoped(future))
 }
 
-/// Runs what blocks its thread where others do not wait for it. It goes on when this is dropped.
-pub(crate) async fn blocking<F>(work: F) -> F::Output
+/// Runs what uses a disk: on a thread that may block, if it does, where nobody else waits for it. It goes on when
+/// this is dropped.
+pub(crate) async fn blocking<F>(blocks: bool, work: F) -> F::Output
 where
     F: Future + Send + 'static,
     F::Output: Send + 'static,
 {
-    let done = if is_simulated() {
-        spawn(work).await
-    } else {
+    let done = if blocks {
         tokio::task::spawn_blocking(|| block_on(work)).await
+    } else {
+        spawn(work).await
     };
     match done.map_err(JoinError::try_into_panic) {
         Ok(output) => output,
@@ -41,15 +42,16 @@ where
     }
 }
 
-/// Starts a thread that runs something, and tells how to wait for its end; in a simulation, a task.
+/// Starts a thread that runs something, and tells how to wait for its end; a task, if it does not block.
 pub(crate) fn spawn_thread<F>(
     name: &str,
+    blocks: bool,
     work: F,
 ) -> std::io::Result<Option<thread::JoinHandle<()>>>
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    if is_simulated() {
+    if !blocks {
         spawn(work);
         return Ok(None);
     }
@@ -84,12 +86,6 @@ pub(crate) fn scoped<F: Future>(future: F) -> F {
     future
 }
 
-/// Whether a thread must not block, because time does not pass meanwhile.
-#[cfg(not(feature = "__simulation"))]
-pub(crate) const fn is_simulated() -> bool {
-    false
-}
-
 /// Like no other, ever.
 #[cfg(not(feature = "__simulation"))]
 pub(crate) fn unique() -> Uuid {
@@ -98,11 +94,6 @@ pub(crate) fn unique() -> Uuid {
 
 #[cfg(feature = "__simulation")]
 pub(crate) use crate::simulation::scoped;
-
-#[cfg(feature = "__simulation")]
-pub(crate) fn is_simulated() -> bool {
-    crate::simulation::disk().is_some()
-}
 
 #[cfg(feature = "__simulation")]
 pub(crate) fn unique() -> Uuid {

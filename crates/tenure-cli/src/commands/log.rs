@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tenure::core::{Namespace, Wall};
-use tenure::queue::Form;
-use tenure::queue::inspect::{Frame, Frames, Kind, Segment, Snapshot, Stored};
+use tenure::log::Form;
+use tenure::log::inspect::{Frame, Frames, Kind, Segment, Snapshot, Stored};
 
 use crate::args::{InNamespace, Log, LogCommand, LogList};
 use crate::output::{self, Data, Hinted, printable};
@@ -196,14 +196,14 @@ impl List {
             match frames.next().await {
                 Ok(Some(frame)) => row.add(&frame),
                 Ok(None) => return Ok(()),
-                Err(tenure::queue::Error::Corrupt { what, .. }) => {
+                Err(tenure::log::Error::Corrupt { what, .. }) => {
                     row.remark = Some(format!("damaged: {what}"));
                 }
-                Err(tenure::queue::Error::Newer { what, .. }) => {
+                Err(tenure::log::Error::Newer { what, .. }) => {
                     row.remark = Some(format!("written by a newer version: {what}"));
                 }
                 // Cleaned up since it was listed.
-                Err(tenure::queue::Error::Invalid { .. }) => {
+                Err(tenure::log::Error::Invalid { .. }) => {
                     row.remark = Some("deleted meanwhile".to_owned());
                 }
                 Err(error) => return Err(error.into()),
@@ -224,13 +224,13 @@ impl List {
                     row.add(&frame);
                     row
                 }
-                Err(tenure::queue::Error::Corrupt { location, what }) => Row {
+                Err(tenure::log::Error::Corrupt { location, what }) => Row {
                     name: short(&location).to_owned(),
                     kind: "object",
                     remark: Some(format!("damaged: {what}")),
                     ..Row::default()
                 },
-                Err(tenure::queue::Error::Newer { location, what }) => Row {
+                Err(tenure::log::Error::Newer { location, what }) => Row {
                     name: short(&location).to_owned(),
                     kind: "object",
                     remark: Some(format!("written by a newer version: {what}")),

@@ -8,7 +8,8 @@ use tenure::Token;
 use tenure::core::election::Term;
 use tenure::core::queue::{Command, Queue, Restore};
 use tenure::core::{Incarnation, Lineage, Namespace};
-use tenure::queue::{Config, Log, Machine, Owner, Position, Record, Rules, Writer};
+use tenure::log::{Config, Log, Machine, Owner, Position, Record, Rules, Writer};
+use tenure::queue::Unreadable;
 use tenure::store::Store;
 use tokio_util::sync::CancellationToken;
 
@@ -33,13 +34,14 @@ impl Jobs {
 impl Machine for Jobs {
     type Command = Record;
     type Answer = ();
+    type Error = Unreadable;
 
     fn apply(&mut self, position: Position, record: Record) {
         self.replay(position, record.as_ref()).unwrap();
     }
 
-    fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), String> {
-        let command: Command = serde_json::from_slice(record).map_err(|error| error.to_string())?;
+    fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), Unreadable> {
+        let command: Command = serde_json::from_slice(record)?;
         let _ = self.queue.apply(command);
         Ok(())
     }
@@ -60,13 +62,13 @@ impl Machine for Jobs {
         *self = Self::new();
     }
 
-    fn restore(&mut self, lines: &[u8]) -> Result<(), String> {
-        self.restore.feed(lines).map_err(|error| error.to_string())
+    fn restore(&mut self, lines: &[u8]) -> Result<(), Unreadable> {
+        Ok(self.restore.feed(lines)?)
     }
 
-    fn restored(&mut self) -> Result<(), String> {
+    fn restored(&mut self) -> Result<(), Unreadable> {
         let restore = std::mem::replace(&mut self.restore, Restore::new(1));
-        self.queue = restore.finish().map_err(|error| error.to_string())?;
+        self.queue = restore.finish()?;
         Ok(())
     }
 

@@ -14,16 +14,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use serde::Deserialize;
-use tenure::simulation;
 use tenure_random::Random;
-use tenure_store::{Key, Store};
+use tenure_store::{AppendFile, AppendFolder, Key, Operation, Prefix, Store};
 
 use super::chaos::strike_writer;
 use super::faults::Fault;
@@ -33,7 +29,7 @@ use super::world::World;
 const SECTOR_BYTES: usize = 512;
 
 /// Where the store would be, if there was a file system.
-pub(crate) const ROOT: &str = "/simulated";
+const ROOT: &str = "/simulated";
 
 /// All files.
 pub(crate) struct Disk {
@@ -202,10 +198,9 @@ impl Disk {
         world.judge(verdict);
     }
 
-    async fn create_file(&self, path: &Path) -> io::Result<u64> {
+    async fn create_file(&self, name: String) -> io::Result<u64> {
         self.step().await;
         self.fails(Fault::DiskFull, io::ErrorKind::StorageFull)?;
-        let name = name_of(path);
         self.world().say("disk", &format!("makes {name}"));
         let number = {
             let mut state = self.state();
@@ -297,102 +292,158 @@ impl Disk {
         Ok(())
     }
 
-    async fn read_file(&self, path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    async fn remove_file(&self, name: String) -> io::Result<()> {
+        self.step().await;
+        self.world().say("disk", &format!("removes {name}"));
+        let removed = self.state().names.remove(&name);
+        self.step().await;
+        removed.map(drop).ok_or(io::ErrorKind::NotFound.into())
+    }
+
+    async fn resize_file(&self, number: u64, bytes: usize) -> io::Result<()> {
+        self.step().await;
+        self.state().file(number)?.resize(bytes);
+        self.step().await;
+        Ok(())
+    }
+
+    async fn read_file(&self, name: String, most: usize) -> io::Result<Vec<u8>> {
         self.step().await;
         self.fails(Fault::DiskReadFailed, io::ErrorKind::Other)?;
-        let read = if is_segment(path) {
+        let read = {
             let mut state = self.state();
-            let number = state.number(path)?;
+            let number = state.number(&name)?;
             let file = &state.file(number)?.written;
             file[..file.len().min(most)].to_vec()
-        } else {
-            self.read_object(path, most).await?
         };
         self.step().await;
         Ok(read)
     }
 
-    /// Every other file is an object of the store.
-    async fn read_object(&self, path: &Path, most: usize) -> io::Result<Vec<u8>> {
-        let key = path.strip_prefix(ROOT).ok().and_then(Path::to_str);
-        let key = Key::new(key.unwrap_or_default()).map_err(io::Error::other)?;
+    async fn list_names(&self) -> io::Result<Vec<String>> {
+        self.step().await;
+        self.fails(Fault::DiskReadFailed, io::ErrorKind::Other)?;
+        let names = self.state().names.keys().cloned().collect();
+        self.step().await;
+        Ok(names)
+    }
+
+    /// Objects are files too, and reading one of them fails as any other read does.
+    async fn look_at_object(&self, key: Key, value: Vec<u8>) -> io::Result<bool> {
+        self.step().await;
+        self.fails(Fault::DiskReadFailed, io::ErrorKind::Other)?;
         let object = self.world().store.memory().get(&key).await;
         let object = object.map_err(io::Error::other)?;
         let object = object.ok_or(io::ErrorKind::NotFound)?;
-        Ok(object.value[..object.value.len().min(most)].to_vec())
+        self.step().await;
+        Ok(object.value == value)
     }
 }
 
-impl simulation::Disk for Disk {
-    fn create<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Result<u64>> {
-        self.create_file(path).boxed()
+/// The one folder of the disk, for a process to keep its log in.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    disk: Arc<Disk>,
+    location: String,
+}
+
+impl Folder {
+    pub(crate) fn new(disk: Arc<Disk>, prefix: &Prefix) -> Self {
+        let location = format!("{ROOT}/{}", prefix.as_str().trim_end_matches('/'));
+        Self { disk, location }
+    }
+}
+
+fn later<'a, T>(operation: impl Future<Output = io::Result<T>> + Send + 'a) -> Operation<'a, T> {
+    Operation::Later(Box::pin(operation))
+}
+
+impl AppendFolder for Folder {
+    /// Time passes only while nothing blocks.
+    fn blocks(&self) -> bool {
+        false
     }
 
-    fn write<'a>(&'a self, file: u64, bytes: &'a [u8], at: u64) -> BoxFuture<'a, io::Result<()>> {
-        let at = usize::try_from(at).expect("files are small");
-        self.write_file(file, bytes, at).boxed()
+    fn location(&self) -> String {
+        self.location.clone()
     }
 
-    fn set_length(&self, file: u64, bytes: u64) -> BoxFuture<'_, io::Result<()>> {
-        let bytes = usize::try_from(bytes).expect("files are small");
-        async move {
-            self.step().await;
-            self.state().file(file)?.resize(bytes);
-            self.step().await;
+    fn make(&self) -> Operation<'_, ()> {
+        // It is there as soon as it is wanted, and the folder above holds no name that could be lost.
+        later(async {
+            self.disk.step().await;
+            self.disk.step().await;
             Ok(())
-        }
-        .boxed()
+        })
     }
 
-    fn sync(&self, file: u64) -> BoxFuture<'_, io::Result<()>> {
-        self.sync_file(file).boxed()
+    fn names(&self) -> Operation<'_, Vec<String>> {
+        later(self.disk.list_names())
     }
 
-    fn sync_path<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Result<()>> {
-        async move {
-            match is_segment(path) {
-                true => {
-                    let number = self.state().number(path)?;
-                    self.sync_file(number).await
-                }
-                // The folder above holds no name that could be lost.
-                false if !path.ends_with("segments") => self.step().map(Ok).await,
-                false => self.sync_names().await,
-            }
-        }
-        .boxed()
+    fn create(&self, name: &str) -> Operation<'_, Box<dyn AppendFile>> {
+        let (disk, name) = (self.disk.clone(), name.to_owned());
+        later(async move {
+            let number = disk.create_file(name).await?;
+            let file: Box<dyn AppendFile> = Box::new(OpenFile { disk, number });
+            Ok(file)
+        })
     }
 
-    fn create_folder<'a>(&'a self, _: &'a Path) -> BoxFuture<'a, io::Result<()>> {
-        // It is there as soon as it is wanted.
-        self.step().map(Ok).boxed()
+    fn read(&self, name: &str, bytes_max: usize) -> Operation<'_, Vec<u8>> {
+        later(self.disk.read_file(name.to_owned(), bytes_max))
     }
 
-    fn remove<'a>(&'a self, path: &'a Path) -> BoxFuture<'a, io::Result<()>> {
-        async move {
-            self.step().await;
-            let name = name_of(path);
-            self.world().say("disk", &format!("removes {name}"));
-            let removed = self.state().names.remove(&name);
-            self.step().await;
-            removed.map(drop).ok_or(io::ErrorKind::NotFound.into())
-        }
-        .boxed()
+    fn remove(&self, name: &str) -> Operation<'_, ()> {
+        later(self.disk.remove_file(name.to_owned()))
     }
 
-    fn read<'a>(&'a self, path: &'a Path, most: usize) -> BoxFuture<'a, io::Result<Vec<u8>>> {
-        self.read_file(path, most).boxed()
+    fn sync(&self) -> Operation<'_, ()> {
+        later(self.disk.sync_names())
     }
 
-    fn names<'a>(&'a self, _: &'a Path) -> BoxFuture<'a, io::Result<Vec<String>>> {
-        async move {
-            self.step().await;
-            self.fails(Fault::DiskReadFailed, io::ErrorKind::Other)?;
-            let names = self.state().names.keys().cloned().collect();
-            self.step().await;
-            Ok(names)
-        }
-        .boxed()
+    fn sync_file(&self, name: &str) -> Operation<'_, ()> {
+        let name = name.to_owned();
+        later(async move {
+            let number = self.disk.state().number(&name)?;
+            self.disk.sync_file(number).await
+        })
+    }
+
+    fn holds(&self, key: &Key, value: &[u8]) -> Operation<'_, bool> {
+        later(self.disk.look_at_object(key.clone(), value.to_owned()))
+    }
+}
+
+/// A file that a process has open.
+#[derive(Debug)]
+struct OpenFile {
+    disk: Arc<Disk>,
+    number: u64,
+}
+
+impl AppendFile for OpenFile {
+    fn write_all_at<'a>(&'a self, bytes: &'a [u8], offset: u64) -> Operation<'a, ()> {
+        let offset = usize::try_from(offset).expect("files are small");
+        later(self.disk.write_file(self.number, bytes, offset))
+    }
+
+    fn set_len(&self, bytes: u64) -> Operation<'_, ()> {
+        let bytes = usize::try_from(bytes).expect("files are small");
+        later(self.disk.resize_file(self.number, bytes))
+    }
+
+    fn sync_data(&self) -> Operation<'_, ()> {
+        later(self.disk.sync_file(self.number))
+    }
+
+    fn sync_all(&self) -> Operation<'_, ()> {
+        later(self.disk.sync_file(self.number))
+    }
+
+    /// Nobody moves folders here.
+    fn is_in_place(&self) -> Operation<'_, bool> {
+        Operation::done(Ok(true))
     }
 }
 
@@ -403,8 +454,8 @@ impl State {
             .ok_or(io::ErrorKind::NotFound.into())
     }
 
-    fn number(&self, path: &Path) -> io::Result<u64> {
-        let number = self.names.get(&name_of(path)).copied();
+    fn number(&self, name: &str) -> io::Result<u64> {
+        let number = self.names.get(name).copied();
         number.ok_or(io::ErrorKind::NotFound.into())
     }
 }
@@ -480,14 +531,4 @@ impl File {
         self.changed = 0..0;
         lost
     }
-}
-
-fn is_segment(path: &Path) -> bool {
-    path.parent()
-        .is_some_and(|folder| folder.ends_with("segments"))
-}
-
-fn name_of(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default();
-    name.to_string_lossy().into_owned()
 }

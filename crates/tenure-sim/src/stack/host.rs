@@ -126,8 +126,7 @@ impl Host {
 /// Starts a process on a host that has none.
 pub(crate) fn start(world: &Arc<World>, number: usize) {
     let host = &world.hosts[number];
-    let disk = world.plan.files.then(|| world.disk.clone() as _);
-    let process = Process::new(world.random().bits(), disk);
+    let process = Process::new(world.random().bits());
     {
         let mut state = host.state();
         if state.process.is_some() {
@@ -159,7 +158,10 @@ async fn open(world: &Arc<World>, number: usize) -> (Node, Queue, Election) {
     options.nudge = None;
     options.clock = host.clock.clock();
     let store: Arc<dyn Store> = if plan.files {
-        Arc::new(Local(host.store.clone()))
+        Arc::new(Local {
+            store: host.store.clone(),
+            disk: world.disk.clone(),
+        })
     } else {
         host.store.clone()
     };

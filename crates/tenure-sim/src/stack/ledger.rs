@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use serde::Deserialize;
-use tenure::queue::inspect::Kind;
+use tenure::log::inspect::Kind;
 use tenure::queue::{Followed, Position};
 use tenure_core::election::Term;
 use tenure_core::queue::{

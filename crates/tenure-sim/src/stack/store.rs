@@ -1,7 +1,6 @@
 //! The store that all hosts share: objects in memory, behind a network that takes its time. What is written
 //! is told to the ledger at the very moment when it is.
 
-use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -12,10 +11,11 @@ use tenure_core::mutation::{self, Mutation};
 use tenure_store::engine::memory::Memory;
 use tenure_store::wrap::faulty::Faulty;
 use tenure_store::{
-    Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version, Watch,
+    AppendFolder, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
+    Watch,
 };
 
-use super::disk::ROOT;
+use super::disk::{Disk, Folder};
 use super::held;
 use super::plan::Plan;
 use super::world::World;
@@ -260,39 +260,43 @@ impl Store for Recorded {
 
 /// A host's way to a store that is a folder, for the production code to keep the log in files.
 #[derive(Debug)]
-pub(crate) struct Local(pub(crate) Arc<Faulty>);
+pub(crate) struct Local {
+    pub(crate) store: Arc<Faulty>,
+    pub(crate) disk: Arc<Disk>,
+}
 
 #[async_trait]
 impl Store for Local {
     fn describe(&self) -> Description {
-        self.0.describe()
+        self.store.describe()
     }
 
     async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
-        self.0.get(key).await
+        self.store.get(key).await
     }
 
     async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
-        self.0.get_if_changed(key, version).await
+        self.store.get_if_changed(key, version).await
     }
 
     async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
-        self.0.put(key, value, expect).await
+        self.store.put(key, value, expect).await
     }
 
     async fn delete(&self, key: &Key) -> Result<(), Error> {
-        self.0.delete(key).await
+        self.store.delete(key).await
     }
 
     async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
-        self.0.list(prefix, after).await
+        self.store.list(prefix, after).await
     }
 
     fn watch(&self, prefix: &Prefix) -> Option<Watch> {
-        self.0.watch(prefix)
+        self.store.watch(prefix)
     }
 
-    fn local_folder(&self) -> Option<&Path> {
-        Some(Path::new(ROOT))
+    /// Its files are on the disk that all hosts share.
+    fn append_folder(&self, prefix: &Prefix) -> Option<Arc<dyn AppendFolder>> {
+        Some(Arc::new(Folder::new(self.disk.clone(), prefix)))
     }
 }

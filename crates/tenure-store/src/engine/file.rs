@@ -30,8 +30,8 @@
 //! - Folders that have become empty stay. Removing them would race with writers that are about to use
 //!   them, and gain nothing.
 //! - Symbolic links below `DIR` are no objects. `DIR` itself may be one.
-//! - Files that a user of [`Store::local_folder`] keeps below `DIR`, such as the segments of a queue's log,
-//!   may show in listings as if they had been put there by hand.
+//! - Files that are [appended to](Store::append_folder), such as the segments of a queue's log, may show in listings as
+//!   if they had been put there by hand.
 //!
 //! # What is assumed
 //!
@@ -65,10 +65,11 @@ use super::identity::Identity;
 use super::private;
 use crate::stamp::{Stamp, Written};
 use crate::{
-    Capabilities, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
-    Watch, check_value,
+    AppendFolder, Capabilities, Change, Description, Error, Expect, Key, Object, Page, Prefix,
+    Store, Version, Watch, check_value,
 };
 
+mod append;
 mod fault;
 mod filesystem;
 mod folders;
@@ -213,8 +214,8 @@ impl Store for File {
         None
     }
 
-    fn local_folder(&self) -> Option<&Path> {
-        Some(self.inner.folders.root())
+    fn append_folder(&self, prefix: &Prefix) -> Option<Arc<dyn AppendFolder>> {
+        Some(Arc::new(append::Folder::new(self.inner.clone(), prefix)))
     }
 }
 

@@ -47,8 +47,8 @@ pub use faults::{Fault, Faults, Kind, Outage};
 
 use super::metered::Operation;
 use crate::{
-    Change, Description, Error, Expect, Hint, Key, Object, Page, Prefix, Store, Version, Watch,
-    WatchSender, check_value,
+    AppendFolder, Change, Description, Error, Expect, Hint, Key, Object, Page, Prefix, Store,
+    Version, Watch, WatchSender, check_value,
 };
 
 /// Fails as real storage does.
@@ -421,6 +421,11 @@ impl Store for Faulty {
         let chance = self.shared.fates().hints();
         tokio::spawn(self.shared.clone().forward(hints, sender, chance));
         Some(watch)
+    }
+
+    /// Not passed on: files would meet none of the faults.
+    fn append_folder(&self, _: &Prefix) -> Option<Arc<dyn AppendFolder>> {
+        None
     }
 }
 

@@ -7,7 +7,6 @@
 //!
 //! There is no global registry: whoever holds the [`Meter`] publishes it.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -20,7 +19,10 @@ mod snapshot;
 use snapshot::{BOUNDS, FIRST_BOUND_NANOSECONDS};
 pub use snapshot::{BUCKET_BOUNDS, Ended, Operation, Outcome, Snapshot};
 
-use crate::{Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version, Watch};
+use crate::{
+    AppendFolder, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
+    Watch,
+};
 
 /// Counts what goes through it.
 ///
@@ -241,9 +243,9 @@ impl Store for Metered {
         self.inner.watch(prefix)
     }
 
-    /// What is done with files is not counted: it is no request.
-    fn local_folder(&self) -> Option<&Path> {
-        self.inner.local_folder()
+    /// Passed on: what is done with files is no request, and is not counted.
+    fn append_folder(&self, prefix: &Prefix) -> Option<Arc<dyn AppendFolder>> {
+        self.inner.append_folder(prefix)
     }
 }
 

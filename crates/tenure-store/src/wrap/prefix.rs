@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    Change, Description, Error, Expect, KEY_BYTES_MAX, Key, Object, Page, Prefix, Store, Version,
-    Watch,
+    AppendFolder, Change, Description, Error, Expect, KEY_BYTES_MAX, Key, Object, Page, Prefix,
+    Store, Version, Watch,
 };
 
 /// Puts every key under a prefix.
@@ -133,6 +133,11 @@ impl Store for Prefixed {
         // Nothing can lie under a prefix that is too long, so there is nothing to tell.
         let prefix = self.inside_prefix(prefix).ok()?;
         Some(self.inner.watch(&prefix)?.strip(&self.prefix))
+    }
+
+    /// Not passed on: files would not be under the prefix.
+    fn append_folder(&self, _: &Prefix) -> Option<Arc<dyn AppendFolder>> {
+        None
     }
 }
 

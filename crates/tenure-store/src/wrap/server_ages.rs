@@ -21,7 +21,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::{Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version, Watch};
+use crate::{
+    AppendFolder, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
+    Watch,
+};
 
 /// For how long a test counts.
 const TESTED_FOR: Duration = Duration::from_secs(1);
@@ -162,6 +165,11 @@ impl Store for ServerAges {
 
     fn watch(&self, prefix: &Prefix) -> Option<Watch> {
         self.inner.watch(prefix)
+    }
+
+    /// Not passed on: no engine with files has ages of a server.
+    fn append_folder(&self, _: &Prefix) -> Option<Arc<dyn AppendFolder>> {
+        None
     }
 }
 

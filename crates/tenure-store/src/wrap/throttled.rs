@@ -29,7 +29,10 @@ mod gate;
 
 use gate::Gate;
 
-use crate::{Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version, Watch};
+use crate::{
+    AppendFolder, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
+    Watch,
+};
 
 /// Keeps the number of requests under a ceiling.
 ///
@@ -240,6 +243,11 @@ impl Store for Throttled {
 
     fn watch(&self, prefix: &Prefix) -> Option<Watch> {
         self.inner.watch(prefix)
+    }
+
+    /// Not passed on: files would be written past the limit.
+    fn append_folder(&self, _: &Prefix) -> Option<Arc<dyn AppendFolder>> {
+        None
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind::NotFound;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -454,21 +455,49 @@ async fn each_change_gives_one_hint_and_temporary_files_give_none() {
 }
 
 #[tokio::test]
-async fn the_engine_has_a_folder_and_what_changes_requests_has_none() {
+async fn files_are_appended_to_beside_objects_and_not_through_what_changes_requests() {
     let (folder, store) = fresh().await;
     let root = folder.path().canonicalize().unwrap();
     let store: Arc<dyn Store> = Arc::new(store);
-    assert_eq!(store.local_folder(), Some(&*root));
-    store
-        .put(&key("a/b"), "value".into(), &Expect::Absent)
-        .await
-        .unwrap();
-    assert!(fs::read(root.join("a/b")).unwrap().starts_with(b"value"));
-    // Files would bypass the prefix and the ceiling.
+    let (object, prefix) = (key("a/origin"), Prefix::new("a/files").unwrap());
+    let files = store.append_folder(&prefix).unwrap();
+    assert_eq!(files.names().await.unwrap_err().kind(), NotFound);
+    assert_eq!(
+        files.holds(&object, b"value").await.unwrap_err().kind(),
+        NotFound
+    );
+    let put = store.put(&object, "value".into(), &Expect::Absent);
+    let version = put.await.unwrap();
+    assert!(files.holds(&object, b"value").await.unwrap());
+    let expect = Expect::Version(version);
+    let other = store.put(&object, "other".into(), &expect);
+    other.await.unwrap();
+    assert!(!files.holds(&object, b"value").await.unwrap());
+
+    files.make().await.unwrap();
+    files.make().await.unwrap();
+    let file = files.create("1").await.unwrap();
+    file.write_all_at(b"first ", 0).await.unwrap();
+    file.write_all_at(b"second", 6).await.unwrap();
+    file.sync_data().await.unwrap();
+    files.sync().await.unwrap();
+    assert_eq!(files.names().await.unwrap(), ["1"]);
+    assert_eq!(files.read("1", 5).await.unwrap(), b"first");
+    assert_eq!(files.read("1", usize::MAX).await.unwrap(), b"first second");
+    assert_eq!(files.location(), root.join("a/files").display().to_string());
+    assert!(file.is_in_place().await.unwrap());
+    files.remove("1").await.unwrap();
+    assert!(!file.is_in_place().await.unwrap());
+    files.create("1").await.unwrap();
+    assert!(
+        !file.is_in_place().await.unwrap(),
+        "another file of that name"
+    );
+
     use tenure_store::wrap::{Metered, Prefixed};
     let prefixed = Prefixed::new(store.clone(), Prefix::new("p").unwrap());
-    assert_eq!(prefixed.local_folder(), None);
-    assert_eq!(Metered::new(store).local_folder(), Some(&*root));
+    assert!(prefixed.append_folder(&prefix).is_none());
+    assert!(Metered::new(store).append_folder(&prefix).is_some());
 }
 
 #[tokio::test]

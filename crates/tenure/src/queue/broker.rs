@@ -11,14 +11,15 @@ use bytes::Bytes;
 use tenure_core::Moment;
 use tenure_core::mutation::{self, Mutation};
 use tenure_core::queue::{
-    Action, Claim, ClaimRequest, Command, Event, Leases, Queue, Restore, Rules,
+    Action, Claim, ClaimRequest, Command, Event, Leases, Queue, Restore, Rules, SnapshotError,
 };
 use tokio::sync::{Notify, broadcast, mpsc};
 
 use super::claims::Waiting;
 use super::follow::Followed;
-use super::{Error, Machine, Position};
+use super::{Error, Position};
 use crate::Clock;
+use crate::log::Machine;
 
 /// What came of a command. Dropped before it was [taken](Answer::take), it hands back what was claimed: its
 /// caller is gone, and jobs must not wait for a worker that never heard of them.
@@ -60,14 +61,29 @@ pub(crate) struct Broker {
     restore: Option<Restore>,
     seed: u64,
     pub(crate) alarm: Alarm,
-    bells: Arc<Bells>,
+    signals: Arc<Signals>,
     /// Where claims go whose caller is gone. Bounded by the claims that are under way.
     abandoned: mpsc::UnboundedSender<Claim>,
     /// The term is over, and what was here is gone.
     pub(crate) is_over: bool,
 }
 
-/// What the maintenance task sleeps towards. Whatever is due earlier wakes it.
+/// Why what a log holds is not the state of a queue.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unreadable {
+    /// A record is not a command.
+    #[error("a command cannot be read")]
+    Command(#[from] serde_json::Error),
+    /// The lines of a snapshot are not a queue.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// A snapshot has no lines.
+    #[error("the snapshot is empty")]
+    Empty,
+}
+
+/// What the task for what is due sleeps towards. Whatever is due earlier wakes it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Alarm {
     /// In the queue's time.
@@ -77,7 +93,7 @@ pub(crate) struct Alarm {
 
 /// Wakes the tasks of a term.
 #[derive(Debug, Default)]
-pub(crate) struct Bells {
+pub(crate) struct Signals {
     /// How many queues and types there are: whether it is worth the lock to look.
     pub(crate) queues: AtomicUsize,
     pub(crate) types: AtomicUsize,
@@ -99,7 +115,7 @@ impl Broker {
     pub(crate) fn new(
         clock: Clock,
         follow_max: usize,
-        bells: Arc<Bells>,
+        signals: Arc<Signals>,
         abandoned: mpsc::UnboundedSender<Claim>,
     ) -> Self {
         let seed = crate::task::unique().as_u64_pair().0;
@@ -112,7 +128,7 @@ impl Broker {
             restore: None,
             seed,
             alarm: Alarm::UNSET,
-            bells,
+            signals,
             abandoned,
             is_over: false,
         }
@@ -171,17 +187,17 @@ impl Broker {
                 due: 0,
                 lease: Moment::default(),
             };
-            self.bells.due.notify_one();
+            self.signals.due.notify_one();
         }
         if self.waiting.opens_sooner() || self.waiting.is_credited() {
-            self.bells.claimable.notify_one();
+            self.signals.claimable.notify_one();
         }
     }
 
     fn count(&self) {
         let (queues, types) = (self.queue.queues_len(), self.queue.types_len());
-        self.bells.queues.store(queues, Ordering::Relaxed);
-        self.bells.types.store(types, Ordering::Relaxed);
+        self.signals.queues.store(queues, Ordering::Relaxed);
+        self.signals.types.store(types, Ordering::Relaxed);
     }
 
     fn publish(&self, position: Position, at_ms: u64, events: &[Event]) {
@@ -202,6 +218,7 @@ impl Broker {
 impl Machine for Broker {
     type Command = Command;
     type Answer = Answer;
+    type Error = Unreadable;
 
     fn apply(&mut self, position: Position, command: Command) -> Answer {
         let at = command.at;
@@ -241,9 +258,8 @@ impl Machine for Broker {
         }
     }
 
-    fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), String> {
-        let command: Command = serde_json::from_slice(record)
-            .map_err(|error| format!("cannot read a command: {error}"))?;
+    fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), Unreadable> {
+        let command: Command = serde_json::from_slice(record)?;
         let _ = self.queue.apply(command);
         Ok(())
     }
@@ -265,15 +281,15 @@ impl Machine for Broker {
         self.restore = None;
     }
 
-    fn restore(&mut self, lines: &[u8]) -> Result<(), String> {
+    fn restore(&mut self, lines: &[u8]) -> Result<(), Unreadable> {
         let seed = self.seed;
         let restore = self.restore.get_or_insert_with(|| Restore::new(seed));
-        restore.feed(lines).map_err(|error| error.to_string())
+        Ok(restore.feed(lines)?)
     }
 
-    fn restored(&mut self) -> Result<(), String> {
-        let restore = self.restore.take().ok_or("the snapshot is empty")?;
-        self.queue = restore.finish().map_err(|error| error.to_string())?;
+    fn restored(&mut self) -> Result<(), Unreadable> {
+        let restore = self.restore.take().ok_or(Unreadable::Empty)?;
+        self.queue = restore.finish()?;
         Ok(())
     }
 

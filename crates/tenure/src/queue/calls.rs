@@ -1,6 +1,7 @@
 //! The queue as a program sees it: calls that are answered while this process serves it.
 
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tenure_core::queue::{
@@ -9,12 +10,13 @@ use tenure_core::queue::{
 };
 use tenure_core::{JobId, QueueName, ScheduleName, queue};
 use tokio::sync::watch;
-use tokio_util::sync::DropGuard;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::maintenance::{commit, portions};
-use super::serve::{Shared, serve};
+use super::due::{commit, portions};
+use super::serve::serve;
 use super::service::Service;
 use super::{Claim, Error, Follower, Heartbeat, Options, Serving};
+use crate::log::Counters;
 use crate::{Election, Node, task};
 
 /// How many schedules go into one command when time was set back.
@@ -69,6 +71,27 @@ pub struct Queue {
     pub(crate) shared: Arc<Shared>,
     /// Closes the queue when the last handle goes.
     _open: Arc<DropGuard>,
+}
+
+/// What the handles of a queue and its task share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) node: Node,
+    pub(crate) election: Election,
+    pub(crate) options: Options,
+    pub(crate) state: watch::Sender<Serving>,
+    /// The present term, while this process serves.
+    service: RwLock<Option<Arc<Service>>>,
+    /// Over all terms.
+    pub(crate) counters: Arc<Counters>,
+    /// Terms that could not be served to their end.
+    pub(crate) terms_failed: AtomicU64,
+    /// How often the log was read, and how long it took last.
+    pub(crate) recoveries: Mutex<(u64, Option<Duration>)>,
+    /// Cancelled when no more calls are taken.
+    pub(crate) closing: CancellationToken,
+    /// Cancelled when the task has ended.
+    pub(crate) ended: CancellationToken,
 }
 
 impl Queue {
@@ -394,6 +417,64 @@ impl Queue {
 
     async fn ask_one(&self, action: Action) -> Result<Event, Error> {
         Ok(one(self.ask(action).await?))
+    }
+}
+
+impl Shared {
+    fn new(node: Node, election: Election, options: Options) -> Self {
+        let leader = election.leader();
+        Self {
+            node,
+            election,
+            options,
+            state: watch::Sender::new(Serving::Standby { leader }),
+            service: RwLock::default(),
+            counters: Arc::default(),
+            terms_failed: AtomicU64::default(),
+            recoveries: Mutex::default(),
+            closing: CancellationToken::new(),
+            ended: CancellationToken::new(),
+        }
+    }
+
+    /// The term that answers calls; an error if this process does not serve.
+    pub(crate) fn service(&self) -> Result<Arc<Service>, Error> {
+        let service = self.service.read().unwrap_or_else(PoisonError::into_inner);
+        service.clone().ok_or_else(|| self.not_serving())
+    }
+
+    /// Why calls are not answered here.
+    pub(crate) fn not_serving(&self) -> Error {
+        if self.closing.is_cancelled() || self.ended.is_cancelled() {
+            return Error::Stopped;
+        }
+        Error::NotServing {
+            leader: self.election.leader(),
+        }
+    }
+
+    /// What a call is answered with. A term that has stopped is not the end of the queue.
+    pub(crate) fn answer<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        match result {
+            Err(Error::Stopped) => Err(self.not_serving()),
+            result => result,
+        }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.options.limits
+    }
+
+    /// From now on calls are answered by this term.
+    pub(crate) fn install(&self, service: &Arc<Service>) {
+        let mut current = self.service.write().unwrap_or_else(PoisonError::into_inner);
+        *current = Some(service.clone());
+    }
+
+    /// From now on they are answered by nobody.
+    pub(crate) fn uninstall(&self) -> Option<Arc<Service>> {
+        let mut current = self.service.write().unwrap_or_else(PoisonError::into_inner);
+        current.take()
     }
 }
 

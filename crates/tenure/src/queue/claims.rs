@@ -30,8 +30,8 @@ use tenure_core::mutation::{self, Mutation};
 use tenure_core::queue::{ClaimRequest, Event, Queue, Submission};
 use tenure_core::{JobType, QueueName};
 
-use super::backlog::Sender;
 use super::broker::Answer;
+use crate::log::Sender;
 
 /// When a claim came, among all of a term.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

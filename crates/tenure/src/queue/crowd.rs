@@ -17,8 +17,8 @@ impl Service {
     /// Whether there is room for the queues and types of these jobs.
     pub(crate) fn admit_jobs(&self, jobs: &[Submission]) -> Result<(), Error> {
         let (queues_max, types_max) = (self.limits.queues_max, self.limits.types_max);
-        let queues = self.bells.queues.load(Ordering::Relaxed);
-        let types = self.bells.types.load(Ordering::Relaxed);
+        let queues = self.signals.queues.load(Ordering::Relaxed);
+        let types = self.signals.types.load(Ordering::Relaxed);
         // Even if each brought new ones there would be room.
         if queues + jobs.len() <= queues_max && types + jobs.len() <= types_max {
             return Ok(());

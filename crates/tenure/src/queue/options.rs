@@ -102,6 +102,16 @@ impl Options {
     }
 }
 
+impl From<tenure_core::queue::Invalid> for Error {
+    fn from(invalid: tenure_core::queue::Invalid) -> Self {
+        Error::Invalid {
+            what: invalid.to_string(),
+            field: Some(invalid.field.into_owned()),
+            hint: "nothing was done; change the request".to_owned(),
+        }
+    }
+}
+
 /// How a queue stands in this process.
 #[derive(Debug, Clone)]
 pub enum Serving {

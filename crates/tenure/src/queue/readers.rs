@@ -19,9 +19,8 @@ use tenure_store::{Object, Version};
 use tokio::time::timeout;
 
 use super::Options;
-use super::access::Access;
-use super::origin::Origin;
 use crate::Node;
+use crate::log;
 use crate::one_shot::LABEL;
 
 /// How often a leader looks whether it may go by newer rules.
@@ -67,10 +66,10 @@ impl Readers {
     /// Whether the log goes by these rules already, so that nobody needs to be asked.
     async fn log_follows(&self, node: &Node, options: &Options, rules: Rules) -> bool {
         let view = node.view();
-        let access = Access::new(view.store().clone(), view.namespace(), options.log.clone());
-        let origin = timeout(LOOK_TIMEOUT, Origin::read(&access)).await;
+        let store = view.store().clone();
+        let present = log::rules(store, view.namespace(), options.log.clone());
         // An error comes up again when the log is taken over.
-        matches!(origin, Ok(Ok(Some(origin))) if origin.rules >= rules)
+        matches!(timeout(LOOK_TIMEOUT, present).await, Ok(Ok(Some(present))) if present >= rules)
     }
 
     /// The newest rules that every process reads that may be alive.

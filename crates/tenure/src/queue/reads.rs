@@ -237,7 +237,7 @@ impl Queue {
             last_snapshot: *snapshot,
             recoveries: recoveries.0,
             last_recovery: recoveries.1,
-            terms_failed: counters.terms_failed.load(Ordering::Relaxed),
+            terms_failed: self.shared.terms_failed.load(Ordering::Relaxed),
         }
     }
 

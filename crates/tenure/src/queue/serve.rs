@@ -16,29 +16,28 @@
 //! process can read the newer ones: see `readers.rs`.
 //!
 //! A commit whose outcome stays unknown ends the log but not the term: it is taken over again, by the same
-//! leader, and reading it tells what became of the commit. A log that cannot be read is not served. This
+//! leader, and reading it tells whether the commit is there. A log that cannot be read is not served. This
 //! process then leaves the election for a while, so that another one may try, and says so in
 //! [`Queue::state`](super::Queue::state).
 
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tenure_core::ElectionName;
-use tenure_core::queue::Limits;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
-use super::broker::{Bells, Broker};
-use super::handle::{Counters, add};
-use super::maintenance::{hand_back, maintain, wake_claims};
+use super::broker::{Broker, Signals};
+use super::calls::Shared;
+use super::due::{hand_back, maintain, wake_claims};
 use super::readers::Readers;
 use super::service::Service;
 use super::time::{ClockLimits, Time};
-use super::{Config, Error, Log, Options, Owner, Progress, Serving, Writer};
+use super::{Config, Error, Progress, Serving};
+use crate::Leadership;
+use crate::log::{Log, Owner, Writer};
 use crate::task::scoped;
-use crate::{Election, Leadership, Node};
 
 /// How long a process that could not serve stays out of the election.
 const STAND_BACK_MIN: Duration = Duration::from_secs(1);
@@ -50,24 +49,6 @@ const RETAKE_PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The largest record that the queue makes itself.
 const RECORD_BYTES_MAX: usize = 64 * 1024;
-
-/// What the handles of a queue and its task share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) node: Node,
-    pub(crate) election: Election,
-    pub(crate) options: Options,
-    pub(crate) state: watch::Sender<Serving>,
-    service: RwLock<Option<Arc<Service>>>,
-    /// Over all terms.
-    pub(crate) counters: Arc<Counters>,
-    /// How often the log was read, and how long it took last.
-    pub(crate) recoveries: Mutex<(u64, Option<Duration>)>,
-    /// Cancelled when no more calls are taken.
-    pub(crate) closing: CancellationToken,
-    /// Cancelled when the task has ended.
-    pub(crate) ended: CancellationToken,
-}
 
 /// Serves until the queue is closed or the node is shut down.
 pub(crate) async fn serve(shared: Arc<Shared>) {
@@ -85,7 +66,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) {
         };
         leadership.resign();
         if let Some(error) = failed {
-            add(&shared.counters.terms_failed, 1);
+            shared.terms_failed.fetch_add(1, Ordering::Relaxed);
             let text = crate::requests::Chain(&error).to_string();
             // Once is enough: it is tried again and again.
             if told.as_ref() != Some(&text) {
@@ -99,7 +80,7 @@ pub(crate) async fn serve(shared: Arc<Shared>) {
         }
         shared.election.ended(&leadership).await;
     }
-    // Whoever leads is to serve.
+    // A leader has to serve, and this process no longer can.
     shared.stand(None);
 }
 
@@ -166,9 +147,14 @@ async fn serve_term(
         return Ok(Ended::Over);
     };
     let (options, clock) = (&shared.options, shared.node.clock());
-    let bells = Arc::new(Bells::default());
+    let signals = Arc::new(Signals::default());
     let (abandoned, claims) = mpsc::unbounded_channel();
-    let mut broker = Broker::new(clock.clone(), options.follow_max, bells.clone(), abandoned);
+    let mut broker = Broker::new(
+        clock.clone(),
+        options.follow_max,
+        signals.clone(),
+        abandoned,
+    );
     let owner = Owner {
         token: leadership.token(),
         incarnation: session.incarnation,
@@ -183,7 +169,7 @@ async fn serve_term(
     });
     let log = tokio::select! {
         biased;
-        // Reading may take longer than whoever asked is ready to wait, and nobody is served yet. To drop
+        // Reading may take longer than the caller is ready to wait, and nobody is served yet. To drop
         // it is what a loss of trust does as well: the next one to take over finds the log as it is.
         () = stopping.cancelled() => return Ok(Ended::Over),
         () = shared.closing.cancelled() => return Ok(Ended::Over),
@@ -212,7 +198,7 @@ async fn serve_term(
         waiting_max: options.waiting_claims_max,
         waiting_bytes_max: options.waiting_claims_bytes_max,
         record_bytes_max: (options.log.batch_bytes_max / 2).min(RECORD_BYTES_MAX),
-        bells,
+        signals,
         changes: tokio::sync::Mutex::default(),
         nonce: AtomicU32::new(crate::task::unique().as_fields().0),
     });
@@ -242,7 +228,7 @@ async fn serve_term(
             let error = shared.not_serving();
             service.answer_waiting(&error);
             let (result, ()) = tokio::join!(writer, service.handle.shutdown());
-            // Whoever still has it must not read what is about to be old.
+            // Calls that still have it must not read what is about to be old.
             service.end(&error);
             result.map(|()| Ended::Outdated)
         }
@@ -290,49 +276,6 @@ async fn broken(tasks: &mut JoinSet<Error>) -> Error {
 }
 
 impl Shared {
-    pub(crate) fn new(node: Node, election: Election, options: Options) -> Self {
-        let leader = election.leader();
-        Self {
-            node,
-            election,
-            options,
-            state: watch::Sender::new(Serving::Standby { leader }),
-            service: RwLock::default(),
-            counters: Arc::default(),
-            recoveries: Mutex::default(),
-            closing: CancellationToken::new(),
-            ended: CancellationToken::new(),
-        }
-    }
-
-    /// Who answers calls; an error if nobody does here.
-    pub(crate) fn service(&self) -> Result<Arc<Service>, Error> {
-        let service = self.service.read().unwrap_or_else(PoisonError::into_inner);
-        service.clone().ok_or_else(|| self.not_serving())
-    }
-
-    /// Why nobody answers calls.
-    pub(crate) fn not_serving(&self) -> Error {
-        if self.closing.is_cancelled() || self.ended.is_cancelled() {
-            return Error::Stopped;
-        }
-        Error::NotServing {
-            leader: self.election.leader(),
-        }
-    }
-
-    /// What a call is answered with. A term that has stopped is not the end of the queue.
-    pub(crate) fn answer<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
-        match result {
-            Err(Error::Stopped) => Err(self.not_serving()),
-            result => result,
-        }
-    }
-
-    pub(crate) fn limits(&self) -> &Limits {
-        &self.options.limits
-    }
-
     fn namespace(&self) -> &tenure_core::Namespace {
         self.node.view().namespace()
     }
@@ -351,16 +294,6 @@ impl Shared {
 
     fn set(&self, state: Serving) {
         self.state.send_replace(state);
-    }
-
-    fn install(&self, service: &Arc<Service>) {
-        let mut current = self.service.write().unwrap_or_else(PoisonError::into_inner);
-        *current = Some(service.clone());
-    }
-
-    fn uninstall(&self) -> Option<Arc<Service>> {
-        let mut current = self.service.write().unwrap_or_else(PoisonError::into_inner);
-        current.take()
     }
 
     /// Waits until this process leads; none when the queue is to end.

@@ -9,13 +9,12 @@ use tenure_core::{Moment, QueueName};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
-use super::backlog::{Item, Sender};
-use super::broker::{Answer, Bells, Broker};
+use super::Error;
+use super::broker::{Answer, Broker, Signals};
 use super::claims::{Ticket, Woken};
-use super::frame::check_line;
 use super::time::Time;
-use super::{Answered, Error, Handle};
 use crate::Leadership;
+use crate::log::{Answered, Handle, Item, Sender, check_line};
 
 #[derive(Debug)]
 pub(crate) struct Service {
@@ -27,7 +26,7 @@ pub(crate) struct Service {
     pub(crate) waiting_bytes_max: usize,
     /// The largest record of the queue's own: far from what one commit takes, so that others go with it.
     pub(crate) record_bytes_max: usize,
-    pub(crate) bells: Arc<Bells>,
+    pub(crate) signals: Arc<Signals>,
     /// Whoever changes a part of something reads it first: one after the other.
     pub(crate) changes: tokio::sync::Mutex<()>,
     /// Where the nonces of claims come from.
@@ -81,8 +80,8 @@ impl Service {
             .unwrap_or(Err(Error::Unknown { source: None }))?;
         undo.time = None;
         // Waits were counted on the time before.
-        self.bells.due.notify_one();
-        self.bells.claimable.notify_one();
+        self.signals.due.notify_one();
+        self.signals.claimable.notify_one();
         Ok(())
     }
 
@@ -206,7 +205,7 @@ impl Service {
             let ticket = *place.get_or_insert_with(|| waiting.ticket());
             waiting.wait(&broker.queue, at, ticket, request.clone(), sender);
             if waiting.opens_sooner() {
-                self.bells.claimable.notify_one();
+                self.signals.claimable.notify_one();
             }
             let waits = Waits {
                 service: self,
@@ -232,7 +231,7 @@ impl Service {
             let woken = broker.waiting.wake(&broker.queue, at);
             if broker.waiting.is_credited() {
                 // There is more to look at than in one turn: others first.
-                self.bells.claimable.notify_one();
+                self.signals.claimable.notify_one();
             }
             (woken, broker.waiting.next_opening())
         })?;
@@ -289,7 +288,7 @@ impl Drop for Waits<'_> {
             .service
             .handle
             .change(|broker| broker.waiting.left_over(&self.queues));
-        self.service.bells.claimable.notify_one();
+        self.service.signals.claimable.notify_one();
     }
 }
 

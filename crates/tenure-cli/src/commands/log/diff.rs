@@ -9,7 +9,7 @@ use anyhow::Context;
 use serde_json::{Map, Value, json};
 use tenure::core::Wall;
 use tenure::core::queue::JobView;
-use tenure::queue::inspect::{Name, Stored};
+use tenure::log::inspect::{Name, Stored};
 
 use super::rebuilt::{Head, Pair};
 use crate::args::LogDiff;

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Deserialize;
 use tenure::core::queue::{Command, Filter, JobView, Place, Queue, Restore};
-use tenure::queue::inspect::{Frames, Kind, Name, Stored};
-use tenure::queue::{Machine, Position, Record, Rules};
+use tenure::log::inspect::{Frames, Kind, Name, Stored};
+use tenure::log::{Machine, Position, Record, Rules};
+use tenure::queue::Unreadable;
 
 /// How much is taken from the machine at once.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -191,13 +192,14 @@ impl Both {
 impl Machine for Both {
     type Command = Record;
     type Answer = ();
+    type Error = Unreadable;
 
     fn apply(&mut self, position: Position, record: Record) {
         let _ = self.replay(position, record.as_ref());
     }
 
-    fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), String> {
-        let command: Command = serde_json::from_slice(record).map_err(|error| error.to_string())?;
+    fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), Unreadable> {
+        let command: Command = serde_json::from_slice(record)?;
         let _ = self.queue.apply(command);
         Ok(())
     }
@@ -218,13 +220,13 @@ impl Machine for Both {
         *self = Self::default();
     }
 
-    fn restore(&mut self, lines: &[u8]) -> Result<(), String> {
-        self.restore.feed(lines).map_err(|error| error.to_string())
+    fn restore(&mut self, lines: &[u8]) -> Result<(), Unreadable> {
+        Ok(self.restore.feed(lines)?)
     }
 
-    fn restored(&mut self) -> Result<(), String> {
+    fn restored(&mut self) -> Result<(), Unreadable> {
         let restore = std::mem::replace(&mut self.restore, Restore::new(0));
-        self.queue = restore.finish().map_err(|error| error.to_string())?;
+        self.queue = restore.finish()?;
         Ok(())
     }
 

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
 use serde_json::value::RawValue;
-use tenure::queue::Form;
-use tenure::queue::inspect::{Frame, Frames, Kind, Name, Stored};
+use tenure::log::Form;
+use tenure::log::inspect::{Frame, Frames, Kind, Name, Stored};
 
 use super::{kind, short, time_of};
 use crate::args::LogShow;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use serde_json::json;
-use tenure::queue::inspect::Finding;
+use tenure::log::inspect::Finding;
 
 use crate::EXIT_NO;
 use crate::args::LogVerify;

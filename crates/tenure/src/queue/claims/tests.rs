@@ -4,7 +4,7 @@ use tenure_core::queue::{Action, Command, Key, QueueOptions};
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::queue::{Answered, Error};
+use crate::log::{Answered, Error};
 
 const NOW: u64 = 1_700_000_000_000;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::queue::{Config, Error, Handle, Log, Writer};
+use tenure::log::{Config, Error, Handle, Log, Writer};
 use tenure::store::Store;
 use tenure::store::wrap::faulty::{Faults, Faulty, Outage};
 use tenure_random::Random;

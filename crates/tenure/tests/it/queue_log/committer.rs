@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use tenure::queue::inspect::{Finding, Stored};
-use tenure::queue::{Config, Error, Handle, Writer};
+use tenure::log::inspect::{Finding, Stored};
+use tenure::log::{Config, Error, Handle, Writer};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 

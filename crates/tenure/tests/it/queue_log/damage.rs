@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::queue::inspect::{Finding, Stored};
-use tenure::queue::{Config, Error, Writer};
+use tenure::log::inspect::{Finding, Stored};
+use tenure::log::{Config, Error, Writer};
 use tenure::store::wrap::faulty::{Fault, Faults, Faulty};
 use tenure::store::wrap::metered::Operation;
 use tenure::store::{Expect, Key, list_all};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use tenure::queue::{Config, Error, Form, Log, Record};
+use tenure::log::{Config, Error, Form, Log, Record};
 use tenure::store::engine::file::File;
 
 use super::world::{World, frames_of, lines, record, records};

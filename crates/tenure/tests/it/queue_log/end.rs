@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use bytes::Bytes;
-use tenure::queue::inspect::{Finding, Stored};
-use tenure::queue::{Config, Error, Writer};
+use tenure::log::inspect::{Finding, Stored};
+use tenure::log::{Config, Error, Writer};
 use tenure::store::Expect;
 use tokio_util::sync::CancellationToken;
 

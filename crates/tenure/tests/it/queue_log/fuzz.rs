@@ -1,12 +1,13 @@
 //! Whole logs of which one object or file is damaged, with its checksums put right: what is read of them is an
 //! error or a log, in both forms, and neither a panic nor a search without end.
 
+use std::convert::Infallible;
 use std::fs;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::queue::inspect::Stored;
-use tenure::queue::{Config, Machine, Position, Record};
+use tenure::log::inspect::Stored;
+use tenure::log::{Config, Machine, Position, Record};
 use tenure::store::{Expect, Key, Prefix, list_all};
 use tenure_fuzz::Fuzz;
 use tokio::runtime::Builder;
@@ -60,8 +61,9 @@ struct Anything {
 impl Machine for Anything {
     type Command = Record;
     type Answer = ();
+    type Error = Infallible;
 
-    fn replay(&mut self, _: Position, _: &[u8]) -> Result<(), String> {
+    fn replay(&mut self, _: Position, _: &[u8]) -> Result<(), Infallible> {
         self.records += 1;
         Ok(())
     }
@@ -72,11 +74,11 @@ impl Machine for Anything {
         self.records = 0;
     }
 
-    fn restore(&mut self, _: &[u8]) -> Result<(), String> {
+    fn restore(&mut self, _: &[u8]) -> Result<(), Infallible> {
         Ok(())
     }
 
-    fn restored(&mut self) -> Result<(), String> {
+    fn restored(&mut self) -> Result<(), Infallible> {
         Ok(())
     }
 
@@ -90,7 +92,7 @@ impl Machine for Anything {
 async fn read(world: &World) {
     let mut machine = Anything { records: 0 };
     let (store, namespace) = (world.store.clone(), &world.namespace);
-    let _ = tenure::queue::replay(store, namespace, Config::default(), &mut machine, |_| {}).await;
+    let _ = tenure::log::replay(store, namespace, Config::default(), &mut machine, |_| {}).await;
     if let Ok(Some(stored)) = Stored::open(world.store.clone(), &world.namespace).await {
         let _ = stored.snapshots().await;
         let _ = stored.segments().await;

@@ -1,8 +1,8 @@
 //! Looking at a log: everything is shown, every damage is named, and nothing that is whole is called damaged.
 
 use bytes::Bytes;
-use tenure::queue::inspect::{Finding, Frames, Kind, Name, Stored};
-use tenure::queue::{Config, Error, Form, Writer};
+use tenure::log::inspect::{Finding, Frames, Kind, Name, Stored};
+use tenure::log::{Config, Error, Form, Writer};
 use tenure::store::{Expect, Key, list_all};
 use tokio_util::sync::CancellationToken;
 

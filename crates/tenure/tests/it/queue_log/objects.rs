@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::queue::{Config, Error, Log, Writer};
+use tenure::log::{Config, Error, Log, Writer};
 use tenure::store::Store;
 use tenure::store::wrap::faulty::{Fault, Faults, Faulty, Kind};
 use tenure::store::wrap::metered::Operation;

@@ -7,8 +7,9 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tenure::core::queue::*;
 use tenure::core::{JobId, JobType, QueueName, ScheduleName};
-use tenure::queue::inspect::Stored;
-use tenure::queue::{Answered, Config, Error, Handle, Log, Machine, Position, Record, Writer};
+use tenure::log::inspect::Stored;
+use tenure::log::{Answered, Config, Error, Handle, Log, Machine, Position, Record, Writer};
+use tenure::queue::Unreadable;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -55,14 +56,15 @@ fn text(queue: &Queue) -> String {
 impl Machine for Jobs {
     type Command = Record;
     type Answer = Vec<Event>;
+    type Error = Unreadable;
 
     fn apply(&mut self, _: Position, record: Record) -> Vec<Event> {
         self.queue
             .apply(serde_json::from_slice(record.as_ref()).unwrap())
     }
 
-    fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), String> {
-        let command = serde_json::from_slice(record).map_err(|error| error.to_string())?;
+    fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), Unreadable> {
+        let command = serde_json::from_slice(record)?;
         let _ = self.queue.apply(command);
         Ok(())
     }
@@ -83,13 +85,13 @@ impl Machine for Jobs {
         *self = Self::new(7);
     }
 
-    fn restore(&mut self, lines: &[u8]) -> Result<(), String> {
-        self.restore.feed(lines).map_err(|error| error.to_string())
+    fn restore(&mut self, lines: &[u8]) -> Result<(), Unreadable> {
+        Ok(self.restore.feed(lines)?)
     }
 
-    fn restored(&mut self) -> Result<(), String> {
+    fn restored(&mut self) -> Result<(), Unreadable> {
         let restore = std::mem::replace(&mut self.restore, Restore::new(8));
-        self.queue = restore.finish().map_err(|error| error.to_string())?;
+        self.queue = restore.finish()?;
         self.restored = true;
         Ok(())
     }
@@ -148,7 +150,7 @@ impl Leader {
 async fn replayed(world: &World) -> Jobs {
     let mut jobs = Jobs::new(99);
     let (store, config) = (world.store.clone(), Config::default());
-    tenure::queue::replay(store, &world.namespace, config, &mut jobs, |_| {})
+    tenure::log::replay(store, &world.namespace, config, &mut jobs, |_| {})
         .await
         .unwrap();
     jobs

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use tenure::core::Namespace;
 use tenure::core::api;
 use tenure::core::queue::{Action, Command, Event, Filter, Place, Queue, Restore};
-use tenure::queue::{Config, Error, Handle, Log, Machine, Position, Record, Rules, Writer};
+use tenure::log::{Config, Error, Handle, Log, Machine, Position, Record, Rules, Writer};
+use tenure::queue::Unreadable;
 use tenure::store::engine::file::File;
 use tenure::store::engine::memory::Memory;
 use tenure::store::{Expect, Key, Store};
@@ -39,6 +40,7 @@ impl Jobs {
 impl Machine for Jobs {
     type Command = Record;
     type Answer = Vec<Event>;
+    type Error = Unreadable;
 
     fn apply(&mut self, _: Position, record: Record) -> Vec<Event> {
         let mut command: Command = serde_json::from_slice(record.as_ref()).unwrap();
@@ -48,8 +50,8 @@ impl Machine for Jobs {
         self.queue.apply(command)
     }
 
-    fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), String> {
-        let record = Record::new(record.to_vec()).map_err(|error| error.to_string())?;
+    fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), Unreadable> {
+        let record = Record::new(record.to_vec()).unwrap();
         self.apply(position, record);
         Ok(())
     }
@@ -74,13 +76,13 @@ impl Machine for Jobs {
         };
     }
 
-    fn restore(&mut self, lines: &[u8]) -> Result<(), String> {
-        self.restore.feed(lines).map_err(|error| error.to_string())
+    fn restore(&mut self, lines: &[u8]) -> Result<(), Unreadable> {
+        Ok(self.restore.feed(lines)?)
     }
 
-    fn restored(&mut self) -> Result<(), String> {
+    fn restored(&mut self) -> Result<(), Unreadable> {
         let restore = std::mem::replace(&mut self.restore, Restore::new(5));
-        self.queue = restore.finish().map_err(|error| error.to_string())?;
+        self.queue = restore.finish()?;
         Ok(())
     }
 
@@ -128,7 +130,7 @@ impl Leader {
 
 async fn replay(world: &World, jobs: &mut Jobs) -> Result<Position, Error> {
     let (store, namespace) = (world.store.clone(), &world.namespace);
-    tenure::queue::replay(store, namespace, Config::default(), jobs, |_| {}).await
+    tenure::log::replay(store, namespace, Config::default(), jobs, |_| {}).await
 }
 
 fn text(bytes: &[u8]) -> &str {
@@ -254,8 +256,7 @@ async fn a_newer_log_is_called_newer_and_is_left_alone() {
         // To a machine that knows the first rules only.
         let mut old = Memo::default();
         let (store, namespace) = (world.store.clone(), &world.namespace);
-        let read =
-            tenure::queue::replay(store, namespace, Config::default(), &mut old, |_| {}).await;
+        let read = tenure::log::replay(store, namespace, Config::default(), &mut old, |_| {}).await;
         let error = read.unwrap_err();
         assert!(matches!(error, Error::Newer { .. }), "{error}");
         assert!(error.to_string().contains("nothing is damaged"), "{error}");

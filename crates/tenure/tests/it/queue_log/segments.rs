@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use tenure::queue::{Config, Error, Form};
+use tenure::log::{Config, Error, Form};
 use tenure::store::Expect;
 
 use super::suite::tiny;

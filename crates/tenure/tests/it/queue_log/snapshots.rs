@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::queue::{Config, Form, Handle, Machine, Position, Record, Writer};
+use tenure::log::{Config, Error, Form, Handle, Machine, Position, Record, Writer};
 use tenure::store::wrap::faulty::{Fault, Faults, Faulty, Kind};
 use tenure::store::wrap::metered::Operation;
 use tenure::store::{Expect, Prefix, list_all};
@@ -126,16 +126,17 @@ struct Careless {
 impl Machine for Careless {
     type Command = Record;
     type Answer = usize;
+    type Error = Error;
     fn apply(&mut self, position: Position, record: Record) -> usize {
         self.memo.apply(position, record)
     }
-    fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), String> {
+    fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), Error> {
         self.memo.replay(position, record)
     }
     fn reset(&mut self) {
         self.memo.reset();
     }
-    fn restore(&mut self, lines: &[u8]) -> Result<(), String> {
+    fn restore(&mut self, lines: &[u8]) -> Result<(), Error> {
         self.memo.restore(lines)
     }
     fn begin_snapshot(&mut self) {
@@ -260,7 +261,7 @@ async fn progress_is_told_and_ends_at_what_was_read() {
     let mut machine = Memo::default();
     let mut told = Vec::new();
     let store = world.store.clone();
-    tenure::queue::replay(
+    tenure::log::replay(
         store,
         &world.namespace,
         Config::default(),

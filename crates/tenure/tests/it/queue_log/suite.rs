@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tenure::core::Lineage;
-use tenure::queue::{Config, Error, Log, Writer};
+use tenure::log::{Config, Error, Log, Writer};
 use tokio_util::sync::CancellationToken;
 
 use super::world::{Memo, World, lines, owner, records};

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tenure::Token;
 use tenure::core::election::Term;
 use tenure::core::{Incarnation, Lineage, Namespace};
-use tenure::queue::{Config, Error, Form, Log, Machine, Owner, Position, Record};
+use tenure::log::{Config, Error, Form, Log, Machine, Owner, Position, Record};
 use tenure::store::Store;
 use tenure::store::engine::file::File;
 use tenure::store::engine::memory::Memory;
@@ -26,9 +26,10 @@ pub(crate) struct Memo {
 impl Machine for Memo {
     type Command = Record;
     type Answer = usize;
+    type Error = Error;
 
-    fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), String> {
-        let record = Record::new(record.to_vec()).map_err(|error| error.to_string())?;
+    fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), Error> {
+        let record = Record::new(record.to_vec())?;
         self.apply(position, record);
         Ok(())
     }
@@ -52,7 +53,7 @@ impl Machine for Memo {
         };
     }
 
-    fn restore(&mut self, lines: &[u8]) -> Result<(), String> {
+    fn restore(&mut self, lines: &[u8]) -> Result<(), Error> {
         for line in text(lines).lines() {
             self.records.push(line.to_owned());
             self.restored += 1;
@@ -61,7 +62,7 @@ impl Machine for Memo {
         Ok(())
     }
 
-    fn restored(&mut self) -> Result<(), String> {
+    fn restored(&mut self) -> Result<(), Error> {
         self.is_whole = true;
         Ok(())
     }
@@ -164,7 +165,7 @@ impl World {
     pub(crate) async fn replay(&self) -> Result<Memo, Error> {
         let mut machine = Memo::default();
         let store = self.store.clone();
-        let position = tenure::queue::replay(
+        let position = tenure::log::replay(
             store,
             &self.namespace,
             Config::default(),

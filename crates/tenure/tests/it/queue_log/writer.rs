@@ -1,10 +1,11 @@
 //! Group commit: one write at a time, and an answer for everyone.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::queue::{Config, Error, Handle, Machine, Position, Record, Writer};
+use tenure::log::{Config, Error, Handle, Machine, Position, Record, Writer};
 use tenure::store::wrap::faulty::{Fault, Faults, Faulty, Kind, Outage};
 use tenure::store::wrap::metered::Operation;
 use tokio::task::{JoinHandle, yield_now};
@@ -357,14 +358,15 @@ struct Fragile;
 impl Machine for Fragile {
     type Command = Record;
     type Answer = ();
+    type Error = Infallible;
     fn apply(&mut self, _: Position, record: Record) {
         assert_ne!(record.as_ref(), b"\"poison\"");
     }
-    fn replay(&mut self, _: Position, _: &[u8]) -> Result<(), String> {
+    fn replay(&mut self, _: Position, _: &[u8]) -> Result<(), Infallible> {
         Ok(())
     }
     fn reset(&mut self) {}
-    fn restore(&mut self, _: &[u8]) -> Result<(), String> {
+    fn restore(&mut self, _: &[u8]) -> Result<(), Infallible> {
         Ok(())
     }
     fn begin_snapshot(&mut self) {}

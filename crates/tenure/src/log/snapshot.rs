@@ -6,7 +6,7 @@
 //! unique, so two leaders, or two attempts of one, never mix their parts.
 //!
 //! The state at a place follows from the log up to there, and a leader snapshots only what it has committed. So
-//! a snapshot is true whoever writes it and however late: also that of a leader that has been replaced.
+//! a snapshot is true, however late it is written: also that of a leader that has been replaced.
 
 use std::collections::BTreeMap;
 
@@ -18,16 +18,16 @@ use tokio::sync::mpsc;
 
 use super::access::{Access, Created};
 use super::error::Halt;
-use super::frame::{self, Checksum, Frame, Header, Kind, Place, Unread};
-use super::lines::Lines;
+use super::frame::{self, Checksum, Cursor, Frame, Header, Kind, Lines, Unread};
 use super::{Error, Machine};
+use crate::requests::Chain;
 
 /// How many parts are read at once.
 const PARTS_AHEAD: usize = 4;
 
 /// What the manifest says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Contents {
+pub(crate) struct Manifest {
     pub(crate) parts: Vec<Part>,
     /// Every object of the log up to this place was deleted, but for those that are kept for ever.
     pub(crate) swept: u64,
@@ -68,7 +68,7 @@ pub(crate) struct Listing {
     pub(crate) objects: BTreeMap<String, Vec<Key>>,
 }
 
-/// What is sent to whoever writes a snapshot. Without the end there is none: the sender has gone.
+/// What is sent to the task that writes a snapshot. Without the end there is none: the sender has gone.
 #[derive(Debug)]
 pub(crate) enum Piece {
     /// Whole lines that have been checked.
@@ -76,20 +76,12 @@ pub(crate) enum Piece {
     End,
 }
 
-impl Contents {
+impl Manifest {
     /// What a manifest says.
     pub(crate) fn of(manifest: &Frame) -> Result<Self, String> {
         let line = manifest.lines().next();
         let line = line.ok_or_else(|| "it is empty".to_owned())?;
         serde_json::from_slice(line).map_err(|error| error.to_string())
-    }
-
-    pub(crate) fn new(swept: u64, kept: Vec<u64>) -> Self {
-        Self {
-            parts: Vec::new(),
-            swept,
-            kept,
-        }
     }
 }
 
@@ -150,45 +142,45 @@ fn name_of(seq: u64, unique: u64) -> String {
 
 /// Writes what comes through the channel, part by part, and then the manifest. Returns the size.
 ///
-/// The state was taken at `place`: its last place and its last position.
+/// The state was taken at `cursor`: its last place and its last position.
 pub(crate) async fn write(
     access: &Access,
-    place: Place,
-    mut contents: Contents,
+    cursor: Cursor,
+    mut manifest: Manifest,
     mut pieces: mpsc::Receiver<Piece>,
 ) -> Result<(Published, u64), Error> {
     let unique = crate::task::unique().as_u64_pair().0;
-    let name = name_of(place.seq, unique);
+    let name = name_of(cursor.seq, unique);
     let (mut part, mut total) = (Lines::with_capacity(0), 0);
     while let Piece::Lines(lines) = pieces.recv().await.ok_or(Error::Stopped)? {
         if part.bytes() + lines.len() > access.config.part_bytes_max && part.count() > 0 {
             let next = Lines::with_capacity(part.bytes());
             let full = std::mem::replace(&mut part, next);
-            total += write_part(access, &name, place, &mut contents, full).await?;
+            total += write_part(access, &name, cursor, &mut manifest, full).await?;
         }
         part.extend(&lines);
     }
     if part.count() > 0 {
-        total += write_part(access, &name, place, &mut contents, part).await?;
+        total += write_part(access, &name, cursor, &mut manifest, part).await?;
     }
-    let line = serde_json::to_vec(&contents).expect("a manifest has no failing serializers");
-    let manifest = frame::encode(Kind::Manifest, place, None, &[line]);
-    create(access, &access.keys.manifest(&name), &manifest).await?;
-    let seq = place.seq;
+    let line = serde_json::to_vec(&manifest).expect("a manifest has no failing serializers");
+    let frame = frame::encode(Kind::Manifest, cursor, None, &[line]);
+    create(access, &access.keys.manifest(&name), &frame).await?;
+    let seq = cursor.seq;
     Ok((Published { seq, name }, total))
 }
 
 async fn write_part(
     access: &Access,
     name: &str,
-    place: Place,
-    contents: &mut Contents,
+    cursor: Cursor,
+    manifest: &mut Manifest,
     lines: Lines,
 ) -> Result<u64, Error> {
-    let number = contents.parts.len() as u64;
-    let (part, header) = lines.seal(Kind::Part, Place { number, ..place }, None, None);
+    let number = manifest.parts.len() as u64;
+    let (part, header) = lines.seal(Kind::Part, Cursor { number, ..cursor }, None, None);
     let key = access.keys.part(name, number);
-    // The store would refuse it, and the next one, for ever: whoever reads of it should know why.
+    // The store would refuse it, and the next one, for ever: say why.
     if part.len() > VALUE_BYTES_MAX {
         let bytes = part.len();
         return Err(Error::invalid(
@@ -199,7 +191,7 @@ async fn write_part(
         ));
     }
     create(access, &key, &part).await?;
-    contents.parts.push(Part::of(&header));
+    manifest.parts.push(Part::of(&header));
     Ok(part.len() as u64)
 }
 
@@ -216,10 +208,10 @@ pub(crate) async fn restore<M: Machine>(
     published: &Published,
     machine: &mut M,
     mut progress: impl FnMut(usize, usize),
-) -> Result<(Frame, Contents, u64), Halt> {
+) -> Result<(Frame, Manifest, u64), Halt> {
     let key = access.keys.manifest(&published.name);
     let manifest = read(access, &key, Kind::Manifest, published.seq).await?;
-    let contents = Contents::of(&manifest).map_err(|what| Error::corrupt(&key, what))?;
+    let contents = Manifest::of(&manifest).map_err(|what| Error::corrupt(&key, what))?;
     let keys =
         (0..contents.parts.len() as u64).map(|number| access.keys.part(&published.name, number));
     let mut parts = stream::iter(keys)
@@ -239,13 +231,13 @@ pub(crate) async fn restore<M: Machine>(
         }
         machine
             .restore(part.body())
-            .map_err(|what| Error::corrupt(&key, what))?;
+            .map_err(|error| Error::corrupt(&key, Chain(&error).to_string()))?;
         total += found.bytes as u64;
         progress(found.count, found.bytes);
     }
     machine
         .restored()
-        .map_err(|what| Error::corrupt(&key, what))?;
+        .map_err(|error| Error::corrupt(&key, Chain(&error).to_string()))?;
     Ok((manifest, contents, total))
 }
 

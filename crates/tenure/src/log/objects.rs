@@ -1,7 +1,7 @@
 //! The log as objects, on any store: one commit is one object.
 //!
-//! The object at place n is `<namespace>/queue/log/<n>`, created expecting that there is none. Whoever creates
-//! it owns the place. A leader goes to place n + 1 only when it knows that the object at n is its own.
+//! The object at place n is `<namespace>/queue/log/<n>`, created expecting that there is none. The leader that
+//! creates it owns the place. A leader goes to place n + 1 only when it knows that the object at n is its own.
 //!
 //! # Taking over
 //!
@@ -35,11 +35,13 @@
 //! The same holds for a request of Z that is delivered late or twice: it finds its place taken, or writes
 //! behind a snapshot, or is the next commit. Nothing that was deleted needs to be remembered in any other way.
 
+use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use tenure_core::mutation::{self, Mutation};
 
 use super::access::{Access, Created};
 use super::error::Halt;
-use super::frame::{self, Kind, Place};
+use super::frame::{self, Cursor, Kind};
 use super::recovery::Replay;
 use super::{Error, Machine, snapshot};
 
@@ -84,31 +86,42 @@ pub(crate) async fn replay<M: Machine>(
     }
 }
 
+/// Commits a frame at a place, which is this leader's if nobody has taken over.
+pub(crate) async fn commit(access: &Access, seq: u64, frame: &Bytes) -> Result<(), Error> {
+    let key = access.keys.log_object(seq);
+    let created = access.create(&key, frame).await?;
+    // A new leader puts its term record at the first gap, which is here.
+    if matches!(created, Created::Taken(_)) && !mutation::is(Mutation::TakenPlaceIgnored) {
+        return Err(Error::Fenced);
+    }
+    Ok(())
+}
+
 /// Writes the term record of a new leader at the first place that is free. Returns its place.
 pub(crate) async fn take_place<M: Machine>(
     access: &Access,
     replay: &mut Replay<'_, M>,
-    mut place: Place,
+    mut cursor: Cursor,
     lines: &[String],
-) -> Result<Place, Error> {
+) -> Result<Cursor, Error> {
     loop {
-        (place.seq, place.position) = (replay.tail.seq + 1, replay.tail.position.next());
-        // Never below those of whoever was faster.
-        place.rules = place.rules.max(replay.tail.rules);
-        let key = access.keys.log_object(place.seq);
-        let record = frame::encode(Kind::Term, place, None, lines);
+        (cursor.seq, cursor.position) = (replay.tail.seq + 1, replay.tail.position.next());
+        // Never below those of a leader that was faster.
+        cursor.rules = cursor.rules.max(replay.tail.rules);
+        let key = access.keys.log_object(cursor.seq);
+        let record = frame::encode(Kind::Term, cursor, None, lines);
         let Created::Taken(other) = access.create(&key, &record).await? else {
             break;
         };
         let other = frame::decode(&other).map_err(|unread| unread.at(&key))?;
-        if other.header.takeover >= place.takeover {
+        if other.header.takeover >= cursor.takeover {
             return Err(Error::Fenced);
         }
         replay.frame(&other, || key.to_string()).await?;
         replay.tail.growth.objects += 1;
     }
-    if snapshot::newest_seq(access).await? >= place.seq {
+    if snapshot::newest_seq(access).await? >= cursor.seq {
         return Err(Error::Fenced);
     }
-    Ok(place)
+    Ok(cursor)
 }

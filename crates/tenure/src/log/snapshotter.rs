@@ -8,8 +8,8 @@ use tokio::task::JoinHandle;
 
 use super::frame::check_lines;
 use super::policy::Growth;
-use super::snapshot::{self, Piece};
-use super::{Error, Log, Machine, cleanup};
+use super::snapshot::{self, Manifest, Piece};
+use super::{Error, Log, Machine, Position, cleanup};
 
 /// How much is taken from the machine at once. Commits wait for no more than this: some tens of microseconds.
 const PIECE_BYTES: usize = 16 * 1024;
@@ -18,7 +18,7 @@ const PIECE_BYTES: usize = 16 * 1024;
 const PIECES_MAX: usize = 64;
 
 #[derive(Debug, Default)]
-pub(crate) struct Snapshots {
+pub(crate) struct Snapshotter {
     active: Option<Active>,
 }
 
@@ -26,31 +26,25 @@ pub(crate) struct Snapshots {
 struct Active {
     /// Gone when everything was sent.
     pieces: Option<mpsc::Sender<Piece>>,
-    task: JoinHandle<Result<Written, Error>>,
-    /// How far the log had grown when the snapshot was begun.
-    growth: Growth,
+    task: JoinHandle<Outcome>,
 }
 
+/// How a snapshot ended: published, or not.
+pub(crate) type Outcome = Result<Written, Error>;
+
+/// A snapshot that was published.
 #[derive(Debug)]
-struct Written {
-    bytes: u64,
-    swept: Result<u64, Error>,
+pub(crate) struct Written {
+    pub(crate) bytes: u64,
+    /// How far the log had grown when it was begun.
+    pub(crate) growth: Growth,
+    /// The last record in it.
+    pub(crate) position: Position,
+    /// The place up to which everything was cleaned up.
+    pub(crate) swept: Result<u64, Error>,
 }
 
-/// How a snapshot ended.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    Published {
-        bytes: u64,
-        /// How far the log had grown when it was begun.
-        growth: Growth,
-        /// The place up to which everything was cleaned up.
-        swept: Result<u64, Error>,
-    },
-    Failed(Error),
-}
-
-impl Snapshots {
+impl Snapshotter {
     pub(crate) fn is_active(&self) -> bool {
         self.active.is_some()
     }
@@ -58,17 +52,26 @@ impl Snapshots {
     /// Begins a snapshot of what the machine says from now on, as the state at the end of the log.
     pub(crate) fn begin(&mut self, log: &Log) {
         let (sender, receiver) = mpsc::channel(PIECES_MAX);
-        let (access, base) = (log.access().clone(), log.base());
+        let (access, (cursor, remains)) = (log.access().clone(), log.base());
+        let (growth, position) = (log.growth(), log.position());
         let task = crate::task::spawn(async move {
-            let (published, bytes) =
-                snapshot::write(&access, base.place, base.contents, receiver).await?;
-            let swept = cleanup::sweep(&access, &base.remains, &published).await;
-            Ok(Written { bytes, swept })
+            let manifest = Manifest {
+                parts: Vec::new(),
+                swept: remains.swept,
+                kept: remains.kept.clone(),
+            };
+            let (published, bytes) = snapshot::write(&access, cursor, manifest, receiver).await?;
+            let swept = cleanup::sweep(&access, &remains, &published).await;
+            Ok(Written {
+                bytes,
+                growth,
+                position,
+                swept,
+            })
         });
         self.active = Some(Active {
             pieces: Some(sender),
             task,
-            growth: log.growth(),
         });
     }
 
@@ -90,17 +93,11 @@ impl Snapshots {
                 }
             },
         };
-        let growth = active.growth;
         self.active = None;
         Some(match ended {
-            Ok(Ok(Written { bytes, swept })) => Outcome::Published {
-                bytes,
-                growth,
-                swept,
-            },
-            Ok(Err(error)) => Outcome::Failed(error),
+            Ok(outcome) => outcome,
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => Outcome::Failed(Error::Stopped),
+            Err(_) => Err(Error::Stopped),
         })
     }
 
@@ -119,7 +116,7 @@ impl Snapshots {
             }
             Err(error) => {
                 self.active = None;
-                return Some(Outcome::Failed(error));
+                return Some(Err(error));
             }
         }
         None

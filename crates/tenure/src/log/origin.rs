@@ -2,7 +2,7 @@
 //!
 //! `<namespace>/queue/origin` says in which form the log is kept, so that nobody takes a log of files for an
 //! empty log of objects, and who took over last. To take over is to raise the number of the *take-over* by one,
-//! expecting the version that was read. So every leader that ever wrote to the log has a number of its own,
+//! expecting the version that was read. So every leader that ever wrote to the log has its own number,
 //! the numbers only grow, and they do so even if the election is started over at term 1.
 //!
 //! For the form with files this object is the fence: see [`segment`](super::segment).
@@ -49,9 +49,9 @@ pub(crate) struct Origin {
 
 /// The origin as one leader wrote it.
 #[derive(Debug, Clone)]
-pub(crate) struct Claim {
+pub(crate) struct Ownership {
     pub(crate) origin: Origin,
-    /// Byte for byte: who finds anything else has been replaced.
+    /// Byte for byte: a leader that finds anything else has been replaced.
     pub(crate) value: Bytes,
 }
 
@@ -77,7 +77,7 @@ impl Origin {
         if origin.takeover > NUMBER_MAX {
             return Err(Error::corrupt(&key, "its number is too large"));
         }
-        if origin.form == Form::Segments && access.store.local_folder().is_none() {
+        if origin.form == Form::Segments && access.files.is_none() {
             return Err(Error::invalid(
                 format!("{key} says that the log is in files, but this store has no folder"),
                 "open the file store itself, without a wrapper around it",
@@ -87,7 +87,7 @@ impl Origin {
     }
 }
 
-impl Claim {
+impl Ownership {
     /// Takes over: raises the number by one. What is written behind it follows these rules, or those that the log
     /// has already.
     pub(crate) async fn take(access: &Access, owner: &Owner, rules: Rules) -> Result<Self, Error> {
@@ -110,9 +110,9 @@ impl Claim {
                     (None, Expect::Absent)
                 }
             };
-            let claim = Self::after(last, access, owner, rules)?;
-            if claim.write(access, &expect).await? {
-                return Ok(claim);
+            let ownership = Self::after(last, access, owner, rules)?;
+            if ownership.write(access, &expect).await? {
+                return Ok(ownership);
             }
         }
         Err(Error::Fenced)
@@ -131,7 +131,7 @@ impl Claim {
                 return Err(Error::Fenced);
             }
             Some(last) => (last.form, last.takeover),
-            None if access.store.local_folder().is_some() => (Form::Segments, 0),
+            None if access.files.is_some() => (Form::Segments, 0),
             None => (Form::Objects, 0),
         };
         let origin = Origin {
@@ -151,7 +151,7 @@ impl Claim {
         })
     }
 
-    /// Whether this claim is there now; `false` if another write came first.
+    /// Whether this is the origin now; `false` if another write came first.
     async fn write(&self, access: &Access, expect: &Expect) -> Result<bool, Error> {
         let key = access.keys.origin();
         let mut pause = Pause::new(access.config.patience);

@@ -7,7 +7,7 @@ use tenure_fuzz::{Fuzz, Random};
 use super::tests::frame;
 use super::*;
 use crate::Token;
-use crate::queue::inspect;
+use crate::log::inspect;
 
 /// Frames of every size that matters, and files of several.
 fn corpus() -> Vec<Vec<u8>> {

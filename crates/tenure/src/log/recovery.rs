@@ -28,6 +28,7 @@ use super::reached::Reached;
 use super::segment::{self, Link};
 use super::snapshot::{self, Listing, Published};
 use super::{Error, Machine, Position, objects};
+use crate::requests::Chain;
 use crate::task::blocking;
 
 /// How often a reader may be overtaken by clean-up. Each time a whole new snapshot was written.
@@ -68,7 +69,7 @@ pub(crate) struct Tail {
     pub(crate) snapshot_bytes: u64,
     /// The log behind the snapshot.
     pub(crate) growth: Growth,
-    /// Objects: see [`snapshot::Contents`].
+    /// Objects: see [`snapshot::Manifest`].
     pub(crate) swept: u64,
     pub(crate) kept: Vec<u64>,
     /// Files: the chain, and what was read in the last of it.
@@ -273,21 +274,22 @@ impl<'a, M: Machine> Replay<'a, M> {
     }
 
     async fn segments(&mut self, access: &Access) -> Result<(), Halt> {
-        let folder = segment_folder(access).expect("the origin was checked against the store");
-        let from = self.tail.seq + 1;
+        let folder = access.files.as_ref();
+        let folder = folder.expect("the origin was checked against the store");
+        let (blocks, from) = (folder.blocks(), self.tail.seq + 1);
         let chain = {
             let folder = folder.clone();
-            blocking(async move { segment::chain(&folder, from).await }).await?
+            blocking(blocks, async move { segment::chain(&*folder, from).await }).await?
         };
         if chain.is_empty() && self.tail.snapshot.is_some() {
-            return Err(Halt::Missing(format!("{}/*", folder.display())));
+            return Err(Halt::Missing(segment::location(&**folder, "*")));
         }
         // The next is read while this one is applied.
         let mut contents = stream::iter(chain.clone())
             .map(|link| {
                 let folder = folder.clone();
-                blocking(async move {
-                    let read = segment::read(&folder, &link).await;
+                blocking(blocks, async move {
+                    let read = segment::read(folder, &link).await;
                     read.map(|read| (link, read))
                 })
             })
@@ -296,7 +298,7 @@ impl<'a, M: Machine> Replay<'a, M> {
             let (link, read) = read?;
             for frame in &read.frames {
                 if (from..=self.until).contains(&frame.header.seq) {
-                    let location = || folder.join(link.name.to_string()).display().to_string();
+                    let location = || segment::location(&**folder, link.name);
                     self.frame(frame, location).await?;
                 }
             }
@@ -342,7 +344,7 @@ impl<'a, M: Machine> Replay<'a, M> {
                     tail.position = tail.position.next();
                     self.machine
                         .replay(tail.position, record)
-                        .map_err(|what| Error::corrupt(&location(), what))?;
+                        .map_err(|error| Error::corrupt(&location(), Chain(&error).to_string()))?;
                 }
             }
             Kind::Term => {
@@ -425,10 +427,4 @@ impl<M: Machine> Replay<'_, M> {
             self.digests.push_back((self.tail.seq, Digest(digest)));
         }
     }
-}
-
-/// Where the files of the log are.
-pub(crate) fn segment_folder(access: &Access) -> Option<std::path::PathBuf> {
-    let root = access.store.local_folder()?;
-    Some(root.join(access.keys.segments().as_str().trim_end_matches('/')))
 }

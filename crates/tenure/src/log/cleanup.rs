@@ -1,4 +1,4 @@
-//! Clean-up: what a newer snapshot has made superfluous goes, and what a late leader would run into stays.
+//! Clean-up: what a newer snapshot replaces is deleted, and what stops a late leader stays.
 //!
 //! # What may be deleted
 //!
@@ -10,7 +10,7 @@
 //! So if the newest is damaged, recovery has the one before it, and the log from there on. A leader that has found
 //! a snapshot damaged does not count it among the two.
 //!
-//! These rules hold whoever follows them: what a replaced leader deletes late lies behind a snapshot that
+//! These rules hold for every leader: what a replaced leader deletes late lies behind a snapshot that
 //! counts, and the newest snapshot is never deleted. A leader that knows that it was replaced leaves the
 //! work to its successor all the same.
 //!
@@ -19,18 +19,16 @@
 //! The first object of every take-over. The argument is in [`objects`](super::objects).
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 
 use futures_util::{StreamExt, stream};
 use tenure_core::mutation::{self, Mutation};
-use tenure_store::Key;
+use tenure_store::{AppendFolder, Key};
 
 use super::access::Access;
-use super::origin::{Claim, Form};
+use super::origin::{Form, Ownership};
 use super::segment::{self, Link, Name};
 use super::snapshot::{Listing, Published, seq_of};
 use super::{Error, policy};
-use crate::disk;
 use crate::task::blocking;
 
 /// How many objects are deleted at once.
@@ -39,19 +37,18 @@ const DELETES_AHEAD: usize = 8;
 /// What there is to clean up, as the log knew it when the snapshot was begun.
 #[derive(Debug, Clone)]
 pub(crate) struct Remains {
-    pub(crate) claim: Claim,
+    pub(crate) ownership: Ownership,
     /// Objects: up to here everything is gone already.
     pub(crate) swept: u64,
     /// Objects: places behind it that stay.
     pub(crate) kept: Vec<u64>,
     /// Files: the chain. The last is the one being written.
     pub(crate) chain: Vec<Link>,
-    pub(crate) folder: Option<PathBuf>,
     /// The names of snapshots that were found damaged: nothing rests on them.
     pub(crate) damaged: Vec<String>,
 }
 
-/// Deletes what the snapshot `newest` has made superfluous; returns the place up to which all is gone.
+/// Deletes what the snapshot `newest` replaces; returns the place up to which all is gone.
 pub(crate) async fn sweep(
     access: &Access,
     remains: &Remains,
@@ -71,13 +68,14 @@ pub(crate) async fn sweep(
         true => newest.seq + 1,
         false => policy::horizon(&published),
     };
-    if !remains.claim.is_current(access).await? {
+    if !remains.ownership.is_current(access).await? {
         return Err(Error::Fenced);
     }
-    match (remains.claim.origin.form, &remains.folder) {
+    match (remains.ownership.origin.form, &access.files) {
         (Form::Segments, Some(folder)) => {
-            let (folder, chain) = (folder.clone(), remains.chain.clone());
-            blocking(async move { sweep_segments(&folder, &chain, horizon).await }).await?;
+            let (blocks, folder, chain) = (folder.blocks(), folder.clone(), remains.chain.clone());
+            let sweep = async move { sweep_segments(&*folder, &chain, horizon).await };
+            blocking(blocks, sweep).await?;
         }
         _ => {
             let places = (remains.swept + 1..=horizon).filter(|seq| !remains.kept.contains(seq));
@@ -86,7 +84,7 @@ pub(crate) async fn sweep(
         }
     }
     for (name, objects) in listing.objects {
-        // Unfinished ones too: who still writes at one would only finish what is superfluous.
+        // Unfinished ones too: nobody would need them when they are finished.
         if seq_of(&name).is_some_and(|seq| seq < horizon) {
             delete_snapshot(access, objects).await?;
         }
@@ -115,7 +113,11 @@ async fn delete(access: &Access, keys: Vec<Key>) -> Result<(), Error> {
 
 /// Removes the files of the chain that hold nothing behind `horizon`, and those of older leaders that are in
 /// no chain. What was made since the chain was copied, by whomever, is left alone.
-async fn sweep_segments(folder: &Path, chain: &[Link], horizon: u64) -> Result<(), Error> {
+async fn sweep_segments(
+    folder: &dyn AppendFolder,
+    chain: &[Link],
+    horizon: u64,
+) -> Result<(), Error> {
     let Some(current) = chain.last() else {
         return Ok(());
     };
@@ -128,7 +130,7 @@ async fn sweep_segments(folder: &Path, chain: &[Link], horizon: u64) -> Result<(
     for name in segment::names(folder).await? {
         if name < current.name && !needed.contains(&name) {
             // What cannot be removed is in nobody's way, and is tried again next time.
-            if let Err(error) = disk::remove_file(&folder.join(name.to_string())).await {
+            if let Err(error) = folder.remove(&name.to_string()).await {
                 tracing::warn!(%name, %error, "could not remove an old segment");
             }
         }

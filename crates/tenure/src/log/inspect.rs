@@ -7,25 +7,23 @@
 //! Memory is bounded by one file of the log, one part of a snapshot, or as many objects as are read at once.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::stream::BoxStream;
-use futures_util::{FutureExt, StreamExt, stream};
+use futures_util::{FutureExt, StreamExt, TryFutureExt, stream};
 use serde::Serialize;
 use tenure_core::election::Term;
 use tenure_core::{Incarnation, Lineage, Namespace};
-use tenure_store::{PAGE_ENTRIES_MAX, Store};
+use tenure_store::{AppendFolder, PAGE_ENTRIES_MAX, Store};
 
 use super::access::Access;
 use super::error::Halt;
 use super::frame::{Unread, decode};
 use super::origin::{Form, Origin};
-use super::recovery::{Replay, segment_folder};
+use super::recovery::Replay;
 use super::segment;
-use super::snapshot::{self, Contents, Listing};
+use super::snapshot::{self, Listing, Manifest};
 use super::{Config, Error, Machine};
-use crate::disk;
 use crate::task::blocking;
 
 mod frame;
@@ -145,7 +143,7 @@ impl Stored {
         let Some(folder) = self.folder() else {
             return Ok(Vec::new());
         };
-        blocking(async move { layout(&folder).await }).await
+        blocking(folder.blocks(), async move { layout(&*folder).await }).await
     }
 
     /// The frames at some places. What is not there any more is left out; what is damaged is an error, behind
@@ -187,28 +185,17 @@ impl Stored {
     }
 
     fn segment(&self, name: &str, end: Option<u64>) -> BoxStream<'static, Result<Frame, Error>> {
-        let folder = self.folder();
-        let name = name.to_owned();
+        let (folder, parsed) = (self.folder(), name.parse::<segment::Name>());
+        let named = Name::Segment(name.to_owned());
         let read = async move {
-            let named = Name::Segment(name.clone());
-            let (Some(folder), Ok(_)) = (folder, name.parse::<segment::Name>()) else {
+            let (Some(folder), Ok(name)) = (folder, parsed) else {
                 return Err(not_there(&named));
             };
-            let path = folder.join(&name);
-            match blocking(segment::Frames::open(path, end)).await {
-                Ok(frames) => Ok(FileFrames {
-                    name: named,
-                    frames: Some(frames),
-                }),
-                Err(halt) => Err(gone(halt, &named)),
-            }
+            let opened = blocking(folder.blocks(), segment::Frames::open(folder, name, end)).await;
+            let frames = opened.map_err(|halt| gone(halt, &named))?;
+            Ok(stream::unfold(Some((frames, named)), next_in_file))
         };
-        stream::once(read)
-            .flat_map(|read| match read {
-                Ok(file) => stream::unfold(file, FileFrames::next).boxed(),
-                Err(error) => stream::iter([Err(error)]).boxed(),
-            })
-            .boxed()
+        read.try_flatten_stream().boxed()
     }
 
     /// How large a file is without the zeros at its end; 0 if it is not there any more.
@@ -216,16 +203,17 @@ impl Stored {
         let (Some(folder), Name::Segment(name)) = (self.folder(), name.clone()) else {
             return Ok(0);
         };
-        let read = blocking(async move {
-            let file = disk::read(&folder.join(name)).await.unwrap_or_default();
+        let read = blocking(folder.blocks(), async move {
+            let file = folder.read(&name, usize::MAX).await.unwrap_or_default();
             let last = file.iter().rposition(|&byte| byte != 0);
             last.map_or(0, |last| last as u64 + 1)
         });
         Ok(read.await)
     }
 
-    fn folder(&self) -> Option<PathBuf> {
-        segment_folder(&self.access).filter(|_| self.origin.form == Form::Segments)
+    fn folder(&self) -> Option<Arc<dyn AppendFolder>> {
+        let files = self.access.files.clone();
+        files.filter(|_| self.origin.form == Form::Segments)
     }
 
     /// The log in order, behind the place `after` to its present end. Ends with an error where it does not
@@ -233,8 +221,9 @@ impl Stored {
     pub async fn log(&self, after: u64) -> Result<Frames, Error> {
         let frames = match self.folder() {
             Some(folder) => {
-                let chain = async move { segment::chain(&folder, after + 1).await };
-                let listed = blocking(chain).await;
+                let blocks = folder.blocks();
+                let chain = async move { segment::chain(&*folder, after + 1).await };
+                let listed = blocking(blocks, chain).await;
                 let chain = listed.map_err(|halt| passed_by(halt, after))?;
                 let this = self.clone();
                 stream::iter(chain)
@@ -299,7 +288,7 @@ fn ends_at(last: u64, wanted: u64) -> Result<(), Error> {
 }
 
 /// Which files there are, and what of them is in the log. A first frame that is damaged is no part of it.
-async fn layout(folder: &Path) -> Result<Vec<Segment>, Error> {
+async fn layout(folder: &dyn AppendFolder) -> Result<Vec<Segment>, Error> {
     let names = segment::names(folder).await?;
     let mut segments: Vec<Segment> = names
         .iter()
@@ -372,7 +361,7 @@ fn snapshot_frames(access: Arc<Access>, name: String) -> BoxStream<'static, Resu
             }
             read => read.map_err(|halt| gone(halt, &named))?,
         };
-        let contents = Contents::of(&manifest).map_err(|what| Error::corrupt(&key, what))?;
+        let contents = Manifest::of(&manifest).map_err(|what| Error::corrupt(&key, what))?;
         let head = Frame::new(key.to_string(), 0, 0, manifest);
         let parts =
             stream::iter(contents.parts.into_iter().enumerate()).then(move |(number, expected)| {
@@ -390,14 +379,9 @@ fn snapshot_frames(access: Arc<Access>, name: String) -> BoxStream<'static, Resu
                     Ok(Frame::new(key.to_string(), 0, 0, part))
                 }
             });
-        Ok(stream::iter([Ok(head)]).chain(parts).boxed())
+        Ok(stream::iter([Ok(head)]).chain(parts))
     };
-    stream::once(read)
-        .flat_map(|read| match read {
-            Ok(frames) => frames,
-            Err(error) => stream::iter([Err(error)]).boxed(),
-        })
-        .boxed()
+    read.try_flatten_stream().boxed()
 }
 
 /// Objects from the place behind `after` to the first gap.
@@ -464,28 +448,19 @@ fn in_order(
         })
 }
 
-/// The frames of a file, up to a tear or damage.
-struct FileFrames {
-    name: Name,
-    frames: Option<segment::Frames>,
-}
-
-impl FileFrames {
-    async fn next(mut self) -> Option<(Result<Frame, Error>, Self)> {
-        let frames = self.frames.as_mut()?;
-        let next = match frames.next().await {
-            Ok(segment::Next::Frame(frame, offset)) => {
-                let bytes = frames.offset() - offset;
-                let location = frames.path().display().to_string();
-                Ok(Frame::new(location, offset, bytes, frame))
-            }
-            Ok(segment::Next::Torn | segment::Next::End) => return None,
-            Err(halt) => {
-                self.frames = None;
-                Err(gone(halt, &self.name))
-            }
-        };
-        Some((next, self))
+/// The next frame of a file, up to a tear or damage.
+async fn next_in_file(
+    file: Option<(segment::Frames, Name)>,
+) -> Option<(Result<Frame, Error>, Option<(segment::Frames, Name)>)> {
+    let (mut frames, name) = file?;
+    match frames.next().await {
+        Ok(segment::Next::Frame(frame, offset)) => {
+            let bytes = frames.offset() - offset;
+            let frame = Frame::new(frames.location(), offset, bytes, frame);
+            Some((Ok(frame), Some((frames, name))))
+        }
+        Ok(segment::Next::Torn | segment::Next::End) => None,
+        Err(halt) => Some((Err(gone(halt, &name)), None)),
     }
 }
 

@@ -1,7 +1,7 @@
-//! Appending to the log in files: the file that a leader writes to, and the fence that it checks.
+//! Writing the log to files: the file that a leader appends to, and the fence that it checks.
 //!
-//! Everything here blocks its thread. The rule is that of [`segment`](super::segment): write the frame, sync it,
-//! check the fence, and only then say that it is committed.
+//! Everything here may block its thread. The rule is that of [`segment`](super): write the frame, sync it, check the
+//! fence, and only then say that it is committed.
 //!
 //! # Zeros ahead
 //!
@@ -12,21 +12,19 @@
 //! journal matters little, just make the file longer.
 //!
 //! To a reader zeros are the end of the log, and a frame over them that a crash has torn can be told from a
-//! damaged one: see [`frame`](super::frame). A leader that ends in an orderly way, or goes on in a new file, cuts
+//! damaged one: see [`frame`](crate::log::frame). A leader that ends in an orderly way, or goes on in a new file, cuts
 //! them off, so only the last file of a leader that is at work, or was killed, has any.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tenure_core::mutation::{self, Mutation};
+use tenure_store::{AppendFile, AppendFolder, Key};
 
-use super::frame::{self, Kind, Place, Previous};
-use super::lines::Lines;
-use super::log::LastApplied;
-use super::segment::{Link, Name, failed, unknown};
-use super::{Committed, Error, Position};
-use crate::disk::{self, File};
+use super::{Link, Name, failed, location, unknown};
+use crate::log::Error;
+use crate::log::frame::{self, Cursor, Kind, Previous};
 
 /// How far ahead a file is filled.
 const FILL_BYTES: u64 = 256 * 1024;
@@ -34,12 +32,12 @@ const FILL_BYTES: u64 = 256 * 1024;
 /// Behind a frame larger than this nothing is filled.
 const FILL_FRAME_BYTES_MAX: usize = 32 * 1024;
 
-/// Commits to segments, for the leader that has taken the log over.
+/// Appends to segments, for the leader that has taken the log over.
 #[derive(Debug)]
-pub(crate) struct Appender {
-    folder: PathBuf,
+pub(crate) struct SegmentWriter {
+    folder: Arc<dyn AppendFolder>,
     fence: Fence,
-    file: File,
+    file: Box<dyn AppendFile>,
     name: Name,
     /// The number of the last file that was made, or was to be.
     number: u64,
@@ -47,16 +45,11 @@ pub(crate) struct Appender {
     end: u64,
     /// How large the file is: behind the end are zeros.
     filled: u64,
-    /// Where the next frame goes in the log.
-    next: Place,
     segment_bytes_max: u64,
     /// What the first frame of a segment says to people.
     lines: Vec<String>,
-    applied: LastApplied,
     /// The segments that were made and not yet told of.
     made: Vec<Link>,
-    /// Every frame so far is committed, or certainly not in the file.
-    is_settled: bool,
 }
 
 /// The last file that a new leader has read.
@@ -72,50 +65,37 @@ pub(crate) struct Last {
 /// What must stay as it is for this leader to go on.
 #[derive(Debug, Clone)]
 pub(crate) struct Fence {
-    pub(crate) path: PathBuf,
+    pub(crate) key: Key,
     pub(crate) value: Bytes,
 }
 
-/// What was appended together.
-#[derive(Debug)]
-pub(crate) struct Appended {
-    pub(crate) committed: Committed,
-    pub(crate) records: u64,
-    /// Where it ends in its file.
-    pub(crate) end: u64,
-    /// The segments that were made since the last time, the last of them for this.
-    pub(crate) made: Vec<Link>,
-}
-
-impl Appender {
+impl SegmentWriter {
     /// Writes the first segment of a leader, behind what it has read, and says which file it goes on from. The lines
     /// are for people.
     pub(crate) async fn begin(
-        folder: PathBuf,
+        folder: Arc<dyn AppendFolder>,
         fence: Fence,
-        place: Place,
+        cursor: Cursor,
         last: Option<Last>,
         segment_bytes_max: u64,
         lines: Vec<String>,
-        applied: LastApplied,
     ) -> Result<(Self, Option<(Name, u64)>), Error> {
         let name = Name {
-            takeover: place.takeover,
+            takeover: cursor.takeover,
             number: 1,
         };
-        make_folder(&folder)
-            .await
-            .map_err(|error| failed("making", &folder, error))?;
+        let made = folder.make().await;
+        made.map_err(|error| failed("making", &folder.location(), error))?;
         let last = match last {
-            Some(last) => Some(secure(&folder, place.takeover, last).await?),
+            Some(last) => Some(secure(&*folder, cursor.takeover, last).await?),
             None => None,
         };
-        let first = frame::encode(Kind::Term, place, last.map(Previous::from), &lines);
-        let file = create(&folder, name, &first).await;
-        // Nothing was acknowledged, and whoever takes over next uses another name.
-        let file = file.map_err(|failure| failure.into_not_applied(&folder))?;
+        let first = frame::encode(Kind::Term, cursor, last.map(Previous::from), &lines);
+        let file = create(&*folder, name, &first).await;
+        // Nothing was acknowledged, and the next leader uses another name.
+        let file = file.map_err(|failure| failure.into_not_applied(&*folder))?;
         let end = first.len() as u64;
-        let appender = Self {
+        let writer = Self {
             folder,
             fence,
             file,
@@ -123,57 +103,24 @@ impl Appender {
             number: name.number,
             end,
             filled: end,
-            next: Place {
-                seq: place.seq + 1,
-                number: place.number + 1,
-                ..place
-            },
             segment_bytes_max,
             lines,
-            applied,
             made: vec![Link {
                 name,
-                first: place.seq,
+                first: cursor.seq,
                 end: None,
             }],
-            is_settled: true,
         };
-        appender.fence.check().await.map(|()| (appender, last))
+        writer.check_fence().await.map(|()| (writer, last))
     }
 
-    /// Commits records together: one write, one sync, one look at the fence.
-    ///
-    /// An error that [is not applied](Error::is_not_applied) leaves everything as it was; any other is the last.
-    pub(crate) async fn commit(&mut self, records: Lines) -> Result<Appended, Error> {
-        if !self.is_settled {
-            return Err(Error::Stopped);
-        }
-        if self.end >= self.segment_bytes_max {
-            let rotated = self.rotate().await;
-            self.is_settled = rotated.as_ref().err().is_none_or(Error::is_not_applied);
-            rotated?;
-        }
-        let place = self.next;
-        // Whatever becomes of it, no other bytes carry this number.
-        self.next.number += 1;
-        let count = records.count() as u64;
-        let (frame, _) = records.seal(Kind::Commit, place, None, self.applied.get());
-        let result = self.append(&frame).await;
-        self.is_settled = result.as_ref().err().is_none_or(Error::is_not_applied);
-        result?;
-        self.next.seq += 1;
-        self.next.position = Position(place.position.0 + count);
-        let committed = Committed {
-            seq: place.seq,
-            first: place.position,
-            bytes: frame.len() as u64,
-        };
-        Ok(Appended {
-            committed,
-            records: count,
-            end: self.end,
-            made: self.made(),
-        })
+    /// Whether the next frame goes into another file.
+    pub(crate) fn is_full(&self) -> bool {
+        self.end >= self.segment_bytes_max
+    }
+
+    pub(crate) fn blocks(&self) -> bool {
+        self.folder.blocks()
     }
 
     /// Where the next frame goes in its file.
@@ -186,7 +133,8 @@ impl Appender {
         std::mem::take(&mut self.made)
     }
 
-    async fn append(&mut self, frame: &[u8]) -> Result<(), Error> {
+    /// Appends a frame: one write, one sync, one look at the fence.
+    pub(crate) async fn append(&mut self, frame: &[u8]) -> Result<(), Error> {
         let end = self.end + frame.len() as u64;
         if let Err(error) = self.file.write_all_at(frame, self.end).await {
             // The frame is not whole, so nobody has read it, and nobody will.
@@ -195,7 +143,7 @@ impl Appender {
                 .await
                 .map_err(|_| Error::Unknown { source: None })?;
             self.filled = self.end;
-            return Err(failed("appending to", &self.path(), error));
+            return Err(failed("appending to", &self.location(), error));
         }
         if end > self.filled {
             self.filled = end;
@@ -203,27 +151,39 @@ impl Appender {
                 self.fill().await;
             }
         }
+        // From here on a successor may have read the frame, so no error says that it is not in the log.
         if !mutation::is(Mutation::CommitBeforeSync) {
             self.file
                 .sync_data()
                 .await
-                .map_err(|error| unknown(&self.path(), error))?;
+                .map_err(|error| unknown(&self.location(), error))?;
         }
+        // Behind the sync: a successor replaces the fence before it reads. If the fence is still ours, every
+        // leader that replaces it from now on finds this frame, and the disk has it.
         if !mutation::is(Mutation::FenceUnchecked) {
-            self.fence.check().await?;
+            self.check_fence().await?;
         }
         // A fence that was copied with its folder says nothing about the file that we have open.
-        match self.file.is_at(&self.path()).await {
+        match self.file.is_in_place().await {
             Ok(true) => {}
             Ok(false) => return Err(Error::Fenced),
-            Err(error) => return Err(unknown(&self.path(), error)),
+            Err(error) => return Err(unknown(&self.location(), error)),
         }
         self.end = end;
         Ok(())
     }
 
-    fn path(&self) -> PathBuf {
-        self.folder.join(self.name.to_string())
+    fn location(&self) -> String {
+        location(&*self.folder, self.name)
+    }
+
+    async fn check_fence(&self) -> Result<(), Error> {
+        let Fence { key, value } = &self.fence;
+        match self.folder.holds(key, value).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::Fenced),
+            Err(error) => Err(unknown(key.as_str(), error)),
+        }
     }
 
     /// Fills the file with zeros up to the next border.
@@ -243,58 +203,44 @@ impl Appender {
         }
     }
 
-    /// Goes on in a new file.
-    async fn rotate(&mut self) -> Result<(), Error> {
+    /// Goes on in a new file, which begins with a frame of its own.
+    pub(crate) async fn rotate(&mut self, cursor: Cursor) -> Result<(), Error> {
         // A file whose making has failed is not made again: what of it is on the disk nobody knows.
         self.number += 1;
-        let place = self.next;
         let name = Name {
             number: self.number,
             ..self.name
         };
         let previous = Previous::from((self.name, self.end));
-        let first = frame::encode(Kind::Segment, place, Some(previous), &self.lines);
-        let file = create(&self.folder, name, &first).await;
-        let file = file.map_err(|failure| failure.into_unknown(&self.folder))?;
+        let first = frame::encode(Kind::Segment, cursor, Some(previous), &self.lines);
+        let file = create(&*self.folder, name, &first).await;
+        let file = file.map_err(|failure| failure.into_unknown(&*self.folder))?;
         self.trim().await;
         (self.file, self.name) = (file, name);
         self.end = first.len() as u64;
         self.filled = self.end;
-        self.next.seq += 1;
-        self.next.number += 1;
         self.made.push(Link {
             name,
-            first: place.seq,
+            first: cursor.seq,
             end: None,
         });
         Ok(())
     }
 
     /// Cuts off the zeros: nothing more is written to this file.
-    ///
-    /// Not when a commit was not settled. Its frame lies behind the end, and a successor may have read it.
     pub(crate) async fn trim(&mut self) {
-        if self.is_settled {
-            // They are in nobody's way.
-            let _ = self.file.set_len(self.end).await;
-            self.filled = self.end;
-        }
-    }
-}
-
-impl Fence {
-    async fn check(&self) -> Result<(), Error> {
-        // Behind the value the store keeps its stamp. A shorter one is another one.
-        match disk::read_start(&self.path, self.value.len()).await {
-            Ok(present) if present == self.value => Ok(()),
-            Ok(_) => Err(Error::Fenced),
-            Err(error) => Err(unknown(&self.path, error)),
-        }
+        // If it fails, they are in nobody's way.
+        let _ = self.file.set_len(self.end).await;
+        self.filled = self.end;
     }
 }
 
 /// Makes sure that what a new leader builds on is on the disk. Returns where it is, and where the log ends there.
-async fn secure(folder: &Path, takeover: u64, last: Last) -> Result<(Name, u64), Error> {
+async fn secure(
+    folder: &dyn AppendFolder,
+    takeover: u64,
+    last: Last,
+) -> Result<(Name, u64), Error> {
     let Last {
         name,
         bytes,
@@ -305,10 +251,9 @@ async fn secure(folder: &Path, takeover: u64, last: Last) -> Result<(Name, u64),
         return Ok((name, end));
     }
     if mutation::is(Mutation::TrustFailedSync) {
-        for path in [folder.join(name.to_string()), folder.to_owned()] {
-            disk::sync(&path)
-                .await
-                .map_err(|error| failed("syncing", &path, error))?;
+        for sync in [folder.sync_file(&name.to_string()), folder.sync()] {
+            let failed = |error| failed("syncing", &folder.location(), error);
+            sync.await.map_err(failed)?;
         }
         return Ok((name, end));
     }
@@ -316,7 +261,7 @@ async fn secure(folder: &Path, takeover: u64, last: Last) -> Result<(Name, u64),
     let copy = Name::copy_of(takeover);
     if let Err(failure) = create(folder, copy, &bytes).await {
         // No file leads to it, so nobody reads it.
-        let _ = disk::remove_file(&folder.join(copy.to_string())).await;
+        let _ = folder.remove(&copy.to_string()).await;
         return Err(failure.into_not_applied(folder));
     }
     Ok((copy, end))
@@ -331,27 +276,31 @@ enum Failure {
 }
 
 impl Failure {
-    fn into_not_applied(self, folder: &Path) -> Error {
+    fn into_not_applied(self, folder: &dyn AppendFolder) -> Error {
         match self {
             Failure::Unwritten(error) | Failure::Unsynced(error) => {
-                failed("making a file in", folder, error)
+                failed("making a file in", &folder.location(), error)
             }
         }
     }
 
-    fn into_unknown(self, folder: &Path) -> Error {
+    fn into_unknown(self, folder: &dyn AppendFolder) -> Error {
         match self {
-            Failure::Unwritten(error) => failed("making a file in", folder, error),
-            Failure::Unsynced(error) => unknown(folder, error),
+            Failure::Unwritten(error) => failed("making a file in", &folder.location(), error),
+            Failure::Unsynced(error) => unknown(&folder.location(), error),
         }
     }
 }
 
 /// Makes the file, durable under its name, with what it begins with. No file had that name before.
-async fn create(folder: &Path, name: Name, first: &[u8]) -> Result<File, Failure> {
-    let path = folder.join(name.to_string());
+async fn create(
+    folder: &dyn AppendFolder,
+    name: Name,
+    first: &[u8],
+) -> Result<Box<dyn AppendFile>, Failure> {
+    let name = name.to_string();
     let write = async {
-        let file = File::create(&path).await?;
+        let file = folder.create(&name).await?;
         file.write_all_at(first, 0).await?;
         Ok(file)
     };
@@ -359,7 +308,7 @@ async fn create(folder: &Path, name: Name, first: &[u8]) -> Result<File, Failure
         Ok(file) => file,
         Err(error) => {
             // A disk that is full should not fill with names as well.
-            let _ = disk::remove_file(&path).await;
+            let _ = folder.remove(&name).await;
             return Err(Failure::Unwritten(error));
         }
     };
@@ -367,21 +316,9 @@ async fn create(folder: &Path, name: Name, first: &[u8]) -> Result<File, Failure
         file.sync_all().await?;
         match mutation::is(Mutation::FolderUnsynced) {
             true => Ok(()),
-            false => disk::sync(folder).await,
+            false => folder.sync().await,
         }
     };
     sync.await.map_err(Failure::Unsynced)?;
     Ok(file)
-}
-
-/// The folder above is there, and durable, because the origin is in it.
-async fn make_folder(folder: &Path) -> io::Result<()> {
-    match disk::create_dir(folder).await {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let above = folder
-        .parent()
-        .expect("the folder of segments lies in the queue's");
-    disk::sync(above).await
 }

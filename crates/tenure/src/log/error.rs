@@ -86,7 +86,7 @@ pub enum Error {
         bytes: usize,
     },
     /// There are as many queues, types or schedules as this broker takes. Nothing was committed. Use names that
-    /// are there, drop some, or raise the limit in [`Options::limits`](super::Options::limits).
+    /// are there, drop some, or raise the limit in [`Options::limits`](crate::queue::Options::limits).
     #[error("{what}")]
     Full {
         /// What there is too much of.
@@ -95,13 +95,13 @@ pub enum Error {
         hint: String,
     },
     /// This process does not serve the queue: it does not lead, or has not read the log yet. Nothing was
-    /// done. Ask whoever leads, or wait.
+    /// done. Ask the leader, or wait.
     #[error("the queue is not served here{}", leader_hint(leader.as_ref()))]
     NotServing {
         /// Who leads, as this process saw last; itself, if it is still reading the log.
         leader: Option<Leader>,
     },
-    /// The queue has stopped, or is about to. The record was not committed. Send it to whoever leads next.
+    /// The queue has stopped, or is about to. The record was not committed. Send it to the next leader.
     #[error("the queue has stopped; nothing was committed")]
     Stopped,
 }
@@ -140,16 +140,6 @@ fn leader_hint(leader: Option<&Leader>) -> String {
     match leader {
         Some(leader) => format!(", {} leads in term {}", leader.node, leader.term),
         None => ", and nobody leads".to_owned(),
-    }
-}
-
-impl From<tenure_core::queue::Invalid> for Error {
-    fn from(invalid: tenure_core::queue::Invalid) -> Self {
-        Error::Invalid {
-            what: invalid.to_string(),
-            field: Some(invalid.field.into_owned()),
-            hint: "nothing was done; change the request".to_owned(),
-        }
     }
 }
 

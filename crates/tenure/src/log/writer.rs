@@ -1,15 +1,14 @@
 //! Group commit: one write in flight, and whatever arrives meanwhile is the next batch.
 //!
-//! A [`Writer`] owns the log and runs as a task; [`Handle`]s send it records. It takes what is waiting, commits
-//! it as one batch, lets the machine apply it record by record, and only then answers. So a caller that is
-//! answered finds its record in the machine, and nobody ever sees a record that is not committed. Where the log
-//! is kept in files a thread commits, and the writer does the rest: see [`committer`](super::committer).
+//! A [`Writer`] owns the log and runs as a task; [`Handle`]s send it records. What waits is committed as one batch by
+//! the [`committer`](super::committer); the writer lets the machine apply it record by record, and only then answers. So
+//! a caller that is answered finds its record in the machine, and nobody ever sees a record that is not committed.
 //!
 //! Every caller is answered, whatever happens: with what the machine said, or with an error that says whether
 //! its record can be in the log. A caller that goes away changes nothing: its record is committed as
 //! if it had stayed.
 //!
-//! Snapshots are made by the way. While a commit is in flight, or nothing is to do, the machine is asked for
+//! Snapshots are made in between. While a commit is in flight, or nothing is to do, the machine is asked for
 //! the next piece, and another task writes the pieces to the store.
 
 use std::fmt;
@@ -17,33 +16,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
 
-use super::appender::Appender;
-use super::backlog::Batch;
 use super::committer::{Committer, Done};
-use super::handle::{Counters, Flight, Shared, add};
-use super::lines::Lines;
-use super::metrics::SnapshotMetrics;
-use super::snapshots::{Outcome, Snapshots};
-use super::{Answered, Committed, Error, Handle, Log, Machine, Position, policy};
+use super::handle::{Batch, Inbox};
+use super::metrics::{Counters, SnapshotMetrics, add};
+use super::snapshotter::{Outcome, Snapshotter};
+use super::{Answered, Committed, Error, Handle, Log, Machine, policy};
 
 /// The task that commits. See the module's documentation.
 pub struct Writer<M: Machine> {
     log: Log,
-    shared: Arc<Shared<M>>,
-    snapshots: Snapshots,
+    inbox: Arc<Inbox<M>>,
+    snapshots: Snapshotter,
     stop: CancellationToken,
-    last_commit: Option<Instant>,
-    /// The last record in the snapshot that is under way.
-    snapshot_position: Position,
     /// The size of the log below which a snapshot that failed is not tried again.
     snapshot_floor: u64,
 }
 
-/// What happens next beside the thread that commits.
+/// What happens next beside the commits.
 enum Next<M: Machine> {
     Done(Option<Done<M>>),
     Snapshot(Option<Outcome>),
@@ -74,15 +66,13 @@ impl<M: Machine> Writer<M> {
         stop: CancellationToken,
         counters: Arc<Counters>,
     ) -> (Handle<M>, Self) {
-        let shared = Shared::new(log.config(), machine, counters);
-        let handle = Handle::new(&shared);
+        let inbox = Inbox::new(log.config(), machine, counters);
+        let handle = Handle::new(&inbox);
         let writer = Self {
             log,
-            shared,
-            snapshots: Snapshots::default(),
+            inbox,
+            snapshots: Snapshotter::default(),
             stop,
-            last_commit: None,
-            snapshot_position: Position(0),
             snapshot_floor: 0,
         };
         (handle, writer)
@@ -94,21 +84,15 @@ impl<M: Machine> Writer<M> {
         if self.log.has_damaged_snapshot() {
             self.begin_snapshot_if_due();
         }
-        match self.log.take_appender() {
-            Some(appender) => self.run_beside(appender).await,
-            None => self.run_alone().await,
-        }
-    }
-
-    /// Applies and answers what a thread commits.
-    async fn run_beside(&mut self, appender: Box<Appender>) -> Result<(), Error> {
-        let (shared, stop) = (self.shared.clone(), self.stop.clone());
+        let appender = self.log.take_appender().ok_or(Error::Stopped)?;
+        let (inbox, stop) = (self.inbox.clone(), self.stop.clone());
         let config = self.log.config();
         let (interval, patience) = (config.commit_interval, config.stop_patience);
-        let mut committer = Committer::start(appender, shared.clone(), stop.clone(), interval)?;
+        let mut committer = Committer::start(appender, inbox.clone(), stop.clone(), interval)?;
+        // When leadership has been over for as long as a commit may still take.
         let given_up = async move {
             stop.cancelled().await;
-            shared.wake();
+            inbox.wake();
             sleep(patience).await;
         };
         tokio::pin!(given_up);
@@ -116,7 +100,7 @@ impl<M: Machine> Writer<M> {
         loop {
             // In turns: a snapshot gets on, however fast batches come.
             snapshot_first = !snapshot_first;
-            let step = self.snapshots.step(&self.shared.machine);
+            let step = self.snapshots.step(&self.inbox.machine);
             let next = match snapshot_first {
                 true => tokio::select! {
                     biased;
@@ -133,7 +117,7 @@ impl<M: Machine> Writer<M> {
             };
             match next {
                 Next::Done(Some(done)) => self.done(done).await?,
-                // Everything that was committed has come out, and the thread has ended.
+                // Everything that was committed has come out, and nothing more will be.
                 Next::Done(None) => {
                     self.log.close().await;
                     return Ok(());
@@ -142,7 +126,7 @@ impl<M: Machine> Writer<M> {
                 Next::GivenUp => break,
             }
         }
-        let in_flight = self.shared.backlog().land();
+        let in_flight = self.inbox.backlog().land();
         while let Some(done) = committer.try_next() {
             self.done(done).await?;
         }
@@ -154,90 +138,12 @@ impl<M: Machine> Writer<M> {
         Err(error)
     }
 
-    /// A batch has come out of the thread. An error means that the log has ended.
+    /// A batch has come out. An error means that the log has ended.
     async fn done(&mut self, done: Done<M>) -> Result<(), Error> {
         let result = done.result.map(|appended| self.log.appended(appended));
+        // Before anything in a new file is acknowledged.
         self.log.note_file().await;
         self.settle(done.batch, result, done.took)
-    }
-
-    /// Commits, applies and answers, one after the other.
-    async fn run_alone(&mut self) -> Result<(), Error> {
-        loop {
-            tokio::select! {
-                biased;
-                () = self.stop.cancelled() => {
-                    self.log.close().await;
-                    return Ok(());
-                }
-                () = self.shared.wanted() => {}
-                outcome = self.snapshots.step(&self.shared.machine) => {
-                    self.snapshot_ended(outcome);
-                    continue;
-                }
-            }
-            self.pace().await;
-            let taken = self.shared.backlog().take();
-            let Some((records, batch)) = taken else {
-                self.log.close().await;
-                return Ok(());
-            };
-            let span = tracing::debug_span!(parent: None, "commit", records = records.count());
-            self.commit(records, batch).instrument(span).await?;
-        }
-    }
-
-    /// Waits until the interval since the last commit is over.
-    async fn pace(&mut self) {
-        let interval = self.log.config().commit_interval;
-        let Some(last) = self.last_commit.filter(|_| !interval.is_zero()) else {
-            return;
-        };
-        loop {
-            tokio::select! {
-                biased;
-                () = self.stop.cancelled() => return,
-                () = sleep_until(last + interval) => return,
-                outcome = self.snapshots.step(&self.shared.machine) => self.snapshot_ended(outcome),
-            }
-        }
-    }
-
-    /// Commits records, applies what they say, and answers. An error means that the log has ended.
-    async fn commit(&mut self, records: Lines, mut batch: Batch<M>) -> Result<(), Error> {
-        if self.stop.is_cancelled() {
-            batch.refuse(&Error::Stopped);
-            return Ok(());
-        }
-        let started = Instant::now();
-        self.last_commit = Some(started);
-        let mut outcomes = Vec::new();
-        let result = {
-            let Self {
-                log,
-                snapshots,
-                shared,
-                stop,
-                ..
-            } = self;
-            let _flight = Flight::begin(&shared.counters);
-            let patience = log.config().stop_patience;
-            let commit = log.write(records);
-            let given_up = given_up(stop, patience);
-            tokio::pin!(commit, given_up);
-            loop {
-                tokio::select! {
-                    biased;
-                    result = &mut commit => break result,
-                    () = &mut given_up => break Err(Error::Unknown { source: None }),
-                    outcome = snapshots.step(&shared.machine) => outcomes.push(outcome),
-                }
-            }
-        };
-        outcomes
-            .into_iter()
-            .for_each(|outcome| self.snapshot_ended(outcome));
-        self.settle(batch, result, started.elapsed())
     }
 
     /// Applies a batch and answers it, or says why not. An error means that the log has ended.
@@ -249,7 +155,7 @@ impl<M: Machine> Writer<M> {
     ) -> Result<(), Error> {
         match result {
             Ok(committed) => {
-                self.shared.counters.latency.add(took);
+                self.inbox.counters.latency.add(took);
                 self.apply(batch, committed);
                 self.begin_snapshot_if_due();
                 Ok(())
@@ -270,7 +176,7 @@ impl<M: Machine> Writer<M> {
         let mut position = committed.first;
         let (answers, digest): (Vec<_>, _) = {
             let mut machine = self
-                .shared
+                .inbox
                 .machine
                 .lock()
                 .expect("only this task changes it");
@@ -284,7 +190,7 @@ impl<M: Machine> Writer<M> {
             (answers, machine.digest())
         };
         self.log.was_applied(committed.seq, digest);
-        let counters = &self.shared.counters;
+        let counters = &self.inbox.counters;
         add(&counters.commits, 1);
         add(&counters.records, answers.len() as u64);
         add(&counters.bytes, committed.bytes);
@@ -293,7 +199,7 @@ impl<M: Machine> Writer<M> {
 
     fn begin_snapshot_if_due(&mut self) {
         let growth = self.log.growth();
-        let counters = &self.shared.counters;
+        let counters = &self.inbox.counters;
         counters.log_bytes.store(growth.bytes, Ordering::Relaxed);
         let position = self.log.position().0;
         counters.position.store(position, Ordering::Relaxed);
@@ -307,32 +213,27 @@ impl<M: Machine> Writer<M> {
             return;
         }
         // Everything that is committed has been applied, so this is the state at the end of the log.
-        self.shared
+        self.inbox
             .machine
             .lock()
             .expect("only this task changes it")
             .begin_snapshot();
-        self.snapshot_position = self.log.position();
         self.snapshots.begin(&self.log);
     }
 
     fn snapshot_ended(&mut self, outcome: Option<Outcome>) {
         match outcome {
             None => {}
-            Some(Outcome::Published {
-                bytes,
-                growth,
-                swept,
-            }) => {
-                self.log.published(bytes, growth);
+            Some(Ok(written)) => {
+                self.log.published(written.bytes, written.growth);
                 self.snapshot_floor = 0;
-                add(&self.shared.counters.snapshots, 1);
-                self.shared.counters.published(SnapshotMetrics {
-                    position: self.snapshot_position,
+                add(&self.inbox.counters.snapshots, 1);
+                self.inbox.counters.published(SnapshotMetrics {
+                    position: written.position,
                     at: crate::clock::wall(),
-                    bytes,
+                    bytes: written.bytes,
                 });
-                match swept {
+                match written.swept {
                     Ok(swept) => self.log.swept(swept),
                     Err(error) => {
                         let error = crate::requests::Chain(&error);
@@ -340,10 +241,10 @@ impl<M: Machine> Writer<M> {
                     }
                 }
             }
-            Some(Outcome::Failed(error)) => {
+            Some(Err(error)) => {
                 let error = crate::requests::Chain(&error);
                 tracing::warn!(%error, "a snapshot failed; trying again when the log has grown");
-                if let Ok(mut machine) = self.shared.machine.lock() {
+                if let Ok(mut machine) = self.inbox.machine.lock() {
                     machine.abandon_snapshot();
                 }
                 let config = self.log.config();
@@ -358,7 +259,7 @@ impl<M: Machine> Writer<M> {
 impl<M: Machine> Drop for Writer<M> {
     fn drop(&mut self) {
         let (in_flight, waiting) = {
-            let mut backlog = self.shared.backlog();
+            let mut backlog = self.inbox.backlog();
             (backlog.land(), backlog.end(Error::Stopped))
         };
         if let Some(mut batch) = in_flight {
@@ -367,13 +268,7 @@ impl<M: Machine> Drop for Writer<M> {
         for mut batch in waiting {
             batch.refuse(&Error::Stopped);
         }
-        self.shared.wake();
-        self.shared.ended.cancel();
+        self.inbox.wake();
+        self.inbox.ended.cancel();
     }
-}
-
-/// Resolves when leadership has been over for as long as a commit may still take.
-async fn given_up(stop: &CancellationToken, patience: Duration) {
-    stop.cancelled().await;
-    sleep(patience).await;
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::queue::{Error, segment, snapshot};
+use crate::log::{Error, segment, snapshot};
 
 /// The name of something that is stored, below the `queue` folder of the namespace.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,7 +1,7 @@
 //! How far the log is known to reach, so that an end that is missing is noticed.
 //!
 //! A log that lost its last file, or its last object, looks like a log that never had it. So
-//! `<namespace>/queue/reached` names a place that is in the log for certain, and whoever reads the log to its end
+//! `<namespace>/queue/reached` names a place that is in the log for certain, and a reader of the whole log
 //! must come at least that far. If it does not, the end is damaged, and nothing is served.
 //!
 //! # When it is written
@@ -16,7 +16,7 @@
 //! # Why it is always true
 //!
 //! It only ever names what no later leader can leave out: a first frame behind which the fence was found in place, or
-//! a commit that was acknowledged. That stays true whoever writes it and however late, so a leader that was
+//! a commit that was acknowledged. That stays true, however late it is written, so a leader that was
 //! replaced does no harm either. It is replaced only by a later place, expecting the version that was read.
 //!
 //! # What each combination means
@@ -44,7 +44,7 @@ use tenure_store::Expect;
 
 use super::access::{Access, Pause};
 use super::frame::{NUMBER_MAX, Previous, check_of, unchecked};
-use super::{Error, Position};
+use super::{Error, Position, segment};
 
 /// How often someone else may get in between.
 const ATTEMPTS_MAX: usize = 100;
@@ -164,10 +164,10 @@ impl Reached {
             self.place
         );
         let location = match &self.file {
-            Some(file) => {
-                let folder = super::recovery::segment_folder(access).unwrap_or_default();
-                folder.join(&file.segment).display().to_string()
-            }
+            Some(file) => match &access.files {
+                Some(folder) => segment::location(&**folder, &file.segment),
+                None => file.segment.clone(),
+            },
             None => access.keys.log_object(last + 1).to_string(),
         };
         Err(Error::corrupt(&location, what))

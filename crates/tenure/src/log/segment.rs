@@ -1,7 +1,7 @@
 //! The log as files, on a file store: an append costs a quarter of what a new file does.
 //!
 //! A *segment* is a file of frames, `<namespace>/queue/segments/<takeover>-<number>` in the store's folder.
-//! Each leader writes to segments of its own: nobody ever writes to a file of another, and what a leader has
+//! Each leader writes to its own segments: nobody ever writes to a file of another, and what a leader has
 //! written of a frame it never changes. The first frame of a segment names the segment before it and the offset up to
 //! which the log goes there, so the segments form a chain. The log is the chain that ends in the segment with
 //! the highest take-over and number, from 1 on, whose first frame is whole. What lies in a file behind the offset that
@@ -22,7 +22,7 @@
 //!
 //! What is read in a file need not be on the disk. Its writer may have been killed before it synced. Or its sync has
 //! failed: then Linux shows what was written until it needs the memory, forgets that the disk does not have it, and
-//! calls the next sync a success. So a sync of that file proves nothing, whoever makes it. Only bytes that
+//! calls the next sync a success. So another sync of that file proves nothing. Only bytes that
 //! are written anew, to another file, and synced there without an error, are durable. All files before the last one are:
 //! a leader goes on in another file when every commit so far was synced, and the first frame of a leader names
 //! a copy.
@@ -56,7 +56,7 @@
 //!
 //! # Reading what is being written
 //!
-//! A frame replaces zeros (see [`appender`](super::appender)), and is not there at once. Whoever reads the last file
+//! A frame replaces zeros (see [`writer`]), and is not there at once. A reader of the last file
 //! of a leader that is at work may find a beginning of it, which looks torn, as if it came a moment too early. Or
 //! it may find an end without a beginning, or even the next frame without this one, if the leader was faster than
 //! it read; that looks damaged, and is whole when it is read again. Damage stays. A new leader finds at most the
@@ -66,21 +66,24 @@
 //!
 //! A file system of this host, as the file store demands. A sync without an error means that what was written to that
 //! file since it was made is on the disk, unless an earlier sync of the same file has failed. The leader that saw
-//! such a failure stops for good, with an unknown outcome, and whoever takes over next copies what it finds.
+//! such a failure stops for good, with an unknown outcome, and the next leader copies what it finds.
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tenure_store::AppendFolder;
 
 use super::Error;
 use super::error::Halt;
 use super::frame::{self, Found, Frame, HEADER_BYTES_MAX, Kind, Previous};
-use crate::disk;
+
+mod writer;
+
+pub(crate) use writer::{Fence, Last, SegmentWriter};
 
 /// How much of a file holds its first frame.
 const HEAD_BYTES: usize = 2 * HEADER_BYTES_MAX;
@@ -115,7 +118,7 @@ pub(crate) struct Contents {
 }
 
 /// The chain, the oldest first, back to the segment that holds the place `from`.
-pub(crate) async fn chain(folder: &Path, from: u64) -> Result<Vec<Link>, Halt> {
+pub(crate) async fn chain(folder: &dyn AppendFolder, from: u64) -> Result<Vec<Link>, Halt> {
     let mut names = names(folder).await?;
     let mut links = Vec::new();
     let mut before = loop {
@@ -133,22 +136,20 @@ pub(crate) async fn chain(folder: &Path, from: u64) -> Result<Vec<Link>, Halt> {
         }
     };
     while links.last().is_some_and(|link| link.first > from) {
-        let oldest = folder.join(links[links.len() - 1].name.to_string());
+        let after = links[links.len() - 1].name;
         let Some(Previous { segment, end }) = before else {
             let what = format!("it is the first segment, but index {from} of the log is before it");
-            return Err(Error::corrupt(&oldest.display(), what).into());
+            return Err(Error::corrupt(&location(folder, after), what).into());
         };
         // Older than this one, so that there is an end of them.
-        let after = links[links.len() - 1].name;
         let named = segment.parse().ok().filter(|&name: &Name| name < after);
         let Some(name) = named else {
             let what = format!("{segment:?} is not a segment before it");
-            return Err(Error::corrupt(&oldest.display(), what).into());
+            return Err(Error::corrupt(&location(folder, after), what).into());
         };
         let Some(frame) = first_frame(folder, name).await? else {
-            let path = folder.join(&segment);
-            let what = "its first frame is cut short, but others follow".to_owned();
-            return Err(Error::corrupt(&path.display(), what).into());
+            let what = "its first frame is cut short, but others follow";
+            return Err(Error::corrupt(&location(folder, name), what).into());
         };
         before = link(&mut links, name, Some(end), &frame);
     }
@@ -168,7 +169,8 @@ fn link(links: &mut Vec<Link>, name: Name, end: Option<u64>, frame: &Frame) -> O
 /// The frames of a file, one after the other, up to the end that its successor names.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    path: PathBuf,
+    folder: Arc<dyn AppendFolder>,
+    name: Name,
     end: Option<u64>,
     file: Bytes,
     /// Where the next frame begins.
@@ -186,9 +188,14 @@ pub(crate) enum Next {
 }
 
 impl Frames {
-    pub(crate) async fn open(path: PathBuf, end: Option<u64>) -> Result<Self, Halt> {
+    pub(crate) async fn open(
+        folder: Arc<dyn AppendFolder>,
+        name: Name,
+        end: Option<u64>,
+    ) -> Result<Self, Halt> {
         let mut frames = Self {
-            path,
+            folder,
+            name,
             end,
             file: Bytes::new(),
             at: 0,
@@ -198,13 +205,13 @@ impl Frames {
     }
 
     async fn load(&mut self) -> Result<(), Halt> {
-        let path = &self.path;
-        let read = disk::read(path).await.map_err(|error| broken(path, error));
+        let read = self.folder.read(&self.name.to_string(), usize::MAX).await;
+        let read = read.map_err(|error| broken(&self.location(), error));
         let mut file = Bytes::from(read?);
         if let Some(end) = self.end {
             let end = usize::try_from(end).unwrap_or(usize::MAX);
             if end > file.len() {
-                let location = format!("{} at offset {}", path.display(), file.len());
+                let location = format!("{} at offset {}", self.location(), file.len());
                 let what = format!("it ends there, but the log continues to {end}");
                 return Err(Error::corrupt(&location, what).into());
             }
@@ -219,8 +226,9 @@ impl Frames {
         self.at as u64
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// The file.
+    pub(crate) fn location(&self) -> String {
+        location(&*self.folder, self.name)
     }
 
     /// The next frame. An error is the last.
@@ -242,18 +250,22 @@ impl Frames {
                 Found::Torn | Found::End => "a frame is cut short".to_owned(),
                 Found::Damaged(what) => what,
                 Found::Newer(what) => {
-                    let location = format!("{} at offset {at}", self.path.display());
+                    let location = format!("{} at offset {at}", self.location());
                     self.at = self.file.len();
                     return Err(Error::newer(&location, what).into());
                 }
             };
             if is_last && left > 0 {
                 left -= 1;
-                disk::pause(REREAD_PAUSE).await;
+                if self.folder.blocks() {
+                    std::thread::sleep(REREAD_PAUSE);
+                } else {
+                    tokio::time::sleep(REREAD_PAUSE).await;
+                }
                 self.load().await?;
                 continue;
             }
-            let location = format!("{} at offset {at}", self.path.display());
+            let location = format!("{} at offset {at}", self.location());
             self.at = self.file.len();
             return Err(Error::corrupt(&location, what).into());
         }
@@ -261,14 +273,14 @@ impl Frames {
 }
 
 /// Reads a segment up to its end, which must be that of a frame; the last one, to where it was torn.
-pub(crate) async fn read(folder: &Path, link: &Link) -> Result<Contents, Halt> {
-    let mut read = Frames::open(folder.join(link.name.to_string()), link.end).await?;
+pub(crate) async fn read(folder: Arc<dyn AppendFolder>, link: &Link) -> Result<Contents, Halt> {
+    let mut read = Frames::open(folder, link.name, link.end).await?;
     let mut frames = Vec::new();
     loop {
         match read.next().await? {
             Next::Frame(frame, _) => frames.push(frame),
             Next::Torn => {
-                let (path, offset) = (read.path().display(), read.offset());
+                let (path, offset) = (read.location(), read.offset());
                 tracing::info!(%path, offset, "cut off an unfinished frame");
                 break;
             }
@@ -282,15 +294,16 @@ pub(crate) async fn read(folder: &Path, link: &Link) -> Result<Contents, Halt> {
 }
 
 /// The first frame of a segment; `None` if it was not finished.
-pub(crate) async fn first_frame(folder: &Path, name: Name) -> Result<Option<Frame>, Halt> {
-    let path = folder.join(name.to_string());
+pub(crate) async fn first_frame(
+    folder: &dyn AppendFolder,
+    name: Name,
+) -> Result<Option<Frame>, Halt> {
     // One byte more shows that the file goes on.
-    let head = disk::read_start(&path, HEAD_BYTES + 1).await;
-    let head = Bytes::from(head.map_err(|error| broken(&path, error))?);
-    let damaged = |what: String| {
-        let location = format!("{} at offset 0", path.display());
-        Err(Error::corrupt(&location, what).into())
-    };
+    let head = folder.read(&name.to_string(), HEAD_BYTES + 1).await;
+    let head = head.map_err(|error| broken(&location(folder, name), error))?;
+    let head = Bytes::from(head);
+    let start = || format!("{} at offset 0", location(folder, name));
+    let damaged = |what: String| Err(Error::corrupt(&start(), what).into());
     if head.is_empty() {
         return Ok(None);
     }
@@ -304,18 +317,15 @@ pub(crate) async fn first_frame(folder: &Path, name: Name) -> Result<Option<Fram
             damaged("its first frame is incomplete, but others follow".to_owned())
         }
         Found::Damaged(what) => damaged(what),
-        Found::Newer(what) => {
-            let location = format!("{} at offset 0", path.display());
-            Err(Error::newer(&location, what).into())
-        }
+        Found::Newer(what) => Err(Error::newer(&start(), what).into()),
     }
 }
 
 /// Every segment there is, in order.
-pub(crate) async fn names(folder: &Path) -> Result<Vec<Name>, Error> {
-    let names = match disk::names(folder).await {
+pub(crate) async fn names(folder: &dyn AppendFolder) -> Result<Vec<Name>, Error> {
+    let names = match folder.names().await {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        names => names.map_err(|error| failed("listing", folder, error))?,
+        names => names.map_err(|error| failed("listing", &folder.location(), error))?,
     };
     // What has another name is not ours.
     let mut names: Vec<Name> = names.iter().filter_map(|name| name.parse().ok()).collect();
@@ -323,17 +333,22 @@ pub(crate) async fn names(folder: &Path) -> Result<Vec<Name>, Error> {
     Ok(names)
 }
 
-fn broken(path: &Path, error: io::Error) -> Halt {
+/// Where a segment is, to show to people.
+pub(crate) fn location(folder: &dyn AppendFolder, name: impl fmt::Display) -> String {
+    format!("{}/{name}", folder.location())
+}
+
+fn broken(location: &str, error: io::Error) -> Halt {
     if error.kind() == io::ErrorKind::NotFound {
-        return Halt::Missing(path.display().to_string());
+        return Halt::Missing(location.to_owned());
     }
-    failed("reading", path, error).into()
+    failed("reading", location, error).into()
 }
 
 /// An error of something that has not happened.
-pub(crate) fn failed(doing: &str, path: &Path, error: io::Error) -> Error {
+pub(crate) fn failed(doing: &str, location: &str, error: io::Error) -> Error {
     use io::ErrorKind as Cause;
-    let doing = format!("{doing} {}", path.display());
+    let doing = format!("{doing} {location}");
     let hint = match error.kind() {
         Cause::StorageFull | Cause::QuotaExceeded | Cause::FileTooLarge => {
             "free some space on the store's file system, or raise the quota"
@@ -355,9 +370,9 @@ pub(crate) fn failed(doing: &str, path: &Path, error: io::Error) -> Error {
 }
 
 /// An error of something that may have happened.
-pub(crate) fn unknown(path: &Path, error: io::Error) -> Error {
+pub(crate) fn unknown(location: &str, error: io::Error) -> Error {
     let source = tenure_store::Error::Unavailable {
-        doing: format!("using {}", path.display()),
+        doing: format!("using {location}"),
         source: error.into(),
     };
     Error::Unknown {
@@ -418,20 +433,26 @@ mod tests {
     use tenure_core::queue::Rules;
 
     use super::super::Position;
-    use super::super::frame::{Place, encode};
+    use super::super::frame::{Cursor, encode};
     use super::*;
-    use crate::task::block_on;
     use std::fs;
+    use tenure_store::engine::file::File;
+    use tenure_store::{Prefix, Store};
 
-    #[test]
-    fn what_was_being_written_is_read_again_and_damage_stays() {
-        block_on(read_again());
-    }
-
-    async fn read_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("segment");
-        let place = Place {
+    #[tokio::test]
+    async fn what_was_being_written_is_read_again_and_damage_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let store = File::open(root.path()).await.unwrap();
+        let folder = store
+            .append_folder(&Prefix::new("segments").unwrap())
+            .unwrap();
+        folder.make().await.unwrap();
+        let name = Name {
+            takeover: 1,
+            number: 1,
+        };
+        let path = root.path().join("segments").join(name.to_string());
+        let cursor = Cursor {
             seq: 1,
             position: Position(1),
             takeover: 1,
@@ -440,22 +461,22 @@ mod tests {
             number: 1,
             rules: Rules::FIRST,
         };
-        let whole = encode(Kind::Commit, place, None, &["x".repeat(2000)]);
+        let whole = encode(Kind::Commit, cursor, None, &["x".repeat(2000)]);
         // The reader was here before the writer was, and there after it.
         let mut late = whole.to_vec();
         late[..300].fill(0);
         fs::write(&path, &late).unwrap();
-        let mut frames = Frames::open(path.clone(), None).await.unwrap();
+        let mut frames = Frames::open(folder.clone(), name, None).await.unwrap();
         fs::write(&path, &whole).unwrap();
         assert!(matches!(frames.next().await, Ok(Next::Frame(_, 0))));
         assert!(matches!(frames.next().await, Ok(Next::End)));
 
         fs::write(&path, &late).unwrap();
-        let mut frames = Frames::open(path, None).await.unwrap();
+        let mut frames = Frames::open(folder, name, None).await.unwrap();
         let damaged = frames.next().await;
         let Err(Halt::Failed(Error::Corrupt { location, .. })) = damaged else {
             panic!("{damaged:?}");
         };
-        assert!(location.ends_with("segment at offset 0"), "{location}");
+        assert!(location.ends_with("-000001 at offset 0"), "{location}");
     }
 }

@@ -3,8 +3,8 @@
 use tenure_core::Incarnation;
 use tenure_core::election::Term;
 
-use crate::queue::Position;
-use crate::queue::frame::{self, Kind};
+use crate::log::Position;
+use crate::log::frame::{self, Kind};
 
 /// A frame: what was committed together, or a part of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]

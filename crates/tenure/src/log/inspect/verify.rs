@@ -2,7 +2,7 @@
 //!
 //! Every frame is read and its checksums are calculated. The log must go on without a gap, in places,
 //! positions and take-overs, from the oldest snapshot that counts, or from its first place, to its end, and must
-//! come as far as it is known to reach (see [`reached`](crate::queue::reached)); each
+//! come as far as it is known to reach (see [`reached`](crate::log::reached)); each
 //! snapshot that counts must have the parts that its manifest names. Damage does not end the search: all of it
 //! is named.
 
@@ -11,8 +11,8 @@ use futures_util::StreamExt;
 use super::{
     Error, Form, Frame, Frames, Kind, Name, Origin, RESTARTS_MAX, Segment, Snapshot, Stored,
 };
-use crate::queue::Position;
-use crate::queue::reached::Reached;
+use crate::log::Position;
+use crate::log::reached::Reached;
 
 /// Something that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! The log: what was committed, in order, and the right to go on.
+//! The log as its leader has it: what was committed, in order, and the right to go on.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,19 +7,17 @@ use bytes::Bytes;
 use tenure_core::Namespace;
 use tenure_core::mutation::{self, Mutation};
 use tenure_core::queue::Rules;
-use tenure_store::Store;
+use tenure_store::{AppendFolder, Store};
 
-use super::access::{Access, Created, Pause};
-use super::appender::{Appended, Appender, Fence, Last};
+use super::access::{Access, Pause};
+use super::appender::{Appended, Appender, Target};
 use super::cleanup::Remains;
-use super::frame::{Applied, Digest, Kind, Place, Previous, check_line};
-use super::lines::Lines;
-use super::origin::{Claim, Form, Origin};
+use super::frame::{Applied, Cursor, Digest, Lines, Previous, check_line};
+use super::origin::{Form, Origin, Ownership};
 use super::policy::Growth;
 use super::reached::Reached;
-use super::recovery::{Progress, Replay, Tail, segment_folder};
-use super::segment::Name;
-use super::snapshot::Contents;
+use super::recovery::{Progress, Replay, Tail};
+use super::segment::{Fence, Last, Name, SegmentWriter};
 use super::{Config, Error, Machine, Owner, Position, objects};
 use crate::task::blocking;
 
@@ -55,19 +53,20 @@ impl AsRef<[u8]> for Record {
 #[derive(Debug)]
 pub struct Log {
     access: Arc<Access>,
-    claim: Claim,
+    ownership: Ownership,
     /// Where the next frame goes.
-    next: Place,
+    next: Cursor,
     tail: Tail,
     /// Files: where the log ends in the last of them.
     end: u64,
     /// Files: the last one that is noted to be in the log.
     noted: Option<Name>,
-    writes: Writes,
+    /// Gone while a commit is under way, and for good when it was dropped half way, or another part commits.
+    appender: Option<Box<Appender>>,
     applied: LastApplied,
 }
 
-/// What the machine came to last, for the frames to come. Shared by whoever applies and whoever writes.
+/// What the machine came to last, for the frames to come. The writer sets it, the appender reads it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LastApplied(Arc<Mutex<Option<Applied>>>);
 
@@ -81,15 +80,6 @@ impl LastApplied {
     }
 }
 
-/// How the next commit is written.
-#[derive(Debug)]
-enum Writes {
-    ToObjects,
-    ToFiles(Box<Appender>),
-    /// It cannot be: one was not settled, or its future was dropped half way, or is done elsewhere.
-    Nowhere,
-}
-
 /// What was committed together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Committed {
@@ -101,16 +91,8 @@ pub struct Committed {
     pub bytes: u64,
 }
 
-/// What a snapshot is written from.
-#[derive(Debug)]
-pub(crate) struct Base {
-    pub(crate) place: Place,
-    pub(crate) contents: Contents,
-    pub(crate) remains: Remains,
-}
-
 impl Log {
-    /// Takes the log over for `owner`: fences off whoever wrote before, and gives the machine everything that
+    /// Takes the log over for `owner`: fences off the leader before, and gives the machine everything that
     /// was ever committed.
     pub async fn take_over<M: Machine>(
         store: Arc<dyn Store>,
@@ -128,15 +110,15 @@ impl Log {
             replay.run(&access, origin.form).await?;
         }
         let wanted = access.config.rules_max.min(replay.machine.rules_max());
-        let claim = Claim::take(&access, &owner, wanted).await?;
-        let origin = &claim.origin;
+        let ownership = Ownership::take(&access, &owner, wanted).await?;
+        let origin = &ownership.origin;
         if !reads_first {
             replay.run(&access, origin.form).await?;
         }
         if replay.tail.takeover >= origin.takeover {
             return Err(Error::Fenced);
         }
-        let place = Place {
+        let next = Cursor {
             seq: replay.tail.seq + 1,
             position: replay.tail.position.next(),
             takeover: origin.takeover,
@@ -147,12 +129,12 @@ impl Log {
         };
         let mut log = Self {
             access,
-            claim,
-            next: place,
+            ownership,
+            next,
             tail: Tail::default(),
             end: 0,
             noted: None,
-            writes: Writes::ToObjects,
+            appender: None,
             applied: LastApplied::default(),
         };
         log.begin(&mut replay).await?;
@@ -161,48 +143,67 @@ impl Log {
 
     /// Writes the term record, behind which the log is ours.
     async fn begin<M: Machine>(&mut self, replay: &mut Replay<'_, M>) -> Result<(), Error> {
-        let lines = self.about();
-        let place = match segment_folder(&self.access) {
-            Some(folder) if self.claim.origin.form == Form::Segments => {
-                let last = last_file(replay);
-                let (fence, place) = (self.fence(), self.next);
-                let bytes_max = self.access.config.segment_bytes_max;
-                let applied = self.applied.clone();
-                let begin = Appender::begin(folder, fence, place, last, bytes_max, lines, applied);
-                let (mut appender, before) = blocking(begin).await?;
-                // It may go on from a copy.
-                if let (Some(link), Some((name, end))) = (replay.tail.chain.last_mut(), before) {
-                    (link.name, link.end) = (name, Some(end));
-                }
-                replay.tail.chain.extend(appender.made());
-                self.end = appender.end();
-                self.writes = Writes::ToFiles(Box::new(appender));
-                place
+        let (cursor, target) = match self.access.files.clone() {
+            Some(folder) if self.form() == Form::Segments => {
+                let file = self.begin_file(folder, replay).await?;
+                (self.next, Target::Segments(Box::new(file)))
             }
-            _ if mutation::is(Mutation::NoTermRecord) => Place {
-                seq: replay.tail.seq,
-                ..self.next
-            },
             _ => {
-                let place = objects::take_place(&self.access, replay, self.next, &lines).await?;
-                replay.tail.kept.push(place.seq);
-                place
+                let cursor = self.begin_objects(replay).await?;
+                (cursor, Target::Objects(self.access.clone()))
             }
         };
         self.tail = std::mem::take(&mut replay.tail);
         self.tail.last = Bytes::new();
-        self.tail.seq = place.seq;
-        self.next = Place {
-            seq: place.seq + 1,
+        self.tail.seq = cursor.seq;
+        self.next = Cursor {
+            seq: cursor.seq + 1,
             number: 1,
-            ..place
+            ..cursor
         };
-        // As whoever replays the term record will do.
-        replay.machine.set_rules(place.rules);
-        self.was_applied(place.seq, replay.machine.digest());
+        let appender = Appender::new(self.next, self.applied.clone(), target);
+        self.appender = Some(Box::new(appender));
+        // As every replay of the term record will do.
+        replay.machine.set_rules(cursor.rules);
+        self.was_applied(cursor.seq, replay.machine.digest());
         // From here on nobody leaves our first frame out; and nothing was acknowledged behind it yet.
         let patience = self.access.config.patience;
         self.note(false, Pause::new(patience)).await
+    }
+
+    async fn begin_file<M: Machine>(
+        &mut self,
+        folder: Arc<dyn AppendFolder>,
+        replay: &mut Replay<'_, M>,
+    ) -> Result<SegmentWriter, Error> {
+        let fence = Fence {
+            key: self.access.keys.origin(),
+            value: self.ownership.value.clone(),
+        };
+        let (blocks, last) = (folder.blocks(), last_file(replay));
+        let bytes_max = self.access.config.segment_bytes_max;
+        let begin = SegmentWriter::begin(folder, fence, self.next, last, bytes_max, self.about());
+        let (mut file, before) = blocking(blocks, begin).await?;
+        // It may go on from a copy.
+        if let (Some(link), Some((name, end))) = (replay.tail.chain.last_mut(), before) {
+            (link.name, link.end) = (name, Some(end));
+        }
+        replay.tail.chain.extend(file.made());
+        self.end = file.end();
+        Ok(file)
+    }
+
+    async fn begin_objects<M: Machine>(&self, replay: &mut Replay<'_, M>) -> Result<Cursor, Error> {
+        if mutation::is(Mutation::NoTermRecord) {
+            return Ok(Cursor {
+                seq: replay.tail.seq,
+                ..self.next
+            });
+        }
+        let lines = self.about();
+        let cursor = objects::take_place(&self.access, replay, self.next, &lines).await?;
+        replay.tail.kept.push(cursor.seq);
+        Ok(cursor)
     }
 
     /// Notes how far the log reaches.
@@ -225,21 +226,9 @@ impl Log {
         }
     }
 
-    fn fence(&self) -> Fence {
-        let root = self
-            .access
-            .store
-            .local_folder()
-            .expect("there are segments");
-        Fence {
-            path: root.join(self.access.keys.origin().as_str()),
-            value: self.claim.value.clone(),
-        }
-    }
-
     /// What a term record says to people.
     fn about(&self) -> Vec<String> {
-        let lineage = self.claim.origin.lineage;
+        let lineage = self.ownership.origin.lineage;
         vec![format!("{{\"lineage\":\"{lineage}\"}}")]
     }
 
@@ -247,46 +236,29 @@ impl Log {
     ///
     /// An error that [is not applied](Error::is_not_applied) leaves the log as it was; any other ends it.
     pub async fn commit(&mut self, records: &[Record]) -> Result<Committed, Error> {
-        self.write(Lines::of(records)).await
+        let lines = Lines::of(records);
+        self.check_batch(&lines)?;
+        let mut appender = self.appender.take().ok_or(Error::Stopped)?;
+        let blocks = appender.blocks();
+        let commit = async move {
+            let result = appender.commit(lines).await;
+            (appender, result)
+        };
+        let (appender, result) = match blocks {
+            true => blocking(blocks, commit).await,
+            false => commit.await,
+        };
+        // It says itself whether it goes on.
+        self.appender = Some(appender);
+        let committed = self.appended(result?);
+        self.note_file().await;
+        Ok(committed)
     }
 
-    /// The same for lines, each of them a record.
-    pub(crate) async fn write(&mut self, records: Lines) -> Result<Committed, Error> {
-        self.check_batch(&records)?;
-        match std::mem::replace(&mut self.writes, Writes::Nowhere) {
-            Writes::Nowhere => Err(Error::Stopped),
-            Writes::ToObjects => {
-                let result = self.create(records).await;
-                if result.as_ref().err().is_none_or(Error::is_not_applied) {
-                    self.writes = Writes::ToObjects;
-                }
-                result
-            }
-            Writes::ToFiles(mut appender) => {
-                let (appender, result) = blocking(async move {
-                    let result = appender.commit(records).await;
-                    (appender, result)
-                })
-                .await;
-                // It says itself whether it goes on.
-                self.writes = Writes::ToFiles(appender);
-                let committed = self.appended(result?);
-                self.note_file().await;
-                Ok(committed)
-            }
-        }
-    }
-
-    /// What commits to files, for whoever commits on a thread of its own and [tells](Log::appended) of it. The
-    /// log itself commits nothing any more.
+    /// What commits, for the [`Committer`](super::committer::Committer), which [tells](Log::appended) of it. The log
+    /// itself commits nothing any more.
     pub(crate) fn take_appender(&mut self) -> Option<Box<Appender>> {
-        match std::mem::replace(&mut self.writes, Writes::Nowhere) {
-            Writes::ToFiles(appender) => Some(appender),
-            others => {
-                self.writes = others;
-                None
-            }
-        }
+        self.appender.take()
     }
 
     /// The next commit, in order, was appended.
@@ -298,7 +270,7 @@ impl Log {
         self.end = appended.end;
         self.tail.growth += Growth {
             bytes: committed.bytes,
-            objects: 0,
+            objects: u64::from(self.form() == Form::Objects),
         };
         committed
     }
@@ -351,38 +323,16 @@ impl Log {
         Ok(())
     }
 
-    async fn create(&mut self, records: Lines) -> Result<Committed, Error> {
-        let place = self.next;
-        // Whatever becomes of it, no other bytes carry this number.
-        self.next.number += 1;
-        let count = records.count() as u64;
-        let (frame, _) = records.seal(Kind::Commit, place, None, self.applied.get());
-        let bytes = frame.len() as u64;
-        let key = self.access.keys.log_object(place.seq);
-        let created = self.access.create(&key, &frame).await?;
-        if matches!(created, Created::Taken(_)) && !mutation::is(Mutation::TakenPlaceIgnored) {
-            return Err(Error::Fenced);
-        }
-        self.next.seq += 1;
-        self.next.position = Position(place.position.0 + count);
-        self.tail.growth += Growth { bytes, objects: 1 };
-        Ok(Committed {
-            seq: place.seq,
-            first: place.position,
-            bytes,
-        })
-    }
-
     /// How the log is kept.
     #[must_use]
     pub fn form(&self) -> Form {
-        self.claim.origin.form
+        self.ownership.origin.form
     }
 
     /// Which take-over of the log this is.
     #[must_use]
     pub fn takeover(&self) -> u64 {
-        self.claim.origin.takeover
+        self.ownership.origin.takeover
     }
 
     /// The rules by which its records are applied.
@@ -415,26 +365,22 @@ impl Log {
         self.tail.snapshot_bytes
     }
 
-    /// What a snapshot of the present state is to say.
-    pub(crate) fn base(&self) -> Base {
+    /// What a snapshot of the present state is written at, and what there is to clean up behind it.
+    pub(crate) fn base(&self) -> (Cursor, Remains) {
         let ahead = u64::from(mutation::is(Mutation::SnapshotOneAhead));
-        let place = Place {
+        let cursor = Cursor {
             seq: self.next.seq - 1 + ahead,
             position: self.position(),
             ..self.next
         };
-        Base {
-            place,
-            contents: Contents::new(self.tail.swept, self.tail.kept.clone()),
-            remains: Remains {
-                claim: self.claim.clone(),
-                swept: self.tail.swept,
-                kept: self.tail.kept.clone(),
-                chain: self.tail.chain.clone(),
-                folder: segment_folder(&self.access),
-                damaged: self.tail.damaged.clone(),
-            },
-        }
+        let remains = Remains {
+            ownership: self.ownership.clone(),
+            swept: self.tail.swept,
+            kept: self.tail.kept.clone(),
+            chain: self.tail.chain.clone(),
+            damaged: self.tail.damaged.clone(),
+        };
+        (cursor, remains)
     }
 
     /// A snapshot was published, of the log as it was when it had grown so far.
@@ -487,4 +433,15 @@ pub async fn replay<M: Machine>(
     let mut replay = Replay::new(machine, &mut progress);
     replay.run(&access, origin.form).await?;
     Ok(replay.tail.position)
+}
+
+/// The newest rules in the log; `None` if there is none.
+pub(crate) async fn rules(
+    store: Arc<dyn Store>,
+    namespace: &Namespace,
+    config: Config,
+) -> Result<Option<Rules>, Error> {
+    let access = Access::new(store, namespace, config);
+    let origin = Origin::read(&access).await?;
+    Ok(origin.map(|origin| origin.rules))
 }

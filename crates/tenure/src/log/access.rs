@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenure_core::Namespace;
 use tenure_core::mutation::{self, Mutation};
-use tenure_store::{Entry, Expect, Key, Object, Page, Prefix, Store, Version};
+use tenure_store::{AppendFolder, Entry, Expect, Key, Object, Page, Prefix, Store, Version};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Config, Error};
@@ -15,9 +15,11 @@ use super::{Config, Error};
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The store, and where in it the queue of a namespace is.
+/// The store, and where in it the log of a namespace is.
 pub(crate) struct Access {
     pub(crate) store: Arc<dyn Store>,
+    /// Where the log can be kept in files: only a store that has such files can hold a log of that form.
+    pub(crate) files: Option<Arc<dyn AppendFolder>>,
     pub(crate) keys: Keys,
     pub(crate) config: Config,
 }
@@ -41,9 +43,11 @@ pub(crate) enum Created {
 
 impl Access {
     pub(crate) fn new(store: Arc<dyn Store>, namespace: &Namespace, config: Config) -> Arc<Self> {
+        let keys = Keys::new(namespace, &config.folder);
         Arc::new(Self {
+            files: store.append_folder(&keys.segments()),
             store,
-            keys: Keys::new(namespace, &config.folder),
+            keys,
             config,
         })
     }
@@ -101,10 +105,10 @@ impl Access {
         Ok(self.get(key).await?.is_some())
     }
 
-    /// Creates an object, and settles what became of it.
+    /// Creates an object, and settles the outcome.
     ///
     /// While it is certain that nothing was written, the store's error is returned: at once if trying again
-    /// is of no use, else when the patience is over. From the first lost answer on, only the object itself
+    /// cannot help, else when the patience is over. From the first lost answer on, only the object itself
     /// can tell, and this waits until it does: ours, another's, or missing. Missing proves nothing, since the
     /// request may still be on its way, so the same bytes are sent again to the same place. Whichever of
     /// them arrives first, there is one object with one content.

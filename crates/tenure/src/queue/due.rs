@@ -1,5 +1,5 @@
-//! What time does by itself, traffic or none: leases run out, delayed jobs become ready, schedules fire, and
-//! what was finished long ago is forgotten.
+//! What is due, with or without traffic: leases run out, delayed jobs become ready, schedules fire, and
+//! what was finished long ago is deleted.
 //!
 //! Each of it is a command like any other. Nothing is committed unless something is due; the task sleeps until
 //! then, and is woken when something comes up that is due earlier.
@@ -69,7 +69,7 @@ pub(crate) async fn maintain(service: &Service) -> Error {
             let wake_at = rounds.wake_at(at, moment);
             tokio::select! {
                 biased;
-                () = service.bells.due.notified() => {}
+                () = service.signals.due.notified() => {}
                 () = service.time.clock().sleep_towards(wake_at) => {}
             }
             continue;
@@ -101,7 +101,7 @@ pub(crate) async fn wake_claims(service: &Service) -> Error {
         let opens = opens.map_or(Moment::NEVER, |at| service.time.moment_of(at));
         tokio::select! {
             biased;
-            () = service.bells.claimable.notified() => {}
+            () = service.signals.claimable.notified() => {}
             () = clock.sleep_towards(opens), if opens != Moment::NEVER => {}
         }
     }

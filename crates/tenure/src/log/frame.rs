@@ -4,13 +4,13 @@
 //! be read with `cat`, `head -1` and `jq`:
 //!
 //! ```text
-//! {"format":1,"kind":"commit","seq":7,…,"count":2,"bytes":52,"body":"1c291ca3","check":"e3069283"}
-//! {"submit":{"id":"a"}}
-//! {"submit":{"id":"b","delay":5}}
+//! {"format":1,"kind":"commit","seq":7,…,"count":2,"bytes":55,"body":"1c291ca3","check":"e3069283"}
+//! {"at":1000,"do":"tick"}
+//! {"at":1002,"do":{"pause":"a"}}
 //! ```
 //!
 //! `body` is the CRC-32C of the body, `check` that of the header line up to the comma before it. The header
-//! has a checksum of its own because in a file its `bytes` say where the next frame begins. CRC-32C finds
+//! has its own checksum because in a file its `bytes` say where the next frame begins. CRC-32C finds
 //! every change of up to three bits in a frame of any size we write, and every burst of up to 32; it costs
 //! less than copying the bytes.
 //!
@@ -33,13 +33,14 @@
 //! format 1, all others format 2, so that versions that know only the first refuse them. A header whose checksum is
 //! right and whose format or rules this version does not know was written by a newer one.
 
-use bytes::Bytes;
+use std::fmt;
+
+use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use tenure_core::Incarnation;
 use tenure_core::election::Term;
 use tenure_core::queue::Rules;
 
-use super::lines::Lines;
 use super::{Error, Position};
 
 /// The format of whatever follows the first rules.
@@ -108,7 +109,7 @@ pub(crate) struct Header {
     pub(crate) body: Checksum,
 }
 
-/// What a leader's state was after the frame at an earlier place: whoever replays the log compares it.
+/// What a leader's state was after the frame at an earlier place. A replay compares its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Applied {
     pub(crate) seq: u64,
@@ -166,7 +167,7 @@ pub(crate) enum Found {
 
 /// Who writes, and where the next frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Cursor {
     pub(crate) seq: u64,
     pub(crate) position: Position,
     pub(crate) takeover: u64,
@@ -177,17 +178,108 @@ pub(crate) struct Place {
     pub(crate) rules: Rules,
 }
 
+/// The lines of a frame in the making. They lie as they will be written, behind a gap that the header fits into. So a
+/// record is copied once, when it comes, and not again when what waits becomes a frame.
+pub(crate) struct Lines {
+    /// The gap, and the lines, each with its newline.
+    frame: BytesMut,
+    count: usize,
+}
+
+impl Lines {
+    /// None yet, with room for so many bytes.
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        let mut frame = BytesMut::with_capacity(HEADER_BYTES_MAX + bytes);
+        frame.put_bytes(b' ', HEADER_BYTES_MAX);
+        Self { frame, count: 0 }
+    }
+
+    /// Those of records.
+    pub(crate) fn of<L: AsRef<[u8]>>(records: &[L]) -> Self {
+        let bytes = records.iter().map(|line| line.as_ref().len() + 1).sum();
+        let mut lines = Self::with_capacity(bytes);
+        for record in records {
+            lines.push(record.as_ref());
+        }
+        lines
+    }
+
+    /// One more, which has passed [`check_line`](check_line).
+    pub(crate) fn push(&mut self, line: &[u8]) {
+        debug_assert!(check_line(line).is_ok());
+        self.frame.put_slice(line);
+        self.frame.put_u8(b'\n');
+        self.count += 1;
+    }
+
+    /// Several at once, which have passed [`check_lines`].
+    pub(crate) fn extend(&mut self, piece: &[u8]) {
+        debug_assert!(check_lines(piece).is_ok());
+        self.frame.put_slice(piece);
+        self.count += newlines(piece);
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// How large they are, with their newlines.
+    pub(crate) fn bytes(&self) -> usize {
+        self.frame.len() - HEADER_BYTES_MAX
+    }
+
+    /// Puts the header right before them.
+    pub(crate) fn seal(
+        mut self,
+        kind: Kind,
+        place: Cursor,
+        previous: Option<Previous>,
+        applied: Option<Applied>,
+    ) -> (Bytes, Header) {
+        let header = Header {
+            format: format_of(place.rules),
+            kind,
+            seq: place.seq,
+            position: place.position,
+            takeover: place.takeover,
+            term: place.term,
+            incarnation: place.incarnation,
+            number: place.number,
+            previous,
+            rules: place.rules,
+            applied,
+            count: self.count,
+            bytes: self.bytes(),
+            body: Checksum::of(&self.frame[HEADER_BYTES_MAX..]),
+        };
+        let line = header.to_line();
+        let start = HEADER_BYTES_MAX
+            .checked_sub(line.len())
+            .expect("names in a header are short");
+        self.frame[start..HEADER_BYTES_MAX].copy_from_slice(&line);
+        (self.frame.freeze().slice(start..), header)
+    }
+}
+
+/// Not what is in them.
+impl fmt::Debug for Lines {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} lines of {} bytes", self.count, self.bytes())
+    }
+}
+
 /// Writes a frame. Every line has passed [`check_line`].
 pub(crate) fn encode<L: AsRef<[u8]>>(
     kind: Kind,
-    place: Place,
+    place: Cursor,
     previous: Option<Previous>,
     lines: &[L],
 ) -> Bytes {
     Lines::of(lines).seal(kind, place, previous, None).0
 }
 
-/// Whether a record can be written: a line of its own, and not one that looks like a crash.
+/// Whether a record can be written: one line, and not one that looks like a crash.
 pub(crate) fn check_line(line: &[u8]) -> Result<(), Error> {
     let problem = if line.is_empty() {
         "is empty"
@@ -394,7 +486,7 @@ pub(crate) fn format_of(rules: Rules) -> u32 {
 
 impl Unread {
     /// The error that it is, there.
-    pub(crate) fn at(self, location: &impl std::fmt::Display) -> Error {
+    pub(crate) fn at(self, location: &impl fmt::Display) -> Error {
         match self {
             Unread::Damaged(what) => Error::corrupt(location, what),
             Unread::Newer(what) => Error::newer(location, what),
@@ -484,180 +576,4 @@ impl TryFrom<String> for Checksum {
 mod fuzz;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// How many zeros a file may have behind its last frame.
-    const ZEROS: [usize; 4] = [0, 1, 700, 5000];
-
-    fn place(seq: u64) -> Place {
-        Place {
-            seq,
-            position: Position(seq * 10),
-            takeover: 3,
-            term: Term(5),
-            incarnation: Incarnation(0xa),
-            number: 7,
-            rules: Rules::FIRST,
-        }
-    }
-
-    pub(super) fn frame(seq: u64, lines: &[&str]) -> Bytes {
-        encode(Kind::Commit, place(seq), None, lines)
-    }
-
-    #[test]
-    fn the_stored_form_is_stable() {
-        let text = concat!(
-            r#"{"format":1,"kind":"commit","seq":2,"position":20,"takeover":3,"term":5,"#,
-            r#""incarnation":"0000000000000000000000000000000a","number":7,"count":2,"bytes":13,"#,
-            r#""body":"fecc8291","check":"fb157386"}"#,
-            "\n{\"a\":1}\nnull\n"
-        );
-        let stored = frame(2, &[r#"{"a":1}"#, "null"]);
-        let stored = std::str::from_utf8(&stored).unwrap();
-        assert_eq!(
-            stored.lines().skip(1).collect::<Vec<_>>(),
-            ["{\"a\":1}", "null"]
-        );
-        assert_eq!(stored, text);
-        let read = decode(&Bytes::copy_from_slice(stored.as_bytes())).unwrap();
-        assert_eq!(
-            read.lines().collect::<Vec<_>>(),
-            [&b"{\"a\":1}"[..], b"null"]
-        );
-        assert_eq!((read.header.seq, read.count()), (2, 2));
-    }
-
-    #[test]
-    fn no_bit_changes_unnoticed() {
-        let lines = ["{\"a\": 1}", "{\"b\": \"x y z\"}"];
-        let whole = frame(1, &lines);
-        for bit in 0..whole.len() * 8 {
-            let mut flipped = whole.to_vec();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            let flipped = Bytes::from(flipped);
-            assert!(decode(&flipped).is_err(), "bit {bit}");
-            // Not taken for the remains of a crash either, though it is the last of its file.
-            for zeros in ZEROS {
-                let file = [&whole[..], &flipped[..], &vec![0; zeros]].concat();
-                let found = find(&file.into(), whole.len());
-                assert!(matches!(found, Found::Damaged(_)), "bit {bit}: {found:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn every_beginning_of_a_frame_at_the_end_is_torn_and_no_object() {
-        let whole = frame(1, &["{\"a\":1}", "{\"b\":2}"]);
-        for end in 1..whole.len() {
-            for zeros in ZEROS {
-                let file = [&whole[..], &whole[..end], &vec![0; zeros]].concat();
-                let found = find(&file.into(), whole.len());
-                assert_eq!(found, Found::Torn, "{end} bytes, {zeros} zeros");
-            }
-            assert!(decode(&whole.slice(..end)).is_err());
-        }
-        assert!(decode(&Bytes::new()).is_err());
-    }
-
-    #[test]
-    fn zeros_behind_the_last_frame_are_its_end_and_nothing_else_is() {
-        let whole = frame(1, &["1"]);
-        for zeros in ZEROS {
-            let mut file = [&whole[..], &vec![0; zeros]].concat();
-            let Found::Frame { end, .. } = find(&file.clone().into(), 0) else {
-                panic!("the frame is whole");
-            };
-            assert_eq!(find(&file.clone().into(), end), Found::End);
-            if let Some(last) = file[end..].last_mut() {
-                *last = 1;
-                let found = find(&file.into(), end);
-                assert_ne!(found, Found::End, "{zeros} zeros");
-            }
-        }
-    }
-
-    #[test]
-    fn sectors_that_were_never_written_are_torn_unless_something_follows() {
-        let long = "x".repeat(3000);
-        let first = frame(1, &["1"]);
-        let second = frame(2, &[&long]);
-        let mut file = [&first[..], &second[..]].concat();
-        let (start, end) = (first.len(), file.len());
-        for sector in (start / SECTOR_BYTES)..=(end / SECTOR_BYTES) {
-            let from = (sector * SECTOR_BYTES).max(start);
-            let to = ((sector + 1) * SECTOR_BYTES).min(end);
-            let mut torn = file.clone();
-            torn[from..to].fill(0);
-            for zeros in ZEROS {
-                let file = [&torn[..], &vec![0; zeros]].concat();
-                assert_eq!(find(&file.into(), start), Found::Torn, "{from}..{to}");
-            }
-            // A sync lies between two frames, so this is no crash.
-            torn.extend_from_slice(&frame(3, &["3"]));
-            assert!(matches!(find(&torn.into(), start), Found::Damaged(_)));
-        }
-        // Half a sector of zeros is no work of a disk.
-        let border = (start / SECTOR_BYTES + 2) * SECTOR_BYTES;
-        file[border..border + SECTOR_BYTES / 2].fill(0);
-        for zeros in ZEROS {
-            let file = [&file[..], &vec![0; zeros]].concat();
-            assert!(matches!(find(&file.into(), start), Found::Damaged(_)));
-        }
-    }
-
-    #[test]
-    fn a_record_is_a_line() {
-        for bad in [&b""[..], b"a\nb", b"a\0b"] {
-            assert!(check_line(bad).is_err());
-        }
-        assert!(check_line("{\"text\":\"ü\\n\"}".as_bytes()).is_ok());
-    }
-
-    #[test]
-    fn what_is_newer_is_not_called_damaged() {
-        for (line, newer) in [
-            (r#"{"format":3,"new":true"#, "it has format 3"),
-            (r#"{"format":2,"rules":3,"new":true"#, "it follows rules 3"),
-        ] {
-            let stored = [line.as_bytes(), check_of(line.as_bytes()).as_bytes(), b"\n"].concat();
-            let Err(Unread::Newer(what)) = decode(&stored.clone().into()) else {
-                panic!("{line} is newer");
-            };
-            assert!(what.starts_with(newer), "{what}");
-            for zeros in ZEROS {
-                let file = [&stored[..], &vec![0; zeros]].concat();
-                assert_eq!(find(&file.into(), 0), Found::Newer(what.clone()));
-            }
-        }
-        for line in [
-            r#"{"format":2,"old":true"#,
-            r#"{"format":1,"rules":2"#,
-            r#"{"format":0"#,
-        ] {
-            let stored = [line.as_bytes(), check_of(line.as_bytes()).as_bytes(), b"\n"].concat();
-            let read = decode(&stored.into());
-            assert!(matches!(read, Err(Unread::Damaged(_))), "{line}");
-        }
-    }
-
-    #[test]
-    fn later_rules_and_the_state_stand_in_the_header() {
-        let place = Place {
-            rules: Rules::SECOND,
-            ..place(2)
-        };
-        let applied = Applied {
-            seq: 1,
-            digest: Digest(0xabc),
-        };
-        let lines = Lines::of(&["null"]);
-        let (stored, header) = lines.seal(Kind::Commit, place, None, Some(applied));
-        let text = std::str::from_utf8(&stored).unwrap();
-        let said = r#""rules":2,"applied":{"seq":1,"digest":"0000000000000abc"},"count":1"#;
-        assert!(text.starts_with(r#"{"format":2,"#), "{text}");
-        assert!(text.contains(said), "{text}");
-        assert_eq!(decode(&stored).unwrap().header, header);
-    }
-}
+mod tests;
