@@ -75,9 +75,9 @@ async fn story(seed: u64, disturb: fn(&Host), is_fenced: bool) -> Result<bool> {
     let ledger = Ledger::default();
     let pay = async |leadership: &Leadership, host: &Host| {
         if is_fenced {
-            fenced(leadership, host, &ledger).await
+            fenced(leadership, host, &ledger).await;
         } else {
-            naive(leadership, host, &ledger).await
+            naive(leadership, host, &ledger).await;
         }
     };
     disturb(&a);

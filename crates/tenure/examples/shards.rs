@@ -53,9 +53,9 @@ async fn main() -> Result<()> {
     let cluster = node.cluster(quick()).await?;
     let definition = Definition::shards(shards);
     if is_reckless {
-        cluster.register(reckless(file), definition)?
+        cluster.register(reckless(file), definition)?;
     } else {
-        cluster.register(worker(file), definition)?
+        cluster.register(worker(file), definition)?;
     }
     tokio::spawn(tell(node.id().to_string(), cluster.subscribe()));
     let mut terminate = signal(SignalKind::terminate())?;

@@ -18,9 +18,9 @@ fn objects(folder: &Path) -> Vec<PathBuf> {
             continue;
         }
         if entry.file_type().unwrap().is_dir() {
-            found.extend(objects(&entry.path()))
+            found.extend(objects(&entry.path()));
         } else {
-            found.push(entry.path())
+            found.push(entry.path());
         }
     }
     found

@@ -123,9 +123,9 @@ fn the_terminal_is_given_back_however_it_ends() {
             before.local_modes
         );
         if by_key {
-            controller.write_all(b"q").unwrap()
+            controller.write_all(b"q").unwrap();
         } else {
-            kill_process(Pid::from_child(&child), Signal::TERM).unwrap()
+            kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
         }
         child.wait().unwrap();
         // Back from the other screen, with the cursor, and lines are edited again.

@@ -161,9 +161,9 @@ impl Disk {
         };
         // A timer's tick is a millisecond: what is shorter takes a turn among the other tasks.
         if time < Duration::from_millis(1) {
-            tokio::task::yield_now().await
+            tokio::task::yield_now().await;
         } else {
-            tokio::time::sleep(time).await
+            tokio::time::sleep(time).await;
         }
     }
 
@@ -503,9 +503,9 @@ impl File {
         let mut left_out = 0;
         if self.durable.len() != self.written.len() {
             if random.chance(500) {
-                self.durable.resize(self.written.len(), 0)
+                self.durable.resize(self.written.len(), 0);
             } else {
-                left_out += 1
+                left_out += 1;
             }
         }
         let most = self.durable.len().min(self.written.len());
@@ -516,9 +516,9 @@ impl File {
                 continue;
             }
             if random.chance(500) {
-                self.durable[sector.clone()].copy_from_slice(&self.written[sector])
+                self.durable[sector.clone()].copy_from_slice(&self.written[sector]);
             } else {
-                left_out += 1
+                left_out += 1;
             }
         }
         left_out

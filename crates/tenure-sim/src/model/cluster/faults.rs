@@ -44,9 +44,9 @@ impl State {
                 Item::Work(work) => {
                     add(Kind::WorkHangs, at);
                     if work.starts {
-                        add(Kind::StartFails, at)
+                        add(Kind::StartFails, at);
                     } else {
-                        add(Kind::WorkStuck, at)
+                        add(Kind::WorkStuck, at);
                     }
                 }
             }
@@ -77,9 +77,9 @@ impl State {
         for (slot, number) in self.slots.iter().zip(0..) {
             let is_drained = drains.is_some_and(|(it, _)| it.nodes.contains_key(&slot.node));
             if is_drained {
-                add(Kind::Undrain, number)
+                add(Kind::Undrain, number);
             } else {
-                add(Kind::Drain, number)
+                add(Kind::Drain, number);
             }
         }
         if self.store.assignments.is_some() {
@@ -200,7 +200,7 @@ impl State {
             let (by, since) = ("people".to_owned(), Wall(0));
             drains.nodes.insert(node, Drained { by, since });
         } else {
-            drop(drains.nodes.remove(&node))
+            drop(drains.nodes.remove(&node));
         }
         self.store.overwrite_drains(drains);
         self.hint(&Input::HintDrains)
