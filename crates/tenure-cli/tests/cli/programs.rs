@@ -215,7 +215,10 @@ fn a_program_that_may_not_be_killed_keeps_its_shard() {
     a.wait_for_note("worker/0 is kept until it ends");
     let (code, daemons, _) = users.asked(&["daemons"]);
     assert_eq!(code, 1);
-    assert!(daemons.contains("stuck: this user may not kill process"), "{daemons}");
+    assert!(
+        daemons.contains("stuck: this user may not kill process"),
+        "{daemons}"
+    );
     assert!(!scene.has("b tick"), "{}", scene.log());
     kill_process(scene.starts()[0].0, Signal::KILL).unwrap();
     scene.wait_for("b tick");
