@@ -132,7 +132,7 @@ async fn tell(me: NodeId, mut events: Events) {
                 generation,
                 node,
             } if node == me => {
-                output::note(&format!("{shard} is running, generation {generation}"))
+                output::note(&format!("{shard} is running, generation {generation}"));
             }
             Event::Stopped { shard, node, .. } if node == me => {
                 output::note(&format!("{shard} has stopped"));
