@@ -91,7 +91,7 @@ pub(crate) fn start_over(seed: u64) -> Result<(), String> {
 fn disturb(world: &mut World) {
     let random = &mut world.random;
     let node = random.index(NODES);
-    let kind = random.below(13);
+    let kind = random.below(14);
     let long = Duration::from_millis(random.below(25_000));
     match kind {
         0 | 1 => {
@@ -120,6 +120,7 @@ fn disturb(world: &mut World) {
             world.kill(node);
             world.boot_in(node, long);
         }
+        9 => world.delete_session(node),
         _ => {
             world.elect(node, long);
         }
