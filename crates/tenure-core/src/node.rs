@@ -360,7 +360,7 @@ impl Node {
                 self.step_election(now, &name, input, outputs);
             }
             (Route::Cluster(question), answer) => {
-                self.tell_member(Heard::Answer(question, answer));
+                self.tell_member(Heard::Answer(question, Box::new(answer)));
             }
             (route, answer) => unreachable!("{route:?} was answered with {answer:?}"),
         }

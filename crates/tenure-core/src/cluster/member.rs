@@ -266,7 +266,7 @@ impl Member {
                 self.tell_assigner(assigner::Input::SessionEnded(incarnation, end));
             }
             Heard::Leader(leader) => self.silence.led_by(now, leader.as_ref()),
-            Heard::Answer(question, answer) => self.answered(now, question, answer, outputs),
+            Heard::Answer(question, answer) => self.answered(now, question, *answer, outputs),
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure_fuzz::{Fuzz, corpus};
 
 use crate::cluster::registry::Listed;
-use crate::cluster::{Assigner, Assignments, Drains, Membership, Part, assigner, member};
+use crate::cluster::{Assignments, Drains, Membership, Part, member};
 use crate::election::{Fence, Lease, Term};
 use crate::node::{Answer, Event, Input, Node, Output, Request};
 use crate::session::{Config, Holder, Record};
@@ -159,7 +159,7 @@ fn no_record_panics_a_node() {
 }
 
 #[test]
-fn no_record_panics_a_member_of_a_cluster() {
+fn no_record_panics_the_leader_of_a_cluster() {
     let corpus = objects(&["session", "assignments", "drains"]);
     // One line names thousands of shards, for all of which a place is made.
     let fuzz = Fuzz::new("member", corpus).within(8 << 20, 64);
@@ -191,59 +191,4 @@ fn written(bytes: &[u8], number: usize) -> Answer {
         4 => Written::Unknown,
         _ => Written::Done(Version::new(number.to_string())),
     })
-}
-
-#[test]
-fn no_record_panics_the_leader_of_a_cluster() {
-    let corpus = objects(&["session", "assignments", "drains"]);
-    // One line names thousands of shards, for all of which a place is made.
-    let fuzz = Fuzz::new("assigner", corpus).within(8 << 20, 64);
-    fuzz.run(|input| {
-        let sessions = Shown::new(input, Record::decode).records;
-        let mut assignments = Shown::new(input, Assignments::decode);
-        let mut drains = Shown::new(input, Drains::decode);
-        let config = Config::default();
-        let mut now = Moment::default();
-        let cluster = crate::cluster::Config::for_session(&config);
-        let mut assigner = Assigner::new(cluster, &config, me(), now, 7);
-        let term = assignments.records.first().map_or(4, |found| found.term.0);
-        let mut inputs = vec![
-            assigner::Input::Elected(Lineage(1), Term(term)),
-            assigner::Input::Sessions(sessions.clone()),
-        ];
-        for wake in 0..WAKES {
-            for _ in 0..10 {
-                for input in std::mem::take(&mut inputs) {
-                    for output in assigner.step(at(now), input) {
-                        inputs.extend(match output {
-                            assigner::Output::Read { .. } => {
-                                Some(assigner::Input::Read(assignments.read()))
-                            }
-                            assigner::Output::ReadDrains { .. } => {
-                                Some(assigner::Input::DrainsRead(drains.read()))
-                            }
-                            assigner::Output::Write { assignments, .. } => {
-                                match written(&assignments.encode(), wake) {
-                                    Answer::Written(written) => {
-                                        Some(assigner::Input::Written(written))
-                                    }
-                                    _ => None,
-                                }
-                            }
-                            _ => None,
-                        });
-                    }
-                }
-            }
-            let _ = assigner.plan(now);
-            now = assigner
-                .wake_at()
-                .min(now + Duration::from_secs(20))
-                .max(now + Duration::from_millis(100));
-            inputs.push(match sessions.get(wake) {
-                Some(session) => assigner::Input::Session(Box::new(session.clone())),
-                None => assigner::Input::Wake,
-            });
-        }
-    });
 }

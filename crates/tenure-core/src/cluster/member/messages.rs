@@ -75,7 +75,7 @@ pub(crate) enum Heard {
     /// Somebody leads `tenure.cluster`, or nobody does.
     Leader(Option<Leader>),
     /// The answer to a request.
-    Answer(Question, Answer),
+    Answer(Question, Box<Answer>),
 }
 
 /// What a member asked the store, and for whom.

@@ -364,10 +364,11 @@ impl State {
     /// Nobody waits for the answer any more; if it was not carried out, the request may still be.
     pub(super) fn give_up(&mut self, flight: Flight, is_loose: bool) -> Result<(), Violation> {
         let answer = flight.request.unanswered(Written::Unknown);
+        let input = Input::Answer(flight.by, flight.ticket, Box::new(answer));
         if is_loose && flight.request.is_write() {
-            self.late.push(flight.request.clone());
+            self.late.push(flight.request);
         }
-        self.answer(&flight, answer)
+        self.deliver(flight.process, input)
     }
 
     /// Wakes everyone who wants to, and has somebody lead.
