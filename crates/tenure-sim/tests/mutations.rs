@@ -68,10 +68,10 @@ macro_rules! rules {
 }
 
 macro_rules! cluster_rules {
-    ($($name:ident: $mutation:ident => $words:literal;)*) => {$(
+    ($($name:ident: $mutation:ident => $($words:literal)|+;)*) => {$(
         #[test]
         fn $name() {
-            noticed(Mutation::$mutation, SEEDS, &[$words], in_cluster);
+            noticed(Mutation::$mutation, SEEDS, &[$($words),+], in_cluster);
         }
     )*
         const CLUSTER_RULES: &[Mutation] = &[$(Mutation::$mutation),*];
@@ -119,7 +119,7 @@ cluster_rules! {
     a_shard_is_trusted_while_it_is_seen: TrustUnseenAssignment => "both trust";
     a_silent_node_keeps_its_shards: SilenceIsDeath => "both trust";
     a_node_has_all_its_time_to_end_a_shard: ForceEarly => "both trust";
-    a_revoke_is_confirmed_by_words: SilenceConfirms => "both trust";
+    a_revoke_is_confirmed_by_words: SilenceConfirms => "both trust" | "starts in";
     a_shard_is_trusted_while_the_session_is: TrustWithoutSession => "both trust";
     trust_in_an_assignment_counts_from_the_start_of_a_look: TrustAssignmentFromAnswer => "starts in";
     a_generation_starts_once: StartAgain => "starts in";

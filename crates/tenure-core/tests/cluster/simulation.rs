@@ -75,7 +75,7 @@ pub(crate) fn run(seed: u64) -> u64 {
 fn disturb(world: &mut World) {
     let random = &mut world.random;
     let node = usize::try_from(random.below(NODES as u64)).unwrap();
-    let kind = random.below(13);
+    let kind = random.below(14);
     let long = Duration::from_millis(random.below(25_000));
     match kind {
         0 | 1 => {
@@ -104,6 +104,7 @@ fn disturb(world: &mut World) {
             world.kill(node);
             world.boot_in(node, long);
         }
+        9 => world.delete_session(node),
         _ => {
             world.elect(node, long);
         }

@@ -306,6 +306,11 @@ impl World {
         assert!(self.elect(node, Duration::ZERO));
     }
 
+    /// Somebody deletes the session of a node that is there.
+    pub(crate) fn delete_session(&mut self, node: usize) {
+        self.store.sessions.remove(&self.nodes[node].incarnation);
+    }
+
     pub(crate) fn delete_assignments(&mut self) {
         self.store.assignments = None;
     }

@@ -130,7 +130,8 @@ impl World {
         for node in 0..self.nodes.len() {
             let it = &self.nodes[node];
             let listens = it.up && self.now >= it.paused_until;
-            if listens && (it.leads.is_some() || !only_leaders) && self.random.chance(80) {
+            let arrives = listens && (it.leads.is_some() || !only_leaders);
+            if arrives && self.random.chance(80) {
                 self.tell(node, [Input::Cluster(hint.clone())]);
             }
         }
