@@ -469,8 +469,8 @@ async fn files_are_appended_to_beside_objects_and_not_through_what_changes_reque
     let put = store.put(&object, "value".into(), &Expect::Absent);
     let version = put.await.unwrap();
     assert!(files.holds(&object, b"value").await.unwrap());
-    let other = store.put(&object, "other".into(), &Expect::Version(version));
-    other.await.unwrap();
+    let expect = Expect::Version(version);
+    store.put(&object, "other".into(), &expect).await.unwrap();
     assert!(!files.holds(&object, b"value").await.unwrap());
 
     files.make().await.unwrap();
