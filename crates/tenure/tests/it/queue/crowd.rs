@@ -94,12 +94,12 @@ async fn schedules_are_bounded_in_number_and_in_bytes() {
             .await
     };
     set("a", 500).await.unwrap();
-    full(set("b", 600).await, "more than 1000");
+    full(set("b", 600).await, "at most 1000 are allowed");
     set("b", 400).await.unwrap();
     full(set("c", 1).await, "2 schedules; there is no room for c");
     // One that is there may change, and shrink in any case.
     set("b", 300).await.unwrap();
-    full(set("b", 600).await, "more than 1000");
+    full(set("b", 600).await, "at most 1000 are allowed");
     queue
         .delete_schedule(ScheduleName::new("a").unwrap())
         .await
