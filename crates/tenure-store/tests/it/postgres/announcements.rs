@@ -120,7 +120,7 @@ async fn no_change_waits_for_the_announcements_of_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_many_writers_change_is_announced_by_few() {
+async fn what_many_writers_change_is_heard_of_at_no_more_connections() {
     let Some(url) = support::url(SERVER) else {
         return;
     };
