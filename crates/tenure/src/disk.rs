@@ -154,8 +154,8 @@ pub(crate) async fn names(folder: &Path) -> io::Result<Vec<String>> {
 /// Waits for a moment.
 pub(crate) async fn pause(time: Duration) {
     if is_simulated() {
-        tokio::time::sleep(time).await
+        tokio::time::sleep(time).await;
     } else {
-        std::thread::sleep(time)
+        std::thread::sleep(time);
     }
 }

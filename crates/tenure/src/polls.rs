@@ -239,9 +239,9 @@ impl Polls {
         for (key, poll) in passed {
             let at = entries.binary_search_by(|entry| entry.key.cmp(&key));
             if at.is_ok_and(|at| entries[at].version == to_store(&poll.known)) {
-                shown.unchanged.push(poll)
+                shown.unchanged.push(poll);
             } else {
-                shown.changed.push(poll)
+                shown.changed.push(poll);
             }
         }
         self.pages_seen = Some(seen);

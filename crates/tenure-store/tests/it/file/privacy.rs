@@ -25,9 +25,9 @@ fn everything_in(folder: &Path) -> Vec<std::path::PathBuf> {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            found.extend(everything_in(&path))
+            found.extend(everything_in(&path));
         } else {
-            found.push(path)
+            found.push(path);
         }
     }
     found
