@@ -3,6 +3,7 @@
 //! Whatever is wrong, the answer names the field. A body is parsed once, fast; only when that fails is it
 //! parsed again by a slower reader that knows where it is.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::str::FromStr;
@@ -18,7 +19,8 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tenure_core::api::Code;
+use tenure_api::strict::{self, Strict};
+use tenure_api::{Code, JobId};
 use tokio::time::timeout;
 
 use crate::app::App;
@@ -73,7 +75,6 @@ impl FromRequest<Arc<App>> for NoBody {
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
         #[derive(Default, serde::Deserialize)]
-        #[serde(deny_unknown_fields)]
         struct Nothing {}
         if request.body().is_end_stream() {
             keep(request.into_parts().0, Bytes::new(), None);
@@ -83,6 +84,41 @@ impl FromRequest<Arc<App>> for NoBody {
             .await
             .map(|_| Self)
     }
+}
+
+/// A claim: a JSON body without the id of the job, which is in the path.
+#[derive(Debug)]
+pub(crate) struct Held<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for Held<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        let (mut parts, body) = request.into_parts();
+        let Named(id) = Named::from_request_parts(&mut parts, app).await?;
+        let is_json = is_json(&parts.headers);
+        let bytes = read(Request::from_parts(parts, body), app).await?;
+        match is_json {
+            true => parse(&with_id(&bytes, &id)).map(Self),
+            false => Err(media_type()),
+        }
+    }
+}
+
+/// An object with this id at its end, so that what stands before it keeps its place. Anything else stays as it is.
+fn with_id<'a>(body: &'a [u8], id: &JobId) -> Cow<'a, [u8]> {
+    let start = body.trim_ascii_end().strip_suffix(b"}");
+    let fields = start.and_then(|start| start.trim_ascii_start().strip_prefix(b"{"));
+    let (Some(start), Some(fields)) = (start, fields) else {
+        return Cow::Borrowed(body);
+    };
+    let comma = match fields.trim_ascii() {
+        [] => "",
+        _ => ",",
+    };
+    // A name needs no escapes.
+    let end = format!(r#"{comma}"id":"{id}"}}"#);
+    Cow::Owned([start, end.as_bytes()].concat())
 }
 
 /// The one name in the path.
@@ -286,7 +322,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
             "the body is a list, not an object",
         ));
     }
-    serde_json::from_slice(bytes).map_err(|error| explain::<T>(bytes, &error))
+    strict::from_slice(bytes).map_err(|error| explain::<T>(bytes, &error))
 }
 
 /// Parses again to find out where the mistake is.
@@ -301,7 +337,7 @@ fn explain<T: DeserializeOwned>(bytes: &[u8], first: &serde_json::Error) -> Prob
         return Problem::new(Code::InvalidJson, first.to_string());
     }
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    match serde_path_to_error::deserialize::<_, T>(&mut reader) {
+    match serde_path_to_error::deserialize::<_, T>(Strict::new(&mut reader)) {
         Ok(_) => Problem::new(Code::InvalidJson, first.to_string()),
         Err(error) => {
             let path = error.path().to_string();
@@ -443,7 +479,7 @@ pub(crate) fn ok(answer: &impl Serialize) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenure_core::api::{ClaimRequest, JobsQuery, SubmitRequest};
+    use tenure_api::{ClaimRequest, Completion, JobsQuery, SubmitRequest};
 
     #[track_caller]
     fn refused<T: DeserializeOwned + std::fmt::Debug>(body: &str, code: Code, field: Option<&str>) {
@@ -488,6 +524,32 @@ mod tests {
             InvalidField,
             Some("types[1]"),
         );
+    }
+
+    #[test]
+    fn a_claim_has_the_id_of_its_address() {
+        let id = JobId::new("a:1").unwrap();
+        let read = |body: &str| parse::<Completion>(&with_id(body.as_bytes(), &id));
+        let read = |body: &str| read(body).map_err(|problem| problem.code());
+        let token = r#""token":"1f-0a1b2c3d""#;
+        for body in [
+            format!("{{{token}}}"),
+            format!(" {{ {token},\n\"result\":{{}} }} \n"),
+        ] {
+            assert_eq!(read(&body).unwrap().id, id, "{body}");
+        }
+        for (body, code) in [
+            ("{}".to_owned(), Code::InvalidField),
+            (format!(r#"{{{token},"id":"b"}}"#), Code::InvalidField),
+            (format!(r#"{{{token},"x":1}}"#), Code::UnknownField),
+            (format!("{{{token},}}"), Code::InvalidJson),
+            (format!("{{{token}}} }}"), Code::InvalidJson),
+            ("[]".to_owned(), Code::InvalidJson),
+            ("}".to_owned(), Code::InvalidJson),
+            (String::new(), Code::InvalidJson),
+        ] {
+            assert_eq!(read(&body), Err(code), "{body}");
+        }
     }
 
     #[test]

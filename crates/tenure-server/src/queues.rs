@@ -7,12 +7,10 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use tenure::queue::ClockState;
-use tenure_core::api::{
-    ClockTrust, Code, NamesQuery, Problem as ProblemBody, Queue, QueueTime, QueuesAnswer, SetTime,
-    Settings,
+use tenure_api::{
+    ClockTrust, Code, Counts, NameError, NamesQuery, Problem as ProblemBody, Queue, QueueName,
+    QueueOptions, QueueTime, QueuesAnswer, SetTime, Settings,
 };
-use tenure_core::queue::{QueueOptions, QueueView, Settings as NewSettings};
-use tenure_core::{NameError, QueueName};
 
 use crate::app::App;
 use crate::audit::detailed;
@@ -63,12 +61,9 @@ pub(crate) fn page(
     let found = app.queue.queues_behind(after, limit)?;
     let is_full = found.len() == limit;
     let last = found.last().filter(|_| is_full);
-    let next = last.map(|(view, _)| view.name.clone());
-    let queues = found.into_iter();
+    let next = last.map(|queue| queue.name.clone());
     Ok(QueuesAnswer {
-        queues: queues
-            .map(|(view, since)| Queue::new(view, since))
-            .collect(),
+        queues: found,
         next,
     })
 }
@@ -136,22 +131,22 @@ pub(crate) async fn resume(
 #[utoipa::path(get, path = "/v1/settings", tag = "queues", responses(
     (status = 200, description = "The settings", body = Settings)))]
 pub(crate) async fn settings(State(app): State<Arc<App>>) -> Result<Response, Problem> {
-    Ok(ok(&Settings(app.queue.settings()?)))
+    Ok(ok(&app.queue.settings()?))
 }
 
 /// Set what holds for all queues; what is left out gets its default
-#[utoipa::path(put, path = "/v1/settings", tag = "queues", request_body = NewSettings, responses(
+#[utoipa::path(put, path = "/v1/settings", tag = "queues", request_body = Settings, responses(
     (status = 200, description = "The settings as they are now", body = Settings),
     (status = 422, description = "A field is wrong; nothing was done", body = ProblemBody)))]
 pub(crate) async fn configure(
     State(app): State<Arc<App>>,
-    Json(settings): Json<NewSettings>,
+    Json(settings): Json<Settings>,
 ) -> Result<Response, Problem> {
     app.queue.configure(settings).await?;
     let now = app.queue.settings();
     let now = now.map_err(|error| Problem::from(error).after_change())?;
     let detail = text(&now);
-    Ok(detailed(ok(&Settings(now)), detail))
+    Ok(detailed(ok(&now), detail))
 }
 
 /// Settings, for the log.
@@ -199,33 +194,22 @@ fn time_of(app: &App) -> Result<QueueTime, Problem> {
 }
 
 fn one(app: &App, name: &QueueName) -> Result<Queue, Problem> {
-    match app.queue.queue(name)? {
-        Some(view) => with_oldest(app, view),
-        None => Err(Problem::new(
+    app.queue.queue(name)?.ok_or_else(|| {
+        Problem::new(
             Code::NotFound,
             format!("there is no queue {name}: it has neither jobs nor settings"),
         )
-        .field("queue")),
-    }
+        .field("queue")
+    })
 }
 
 /// A queue that was just changed: one that is back to its defaults and has no jobs is gone.
 fn one_or_empty(app: &App, name: QueueName) -> Result<Queue, Problem> {
-    match app.queue.queue(&name)? {
-        Some(view) => with_oldest(app, view),
-        None => Ok(Queue::new(
-            QueueView {
-                name,
-                paused: false,
-                options: QueueOptions::default(),
-                counts: tenure_core::queue::Counts::default(),
-            },
-            None,
-        )),
-    }
-}
-
-fn with_oldest(app: &App, view: QueueView) -> Result<Queue, Problem> {
-    let since = app.queue.oldest_ready_since(&view.name)?;
-    Ok(Queue::new(view, since))
+    Ok(app.queue.queue(&name)?.unwrap_or(Queue {
+        name,
+        paused: false,
+        options: QueueOptions::default(),
+        counts: Counts::default(),
+        oldest_ready_at: None,
+    }))
 }

@@ -87,7 +87,7 @@ pub use follow::{Cut, Followed, Follower};
 pub use handle::{Answered, Handle, Statistics};
 pub use log::{Committed, Log, Record, replay};
 pub use metrics::{Latency, Metrics, SnapshotMetrics};
-pub use options::{Claim, Heartbeat, Options, Serving};
+pub use options::{Heartbeat, Options, Serving};
 pub use origin::Form;
 pub use reads::PAGE_BYTES_MAX;
 pub use recovery::Progress;

@@ -40,7 +40,7 @@ impl Machine for Jobs {
 
     fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), String> {
         let command: Command = serde_json::from_slice(record).map_err(|error| error.to_string())?;
-        let _ = self.queue.apply(command);
+        let _ = self.queue.apply(command, &mut Vec::new());
         Ok(())
     }
 

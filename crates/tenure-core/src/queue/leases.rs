@@ -15,12 +15,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::command::Claim;
-use super::event::{Event, Lost};
-use super::job::{Payload, Token};
+use super::answer::Lost;
+use super::event::Event;
 use super::machine::Queue;
 use super::shelves::Class;
 use super::view::Place;
+use super::{Claim, Payload, Token};
 use crate::mutation::{self, Mutation};
 use crate::{JobId, Moment};
 
@@ -70,8 +70,14 @@ impl Leases {
     /// Claims start leases, and their ends end them: to be called with the events of every command.
     pub fn follow(&mut self, events: &[Event], now: Moment) {
         for event in events {
-            if let Event::Claimed(claimed) = event {
-                self.grant(claimed.id.clone(), claimed.token, claimed.lease_ms, now);
+            if let Event::Claimed {
+                id,
+                token,
+                lease_ms,
+                ..
+            } = event
+            {
+                self.grant(id.clone(), *token, *lease_ms, now);
             } else if let Some(token) = event.ended_claim()
                 && let Some(lease) = self.leases.remove(&token.number)
                 && let Some(deadline) = lease.deadline
@@ -200,7 +206,7 @@ mod tests {
         story.submit(&[r#""id":"a""#]);
         let claimed = story.claim(1).remove(0);
         let mut leases = Leases::default();
-        leases.follow(&[Event::Claimed(Box::new(claimed.clone()))], at(0));
+        leases.follow(&[Event::claimed(&claimed)], at(0));
         (story, leases, claimed)
     }
 
@@ -237,8 +243,8 @@ mod tests {
     #[test]
     fn ended_claims_have_no_lease() {
         let (mut story, mut leases, claimed) = running();
-        let events = story.complete(&claimed);
-        leases.follow(&events, at(1));
+        let _ = story.complete(&claimed);
+        leases.follow(&story.events, at(1));
         assert!(leases.is_empty());
         assert_eq!(leases.next_deadline(), None);
         let beat = leases.heartbeat(&story.queue, &id("a"), claimed.token, None, at(1));
@@ -248,8 +254,8 @@ mod tests {
     #[test]
     fn a_cancelled_job_is_told_and_gets_no_more_time() {
         let (mut story, mut leases, claimed) = running();
-        let events = story.act(Action::Cancel(vec![id("a")]));
-        leases.follow(&events, at(1));
+        let _ = story.act(Action::Cancel(vec![id("a")]));
+        leases.follow(&story.events, at(1));
         let beat = leases.heartbeat(&story.queue, &id("a"), claimed.token, None, at(20));
         assert_eq!(beat, Heartbeat::Cancelled);
         assert_eq!(leases.next_deadline(), Some(at(30)));
