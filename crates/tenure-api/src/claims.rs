@@ -18,8 +18,8 @@ pub const WAIT_MS_MAX: u32 = 60_000;
 pub struct ClaimRequest {
     /// Who asks; shown to people.
     pub worker: Key,
-    /// From these queues; from every queue if empty. Their order means nothing: priority, then the order of
-    /// the log decides across all of them.
+    // Their order means nothing: priority, then the order of the log decides across all of them.
+    /// From these queues; from every queue if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<QueueName>,
     /// Of these types; of every type if empty.

@@ -26,7 +26,7 @@ pub struct EventsQuery {
 }
 
 /// One thing that happened.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
     /// What happened: `submitted`, `claimed`, `completed`, `failed`, `died`, `cancelled`, …, or `reset`.
@@ -61,24 +61,4 @@ pub struct Event {
     /// The schedule's next slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_at: Option<u64>,
-}
-
-impl Event {
-    /// An event that says only that it happened.
-    #[must_use]
-    pub fn new(event: &str, at: u64, position: u64) -> Self {
-        Self {
-            event: event.to_owned(),
-            at,
-            position,
-            id: None,
-            queue: None,
-            job_type: None,
-            state: None,
-            attempt: None,
-            run_at: None,
-            schedule: None,
-            next_at: None,
-        }
-    }
 }

@@ -95,7 +95,12 @@ impl Events {
         match timeout(transport.attempt_timeout, request).await {
             Ok(Ok(response)) if response.status().is_success() => {
                 self.parser = Parser::default();
-                self.parser.ready.push_back(Event::new(RESET, 0, 0));
+                let event = RESET.to_owned();
+                let reset = Event {
+                    event,
+                    ..Event::default()
+                };
+                self.parser.ready.push_back(reset);
                 self.stream = Some(response);
                 return Ok(());
             }

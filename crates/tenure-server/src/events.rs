@@ -122,7 +122,12 @@ impl Following {
 /// What followers are told of an event of the queue; nothing if it changed nothing.
 fn shown(event: &queue::Event, at: u64, position: u64) -> Option<Event> {
     use queue::Event as Queue;
-    let new = |name| Event::new(name, at, position);
+    let new = |name: &str| Event {
+        event: name.to_owned(),
+        at,
+        position,
+        ..Event::default()
+    };
     let job = |name, id: &JobId, queue: &QueueName| Event {
         id: Some(id.clone()),
         queue: Some(queue.clone()),

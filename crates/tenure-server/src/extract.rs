@@ -37,12 +37,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
-        let is_json = is_json(request.headers());
-        let bytes = read(request, app).await?;
-        if !is_json {
-            return Err(media_type());
-        }
-        parse(&bytes).map(Self)
+        parse(&read_json(request, app).await?).map(Self)
     }
 }
 
@@ -96,12 +91,8 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Held<T> {
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
         let (mut parts, body) = request.into_parts();
         let Named(id) = Named::from_request_parts(&mut parts, app).await?;
-        let is_json = is_json(&parts.headers);
-        let bytes = read(Request::from_parts(parts, body), app).await?;
-        match is_json {
-            true => parse(&with_id(&bytes, &id)).map(Self),
-            false => Err(media_type()),
-        }
+        let bytes = read_json(Request::from_parts(parts, body), app).await?;
+        parse(&with_id(&bytes, &id)).map(Self)
     }
 }
 
@@ -112,9 +103,10 @@ fn with_id<'a>(body: &'a [u8], id: &JobId) -> Cow<'a, [u8]> {
     let (Some(start), Some(fields)) = (start, fields) else {
         return Cow::Borrowed(body);
     };
-    let comma = match fields.trim_ascii() {
-        [] => "",
-        _ => ",",
+    let comma = if fields.trim_ascii().is_empty() {
+        ""
+    } else {
+        ","
     };
     // A name needs no escapes.
     let end = format!(r#"{comma}"id":"{id}"}}"#);
@@ -192,6 +184,13 @@ fn name<T: FromStr<Err: Display>>(names: &RawPathParams, place: usize) -> Result
         .ok_or_else(|| Problem::internal("the route has too few names"))?;
     text.parse()
         .map_err(|error: T::Err| Problem::new(Code::InvalidField, error.to_string()).field(field))
+}
+
+/// The whole body, which is said to be JSON.
+async fn read_json(request: Request, app: &App) -> Result<Bytes, Problem> {
+    let is_json = is_json(request.headers());
+    let bytes = read(request, app).await?;
+    is_json.then_some(bytes).ok_or_else(media_type)
 }
 
 /// The whole body. The call is kept until it is answered: if this server stops leading before it has done anything, the

@@ -154,11 +154,6 @@ fn text(settings: &impl serde::Serialize) -> String {
     serde_json::to_string(settings).unwrap_or_default()
 }
 
-/// A queue that was just changed.
-fn changed(app: &App, name: QueueName) -> Result<Queue, Problem> {
-    one_or_empty(app, name).map_err(Problem::after_change)
-}
-
 /// The queue's time, and what it makes of the clock of the broker's host
 #[utoipa::path(get, path = "/v1/time", tag = "queues", responses(
     (status = 200, description = "The time", body = QueueTime)))]
@@ -204,8 +199,10 @@ fn one(app: &App, name: &QueueName) -> Result<Queue, Problem> {
 }
 
 /// A queue that was just changed: one that is back to its defaults and has no jobs is gone.
-fn one_or_empty(app: &App, name: QueueName) -> Result<Queue, Problem> {
-    Ok(app.queue.queue(&name)?.unwrap_or(Queue {
+fn changed(app: &App, name: QueueName) -> Result<Queue, Problem> {
+    let queue = app.queue.queue(&name);
+    let queue = queue.map_err(|error| Problem::from(error).after_change())?;
+    Ok(queue.unwrap_or(Queue {
         name,
         paused: false,
         options: QueueOptions::default(),

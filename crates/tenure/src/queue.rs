@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-pub use tenure_core::queue::Rules;
+pub use tenure_core::queue::{Heartbeat, Rules};
 use tenure_core::{ElectionName, Incarnation};
 use tenure_store::VALUE_BYTES_MAX;
 
@@ -87,7 +87,7 @@ pub use follow::{Cut, Followed, Follower};
 pub use handle::{Answered, Handle, Statistics};
 pub use log::{Committed, Log, Record, replay};
 pub use metrics::{Latency, Metrics, SnapshotMetrics};
-pub use options::{Heartbeat, Options, Serving};
+pub use options::{Options, Serving};
 pub use origin::Form;
 pub use reads::PAGE_BYTES_MAX;
 pub use recovery::Progress;

@@ -36,14 +36,14 @@ pub enum Answer {
 }
 
 macro_rules! answers {
-    ($($(#[$doc:meta])* $method:ident: $kind:ident($answer:ty);)*) => {
+    ($($method:ident: $kind:ident($answer:ty);)*) => {
         /// What the caller knows its command to be answered with.
         ///
         /// # Panics
         ///
         /// If it is the answer to another command: that is a mistake of the program.
         impl Answer {$(
-            $(#[$doc])*
+            #[doc = concat!("What [`Answer::", stringify!($kind), "`] has.")]
             #[must_use]
             pub fn $method(self) -> $answer {
                 match self {
@@ -56,25 +56,15 @@ macro_rules! answers {
 }
 
 answers! {
-    /// Of a submit.
     submitted: Submitted(Vec<Submitted>);
-    /// Of a claim.
     claimed: Claimed(Vec<Claimed>);
-    /// Of a completion.
     completed: Completed(Vec<Ended<()>>);
-    /// Of a failure, or of leases that ran out.
     failed: Failed(Vec<Ended<Failed>>);
-    /// Of claims that were handed back.
     released: Released(Vec<Ended<Released>>);
-    /// Of a cancel.
     cancelled: Cancelled(Vec<Changed<Cancelled>>);
-    /// Of a retry.
     retried: Retried(Vec<Changed<()>>);
-    /// Of a forget.
     forgotten: Forgotten(Vec<Changed<()>>);
-    /// Of a schedule that was set.
     schedule_set: ScheduleSet(Option<u64>);
-    /// Of a schedule that was deleted.
     schedule_deleted: ScheduleDeleted(bool);
 }
 

@@ -43,15 +43,13 @@ struct Lease {
     progress: Option<Payload>,
 }
 
-/// The answer to a heartbeat.
+/// A claim that holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heartbeat {
-    /// The claim lasts this much longer.
+    /// It lasts this much longer.
     Renewed(Duration),
     /// The job is to be given up. The lease was not renewed: what is left of it is for stopping.
     Cancelled,
-    /// The claim does not hold.
-    Lost(Lost),
 }
 
 impl Leases {
@@ -88,7 +86,6 @@ impl Leases {
     }
 
     /// Renews a lease, and notes progress.
-    #[must_use]
     pub fn heartbeat(
         &mut self,
         queue: &Queue,
@@ -96,29 +93,23 @@ impl Leases {
         token: Token,
         progress: Option<Payload>,
         now: Moment,
-    ) -> Heartbeat {
-        let status = match queue.claim_status(id, token) {
-            Ok(status) => status,
-            Err(lost) => return Heartbeat::Lost(lost),
-        };
+    ) -> Result<Heartbeat, Lost> {
+        let status = queue.claim_status(id, token)?;
         // A claim without a lease cannot be; it would never expire. Called lost, its worker stops.
-        let Some(lease) = self.leases.get_mut(&token.number) else {
-            return Heartbeat::Lost(Lost::Expired);
-        };
-        let Some(deadline) = lease.deadline.filter(|&deadline| deadline > now) else {
-            return Heartbeat::Lost(Lost::Expired);
-        };
+        let lease = self.leases.get_mut(&token.number).ok_or(Lost::Expired)?;
+        let deadline = lease.deadline.filter(|&deadline| deadline > now);
+        let deadline = deadline.ok_or(Lost::Expired)?;
         if progress.is_some() {
             lease.progress = progress;
         }
         if status.cancel_requested {
-            return Heartbeat::Cancelled;
+            return Ok(Heartbeat::Cancelled);
         }
         let renewed = now + lease.length;
         lease.deadline = Some(renewed);
         self.deadlines.remove(&(deadline, token.number));
         self.deadlines.insert((renewed, token.number));
-        Heartbeat::Renewed(lease.length)
+        Ok(Heartbeat::Renewed(lease.length))
     }
 
     /// When the next lease runs out.
@@ -218,7 +209,7 @@ mod tests {
         };
         assert_eq!(
             beat(&mut leases, 20),
-            Heartbeat::Renewed(Duration::from_secs(30))
+            Ok(Heartbeat::Renewed(Duration::from_secs(30)))
         );
         assert_eq!(leases.next_deadline(), Some(at(50)));
         assert_eq!(leases.expired(at(49), 10), []);
@@ -229,14 +220,14 @@ mod tests {
         assert_eq!(leases.expired(at(50), 10), [claim]);
         assert_eq!(leases.expired(at(99), 10), [], "once");
         // The command is under way: the queue still says running, the worker must not hear that.
-        assert_eq!(beat(&mut leases, 51), Heartbeat::Lost(Lost::Expired));
+        assert_eq!(beat(&mut leases, 51), Err(Lost::Expired));
     }
 
     #[test]
     fn a_heartbeat_that_comes_late_does_not_bring_a_lease_back() {
         let (story, mut leases, claimed) = running();
         let beat = leases.heartbeat(&story.queue, &id("a"), claimed.token, None, at(30));
-        assert_eq!(beat, Heartbeat::Lost(Lost::Expired));
+        assert_eq!(beat, Err(Lost::Expired));
         assert_eq!(leases.expired(at(30), 10).len(), 1);
     }
 
@@ -248,7 +239,7 @@ mod tests {
         assert!(leases.is_empty());
         assert_eq!(leases.next_deadline(), None);
         let beat = leases.heartbeat(&story.queue, &id("a"), claimed.token, None, at(1));
-        assert!(matches!(beat, Heartbeat::Lost(Lost::NotRunning { .. })));
+        assert!(matches!(beat, Err(Lost::NotRunning { .. })));
     }
 
     #[test]
@@ -257,7 +248,7 @@ mod tests {
         let _ = story.act(Action::Cancel(vec![id("a")]));
         leases.follow(&story.events, at(1));
         let beat = leases.heartbeat(&story.queue, &id("a"), claimed.token, None, at(20));
-        assert_eq!(beat, Heartbeat::Cancelled);
+        assert_eq!(beat, Ok(Heartbeat::Cancelled));
         assert_eq!(leases.next_deadline(), Some(at(30)));
     }
 
@@ -266,13 +257,13 @@ mod tests {
         let (story, mut old, claimed) = running();
         let progress = Payload::new("50").unwrap();
         let beat = old.heartbeat(&story.queue, &id("a"), claimed.token, Some(progress), at(1));
-        assert_eq!(beat, Heartbeat::Renewed(Duration::from_secs(30)));
+        assert_eq!(beat, Ok(Heartbeat::Renewed(Duration::from_secs(30))));
         let shown = old.progress(&story.queue, &id("a")).map(Payload::as_str);
         assert_eq!(shown, Some("50"));
         // Its clock has nothing to do with the old one's.
         let mut new = Leases::resume(&story.queue, at(1_000));
         assert_eq!((new.len(), new.next_deadline()), (1, Some(at(1_030))));
         let beat = new.heartbeat(&story.queue, &id("a"), claimed.token, None, at(1_029));
-        assert_eq!(beat, Heartbeat::Renewed(Duration::from_secs(30)));
+        assert_eq!(beat, Ok(Heartbeat::Renewed(Duration::from_secs(30))));
     }
 }

@@ -197,11 +197,8 @@ impl Queue {
                 events.push(Event::Configured);
                 Answer::Done
             }
-            Action::SetTime(to) => {
-                self.set_time(to, events);
-                Answer::Done
-            }
-            Action::Tick => Answer::Done,
+            // Time was set before.
+            Action::SetTime(_) | Action::Tick => Answer::Done,
         }
     }
 

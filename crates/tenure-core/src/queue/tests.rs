@@ -134,8 +134,6 @@ fn compare_queries(queue: &Queue, model: &Model, generator: &mut Generator, said
             .iter()
             .find(|view| view.queue == name && view.state == State::Ready && !view.blocked);
         assert_eq!(queue.oldest_ready(&name).as_ref(), oldest);
-        let since = oldest.map(|view| view.changed_at);
-        assert_eq!(queue.oldest_ready_since(&name), since);
     }
     let queues = [generator::queue_name(generator.below(4))];
     let types = [generator::job_type(generator.below(4))];

@@ -233,11 +233,6 @@ impl Queue {
 
     /// Since when the oldest ready job of a queue could have been claimed: a delayed or retried job waits from
     /// its time on.
-    #[must_use]
-    pub fn oldest_ready_since(&self, queue: &QueueName) -> Option<u64> {
-        self.ready_since(self.queues.find(queue)?)
-    }
-
     fn ready_since(&self, queue: Handle) -> Option<u64> {
         Some(self.jobs[self.oldest(queue)?].changed_at)
     }

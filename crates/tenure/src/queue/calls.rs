@@ -8,7 +8,7 @@ use tenure_core::queue::{
     Failed, Failure, KeepIds, Lost, Payload, QueueOptions, Released, Rules, Schedule, ScheduleSpec,
     Settings, Submission, Submitted,
 };
-use tenure_core::{JobId, QueueName, ScheduleName, queue};
+use tenure_core::{JobId, QueueName, ScheduleName};
 use tokio::sync::watch;
 use tokio_util::sync::DropGuard;
 
@@ -169,16 +169,9 @@ impl Queue {
         // A leader that was replaced has nothing to renew.
         self.shared.answer(service.check())?;
         self.shared.answer(service.change(|broker| {
+            let (leases, queue) = (&mut broker.leases, &broker.queue);
             let renew = |(claim, progress): (Held, Option<Payload>)| {
-                let beat =
-                    broker
-                        .leases
-                        .heartbeat(&broker.queue, &claim.id, claim.token, progress, now);
-                match beat {
-                    queue::Heartbeat::Renewed(left) => Ok(Heartbeat::Renewed(left)),
-                    queue::Heartbeat::Cancelled => Ok(Heartbeat::Cancelled),
-                    queue::Heartbeat::Lost(lost) => Err(lost),
-                }
+                leases.heartbeat(queue, &claim.id, claim.token, progress, now)
             };
             claims.into_iter().map(renew).collect()
         }))

@@ -124,12 +124,3 @@ pub enum Serving {
     /// It was closed, or the node was shut down.
     Stopped,
 }
-
-/// A claim that holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heartbeat {
-    /// It lasts this much longer.
-    Renewed(Duration),
-    /// The job is to be given up. The lease was not renewed: what is left of it is for stopping.
-    Cancelled,
-}

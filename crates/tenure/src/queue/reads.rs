@@ -118,11 +118,6 @@ impl Queue {
         self.read(|broker| broker.queue.queue(name))
     }
 
-    /// Since when the oldest ready job of a queue could have been claimed.
-    pub fn oldest_ready_since(&self, name: &QueueName) -> Result<Option<u64>, Error> {
-        self.read(|broker| broker.queue.oldest_ready_since(name))
-    }
-
     /// The claimable job of a queue that stands first in the log.
     pub fn oldest_ready(&self, name: &QueueName) -> Result<Option<Job>, Error> {
         self.read(|broker| broker.queue.oldest_ready(name))
