@@ -122,21 +122,10 @@ pub struct Submission {
 }
 
 /// What a call that submits may have: `jobs`, or the fields of a [`Submission`].
+#[rustfmt::skip]
 pub(crate) const SUBMIT_FIELDS: &[&str] = &[
-    "jobs",
-    "id",
-    "queue",
-    "type",
-    "payload",
-    "priority",
-    "run_at",
-    "delay_ms",
-    "max_attempts",
-    "unique_key",
-    "group",
-    "backoff",
-    "traceparent",
-    "tracestate",
+    "jobs", "id", "queue", "type", "payload", "priority", "run_at", "delay_ms", "max_attempts",
+    "unique_key", "group", "backoff", "traceparent", "tracestate",
 ];
 
 fn queue_default() -> QueueName {
