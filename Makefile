@@ -51,7 +51,7 @@ chaos-clocks: ## set the store's clock STEPS=N times by minutes, both ways, on f
 
 fuzz: ## damage everything that is read, and see that nothing panics or grows; MINUTES=N in sum
 	TENURE_FUZZ_MILLISECONDS=$$(( $(MINUTES) * 60000 / $(FUZZ_TARGETS) )) \
-		cargo test --locked -p tenure-core -p tenure-store -p tenure -p tenure-server -p tenure-client -p tenure-cli \
+		cargo test --locked -p tenure-api -p tenure-core -p tenure-store -p tenure -p tenure-server -p tenure-client -p tenure-cli \
 		--lib --bins --test it fuzz -- --nocapture --test-threads=1
 
 # About how many there are, for MINUTES to be about right.

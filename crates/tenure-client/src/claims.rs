@@ -19,12 +19,11 @@
 
 use std::time::Duration;
 
-use tenure_core::api::{
-    self, ClaimAnswer, ClaimRequest, ClaimsAnswer, CompleteRequest, FailRequest, HeartbeatRequest,
-    LostCode, LostReason, OutcomeStatus, ReleaseRequest,
+use tenure_api::{
+    self as api, ClaimAnswer, ClaimRequest, Claimed, ClaimsAnswer, CompleteRequest, Completion,
+    FailRequest, Failure, HeartbeatRequest, JobId, LostCode, LostReason, Outcome, OutcomeStatus,
+    Payload, ReleaseRequest, State, Token,
 };
-use tenure_core::queue::{self, Claimed, Completion, Failure, Payload, State, Token};
-use tenure_core::{JobId, api::Outcome};
 
 use crate::client::Client;
 use crate::error::Error;
@@ -241,7 +240,7 @@ impl Client {
     /// Hands claims back, in one call; the answers stand in the order of the claims. See
     /// [`Client::release`].
     pub async fn release_all(&self, held: Vec<Claim>) -> Result<Vec<Ended>, Error> {
-        let released = |claim: &Claim| queue::Claim {
+        let released = |claim: &Claim| api::Claim {
             id: claim.id.clone(),
             token: claim.token,
         };

@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use tenure_core::Moment;
+/// Since the machine was started.
+pub(crate) type Moment = Duration;
 
 pub(crate) fn now() -> Moment {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or_default();
-    Moment::from_origin(Duration::new(seconds, nanoseconds))
+    Duration::new(seconds, nanoseconds)
 }

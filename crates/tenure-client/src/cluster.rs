@@ -1,8 +1,7 @@
 //! The cluster: who is there, and moving leadership.
 
 use serde::de::IgnoredAny;
-use tenure_core::NodeId;
-use tenure_core::api::{Cluster, ResignRequest, TransferRequest};
+use tenure_api::{Cluster, NodeId, ResignRequest, TransferRequest};
 
 use crate::client::Client;
 use crate::error::Error;

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde::de::IgnoredAny;
-use tenure_core::api::{
-    CandidateRequest, ElectAnswer, ElectRequest, Election, Secret, WithdrawRequest,
+use tenure_api::{
+    CandidateRequest, ElectAnswer, ElectRequest, Election, ElectionName, NodeId, Secret,
+    WithdrawRequest,
 };
-use tenure_core::{ElectionName, Moment, NodeId};
 
 use crate::client::Client;
 use crate::clock;
@@ -26,7 +26,7 @@ use crate::transport::Call;
 pub struct Elected {
     /// What the server answered.
     pub answer: ElectAnswer,
-    until: Moment,
+    until: clock::Moment,
 }
 
 impl Elected {
@@ -43,7 +43,7 @@ impl Elected {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         if self.answer.is_leader {
-            self.until.since(clock::now())
+            self.until.saturating_sub(clock::now())
         } else {
             Duration::ZERO
         }

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::JobId;
-use tenure_core::api::{Code, LostReason, Problem};
+use tenure_api::{Code, JobId, LostReason, Problem};
 
 /// Why a call did not do what was asked.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! What happens, as it happens: server-sent events.
 //!
 //! Events tell, they do not replay. Every connection, the first one too, starts with a
-//! [`reset`](tenure_core::api::RESET): whatever was read before may be out of date, and whatever is read from
+//! [`reset`](crate::api::RESET): whatever was read before may be out of date, and whatever is read from
 //! then on is followed by what happens to it.
 
 use std::collections::VecDeque;
@@ -9,8 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use reqwest::Response;
-use tenure_core::QueueName;
-use tenure_core::api::{Event, EventsQuery, Problem, RESET};
+use tenure_api::{Event, EventsQuery, Problem, QueueName, RESET};
 use tokio::time::{sleep, timeout};
 
 use crate::client::Client;
@@ -97,7 +96,12 @@ impl Events {
         match timeout(transport.attempt_timeout, request).await {
             Ok(Ok(response)) if response.status().is_success() => {
                 self.parser = Parser::default();
-                self.parser.ready.push_back(Event::new(RESET, 0, 0));
+                let event = RESET.to_owned();
+                let reset = Event {
+                    event,
+                    ..Event::default()
+                };
+                self.parser.ready.push_back(reset);
                 self.stream = Some(response);
                 return Ok(());
             }

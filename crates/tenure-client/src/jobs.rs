@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde::de::IgnoredAny;
-use tenure_core::api::{
-    self, JobsAnswer, JobsQuery, Order, RetryAnswer, RetryRequest, SubmitAnswer, SubmitRequest,
-    SubmitStatus, Submitted,
+use tenure_api::{
+    self as api, JobId, JobType, JobsAnswer, JobsQuery, Order, QueueName, RetryAnswer,
+    RetryRequest, State, SubmitAnswer, SubmitRequest, SubmitStatus, Submitted,
 };
-use tenure_core::queue::State;
-use tenure_core::{JobId, JobType, QueueName};
 use tokio::time::{Instant, sleep};
 
 use crate::client::Client;

@@ -93,12 +93,12 @@ pub use trace::current_span;
 pub use worker::{CancelReason, Failure, Job, Summary, Worker, WorkerBuilder};
 
 /// What travels: the requests and answers of the HTTP interface.
-pub use tenure_core::api;
-/// The parts of the core that appear in requests and answers.
-pub use tenure_core::queue::{
-    Backoff, Claimed, Counts, Keep, Key, Missed, Payload, QueueOptions, Rate, ScheduleSpec,
-    Settings, State, Submission, Token, Traceparent, Tracestate,
+pub use tenure_api as api;
+/// What of it programs deal with most.
+pub use tenure_api::{
+    Backoff, Claimed, Counts, ElectionName, JobId, JobType, Keep, Key, Missed, NodeId, Payload,
+    QueueName, QueueOptions, Rate, ScheduleName, ScheduleSpec, Settings, State, Submission, Token,
+    Traceparent, Tracestate,
 };
-pub use tenure_core::{ElectionName, JobId, JobType, NodeId, QueueName, ScheduleName};
 /// Tells a worker to stop.
 pub use tokio_util::sync::CancellationToken;

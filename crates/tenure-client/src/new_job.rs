@@ -3,8 +3,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use tenure_core::queue::{Backoff, Key, Payload, Submission, Traceparent, Tracestate};
-use tenure_core::{JobId, JobType, QueueName};
+use tenure_api::{
+    Backoff, JobId, JobType, Key, Payload, QueueName, Submission, Traceparent, Tracestate,
+};
 use uuid::Uuid;
 
 use crate::error::Error;

@@ -2,9 +2,10 @@
 
 use reqwest::Method;
 use serde::de::IgnoredAny;
-use tenure_core::api::{self, QueueChange, QueuesAnswer, SchedulesAnswer, Stats};
-use tenure_core::queue::{Missed, QueueOptions, ScheduleSpec, Settings};
-use tenure_core::{QueueName, ScheduleName};
+use tenure_api::{
+    self as api, Missed, QueueChange, QueueName, QueueOptions, QueuesAnswer, ScheduleName,
+    ScheduleSpec, SchedulesAnswer, Settings, Stats,
+};
 
 use crate::client::Client;
 use crate::error::Error;
@@ -131,15 +132,13 @@ impl Client {
     /// How long finished jobs are kept, and how many there may be.
     pub async fn settings(&self) -> Result<Settings, Error> {
         let call = Call::get(&["v1", "settings"]);
-        let settings: api::Settings = self.transport.call(&call).await?;
-        Ok(settings.0)
+        self.transport.call(&call).await
     }
 
     /// Sets them, all of them.
     pub async fn configure(&self, settings: &Settings) -> Result<Settings, Error> {
         let call = Call::put(&["v1", "settings"], settings)?;
-        let settings: api::Settings = self.transport.call(&call).await?;
-        Ok(settings.0)
+        self.transport.call(&call).await
     }
 
     /// What the leader counts.

@@ -4,7 +4,7 @@
 //! takes the current span along, and the span of its handler has that one for a parent. A program that has no
 //! OpenTelemetry layer has no current span, and nothing is sent.
 
-use tenure_core::queue::{Claimed, Submission, Traceparent, Tracestate};
+use tenure_api::{Claimed, Submission, Traceparent, Tracestate};
 use tracing::Span;
 
 use crate::worker::Returned;
@@ -64,7 +64,7 @@ mod connected {
     use opentelemetry::trace::{
         SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState,
     };
-    use tenure_core::queue::{Claimed, Traceparent, Tracestate};
+    use tenure_api::{Claimed, Traceparent, Tracestate};
     use tracing::Span;
     use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 

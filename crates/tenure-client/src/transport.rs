@@ -19,8 +19,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY
 use reqwest::{Method, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tenure_core::JobId;
-use tenure_core::api::{Code, Problem};
+use tenure_api::{Code, JobId, Problem};
 use tokio::time::{Instant, sleep};
 use url::Url;
 

@@ -28,9 +28,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tenure_core::api::{ClaimRequest, LEASE_MS_DEFAULT, WAIT_MS_MAX};
-use tenure_core::queue::{Claimed, Key};
-use tenure_core::{JobType, QueueName};
+use tenure_api::{ClaimRequest, Claimed, JobType, Key, LEASE_MS_DEFAULT, QueueName, WAIT_MS_MAX};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -448,7 +446,7 @@ impl WorkerBuilder {
             .handlers
             .into_iter()
             .map(|(name, handler)| Ok((JobType::new(name)?, handler)))
-            .collect::<Result<_, tenure_core::NameError>>()
+            .collect::<Result<_, tenure_api::NameError>>()
             .map_err(|error| Error::invalid("types", &error))?;
         let queues = self
             .queues

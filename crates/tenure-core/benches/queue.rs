@@ -18,7 +18,8 @@ use std::process::Command as Program;
 use std::time::Instant;
 
 use tenure_core::queue::{
-    Action, ClaimRequest, Command, Completion, Event, Key, Payload, Queue, Restore, Submission,
+    Action, Answer, ClaimRequest, Command, Completion, Event, Key, LoggedClaim, Payload, Queue,
+    Restore, Submission,
 };
 use tenure_core::{JobId, JobType};
 
@@ -80,6 +81,7 @@ fn at_depth(depth: u64) {
 
 struct Load {
     queue: Queue,
+    events: Vec<Event>,
     at: u64,
     job_type: JobType,
     payload: String,
@@ -90,6 +92,7 @@ impl Load {
     fn new() -> Self {
         Self {
             queue: Queue::new(0x5eed),
+            events: Vec::new(),
             at: 1_700_000_000_000,
             job_type: JobType::new("mail").unwrap(),
             payload: format!("\"{}\"", "x".repeat(PAYLOAD_BYTES - 2)),
@@ -97,12 +100,11 @@ impl Load {
         }
     }
 
-    fn apply(&mut self, action: Action) -> Vec<Event> {
+    fn apply(&mut self, action: Action) -> Answer {
         self.at += u64::from(self.submitted.is_multiple_of(100));
-        self.queue.apply(Command {
-            at: self.at,
-            action,
-        })
+        let at = self.at;
+        self.events.clear();
+        self.queue.apply(Command { at, action }, &mut self.events)
     }
 
     fn submission(&mut self) -> Submission {
@@ -129,18 +131,11 @@ impl Load {
         let worker = Key::new("worker-1").unwrap();
         for (nonce, submission) in submissions.into_iter().enumerate() {
             self.submit(submission);
-            let claim = Action::Claim(ClaimRequest {
-                worker: worker.clone(),
-                queues: Vec::new(),
-                types: Vec::new(),
-                max: 1,
-                lease_ms: 30_000,
+            let claim = Action::Claim(LoggedClaim {
+                request: ClaimRequest::new(worker.clone()),
                 nonce: u32::try_from(nonce).unwrap(),
             });
-            let events = self.apply(claim);
-            let Some(Event::Claimed(claimed)) = events.into_iter().next() else {
-                panic!("a job is ready");
-            };
+            let claimed = self.apply(claim).claimed().pop().expect("a job is ready");
             let completion = Completion {
                 id: claimed.id,
                 token: claimed.token,

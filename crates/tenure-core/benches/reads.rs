@@ -13,8 +13,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use tenure_core::queue::{
-    Action, ClaimRequest, Command, Filter, Key, Missed, Payload, Place, Queue, Schedule,
-    ScheduleSpec, State, Submission,
+    Action, ClaimRequest, Command, Filter, Key, LoggedClaim, Missed, Payload, Place, Queue,
+    Schedule, ScheduleSpec, State, Submission,
 };
 use tenure_core::{JobType, QueueName, ScheduleName};
 
@@ -89,7 +89,12 @@ fn run(jobs: u64, queues: u64) {
     tell("claimable, one type", |_| {
         usize::from(queue.claimable_at(&[], &types).is_some())
     });
-    let mut apply = |action| queue.apply(Command { at: NOW, action }).len();
+    let mut events = Vec::new();
+    let mut apply = |action| {
+        events.clear();
+        let _ = queue.apply(Command { at: NOW, action }, &mut events);
+        events.len()
+    };
     tell("submit", |number| {
         apply(Action::Submit(vec![job(name(number), "mail")]))
     });
@@ -106,7 +111,11 @@ fn run(jobs: u64, queues: u64) {
 
 fn filled(jobs: u64, queues: u64) -> Queue {
     let mut queue = Queue::new(1);
-    let mut apply = |action| drop(queue.apply(Command { at: NOW, action }));
+    let mut events = Vec::new();
+    let mut apply = |action| {
+        events.clear();
+        let _ = queue.apply(Command { at: NOW, action }, &mut events);
+    };
     for number in 0..jobs {
         let name = QueueName::new(format!("queue-{:06}", number % queues)).unwrap();
         apply(Action::Submit(vec![job(
@@ -140,15 +149,10 @@ fn job(queue: QueueName, job_type: &str) -> Submission {
     job
 }
 
-fn claim(queues: &[QueueName], types: &[JobType]) -> ClaimRequest {
-    ClaimRequest {
-        worker: Key::new("bench").unwrap(),
-        queues: queues.to_vec(),
-        types: types.to_vec(),
-        max: 1,
-        lease_ms: 30_000,
-        nonce: 7,
-    }
+fn claim(queues: &[QueueName], types: &[JobType]) -> LoggedClaim {
+    let mut request = ClaimRequest::new(Key::new("bench").unwrap());
+    (request.queues, request.types) = (queues.to_vec(), types.to_vec());
+    LoggedClaim { request, nonce: 7 }
 }
 
 fn tell(what: &str, mut work: impl FnMut(u64) -> usize) {

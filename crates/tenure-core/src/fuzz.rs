@@ -1,6 +1,4 @@
 //! Everything of the core that reads what others wrote, given damaged input: see `tenure_fuzz`.
 
-mod bodies;
 mod machines;
 mod records;
-mod texts;

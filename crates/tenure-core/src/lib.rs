@@ -10,11 +10,9 @@
 //! - [`node`]: one process as one machine: its session, what it observes of others, its elections, and its part
 //!   in the cluster.
 //! - [`queue`]: the durable job queue: commands in, events out, replayed exactly.
-//! - [`api`]: the HTTP interface as types, for server and client.
 //!
 //! Read [`session`] first, then [`election`]: their module texts are the protocol.
 
-pub mod api;
 pub mod cluster;
 pub mod election;
 #[cfg(test)]
@@ -22,19 +20,17 @@ mod fuzz;
 mod io;
 #[doc(hidden)]
 pub mod mutation;
-mod name;
 pub mod node;
 pub mod queue;
 mod random;
 mod record;
 pub mod session;
-mod text;
 mod time;
 
 pub use io::{Expect, Read, Version, Written};
-pub use name::{
+pub use record::RecordError;
+pub use tenure_api::{
     DaemonId, ElectionName, Incarnation, JobId, JobType, Lineage, NameError, Namespace, NodeId,
     Nonce, QueueName, ScheduleName,
 };
-pub use record::RecordError;
 pub use time::{ClockId, Moment, Now, Reading, Wall};

@@ -1,8 +1,8 @@
-//! The job queue: commands in, events out.
+//! The job queue: commands in, answers and events out.
 //!
 //! [`Queue`] is the whole state of a namespace's queues, in memory. [`Queue::apply`] carries one
-//! [`Command`] out and answers with [`Event`]s. It reads no clock, rolls no dice and cannot fail; the same
-//! commands in the same order give the same state and the same events on every machine, in every process,
+//! [`Command`] out. Its [`Answer`] is for the caller, [`Event`]s are for whoever follows. It reads no clock, rolls no dice and cannot fail; the same
+//! commands in the same order give the same state, answers and events on every machine, in every process,
 //! for ever. That is what the log is built on: it holds the commands, and whoever replays it has the queue.
 //!
 //! ```text
@@ -52,24 +52,24 @@
 //! Exactly-once execution: a worker that finishes its work and dies before it says so is followed by
 //! another attempt. Leases are kept apart, in [`Leases`], since they must not survive the broker.
 
+mod answer;
 mod board;
+mod bucket;
 mod claim;
 pub mod command;
 mod cron;
 pub mod event;
 mod groups;
 mod hash;
-pub mod job;
+mod kept;
 pub mod leases;
-pub mod limits;
 mod machine;
 mod named_queue;
 mod names;
 mod order;
 mod outcome;
-mod record;
 mod remnants;
-pub mod retry;
+mod retry;
 mod rules;
 pub mod schedule;
 mod schedules;
@@ -81,23 +81,25 @@ pub mod snapshot;
 mod table;
 #[cfg(test)]
 mod tests;
-pub mod trace;
 mod upkeep;
 pub mod validate;
 pub mod view;
 
+pub use answer::{Answer, Cancelled, Changed, Ended, Failed, Item, Lost, Refusal, Released};
 pub use claim::ClaimStatus;
-pub use command::{Action, Claim, ClaimRequest, Command, Completion, Failure};
-pub use event::{Claimed, Event, Lost, Refusal};
-pub use job::{Key, Payload, State, Submission, Token};
+pub use command::{Action, Command, LoggedClaim};
+pub use event::Event;
 pub use leases::{Heartbeat, Leases};
-pub use limits::{Keep, KeepIds, QueueOptions, Rate, Settings};
 pub use machine::Queue;
 pub use remnants::RemnantCounts;
-pub use retry::Backoff;
 pub use rules::Rules;
-pub use schedule::{Due, Firing, Missed, Schedule, ScheduleSpec};
+pub use schedule::{Due, Firing, Schedule};
 pub use snapshot::{Restore, SnapshotError};
-pub use trace::{Traceparent, Tracestate};
+pub use tenure_api::{
+    Backoff, Claim, ClaimRequest, Claimed, Completion, Counts, Failure, Job, Keep, KeepIds, Key,
+    Missed, Payload, QueueOptions, Rate, ScheduleSpec, Settings, State, Submission, SubmitStatus,
+    Submitted, Token, Traceparent, Tracestate,
+};
+pub use tenure_api::{JobsAnswer as Page, Queue as QueueView};
 pub use validate::{Invalid, Limits, RESULT_BYTES_MAX};
-pub use view::{Counts, Filter, JobView, Page, Place, QueueView, Reading};
+pub use view::{Filter, Place, Reading};

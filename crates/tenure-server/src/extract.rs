@@ -3,6 +3,7 @@
 //! Whatever is wrong, the answer names the field. A body is parsed once, fast; only when that fails is it
 //! parsed again by a slower reader that knows where it is.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::str::FromStr;
@@ -19,8 +20,8 @@ use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tenure_core::JobId;
-use tenure_core::api::Code;
+use tenure_api::strict::{self, Strict};
+use tenure_api::{Code, JobId};
 use tokio::time::timeout;
 
 use crate::app::App;
@@ -37,12 +38,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
-        let is_json = is_json(request.headers());
-        let bytes = read(request, app).await?;
-        if !is_json {
-            return Err(media_type());
-        }
-        parse(&bytes).map(Self)
+        parse(&read_json(request, app).await?).map(Self)
     }
 }
 
@@ -63,23 +59,17 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Claims<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
-        let is_json = is_json(request.headers());
-        let bytes = read(request, app).await?;
-        if !is_json {
-            return Err(media_type());
-        }
-        parse_each(&bytes).map(Self)
+        parse_each(&read_json(request, app).await?).map(Self)
     }
 }
 
 /// All items at once if nothing is wrong with them, and each by itself otherwise.
 fn parse_each<T: DeserializeOwned>(bytes: &[u8]) -> Result<Vec<Result<T, Unread>>, Problem> {
     #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
     struct List<T> {
         claims: Vec<T>,
     }
-    if let Ok(List { claims }) = serde_json::from_slice::<List<T>>(bytes) {
+    if let Ok(List { claims }) = strict::from_slice::<List<T>>(bytes) {
         return Ok(claims.into_iter().map(Ok).collect());
     }
     let list: List<Box<RawValue>> = parse(bytes)?;
@@ -88,16 +78,23 @@ fn parse_each<T: DeserializeOwned>(bytes: &[u8]) -> Result<Vec<Result<T, Unread>
 }
 
 fn item_of<T: DeserializeOwned>(item: &RawValue, place: usize) -> Result<T, Unread> {
+    parse(item.get().as_bytes()).map_err(|problem| Unread {
+        id: id_of(item),
+        problem: problem.of_item("claims", place),
+    })
+}
+
+/// The job that an item is about, whatever else it says.
+fn id_of(item: &RawValue) -> Option<JobId> {
     #[derive(Deserialize)]
     struct Identified {
         id: JobId,
     }
-    parse(item.get().as_bytes()).map_err(|problem| Unread {
-        id: parse(item.get().as_bytes())
-            .ok()
-            .map(|Identified { id }| id),
-        problem: problem.of_item("claims", place),
-    })
+    // A list would be read as the fields of an object, in order.
+    let object = item.get().starts_with('{').then_some(item.get())?;
+    serde_json::from_str(object)
+        .ok()
+        .map(|Identified { id }| id)
 }
 
 /// A JSON body that may be left out, which is the same as `{}`.
@@ -129,7 +126,6 @@ impl FromRequest<Arc<App>> for NoBody {
 
     async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
         #[derive(Default, serde::Deserialize)]
-        #[serde(deny_unknown_fields)]
         struct Nothing {}
         if request.body().is_end_stream() {
             keep(request.into_parts().0, Bytes::new(), None);
@@ -139,6 +135,38 @@ impl FromRequest<Arc<App>> for NoBody {
             .await
             .map(|_| Self)
     }
+}
+
+/// A claim: a JSON body without the id of the job, which is in the path.
+#[derive(Debug)]
+pub(crate) struct Held<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for Held<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        let (mut parts, body) = request.into_parts();
+        let Named(id) = Named::from_request_parts(&mut parts, app).await?;
+        let bytes = read_json(Request::from_parts(parts, body), app).await?;
+        parse(&with_id(&bytes, &id)).map(Self)
+    }
+}
+
+/// An object with this id at its end, so that what stands before it keeps its place. Anything else stays as it is.
+fn with_id<'a>(body: &'a [u8], id: &JobId) -> Cow<'a, [u8]> {
+    let start = body.trim_ascii_end().strip_suffix(b"}");
+    let fields = start.and_then(|start| start.trim_ascii_start().strip_prefix(b"{"));
+    let (Some(start), Some(fields)) = (start, fields) else {
+        return Cow::Borrowed(body);
+    };
+    let comma = if fields.trim_ascii().is_empty() {
+        ""
+    } else {
+        ","
+    };
+    // A name needs no escapes.
+    let end = format!(r#"{comma}"id":"{id}"}}"#);
+    Cow::Owned([start, end.as_bytes()].concat())
 }
 
 /// The one name in the path.
@@ -212,6 +240,13 @@ fn name<T: FromStr<Err: Display>>(names: &RawPathParams, place: usize) -> Result
         .ok_or_else(|| Problem::internal("the route has too few names"))?;
     text.parse()
         .map_err(|error: T::Err| Problem::new(Code::InvalidField, error.to_string()).field(field))
+}
+
+/// The whole body, which is said to be JSON.
+async fn read_json(request: Request, app: &App) -> Result<Bytes, Problem> {
+    let is_json = is_json(request.headers());
+    let bytes = read(request, app).await?;
+    is_json.then_some(bytes).ok_or_else(media_type)
 }
 
 /// The whole body. The call is kept until it is answered: if this server stops leading before it has done anything, the
@@ -339,7 +374,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
             "the body is a list, not an object",
         ));
     }
-    serde_json::from_slice(bytes).map_err(|error| explain::<T>(bytes, &error))
+    strict::from_slice(bytes).map_err(|error| explain::<T>(bytes, &error))
 }
 
 /// Parses again to find out where the mistake is.
@@ -354,7 +389,7 @@ fn explain<T: DeserializeOwned>(bytes: &[u8], first: &serde_json::Error) -> Prob
         return Problem::new(Code::InvalidJson, first.to_string());
     }
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    match serde_path_to_error::deserialize::<_, T>(&mut reader) {
+    match serde_path_to_error::deserialize::<_, T>(Strict::new(&mut reader)) {
         Ok(_) => Problem::new(Code::InvalidJson, first.to_string()),
         Err(error) => {
             let path = error.path().to_string();
@@ -498,7 +533,7 @@ pub(crate) fn ok(answer: &impl Serialize) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenure_core::api::{ClaimRequest, JobsQuery, SubmitRequest};
+    use tenure_api::{ClaimRequest, Completion, JobsQuery, SubmitRequest};
 
     #[track_caller]
     fn refused<T: DeserializeOwned + std::fmt::Debug>(body: &str, code: Code, field: Option<&str>) {
@@ -543,6 +578,32 @@ mod tests {
             InvalidField,
             Some("types[1]"),
         );
+    }
+
+    #[test]
+    fn a_claim_has_the_id_of_its_address() {
+        let id = JobId::new("a:1").unwrap();
+        let read = |body: &str| parse::<Completion>(&with_id(body.as_bytes(), &id));
+        let read = |body: &str| read(body).map_err(|problem| problem.code());
+        let token = r#""token":"1f-0a1b2c3d""#;
+        for body in [
+            format!("{{{token}}}"),
+            format!(" {{ {token},\n\"result\":{{}} }} \n"),
+        ] {
+            assert_eq!(read(&body).unwrap().id, id, "{body}");
+        }
+        for (body, code) in [
+            ("{}".to_owned(), Code::InvalidField),
+            (format!(r#"{{{token},"id":"b"}}"#), Code::InvalidField),
+            (format!(r#"{{{token},"x":1}}"#), Code::UnknownField),
+            (format!("{{{token},}}"), Code::InvalidJson),
+            (format!("{{{token}}} }}"), Code::InvalidJson),
+            ("[]".to_owned(), Code::InvalidJson),
+            ("}".to_owned(), Code::InvalidJson),
+            (String::new(), Code::InvalidJson),
+        ] {
+            assert_eq!(read(&body), Err(code), "{body}");
+        }
     }
 
     #[test]

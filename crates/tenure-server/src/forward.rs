@@ -21,7 +21,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tenure::core::Incarnation;
 use tenure::core::election::machine::Leader;
-use tenure_core::api::{self, Code, WAIT_MS_MAX};
+use tenure_api::{self as api, Code, WAIT_MS_MAX};
 use tokio::sync::Mutex;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 

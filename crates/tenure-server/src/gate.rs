@@ -15,7 +15,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
 use pin_project_lite::pin_project;
-use tenure_core::api::Code;
+use tenure_api::Code;
 use tower_layer::Layer;
 use tower_service::Service;
 use tracing::Span;

@@ -1,11 +1,15 @@
 //! The interface as a document. Paths and schemas come from the handlers and types themselves.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use bytes::Bytes;
-use tenure_core::api::{Order, PROBLEM_CONTENT_TYPE, Problem};
+use tenure_api::{Order, PROBLEM_CONTENT_TYPE, Problem};
 use tenure_core::queue::State;
 use utoipa::openapi::path::Operation;
+use utoipa::openapi::request_body::RequestBody;
+use utoipa::openapi::schema::{AdditionalProperties, Array, ArrayItems, SchemaType, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::openapi::{Content, PathItem, Ref, RefOr, Response};
+use utoipa::openapi::{Content, PathItem, Ref, RefOr, Response, Schema};
 use utoipa::{Modify, OpenApi};
 
 /// What stands around the paths.
@@ -47,8 +51,15 @@ impl Modify for Token {
 
 /// The document as it is served: with what holds for every call.
 pub(crate) fn finished(mut document: utoipa::openapi::OpenApi) -> Bytes {
+    let mut requests = Vec::new();
     for item in document.paths.paths.values_mut() {
-        operations(item).for_each(finish);
+        for operation in operations(item) {
+            finish(operation);
+            requests.extend(operation.request_body.iter().flat_map(schemas_of));
+        }
+    }
+    if let Some(components) = &mut document.components {
+        close(&mut components.schemas, requests);
     }
     let document = serde_json::to_vec(&document).expect("a document is plain data");
     Bytes::from(document)
@@ -99,4 +110,51 @@ fn is_problem(content: &RefOr<Content>) -> bool {
         return false;
     };
     matches!(&content.schema, Some(RefOr::Ref(schema)) if schema.ref_location == problem().ref_location)
+}
+
+/// The schemas of a request's body.
+fn schemas_of(body: &RefOr<RequestBody>) -> Vec<RefOr<Schema>> {
+    let RefOr::T(body) = body else {
+        return Vec::new();
+    };
+    let schema = |content: &RefOr<Content>| match content {
+        RefOr::T(content) => content.schema.clone(),
+        RefOr::Ref(_) => None,
+    };
+    body.content.values().filter_map(schema).collect()
+}
+
+/// Requests refuse unknown fields: said once here, since the types themselves, which are those of answers too, ignore
+/// them.
+fn close(schemas: &mut BTreeMap<String, RefOr<Schema>>, mut found: Vec<RefOr<Schema>>) {
+    let mut seen = BTreeSet::new();
+    while let Some(schema) = found.pop() {
+        match schema {
+            RefOr::Ref(reference) => {
+                let name = reference.ref_location.rsplit('/').next();
+                let name = name.unwrap_or_default().to_owned();
+                let Some(RefOr::T(named)) = schemas.get_mut(&name) else {
+                    continue;
+                };
+                if seen.insert(name) {
+                    found.push(RefOr::T(named.clone()));
+                }
+                if let Schema::Object(object) = named
+                    && object.schema_type == SchemaType::from(Type::Object)
+                {
+                    let refused = AdditionalProperties::FreeForm(false);
+                    object.additional_properties = Some(Box::new(refused));
+                }
+            }
+            RefOr::T(Schema::Object(object)) => found.extend(object.properties.into_values()),
+            RefOr::T(Schema::OneOf(of)) => found.extend(of.items),
+            RefOr::T(Schema::AnyOf(of)) => found.extend(of.items),
+            RefOr::T(Schema::AllOf(of)) => found.extend(of.items),
+            RefOr::T(Schema::Array(Array {
+                items: ArrayItems::RefOrSchema(items),
+                ..
+            })) => found.push(*items),
+            RefOr::T(_) => {}
+        }
+    }
 }

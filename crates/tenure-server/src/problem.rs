@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use tenure_core::api::{self, Code};
+use tenure_api::{self as api, Code};
 
 /// A problem on its way to a client. Boxed: it is rare, and results that carry it are many.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Problem {
         self
     }
 
-    pub(crate) fn existing(mut self, existing: tenure_core::JobId) -> Self {
+    pub(crate) fn existing(mut self, existing: tenure_api::JobId) -> Self {
         self.0.document.existing = Some(existing);
         self
     }

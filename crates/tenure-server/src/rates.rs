@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure_core::api;
+use tenure_api as api;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 

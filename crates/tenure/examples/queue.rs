@@ -9,9 +9,9 @@
 
 use std::time::Duration;
 
-use tenure::core::queue::{Claimed, Completion, Failure, Key, Payload, Submission};
+use tenure::core::queue::{ClaimRequest, Claimed, Completion, Failure, Key, Payload, Submission};
 use tenure::core::{JobId, JobType};
-use tenure::queue::{Claim, Error, Options, Queue};
+use tenure::queue::{Error, Options, Queue};
 use tenure::{Node, NodeOptions};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -52,10 +52,12 @@ fn job(number: usize) -> Result<Submission> {
 
 /// Takes jobs until there are none for a while.
 async fn work(queue: Queue, name: &str) -> Result<()> {
-    let mut claim = Claim::new(Key::new(name)?);
+    let mut claim = ClaimRequest::new(Key::new(name)?);
     claim.max = 3;
     loop {
-        let jobs = queue.claim(claim.clone(), Duration::from_secs(1)).await?;
+        let jobs = queue
+            .claim(claim.clone().waiting(Duration::from_secs(1)))
+            .await?;
         if jobs.is_empty() {
             return Ok(());
         }

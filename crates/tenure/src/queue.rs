@@ -16,6 +16,8 @@
 //! | `readers.rs` | which rules a leader may write by |
 //! | `crowd.rs` | how many queues, types and schedules there may be |
 
+pub use tenure_core::queue::Heartbeat;
+
 mod broker;
 mod calls;
 mod claims;
@@ -34,7 +36,7 @@ pub use broker::Unreadable;
 pub use calls::Queue;
 pub use follow::{Cut, Followed, Follower};
 pub use metrics::Metrics;
-pub use options::{Claim, Heartbeat, Options, Serving};
+pub use options::{Options, Serving};
 pub use reads::PAGE_BYTES_MAX;
 pub use time::ClockState;
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use tenure_client::NewJob;
 
 use super::AtServer;
 use crate::times::parse_duration;
@@ -102,6 +103,28 @@ pub(crate) struct JobOptions {
     /// Run jobs with this key one at a time, in order
     #[arg(long, value_name = "KEY")]
     pub(crate) group: Option<String>,
+}
+
+impl JobOptions {
+    /// A job with these options.
+    pub(crate) fn apply(&self, mut job: NewJob) -> NewJob {
+        if let Some(queue) = &self.queue {
+            job = job.queue(queue);
+        }
+        if let Some(priority) = self.priority {
+            job = job.priority(priority);
+        }
+        if let Some(attempts) = self.max_attempts {
+            job = job.max_attempts(attempts);
+        }
+        if let Some(key) = &self.unique_key {
+            job = job.unique_key(key);
+        }
+        if let Some(group) = &self.group {
+            job = job.group(group);
+        }
+        job
+    }
 }
 
 /// `tenure job submit`

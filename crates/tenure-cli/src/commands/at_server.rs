@@ -126,25 +126,3 @@ pub(crate) fn payload(text: Option<&str>) -> anyhow::Result<tenure_client::Paylo
         .into()
     })
 }
-
-impl crate::args::JobOptions {
-    /// A job with these options.
-    pub(crate) fn apply(&self, mut job: tenure_client::NewJob) -> tenure_client::NewJob {
-        if let Some(queue) = &self.queue {
-            job = job.queue(queue);
-        }
-        if let Some(priority) = self.priority {
-            job = job.priority(priority);
-        }
-        if let Some(attempts) = self.max_attempts {
-            job = job.max_attempts(attempts);
-        }
-        if let Some(key) = &self.unique_key {
-            job = job.unique_key(key);
-        }
-        if let Some(group) = &self.group {
-            job = job.group(group);
-        }
-        job
-    }
-}

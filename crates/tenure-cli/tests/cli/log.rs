@@ -42,7 +42,7 @@ impl Machine for Jobs {
 
     fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), Unreadable> {
         let command: Command = serde_json::from_slice(record)?;
-        let _ = self.queue.apply(command);
+        let _ = self.queue.apply(command, &mut Vec::new());
         Ok(())
     }
 

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure_core::Moment;
-
 use super::job::{CancelReason, Control};
 use crate::claims::Ended;
+use crate::clock::Moment;
 
 /// The claims that a worker holds: from when they came in until their end was acknowledged.
 #[derive(Debug, Default)]
@@ -103,14 +102,14 @@ impl Board {
 
 #[cfg(test)]
 mod tests {
-    use tenure_core::JobId;
+    use tenure_api::JobId;
     use tokio::sync::Notify;
 
     use super::*;
     use crate::claims::Claim;
 
     fn moment(seconds: u64) -> Moment {
-        Moment::from_origin(Duration::from_secs(seconds))
+        Duration::from_secs(seconds)
     }
 
     fn held(board: &Board, number: u64) -> Arc<Control> {

@@ -5,7 +5,7 @@ use std::any::Any;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tenure_core::queue::Payload;
+use tenure_api::Payload;
 
 use super::failure::Failure;
 use super::job::{CancelReason, Job};
@@ -110,7 +110,7 @@ pub(crate) fn ending(claim: Claim, end: End, reason: Option<CancelReason>) -> Op
 
 #[cfg(test)]
 mod tests {
-    use tenure_core::JobId;
+    use tenure_api::JobId;
 
     use super::*;
 

@@ -1,38 +1,32 @@
 //! A job in a handler's hands.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde::Serialize;
-use tenure_core::queue::{Claimed, Payload, Traceparent, Tracestate};
-use tenure_core::{JobId, JobType, QueueName};
+use tenure_api::{Claimed, Payload};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::claims::Claim;
 
-/// A job in a handler's hands.
+/// A job in a handler's hands. Whatever [`Claimed`] has can be read here too: `job.id`, `job.attempt`.
 #[derive(Debug)]
 pub struct Job<T> {
     /// What was submitted.
     pub payload: T,
-    /// Its id.
-    pub id: JobId,
-    /// Where it waited.
-    pub queue: QueueName,
-    /// What kind of work it is.
-    pub job_type: JobType,
-    /// Which attempt this is, from 1.
-    pub attempt: u32,
-    /// After how many it is dead.
-    pub max_attempts: u32,
-    /// When it was submitted, in milliseconds since 1970 on the broker's clock.
-    pub created_at: u64,
-    /// The span that it was submitted in, if any.
-    pub traceparent: Option<Traceparent>,
-    /// What goes with that span.
-    pub tracestate: Option<Tracestate>,
+    /// All else, as it was claimed. Its payload is left empty.
+    pub(crate) claimed: Claimed,
     pub(crate) control: Arc<Control>,
+}
+
+impl<T> Deref for Job<T> {
+    type Target = Claimed;
+
+    fn deref(&self) -> &Claimed {
+        &self.claimed
+    }
 }
 
 /// Why a handler is to stop.
@@ -82,14 +76,7 @@ impl<T> Job<T> {
     pub(crate) fn with<U>(self, payload: U) -> (Job<U>, T) {
         let job = Job {
             payload,
-            id: self.id,
-            queue: self.queue,
-            job_type: self.job_type,
-            attempt: self.attempt,
-            max_attempts: self.max_attempts,
-            created_at: self.created_at,
-            traceparent: self.traceparent,
-            tracestate: self.tracestate,
+            claimed: self.claimed,
             control: self.control,
         };
         (job, self.payload)
@@ -97,17 +84,10 @@ impl<T> Job<T> {
 }
 
 impl Job<Payload> {
-    pub(crate) fn new(claimed: Claimed, control: Arc<Control>) -> Self {
+    pub(crate) fn new(mut claimed: Claimed, control: Arc<Control>) -> Self {
         Self {
-            payload: claimed.payload,
-            id: claimed.id,
-            queue: claimed.queue,
-            job_type: claimed.job_type,
-            attempt: claimed.attempt,
-            max_attempts: claimed.max_attempts,
-            created_at: claimed.created_at,
-            traceparent: claimed.traceparent,
-            tracestate: claimed.tracestate,
+            payload: std::mem::take(&mut claimed.payload),
+            claimed,
             control,
         }
     }

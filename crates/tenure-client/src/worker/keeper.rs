@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tenure_core::queue::Payload;
+use tenure_api::Payload;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::Shared;

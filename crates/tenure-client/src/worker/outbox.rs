@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use futures_util::future::join3;
-use tenure_core::queue::Payload;
+use tenure_api::Payload;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 

@@ -3,15 +3,16 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::command::ClaimRequest;
-use super::event::{Claimed, Event, Lost};
+use super::answer::Lost;
+use super::command::LoggedClaim;
+use super::event::Event;
 use super::hash::Hash;
-use super::job::{Key, Token};
+use super::kept::Running;
 use super::machine::Queue;
-use super::record::Running;
 use super::rules::Rules;
 use super::shelves::{Class, Shelf, Turn};
 use super::slab::Handle;
+use super::{Claimed, Key, Token};
 use crate::mutation::{self, Mutation};
 use crate::{JobId, JobType, QueueName};
 
@@ -164,10 +165,18 @@ impl Queue {
         ready.min(free).min(let_through)
     }
 
-    pub(crate) fn claim(&mut self, request: &ClaimRequest, events: &mut Vec<Event>) {
-        if request.queues.is_empty() {
-            return self.claim_of_every_queue(request, events);
-        }
+    pub(crate) fn claim(&mut self, claim: &LoggedClaim, events: &mut Vec<Event>) -> Vec<Claimed> {
+        let jobs = match claim.request.queues.is_empty() {
+            true => self.claim_of_every_queue(claim),
+            false => self.claim_of_these_queues(claim),
+        };
+        events.extend(jobs.iter().map(Event::claimed));
+        jobs
+    }
+
+    fn claim_of_these_queues(&mut self, claim: &LoggedClaim) -> Vec<Claimed> {
+        let request = &claim.request;
+        let mut jobs = Vec::with_capacity(1);
         let sources = self.sources(&request.queues, &request.types);
         let mut sources: BinaryHeap<_> = sources.into_iter().map(Reverse).collect();
         let mut allowance = Allowance::new(self.rules, request.max);
@@ -195,13 +204,16 @@ impl Queue {
             if !allowance.take(self.jobs[handle].payload.bytes()) {
                 break;
             }
-            events.push(self.claim_one(handle, request));
+            jobs.push(self.claim_one(handle, claim));
             sources.extend(self.refreshed(source).map(Reverse));
         }
+        jobs
     }
 
     /// The same by the board, on which only those queues stand that are open.
-    fn claim_of_every_queue(&mut self, request: &ClaimRequest, events: &mut Vec<Event>) {
+    fn claim_of_every_queue(&mut self, claim: &LoggedClaim) -> Vec<Claimed> {
+        let request = &claim.request;
+        let mut jobs = Vec::with_capacity(1);
         // Without types there is one row of jobs, of all types.
         let types = match self.meant(&request.types) {
             Types::Every => vec![None],
@@ -233,16 +245,18 @@ impl Queue {
             if !allowance.take(self.jobs[handle].payload.bytes()) {
                 break;
             }
-            events.push(self.claim_one(handle, request));
+            jobs.push(self.claim_one(handle, claim));
             rows.extend(first(self, source.0.job_type));
         }
+        jobs
     }
 
-    fn claim_one(&mut self, handle: Handle, request: &ClaimRequest) -> Event {
+    fn claim_one(&mut self, handle: Handle, claim: &LoggedClaim) -> Claimed {
+        let request = &claim.request;
         self.claims += 1;
         let token = Token {
             number: self.claims,
-            nonce: nonce(request.nonce, self.claims),
+            nonce: nonce(claim.nonce, self.claims),
         };
         let now = self.now;
         let job = self.edit(handle);
@@ -261,27 +275,7 @@ impl Queue {
             let queue = job.queue;
             self.post(queue);
         }
-        Event::Claimed(Box::new(self.claimed(handle, token, request.lease_ms)))
-    }
-
-    fn claimed(&self, handle: Handle, token: Token, lease_ms: u32) -> Claimed {
-        let job = &self.jobs[handle];
-        let trace = job.trace();
-        Claimed {
-            id: job.id.clone(),
-            token,
-            queue: self.queues.name(job.queue).clone(),
-            job_type: self.types.name(job.job_type).clone(),
-            payload: job.payload.clone(),
-            attempt: job.attempt,
-            max_attempts: job.max_attempts,
-            priority: job.priority,
-            group: job.group_key().cloned(),
-            created_at: job.created_at,
-            lease_ms,
-            traceparent: trace.map(|trace| trace.parent),
-            tracestate: trace.and_then(|trace| trace.state.clone()),
-        }
+        self.claimed(handle, token, request.lease_ms)
     }
 
     /// Whether a token holds its job, and whether the job is to be given up.

@@ -4,16 +4,22 @@
 //! ids, the nonce of tokens, the slots of a schedule. It does not say what came of it; that is decided
 //! when it is applied, by the state alone.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
 
-use super::job::{Key, Payload, Submission, Token};
-use super::limits::{QueueOptions, Settings};
-use super::schedule::{Firing, ScheduleSpec};
-use crate::{JobId, JobType, QueueName, ScheduleName};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use tenure_api::apart::Apart;
+use tenure_api::strict;
+
+use super::schedule::Firing;
+use super::{
+    Claim, ClaimRequest, Completion, Failure, QueueOptions, ScheduleSpec, Settings, Submission,
+};
+use crate::{JobId, QueueName, ScheduleName};
 
 /// One request of one caller, at a time of the broker's clock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Command {
     /// Milliseconds since 1970 on the clock of the broker that took the request. Time in the queue goes back by
     /// [`Action::SetTime`] only: an earlier time than the last one counts as the last one.
@@ -23,7 +29,15 @@ pub struct Command {
     pub action: Action,
 }
 
-/// What is asked. Lists are batches: each item is answered by one event, in order, and one item's
+impl Command {
+    /// Reads a record of the log. One with a field that this version does not know is refused: what it says would
+    /// be lost.
+    pub fn from_record(record: &[u8]) -> serde_json::Result<Self> {
+        strict::from_slice(record)
+    }
+}
+
+/// What is asked. Lists are batches: each item has an answer, in order, and one item's
 /// failure is none of the others'.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -31,7 +45,7 @@ pub enum Action {
     /// Enqueue jobs.
     Submit(Vec<Submission>),
     /// Take the jobs whose turn it is. Answered by as many claims as there are, possibly none.
-    Claim(ClaimRequest),
+    Claim(LoggedClaim),
     /// End claims with success.
     Complete(Vec<Completion>),
     /// End claims without success: the jobs are tried again, or are dead.
@@ -68,87 +82,41 @@ pub enum Action {
     Tick,
 }
 
-impl Action {
-    /// How many items it has: at least so many events answer it, but for a claim.
-    pub(crate) const fn items(&self) -> usize {
-        match self {
-            Action::Submit(items) => items.len(),
-            Action::Complete(items) => items.len(),
-            Action::Fail(items) => items.len(),
-            Action::Expire(items) | Action::Release(items) => items.len(),
-            Action::Cancel(items) | Action::Retry(items) | Action::Forget(items) => items.len(),
-            Action::Fire(items) => items.len(),
-            Action::Tick => 0,
-            _ => 1,
-        }
-    }
-}
-
-/// What a worker would take.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ClaimRequest {
-    /// Who asks; shown to people.
-    pub worker: Key,
-    /// From these queues; from every queue if empty. Their order means nothing: priority, then the
-    /// order of the log decides across all of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub queues: Vec<QueueName>,
-    /// Of these types; of every type if empty.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub types: Vec<JobType>,
-    /// At most this many jobs.
-    pub max: u32,
-    /// How long each claim lasts without a heartbeat.
-    pub lease_ms: u32,
+/// A claim as the log has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LoggedClaim {
+    /// What a worker would take. How long it waits is none of the queue's business.
+    #[serde(flatten)]
+    pub request: ClaimRequest,
     /// Anything random: goes into the tokens.
     pub nonce: u32,
 }
 
-/// One claim of one job.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct Claim {
-    /// The job.
-    pub id: JobId,
-    /// What the claim was answered with.
-    pub token: Token,
+// By hand: flattened by serde, every claim of the log would be read into a tree first.
+impl<'de> Deserialize<'de> for LoggedClaim {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Fields)
+    }
 }
 
-/// A claim that ends with success.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct Completion {
-    /// The job.
-    pub id: JobId,
-    /// What the claim was answered with.
-    pub token: Token,
-    /// A small JSON value, kept as long as the job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<Payload>,
-}
+struct Fields;
 
-/// A claim that ends without success.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct Failure {
-    /// The job.
-    pub id: JobId,
-    /// What the claim was answered with.
-    pub token: Token,
-    /// What went wrong; shown to people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    pub error: Option<Box<str>>,
-    /// Try again after this long, instead of what the job's back-off says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry_in_ms: Option<u64>,
-    /// Do not try again, whatever attempts are left: the job is dead.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub permanent: bool,
+impl<'de> Visitor<'de> for Fields {
+    type Value = LoggedClaim;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a claim")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<LoggedClaim, A::Error> {
+        let mut fields = Apart::new(fields, "nonce");
+        let request = ClaimRequest::deserialize(MapAccessDeserializer::new(&mut fields))?;
+        let nonce = fields.value;
+        Ok(LoggedClaim {
+            request,
+            nonce: nonce.ok_or_else(|| A::Error::missing_field("nonce"))?,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -157,7 +125,7 @@ mod tests {
 
     #[track_caller]
     fn reads_back(line: &str) {
-        let command: Command = serde_json::from_str(line).unwrap();
+        let command = Command::from_record(line.as_bytes()).unwrap();
         assert_eq!(serde_json::to_string(&command).unwrap(), line);
     }
 
@@ -185,8 +153,28 @@ mod tests {
 
     #[test]
     fn unknown_options_are_named() {
-        let line = r#"{"at":1,"do":{"set_queue":["q",{"concurency":2}]}}"#;
-        let error = serde_json::from_str::<Command>(line).unwrap_err();
-        assert!(error.to_string().contains("concurency"), "{error}");
+        for (line, field) in [
+            (r#"{"at":1,"to":2,"do":"tick"}"#, "to"),
+            (
+                r#"{"at":1,"do":{"set_queue":["q",{"concurency":2}]}}"#,
+                "concurency",
+            ),
+            (
+                r#"{"at":1,"do":{"submit":[{"type":"a","backoff":{"new":2}}]}}"#,
+                "new",
+            ),
+            (
+                r#"{"at":1,"do":{"claim":{"worker":"w","max":9,"lease_ms":9,"nonce":7,"new":1}}}"#,
+                "new",
+            ),
+            (
+                r#"{"at":1,"do":{"set_schedule":["s",{"cron":"@daily","job":{"type":"a","new":1}},7]}}"#,
+                "new",
+            ),
+        ] {
+            let error = Command::from_record(line.as_bytes()).unwrap_err();
+            let expected = format!("unknown field `{field}`");
+            assert!(error.to_string().starts_with(&expected), "{error}");
+        }
     }
 }

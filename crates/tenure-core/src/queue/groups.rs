@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
+use super::Key;
 use super::hash::Hash;
-use super::job::Key;
 use super::slab::{Handle, Slab};
 use super::table::Table;
 

@@ -15,12 +15,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::command::Claim;
-use super::event::{Event, Lost};
-use super::job::{Payload, Token};
+use super::answer::Lost;
+use super::event::Event;
 use super::machine::Queue;
 use super::shelves::Class;
 use super::view::Place;
+use super::{Claim, Payload, Token};
 use crate::mutation::{self, Mutation};
 use crate::{JobId, Moment};
 
@@ -43,15 +43,13 @@ struct Lease {
     progress: Option<Payload>,
 }
 
-/// The answer to a heartbeat.
+/// A claim that holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heartbeat {
-    /// The claim lasts this much longer.
+    /// It lasts this much longer.
     Renewed(Duration),
     /// The job is to be given up. The lease was not renewed: what is left of it is for stopping.
     Cancelled,
-    /// The claim does not hold.
-    Lost(Lost),
 }
 
 impl Leases {
@@ -70,8 +68,14 @@ impl Leases {
     /// Claims start leases, and their ends end them: to be called with the events of every command.
     pub fn follow(&mut self, events: &[Event], now: Moment) {
         for event in events {
-            if let Event::Claimed(claimed) = event {
-                self.grant(claimed.id.clone(), claimed.token, claimed.lease_ms, now);
+            if let Event::Claimed {
+                id,
+                token,
+                lease_ms,
+                ..
+            } = event
+            {
+                self.grant(id.clone(), *token, *lease_ms, now);
             } else if let Some(token) = event.ended_claim()
                 && let Some(lease) = self.leases.remove(&token.number)
                 && let Some(deadline) = lease.deadline
@@ -82,7 +86,6 @@ impl Leases {
     }
 
     /// Renews a lease, and notes progress.
-    #[must_use]
     pub fn heartbeat(
         &mut self,
         queue: &Queue,
@@ -90,29 +93,23 @@ impl Leases {
         token: Token,
         progress: Option<Payload>,
         now: Moment,
-    ) -> Heartbeat {
-        let status = match queue.claim_status(id, token) {
-            Ok(status) => status,
-            Err(lost) => return Heartbeat::Lost(lost),
-        };
+    ) -> Result<Heartbeat, Lost> {
+        let status = queue.claim_status(id, token)?;
         // A claim without a lease cannot be; it would never expire. Called lost, its worker stops.
-        let Some(lease) = self.leases.get_mut(&token.number) else {
-            return Heartbeat::Lost(Lost::Expired);
-        };
-        let Some(deadline) = lease.deadline.filter(|&deadline| deadline > now) else {
-            return Heartbeat::Lost(Lost::Expired);
-        };
+        let lease = self.leases.get_mut(&token.number).ok_or(Lost::Expired)?;
+        let deadline = lease.deadline.filter(|&deadline| deadline > now);
+        let deadline = deadline.ok_or(Lost::Expired)?;
         if progress.is_some() {
             lease.progress = progress;
         }
         if status.cancel_requested {
-            return Heartbeat::Cancelled;
+            return Ok(Heartbeat::Cancelled);
         }
         let renewed = now + lease.length;
         lease.deadline = Some(renewed);
         self.deadlines.remove(&(deadline, token.number));
         self.deadlines.insert((renewed, token.number));
-        Heartbeat::Renewed(lease.length)
+        Ok(Heartbeat::Renewed(lease.length))
     }
 
     /// When the next lease runs out.
@@ -200,7 +197,7 @@ mod tests {
         story.submit(&[r#""id":"a""#]);
         let claimed = story.claim(1).remove(0);
         let mut leases = Leases::default();
-        leases.follow(&[Event::Claimed(Box::new(claimed.clone()))], at(0));
+        leases.follow(&[Event::claimed(&claimed)], at(0));
         (story, leases, claimed)
     }
 
@@ -212,7 +209,7 @@ mod tests {
         };
         assert_eq!(
             beat(&mut leases, 20),
-            Heartbeat::Renewed(Duration::from_secs(30))
+            Ok(Heartbeat::Renewed(Duration::from_secs(30)))
         );
         assert_eq!(leases.next_deadline(), Some(at(50)));
         assert_eq!(leases.expired(at(49), 10), []);
@@ -223,35 +220,35 @@ mod tests {
         assert_eq!(leases.expired(at(50), 10), [claim]);
         assert_eq!(leases.expired(at(99), 10), [], "once");
         // The command is under way: the queue still says running, the worker must not hear that.
-        assert_eq!(beat(&mut leases, 51), Heartbeat::Lost(Lost::Expired));
+        assert_eq!(beat(&mut leases, 51), Err(Lost::Expired));
     }
 
     #[test]
     fn a_heartbeat_that_comes_late_does_not_bring_a_lease_back() {
         let (story, mut leases, claimed) = running();
         let beat = leases.heartbeat(&story.queue, &id("a"), claimed.token, None, at(30));
-        assert_eq!(beat, Heartbeat::Lost(Lost::Expired));
+        assert_eq!(beat, Err(Lost::Expired));
         assert_eq!(leases.expired(at(30), 10).len(), 1);
     }
 
     #[test]
     fn ended_claims_have_no_lease() {
         let (mut story, mut leases, claimed) = running();
-        let events = story.complete(&claimed);
-        leases.follow(&events, at(1));
+        let _ = story.complete(&claimed);
+        leases.follow(&story.events, at(1));
         assert!(leases.is_empty());
         assert_eq!(leases.next_deadline(), None);
         let beat = leases.heartbeat(&story.queue, &id("a"), claimed.token, None, at(1));
-        assert!(matches!(beat, Heartbeat::Lost(Lost::NotRunning { .. })));
+        assert!(matches!(beat, Err(Lost::NotRunning { .. })));
     }
 
     #[test]
     fn a_cancelled_job_is_told_and_gets_no_more_time() {
         let (mut story, mut leases, claimed) = running();
-        let events = story.act(Action::Cancel(vec![id("a")]));
-        leases.follow(&events, at(1));
+        let _ = story.act(Action::Cancel(vec![id("a")]));
+        leases.follow(&story.events, at(1));
         let beat = leases.heartbeat(&story.queue, &id("a"), claimed.token, None, at(20));
-        assert_eq!(beat, Heartbeat::Cancelled);
+        assert_eq!(beat, Ok(Heartbeat::Cancelled));
         assert_eq!(leases.next_deadline(), Some(at(30)));
     }
 
@@ -260,13 +257,13 @@ mod tests {
         let (story, mut old, claimed) = running();
         let progress = Payload::new("50").unwrap();
         let beat = old.heartbeat(&story.queue, &id("a"), claimed.token, Some(progress), at(1));
-        assert_eq!(beat, Heartbeat::Renewed(Duration::from_secs(30)));
+        assert_eq!(beat, Ok(Heartbeat::Renewed(Duration::from_secs(30))));
         let shown = old.progress(&story.queue, &id("a")).map(Payload::as_str);
         assert_eq!(shown, Some("50"));
         // Its clock has nothing to do with the old one's.
         let mut new = Leases::resume(&story.queue, at(1_000));
         assert_eq!((new.len(), new.next_deadline()), (1, Some(at(1_030))));
         let beat = new.heartbeat(&story.queue, &id("a"), claimed.token, None, at(1_029));
-        assert_eq!(beat, Heartbeat::Renewed(Duration::from_secs(30)));
+        assert_eq!(beat, Ok(Heartbeat::Renewed(Duration::from_secs(30))));
     }
 }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use tenure_api::{SubmitStatus, Submitted};
+
+use super::answer::Answer;
 use super::board::Board;
 use super::command::{Action, Command};
-use super::event::{Event, Refusal};
+use super::event::Event;
 use super::groups::Groups;
 use super::hash::Hash;
-use super::job::{ATTEMPTS_DEFAULT, Key, State, Submission};
-use super::limits::Settings;
+use super::kept::{Kept, content};
 use super::named_queue::NamedQueue;
 use super::names::Names;
 use super::order::Order;
-use super::record::{Extra, Job};
 use super::remnants::Remnants;
 use super::rules::Rules;
 use super::schedules::Schedules;
@@ -20,7 +21,7 @@ use super::shelves::{Class, Shelf, Shelves};
 use super::slab::{Handle, Slab};
 use super::snapshot::Pending;
 use super::table::Table;
-use super::trace::Trace;
+use super::{Key, Settings, State, Submission};
 use crate::mutation::{self, Mutation};
 use crate::{JobId, JobType, QueueName};
 
@@ -42,7 +43,7 @@ pub struct Queue {
     /// How many jobs there are of each class.
     pub(crate) totals: [u64; Class::COUNT],
     pub(crate) settings: Settings,
-    pub(crate) jobs: Slab<Job>,
+    pub(crate) jobs: Slab<Kept>,
     pub(crate) ids: Table,
     pub(crate) types: Names<JobType, ()>,
     pub(crate) queues: Names<QueueName, NamedQueue>,
@@ -143,16 +144,14 @@ impl Queue {
         hash.finish()
     }
 
-    /// Carries a command out: always, and always in the same way. Cost: logarithmic per item, whatever
-    /// waits in the queue.
-    #[must_use = "events are the answer to the caller"]
-    pub fn apply(&mut self, command: Command) -> Vec<Event> {
+    /// Carries a command out: always, and always in the same way. What happens is added to `events`. Cost:
+    /// logarithmic per item, whatever waits in the queue.
+    pub fn apply(&mut self, command: Command, events: &mut Vec<Event>) -> Answer {
         self.now = self.now.max(command.at);
         if let Action::SetTime(to) = command.action {
             // Before anything else: nothing is to become due, or be forgotten, by the time that was wrong.
-            let mut events = Vec::with_capacity(1);
-            self.set_time(to, &mut events);
-            return events;
+            self.set_time(to, events);
+            return Answer::Done;
         }
         self.open_queues();
         let portion = match &command.action {
@@ -163,56 +162,25 @@ impl Queue {
             Action::Cancel(items) => PORTION + 2 * items.len(),
             _ => PORTION,
         };
-        let mut events = Vec::with_capacity(command.action.items());
-        self.promote(portion, &mut events);
-        self.act(command.action, &mut events);
+        self.promote(portion, events);
+        let answer = self.act(command.action, events);
         self.forget_expired(portion);
-        events
+        answer
     }
 
-    fn act(&mut self, action: Action, events: &mut Vec<Event>) {
+    fn act(&mut self, action: Action, events: &mut Vec<Event>) -> Answer {
         match action {
-            Action::Submit(jobs) => {
-                for job in jobs {
-                    self.submit(job, events);
-                }
-            }
-            Action::Claim(request) => self.claim(&request, events),
+            Action::Submit(jobs) => Answer::Submitted(self.each(jobs, events, Self::submit)),
+            Action::Claim(request) => Answer::Claimed(self.claim(&request, events)),
             Action::Complete(claims) => {
-                for claim in claims {
-                    self.complete(claim, events);
-                }
+                Answer::Completed(self.each(claims, events, Self::complete))
             }
-            Action::Fail(claims) => {
-                for claim in claims {
-                    self.fail(claim, events);
-                }
-            }
-            Action::Expire(claims) => {
-                for claim in claims {
-                    self.expire(claim, events);
-                }
-            }
-            Action::Release(claims) => {
-                for claim in claims {
-                    self.release(claim, events);
-                }
-            }
-            Action::Cancel(ids) => {
-                for id in ids {
-                    self.cancel(id, events);
-                }
-            }
-            Action::Retry(ids) => {
-                for id in ids {
-                    self.retry(id, events);
-                }
-            }
-            Action::Forget(ids) => {
-                for id in ids {
-                    self.forget_by_hand(id, events);
-                }
-            }
+            Action::Fail(claims) => Answer::Failed(self.each(claims, events, Self::fail)),
+            Action::Expire(claims) => Answer::Failed(self.each(claims, events, Self::expire)),
+            Action::Release(claims) => Answer::Released(self.each(claims, events, Self::release)),
+            Action::Cancel(ids) => Answer::Cancelled(self.each(ids, events, Self::cancel)),
+            Action::Retry(ids) => Answer::Retried(self.each(ids, events, Self::retry)),
+            Action::Forget(ids) => Answer::Forgotten(self.each(ids, events, Self::forget_by_hand)),
             Action::SetQueue(queue, options) => self.set_queue(queue, options, events),
             Action::Pause(queue) => self.pause(queue, true, events),
             Action::Resume(queue) => self.pause(queue, false, events),
@@ -222,14 +190,27 @@ impl Queue {
                 for firing in firings {
                     self.fire(firing, events);
                 }
+                Answer::Done
             }
             Action::Configure(settings) => {
                 self.settings = settings;
                 events.push(Event::Configured);
+                Answer::Done
             }
-            Action::SetTime(to) => self.set_time(to, events),
-            Action::Tick => {}
+            // Time was set before.
+            Action::SetTime(_) | Action::Tick => Answer::Done,
         }
+    }
+
+    /// Does something to each item of a batch.
+    fn each<T, A>(
+        &mut self,
+        items: Vec<T>,
+        events: &mut Vec<Event>,
+        act: fn(&mut Self, T, &mut Vec<Event>) -> A,
+    ) -> Vec<A> {
+        let answers = items.into_iter().map(|item| act(self, item, events));
+        answers.collect()
     }
 
     /// Scheduled jobs that are due become ready, the earliest first.
@@ -245,48 +226,41 @@ impl Queue {
         }
     }
 
-    pub(crate) fn submit(&mut self, submission: Submission, events: &mut Vec<Event>) {
-        let content = submission.content();
+    pub(crate) fn submit(&mut self, submission: Submission, events: &mut Vec<Event>) -> Submitted {
+        let content = content(&submission);
         let sequence = self.sequence + 1;
         let id = submission.id.clone().unwrap_or_else(|| {
             JobId::new(format!("job:{sequence}")).expect("letters, a colon and digits")
         });
+        let answer = |id, status, existing| Submitted {
+            id,
+            status,
+            existing,
+        };
         let left = || Some(self.find_remnant(&id)?.content);
         let known = self.find(&id).map(|job| self.jobs[job].content);
         if let Some(known) = known.or_else(left) {
-            events.push(if known == content {
-                Event::Duplicate {
-                    existing: id.clone(),
-                    id,
-                }
-            } else {
-                Event::Refused {
-                    id,
-                    refusal: Refusal::Conflict,
-                }
-            });
-            return;
+            let status = match known == content {
+                true => SubmitStatus::Duplicate,
+                false => SubmitStatus::Conflict,
+            };
+            return answer(id, status, None);
         }
         if let Some(existing) =
             self.holder_of_key(&submission.queue, submission.unique_key.as_ref())
         {
             let existing = self.jobs[existing].id.clone();
-            events.push(Event::Duplicate { id, existing });
-            return;
+            return answer(id, SubmitStatus::Duplicate, Some(existing));
         }
         if self.is_full() {
-            events.push(Event::Refused {
-                id,
-                refusal: Refusal::Full,
-            });
-            return;
+            return answer(id, SubmitStatus::Full, None);
         }
         let job = self.new_job(id.clone(), submission, content);
         let queue = self.queues.name(job.queue).clone();
         let state = job.class.state();
         let handle = self.insert(job);
         events.push(Event::Submitted {
-            id,
+            id: id.clone(),
             queue,
             sequence,
             state,
@@ -294,6 +268,7 @@ impl Queue {
         if let Some(group) = self.jobs[handle].group() {
             self.settle(group, events);
         }
+        answer(id, SubmitStatus::Created, None)
     }
 
     /// Whether there are as many jobs as the settings allow.
@@ -302,45 +277,8 @@ impl Queue {
         self.jobs.len() as u64 >= self.settings.jobs_max
     }
 
-    fn new_job(&mut self, id: JobId, submission: Submission, content: u64) -> Job {
-        let now = self.now;
-        let delayed = submission.delay_ms.map(|delay| now.saturating_add(delay));
-        let run_at = submission.run_at.or(delayed).unwrap_or(now);
-        let class = match &submission.group {
-            _ if run_at > now => Class::Scheduled,
-            Some(_) if !mutation::is(Mutation::GroupNotHeld) => Class::Blocked,
-            _ => Class::Ready,
-        };
-        let extra = Extra {
-            unique_key: submission.unique_key,
-            group_key: submission.group,
-            backoff: submission.backoff,
-            trace: Trace::of(submission.traceparent, submission.tracestate),
-            ..Extra::default()
-        };
-        self.sequence += 1;
-        Job {
-            id,
-            payload: submission.payload,
-            sequence: self.sequence,
-            content,
-            created_at: now,
-            run_at,
-            changed_at: now,
-            finish: 0,
-            queue: self.queues.take(&submission.queue),
-            job_type: self.types.take(&submission.job_type),
-            attempt: 0,
-            max_attempts: submission.max_attempts.unwrap_or(ATTEMPTS_DEFAULT).max(1),
-            running: None,
-            extra: extra.boxed(),
-            priority: submission.priority,
-            class,
-        }
-    }
-
     /// Takes a job in, with every index that its class asks for.
-    pub(crate) fn insert(&mut self, job: Job) -> Handle {
+    pub(crate) fn insert(&mut self, job: Kept) -> Handle {
         let hash = self.hash_of_id(&job.id);
         let finished = job.class.is_finished();
         let handle = self.jobs.insert(job);
@@ -360,7 +298,7 @@ impl Queue {
     }
 
     /// Takes a finished job out of every index. It still uses the names of its queue and its type.
-    pub(crate) fn take_out(&mut self, handle: Handle) -> Job {
+    pub(crate) fn take_out(&mut self, handle: Handle) -> Kept {
         self.keep_image(handle);
         self.displace(handle);
         let job = self.jobs.remove(handle);
@@ -526,7 +464,7 @@ impl Queue {
     }
 
     /// The only way to change a job in place, for fields that no index depends on.
-    pub(crate) fn edit(&mut self, handle: Handle) -> &mut Job {
+    pub(crate) fn edit(&mut self, handle: Handle) -> &mut Kept {
         self.keep_image(handle);
         &mut self.jobs[handle]
     }

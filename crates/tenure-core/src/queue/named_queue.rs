@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::QueueOptions;
 use super::board::Standing;
-use super::limits::{Bucket, QueueOptions};
+use super::bucket::Bucket;
 use super::shelves::{Class, FirstChange, Shelf, Turn};
 use super::slab::Handle;
 

@@ -1,89 +1,72 @@
 //! How claims end, and what people do to jobs by hand.
 
-use super::command::{Claim, Completion, Failure};
-use super::event::{Event, Refusal};
+use super::answer::{Cancelled, Changed, Ended, Failed, Item, Refusal, Released};
+use super::event::Event;
 use super::machine::Queue;
+use super::retry::wait_ms;
 use super::shelves::Class;
 use super::slab::Handle;
+use super::{Claim, Completion, Failure};
 use crate::{JobId, QueueName};
 
 impl Queue {
-    pub(crate) fn complete(&mut self, claim: Completion, events: &mut Vec<Event>) {
-        let handle = match self.holder(&claim.id, claim.token) {
-            Ok(handle) => handle,
-            Err(reason) => {
-                return events.push(Event::Lost {
-                    id: claim.id,
-                    reason,
-                });
+    pub(crate) fn complete(&mut self, claim: Completion, events: &mut Vec<Event>) -> Ended<()> {
+        let Completion { id, token, result } = claim;
+        let outcome = self.holder(&id, token).map(|handle| {
+            // Done is done, even if someone wanted it cancelled meanwhile.
+            if let Some(result) = result {
+                self.edit(handle).extra_mut().result = Some(result);
             }
-        };
-        // Done is done, even if someone wanted it cancelled meanwhile.
-        if let Some(result) = claim.result {
-            self.edit(handle).extra_mut().result = Some(result);
-        }
-        let queue = self.queue_of(handle);
-        events.push(Event::Completed {
+            events.push(Event::Completed {
+                id: id.clone(),
+                token,
+                queue: self.queue_of(handle),
+            });
+            self.finish(handle, Class::Completed, events);
+        });
+        Item { id, outcome }
+    }
+
+    pub(crate) fn fail(&mut self, claim: Failure, events: &mut Vec<Event>) -> Ended<Failed> {
+        let id = claim.id.clone();
+        let holder = self.holder(&id, claim.token);
+        let outcome = holder.map(|handle| self.end_attempt(handle, claim, events));
+        Item { id, outcome }
+    }
+
+    pub(crate) fn expire(&mut self, claim: Claim, events: &mut Vec<Event>) -> Ended<Failed> {
+        let failure = Failure {
             id: claim.id,
             token: claim.token,
-            queue,
-        });
-        self.finish(handle, Class::Completed, events);
-    }
-
-    pub(crate) fn fail(&mut self, claim: Failure, events: &mut Vec<Event>) {
-        match self.holder(&claim.id, claim.token) {
-            Ok(handle) => self.end_attempt(handle, claim, events),
-            Err(reason) => events.push(Event::Lost {
-                id: claim.id,
-                reason,
-            }),
-        }
-    }
-
-    pub(crate) fn expire(&mut self, claim: Claim, events: &mut Vec<Event>) {
-        match self.holder(&claim.id, claim.token) {
-            Ok(handle) => {
-                let failure = Failure {
-                    id: claim.id,
-                    token: claim.token,
-                    error: Some("the lease ran out".into()),
-                    retry_in_ms: None,
-                    permanent: false,
-                };
-                self.end_attempt(handle, failure, events);
-            }
-            Err(reason) => events.push(Event::Lost {
-                id: claim.id,
-                reason,
-            }),
-        }
-    }
-
-    pub(crate) fn release(&mut self, claim: Claim, events: &mut Vec<Event>) {
-        let Claim { id, token } = claim;
-        let handle = match self.holder(&id, token) {
-            Ok(handle) => handle,
-            Err(reason) => return events.push(Event::Lost { id, reason }),
+            error: Some("the lease ran out".into()),
+            retry_in_ms: None,
+            permanent: false,
         };
-        let queue = self.queue_of(handle);
-        let job = self.edit(handle);
-        if job.cancel_requested() {
-            events.push(Event::Cancelled {
-                id,
-                token: Some(token),
-                queue,
-            });
-            return self.finish(handle, Class::Cancelled, events);
-        }
-        job.attempt -= 1;
-        job.running = None;
-        events.push(Event::Released { id, token, queue });
-        self.make_ready(handle, events);
+        self.fail(failure, events)
+    }
+
+    pub(crate) fn release(&mut self, claim: Claim, events: &mut Vec<Event>) -> Ended<Released> {
+        let Claim { id, token } = claim;
+        let outcome = self.holder(&id, token).map(|handle| {
+            let (id, queue) = (id.clone(), self.queue_of(handle));
+            let job = self.edit(handle);
+            if job.cancel_requested() {
+                let token = Some(token);
+                events.push(Event::Cancelled { id, token, queue });
+                self.finish(handle, Class::Cancelled, events);
+                return Released::Cancelled;
+            }
+            job.attempt -= 1;
+            job.running = None;
+            events.push(Event::Released { id, token, queue });
+            self.make_ready(handle, events);
+            Released::Ready
+        });
+        Item { id, outcome }
     }
 
     /// After a failed attempt: cancelled if asked for, dead if it was the last, otherwise tried again.
-    fn end_attempt(&mut self, handle: Handle, failure: Failure, events: &mut Vec<Event>) {
+    fn end_attempt(&mut self, handle: Handle, failure: Failure, events: &mut Vec<Event>) -> Failed {
         let Failure {
             id,
             token,
@@ -99,13 +82,12 @@ impl Queue {
         }
         let attempt = job.attempt;
         if job.cancel_requested() {
-            events.push(Event::Cancelled {
-                id,
-                token: Some(token),
-                queue,
-            });
+            let token = Some(token);
+            events.push(Event::Cancelled { id, token, queue });
             self.finish(handle, Class::Cancelled, events);
-        } else if permanent || attempt >= job.max_attempts {
+            return Failed::Cancelled;
+        }
+        if permanent || attempt >= job.max_attempts {
             events.push(Event::Died {
                 id,
                 token,
@@ -113,66 +95,68 @@ impl Queue {
                 attempt,
             });
             self.finish(handle, Class::Dead, events);
-        } else {
-            let backoff = job.backoff();
-            let wait = retry_in_ms.unwrap_or_else(|| backoff.wait_ms(id.as_str(), attempt));
-            let run_at = now.saturating_add(wait);
-            job.run_at = run_at;
-            job.running = None;
-            events.push(Event::Failed {
-                id,
-                token,
-                queue,
-                attempt,
-                run_at,
-            });
-            if run_at > now {
-                self.move_to(handle, Class::Scheduled);
-                if let Some(group) = self.jobs[handle].group() {
-                    self.settle(group, events);
-                }
-            } else {
-                self.make_ready(handle, events);
-            }
+            return Failed::Died;
         }
+        let backoff = job.backoff();
+        let wait = retry_in_ms.unwrap_or_else(|| wait_ms(backoff, id.as_str(), attempt));
+        let run_at = now.saturating_add(wait);
+        job.run_at = run_at;
+        job.running = None;
+        events.push(Event::Failed {
+            id,
+            token,
+            queue,
+            attempt,
+            run_at,
+        });
+        if run_at > now {
+            self.move_to(handle, Class::Scheduled);
+            if let Some(group) = self.jobs[handle].group() {
+                self.settle(group, events);
+            }
+        } else {
+            self.make_ready(handle, events);
+        }
+        Failed::Again { run_at }
     }
 
-    pub(crate) fn cancel(&mut self, id: JobId, events: &mut Vec<Event>) {
-        let Some(handle) = self.find(&id) else {
-            let refusal = match self.find_remnant(&id) {
-                Some(remnant) => Refusal::State {
-                    state: remnant.class.state(),
-                },
+    pub(crate) fn cancel(&mut self, id: JobId, events: &mut Vec<Event>) -> Changed<Cancelled> {
+        let outcome = self.try_cancel(&id, events);
+        Item { id, outcome }
+    }
+
+    fn try_cancel(&mut self, id: &JobId, events: &mut Vec<Event>) -> Result<Cancelled, Refusal> {
+        let Some(handle) = self.find(id) else {
+            return Err(match self.find_remnant(id) {
+                Some(remnant) => refused(remnant.class),
                 None => Refusal::NotFound,
-            };
-            return events.push(Event::Refused { id, refusal });
+            });
         };
         let class = self.jobs[handle].class;
         if class.is_finished() {
-            let refusal = Refusal::State {
-                state: class.state(),
-            };
-            events.push(Event::Refused { id, refusal });
-        } else if let Some(running) = &mut self.edit(handle).running {
-            running.cancel_requested = true;
-            events.push(Event::CancelRequested { id });
-        } else {
-            events.push(Event::Cancelled {
-                id,
-                token: None,
-                queue: self.queue_of(handle),
-            });
-            self.finish(handle, Class::Cancelled, events);
+            return Err(refused(class));
         }
+        if let Some(running) = &mut self.edit(handle).running {
+            running.cancel_requested = true;
+            events.push(Event::CancelRequested { id: id.clone() });
+            return Ok(Cancelled::Requested);
+        }
+        events.push(Event::Cancelled {
+            id: id.clone(),
+            token: None,
+            queue: self.queue_of(handle),
+        });
+        self.finish(handle, Class::Cancelled, events);
+        Ok(Cancelled::Done)
     }
 
-    pub(crate) fn retry(&mut self, id: JobId, events: &mut Vec<Event>) {
-        let Some(handle) = self.find(&id) else {
-            return events.push(Event::Refused {
-                id,
-                refusal: Refusal::NotFound,
-            });
-        };
+    pub(crate) fn retry(&mut self, id: JobId, events: &mut Vec<Event>) -> Changed<()> {
+        let outcome = self.try_retry(&id, events);
+        Item { id, outcome }
+    }
+
+    fn try_retry(&mut self, id: &JobId, events: &mut Vec<Event>) -> Result<(), Refusal> {
+        let handle = self.find(id).ok_or(Refusal::NotFound)?;
         let queue = self.queue_of(handle);
         let now = self.now;
         let class = self.jobs[handle].class;
@@ -180,52 +164,53 @@ impl Queue {
             Class::Dead | Class::Cancelled => {
                 if let Some(existing) = self.holder_of_key(&queue, self.jobs[handle].unique_key()) {
                     let existing = self.jobs[existing].id.clone();
-                    let refusal = Refusal::UniqueKey { existing };
-                    return events.push(Event::Refused { id, refusal });
+                    return Err(Refusal::UniqueKey { existing });
                 }
-                events.push(Event::Retried { id, queue });
                 self.hold_keys(handle);
-                self.move_to(handle, Class::Blocked);
-                let job = self.edit(handle);
-                job.attempt = 0;
-                job.finish = 0;
-                job.run_at = now;
-                self.make_ready(handle, events);
             }
-            Class::Scheduled => {
-                events.push(Event::Retried { id, queue });
-                self.move_to(handle, Class::Blocked);
-                self.edit(handle).run_at = now;
-                self.make_ready(handle, events);
-            }
+            Class::Scheduled => {}
             Class::Ready | Class::Blocked | Class::Running | Class::Completed => {
-                let refusal = Refusal::State {
-                    state: class.state(),
-                };
-                events.push(Event::Refused { id, refusal });
+                return Err(refused(class));
             }
         }
+        let id = id.clone();
+        events.push(Event::Retried { id, queue });
+        self.move_to(handle, Class::Blocked);
+        let job = self.edit(handle);
+        job.run_at = now;
+        if class != Class::Scheduled {
+            job.attempt = 0;
+            job.finish = 0;
+        }
+        self.make_ready(handle, events);
+        Ok(())
     }
 
-    pub(crate) fn forget_by_hand(&mut self, id: JobId, events: &mut Vec<Event>) {
-        let refusal = match self.find(&id) {
-            None if self.forget_remnant_of(&id) => return events.push(Event::Forgotten { id }),
-            None => Refusal::NotFound,
-            Some(handle) => {
-                let class = self.jobs[handle].class;
-                if class.is_finished() {
+    pub(crate) fn forget_by_hand(&mut self, id: JobId, events: &mut Vec<Event>) -> Changed<()> {
+        let outcome = match self.find(&id) {
+            None if self.forget_remnant_of(&id) => Ok(()),
+            None => Err(Refusal::NotFound),
+            Some(handle) => match self.jobs[handle].class {
+                class if class.is_finished() => {
                     self.forget(handle);
-                    return events.push(Event::Forgotten { id });
+                    Ok(())
                 }
-                Refusal::State {
-                    state: class.state(),
-                }
-            }
+                class => Err(refused(class)),
+            },
         };
-        events.push(Event::Refused { id, refusal });
+        if outcome.is_ok() {
+            events.push(Event::Forgotten { id: id.clone() });
+        }
+        Item { id, outcome }
     }
 
     fn queue_of(&self, handle: Handle) -> QueueName {
         self.queues.name(self.jobs[handle].queue).clone()
+    }
+}
+
+const fn refused(class: Class) -> Refusal {
+    Refusal::State {
+        state: class.state(),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Retention drops finished jobs by age and by number. Under load the number is reached within seconds, and a client
 //! that sends a submit again after a failover would enqueue its job a second time. So a job that goes before its id
-//! is old enough ([`KeepIds`](super::limits::KeepIds)) leaves a remnant: its id, the hash of what was submitted, how
+//! is old enough ([`KeepIds`](super::KeepIds)) leaves a remnant: its id, the hash of what was submitted, how
 //! it ended, when, and its result. The same submission is still a duplicate, another one with its id still a conflict,
 //! and whoever asks for the job is told how it ended.
 //!
@@ -11,14 +11,13 @@
 
 use std::collections::BTreeMap;
 
+use super::Payload;
 use super::hash::Hash;
-use super::job::Payload;
 use super::machine::Queue;
 use super::rules::Rules;
 use super::shelves::Class;
 use super::slab::{Handle, Slab};
 use super::table::Table;
-use super::view::JobView;
 use crate::JobId;
 
 /// What a remnant counts for, besides the text of its id and its result: what it takes in memory, indexes included.
@@ -46,7 +45,7 @@ pub(crate) struct Remnant {
     /// When it finished.
     pub(crate) changed_at: u64,
     /// Its place among the others.
-    number: u64,
+    pub(crate) number: u64,
     pub(crate) queue: Handle,
     pub(crate) job_type: Handle,
     pub(crate) class: Class,
@@ -97,27 +96,6 @@ impl Remnants {
 }
 
 impl Remnant {
-    pub(crate) fn new(
-        id: JobId,
-        content: u64,
-        changed_at: u64,
-        queue: Handle,
-        job_type: Handle,
-        class: Class,
-        result: Option<Payload>,
-    ) -> Self {
-        Self {
-            id,
-            content,
-            changed_at,
-            number: 0,
-            queue,
-            job_type,
-            class,
-            result,
-        }
-    }
-
     fn bytes(&self) -> u64 {
         let result = self.result.as_ref().map_or(0, Payload::bytes);
         REMNANT_BYTES + (self.id.as_str().len() + result) as u64
@@ -125,40 +103,6 @@ impl Remnant {
 }
 
 impl Queue {
-    /// What is left of a job that was forgotten early: its id, queue, type, end and result. Everything else is
-    /// shown as if it had never been set.
-    #[must_use]
-    pub fn remnant(&self, id: &JobId) -> Option<JobView> {
-        let remnant = self.find_remnant(id)?;
-        Some(JobView {
-            sequence: 0,
-            id: remnant.id.clone(),
-            queue: self.queues.name(remnant.queue).clone(),
-            job_type: self.types.name(remnant.job_type).clone(),
-            payload: Payload::default(),
-            state: remnant.class.state(),
-            blocked: false,
-            priority: 0,
-            attempt: 0,
-            max_attempts: 0,
-            created_at: remnant.changed_at,
-            run_at: remnant.changed_at,
-            changed_at: remnant.changed_at,
-            unique_key: None,
-            group: None,
-            backoff: None,
-            traceparent: None,
-            tracestate: None,
-            error: None,
-            result: remnant.result.clone(),
-            worker: None,
-            lease_ms: None,
-            cancel_requested: false,
-            progress: None,
-            remnant: true,
-        })
-    }
-
     /// How many ids are kept beyond their jobs.
     #[must_use]
     pub fn remnants(&self) -> RemnantCounts {
@@ -199,15 +143,16 @@ impl Queue {
         let job = self.take_out(handle);
         let result = job.extra.and_then(|extra| extra.result);
         // It goes on using the names that the job used.
-        self.insert_remnant(Remnant::new(
-            job.id,
-            job.content,
-            job.changed_at,
-            job.queue,
-            job.job_type,
-            job.class,
+        self.insert_remnant(Remnant {
+            id: job.id,
+            content: job.content,
+            changed_at: job.changed_at,
+            number: 0,
+            queue: job.queue,
+            job_type: job.job_type,
+            class: job.class,
             result,
-        ));
+        });
     }
 
     /// Takes one in, behind all others.
@@ -299,15 +244,16 @@ mod tests {
         let job_type = JobType::new("t").unwrap();
         let taken = allocation_counter::measure(|| {
             for number in 0..COUNT {
-                let remnant = Remnant::new(
-                    JobId::new(format!("{number:036}")).unwrap(),
-                    number,
-                    number,
-                    queue.queues.take(&name),
-                    queue.types.take(&job_type),
-                    Class::Completed,
-                    None,
-                );
+                let remnant = Remnant {
+                    id: JobId::new(format!("{number:036}")).unwrap(),
+                    content: number,
+                    changed_at: number,
+                    number: 0,
+                    queue: queue.queues.take(&name),
+                    job_type: queue.types.take(&job_type),
+                    class: Class::Completed,
+                    result: None,
+                };
                 queue.insert_remnant(remnant);
             }
         });

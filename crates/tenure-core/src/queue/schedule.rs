@@ -13,50 +13,14 @@ use std::sync::LazyLock;
 
 use jiff::Timestamp;
 use jiff::tz::{TimeZone, TimeZoneDatabase};
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::command::Action;
 use super::cron::Cron;
-use super::job::Submission;
 use super::validate::Invalid;
+use super::{Missed, ScheduleSpec, Submission};
 use crate::mutation::{self, Mutation};
 use crate::{JobId, ScheduleName};
-
-/// What a schedule does.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct ScheduleSpec {
-    /// Five fields, or six with seconds first.
-    pub cron: String,
-    /// A name of the IANA database.
-    #[serde(default = "utc")]
-    pub timezone: String,
-    /// What each slot submits: no id, no `run_at`, no `delay_ms`.
-    pub job: Submission,
-    /// What happens to slots that passed while no broker could fire them.
-    #[serde(default)]
-    pub missed: Missed,
-}
-
-fn utc() -> String {
-    "UTC".to_owned()
-}
-
-/// What happens to missed slots.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Missed {
-    /// They are left out, if they are more than a minute late.
-    Skip,
-    /// The latest runs, for all of them.
-    #[default]
-    Once,
-    /// The latest so many run.
-    All(u32),
-}
 
 /// The most slots that one firing catches up with.
 pub const CATCH_UP_MAX: u32 = 1_000;
@@ -66,7 +30,6 @@ const LATE_MS: u64 = 60_000;
 
 /// A plan: the slots to fire, and the slot after them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Firing {
     /// Which schedule.
     pub schedule: ScheduleName,
@@ -147,7 +110,6 @@ impl Due {
 
 /// A schedule in the state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Schedule {
     /// Its name.
     pub name: ScheduleName,
@@ -215,6 +177,26 @@ impl Schedule {
             run_at: None,
             delay_ms: None,
             ..self.spec.job.clone()
+        }
+    }
+}
+
+impl From<Schedule> for tenure_api::Schedule {
+    fn from(schedule: Schedule) -> Self {
+        let ScheduleSpec {
+            cron,
+            timezone,
+            job,
+            missed,
+        } = schedule.spec;
+        Self {
+            name: schedule.name,
+            cron,
+            timezone,
+            job,
+            missed,
+            next_at: schedule.next,
+            last_at: schedule.last,
         }
     }
 }
@@ -288,41 +270,6 @@ impl Clockwork {
     }
 }
 
-/// Milliseconds since 1970, or RFC 3339 text.
-pub(crate) fn time_or_text<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<u64>, D::Error> {
-    time_of_field(deserializer, "run_at")
-}
-
-/// The same in a field of another name.
-pub(crate) fn time_of_field<'de, D: Deserializer<'de>>(
-    deserializer: D,
-    field: &str,
-) -> Result<Option<u64>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Form {
-        Milliseconds(u64),
-        Text(String),
-    }
-    let Some(form) = Option::<Form>::deserialize(deserializer)? else {
-        return Ok(None);
-    };
-    match form {
-        Form::Milliseconds(time) => Ok(Some(time)),
-        Form::Text(text) => {
-            let time: Timestamp = text.parse().map_err(|_| {
-                let what = "is not milliseconds since 1970 or an RFC 3339 time";
-                D::Error::custom(format!("{field} {what}"))
-            })?;
-            u64::try_from(time.as_millisecond())
-                .map(Some)
-                .map_err(|_| D::Error::custom(format!("{field} is before 1970")))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -333,7 +280,7 @@ mod tests {
             name: ScheduleName::new("nightly").unwrap(),
             spec: ScheduleSpec {
                 cron: cron.to_owned(),
-                timezone: utc(),
+                timezone: "UTC".to_owned(),
                 job: Submission::new(JobType::new("report").unwrap()),
                 missed,
             },
@@ -467,27 +414,6 @@ mod tests {
         assert_eq!(
             set("0 0 * * *", "Mars/Phobos"),
             "timezone \"Mars/Phobos\" is not a name in the IANA time zone database"
-        );
-    }
-
-    #[test]
-    fn times_are_numbers_or_text() {
-        let read = |text: &str| {
-            serde_json::from_str::<Submission>(&format!(r#"{{"type":"a","run_at":{text}}}"#))
-                .map(|job| job.run_at)
-                .map_err(|error| error.to_string())
-        };
-        assert_eq!(read("5"), Ok(Some(5)));
-        assert_eq!(read("null"), Ok(None));
-        assert_eq!(
-            read("\"2026-01-01T01:00:00+01:00\""),
-            Ok(Some(1_767_225_600_000))
-        );
-        assert!(read("\"tomorrow\"").unwrap_err().contains("run_at"));
-        assert!(
-            read("\"1969-01-01T00:00:00Z\"")
-                .unwrap_err()
-                .contains("before 1970")
         );
     }
 }

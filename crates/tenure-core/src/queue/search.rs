@@ -4,12 +4,12 @@
 //! that are looked at and those that are found, so that whoever asks holds up nobody, and the answer says where to go
 //! on.
 
-use super::job::Key;
+use super::kept::Kept;
 use super::machine::Queue;
-use super::record::Job;
 use super::shelves::{Class, Merge, Row};
 use super::slab::Handle;
-use super::view::{Filter, Page, Place};
+use super::view::{Filter, Place};
+use super::{Key, Page};
 
 /// The most jobs that are looked at in one portion.
 const JOBS_MAX: usize = 2_000;
@@ -46,7 +46,7 @@ impl Queue {
             };
             let job = &self.jobs[handle];
             if candidates.mean(job) && self.has(job, &words, &mut bytes) {
-                let job = self.view(handle);
+                let job = self.shown(handle);
                 found_bytes += job.json_bytes();
                 page.jobs.push(job);
             }
@@ -87,7 +87,7 @@ impl Queue {
         Merge::new(rows, matches!(place, Place::Before(_)))
     }
 
-    fn has(&self, job: &Job, words: &Words, bytes: &mut usize) -> bool {
+    fn has(&self, job: &Kept, words: &Words, bytes: &mut usize) -> bool {
         let extra = job.extra.as_deref();
         // Short, and not worth counting.
         let key = |key: Option<&Key>| key.is_some_and(|key| words.are_in(key.as_str(), &mut 0));
@@ -119,7 +119,7 @@ impl Candidates<'_> {
     }
 
     /// Whether a job that was given is meant.
-    pub(crate) fn mean(&self, job: &Job) -> bool {
+    pub(crate) fn mean(&self, job: &Kept) -> bool {
         self.job_type.is_none_or(|meant| job.job_type == meant)
     }
 }

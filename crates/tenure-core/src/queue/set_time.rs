@@ -16,8 +16,8 @@
 //!
 //! Forward, it is what a later command does by itself. Costs a look at every job if it goes back.
 
+use super::bucket::Bucket;
 use super::event::Event;
-use super::limits::Bucket;
 use super::machine::Queue;
 use super::schedule::Firing;
 use super::shelves::Class;
@@ -49,7 +49,7 @@ impl Queue {
     }
 
     fn set_back(&mut self, to: u64) {
-        let is_later = |(handle, job): (Handle, &super::record::Job)| {
+        let is_later = |(handle, job): (Handle, &super::kept::Kept)| {
             (job.created_at > to || job.changed_at > to || job.run_at > to).then_some(handle)
         };
         let later: Vec<Handle> = self.jobs.iter().filter_map(is_later).collect();

@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 use std::collections::btree_map::{BTreeMap, Range};
 use std::ops::Bound;
 
-use super::job::State;
+use super::State;
 use super::order::Walk;
 use super::slab::Handle;
 use super::view::Place;

@@ -35,15 +35,16 @@ use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 
-use super::job::{Payload, State, Token};
-use super::limits::{Bucket, QueueOptions, Settings};
+use super::bucket::Bucket;
+use super::kept::Hidden;
 use super::machine::Queue;
 use super::remnants::Remnant;
 use super::rules::Rules;
 use super::schedule::Schedule;
-use super::shelves::{Class, Shelf};
+use super::shelves::Shelf;
 use super::slab::Handle;
-use super::view::{JobView, Place};
+use super::view::Place;
+use super::{Job, Payload, QueueOptions, Settings, State};
 use crate::{JobId, JobType, QueueName};
 
 pub use restore::{Restore, SnapshotError};
@@ -63,13 +64,12 @@ enum Line {
     Settings(Settings),
     Queue(QueueLine),
     Schedule(Box<Schedule>),
-    Job(Box<JobView>, Hidden),
+    Job(Box<Job>, Hidden),
     Remnant(RemnantLine),
     End(End),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Header {
     format: u32,
     now: u64,
@@ -87,7 +87,6 @@ struct Header {
 
 /// What is left of a job that was forgotten early. They stand in the order in which they came.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct RemnantLine {
     id: JobId,
     content: u64,
@@ -109,7 +108,6 @@ fn is_zero(number: &u64) -> bool {
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct QueueLine {
     name: QueueName,
     paused: bool,
@@ -117,19 +115,7 @@ struct QueueLine {
     bucket: Bucket,
 }
 
-/// What is kept of a job but not shown.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Hidden {
-    content: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    finish: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    token: Option<Token>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct End {
     jobs: u64,
 }
@@ -418,57 +404,16 @@ impl Queue {
         let schedules = schedules.map(|schedule| Line::Schedule(Box::new(schedule.clone())));
         first.into_iter().chain(queues).chain(schedules)
     }
-
-    /// Writes what [`Line::Job`] reads. There may be millions, so nothing is cloned and no key is looked at.
-    fn write_job(&self, handle: Handle, out: &mut Vec<u8>) {
-        let job = &self.jobs[handle];
-        let is_blocked = job.class == Class::Blocked;
-        field(r#"{"job":[{"sequence":"#, &job.sequence, out);
-        field(r#","id":"#, &job.id, out);
-        field(r#","queue":"#, self.queues.name(job.queue), out);
-        field(r#","type":"#, self.types.name(job.job_type), out);
-        field(r#","payload":"#, &job.payload, out);
-        field(r#","state":"#, &job.class.state(), out);
-        optional(r#","blocked":"#, is_blocked.then_some(true), out);
-        field(r#","priority":"#, &job.priority, out);
-        field(r#","attempt":"#, &job.attempt, out);
-        field(r#","max_attempts":"#, &job.max_attempts, out);
-        field(r#","created_at":"#, &job.created_at, out);
-        field(r#","run_at":"#, &job.run_at, out);
-        field(r#","changed_at":"#, &job.changed_at, out);
-        if let Some(extra) = job.extra.as_deref() {
-            optional(r#","unique_key":"#, extra.unique_key.as_ref(), out);
-            optional(r#","group":"#, extra.group_key.as_ref(), out);
-            optional(r#","backoff":"#, extra.backoff, out);
-            if let Some(trace) = &extra.trace {
-                field(r#","traceparent":"#, &trace.parent, out);
-                optional(r#","tracestate":"#, trace.state.as_ref(), out);
-            }
-            optional(r#","error":"#, extra.error.as_ref(), out);
-            optional(r#","result":"#, extra.result.as_ref(), out);
-        }
-        let running = job.running.as_deref();
-        if let Some(running) = running {
-            field(r#","worker":"#, &running.worker, out);
-            field(r#","lease_ms":"#, &running.lease_ms, out);
-            let is_requested = running.cancel_requested;
-            optional(r#","cancel_requested":"#, is_requested.then_some(true), out);
-        }
-        field(r#"},{"content":"#, &job.content, out);
-        optional(r#","finish":"#, (job.finish > 0).then_some(job.finish), out);
-        optional(r#","token":"#, running.map(|running| running.token), out);
-        out.extend_from_slice(b"}]}\n");
-    }
 }
 
 /// What stands before a value, and the value.
-fn field(before: &str, value: &impl Serialize, out: &mut Vec<u8>) {
+pub(crate) fn field(before: &str, value: &impl Serialize, out: &mut Vec<u8>) {
     out.extend_from_slice(before.as_bytes());
     serde_json::to_writer(out, value).expect("plain data, written to memory");
 }
 
 /// The same for what most jobs do not have.
-fn optional(before: &str, value: Option<impl Serialize>, out: &mut Vec<u8>) {
+pub(crate) fn optional(before: &str, value: Option<impl Serialize>, out: &mut Vec<u8>) {
     if let Some(value) = value {
         field(before, &value, out);
     }

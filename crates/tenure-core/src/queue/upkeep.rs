@@ -1,12 +1,16 @@
 //! Queues, schedules, retention: what is set by hand and what time does by itself.
 
-use super::event::{Event, Refusal};
-use super::limits::{Bucket, Keep, QueueOptions};
+use tenure_api::{SubmitStatus, Submitted};
+
+use super::answer::Answer;
+use super::bucket::Bucket;
+use super::event::Event;
 use super::machine::{Queue, finished_place};
 use super::named_queue::NamedQueue;
 use super::rules::Rules;
-use super::schedule::{Due, Firing, Schedule, ScheduleSpec};
+use super::schedule::{Due, Firing, Schedule};
 use super::shelves::Class;
+use super::{Keep, QueueOptions, ScheduleSpec};
 use crate::mutation::{self, Mutation};
 use crate::{QueueName, ScheduleName};
 
@@ -82,7 +86,7 @@ impl Queue {
         name: QueueName,
         options: QueueOptions,
         events: &mut Vec<Event>,
-    ) {
+    ) -> Answer {
         self.change_queue(&name, |queue| {
             // The same rate set again must not let another burst through.
             if queue.options.rate != options.rate {
@@ -91,15 +95,22 @@ impl Queue {
             queue.options = options;
         });
         events.push(Event::QueueSet { queue: name });
+        Answer::Done
     }
 
-    pub(crate) fn pause(&mut self, name: QueueName, paused: bool, events: &mut Vec<Event>) {
+    pub(crate) fn pause(
+        &mut self,
+        name: QueueName,
+        paused: bool,
+        events: &mut Vec<Event>,
+    ) -> Answer {
         self.change_queue(&name, |queue| queue.paused = paused);
         events.push(if paused {
             Event::Paused { queue: name }
         } else {
             Event::Resumed { queue: name }
         });
+        Answer::Done
     }
 
     /// A queue that has anything set holds its own name.
@@ -126,7 +137,7 @@ impl Queue {
         spec: ScheduleSpec,
         next: Option<u64>,
         events: &mut Vec<Event>,
-    ) {
+    ) -> Answer {
         let unchanged = self
             .schedules
             .get(&name)
@@ -149,14 +160,19 @@ impl Queue {
             schedule: name,
             next,
         });
+        Answer::ScheduleSet(next)
     }
 
-    pub(crate) fn delete_schedule(&mut self, name: ScheduleName, events: &mut Vec<Event>) {
+    pub(crate) fn delete_schedule(
+        &mut self,
+        name: ScheduleName,
+        events: &mut Vec<Event>,
+    ) -> Answer {
         let existed = self.schedules.remove(&name).is_some();
-        events.push(Event::ScheduleDeleted {
-            schedule: name,
-            existed,
-        });
+        if existed {
+            events.push(Event::ScheduleDeleted { schedule: name });
+        }
+        Answer::ScheduleDeleted(existed)
     }
 
     /// Fires the slots of a plan, if it was made for the schedule as it is.
@@ -173,32 +189,30 @@ impl Queue {
             .get(&name)
             .filter(|schedule| schedule.revision == revision && schedule.next == Some(due))
         else {
-            return events.push(Event::FiringStale { schedule: name });
+            return;
         };
         let jobs: Vec<_> = slots.iter().map(|&slot| schedule.slot(slot)).collect();
         let mut consequences = Vec::new();
         let mut waits = None;
         for (job, &slot) in jobs.into_iter().zip(&slots) {
-            let mut outcome = Vec::new();
-            self.submit(job, &mut outcome);
+            let first = consequences.len();
+            let Submitted { id, status, .. } = self.submit(job, &mut consequences);
             // The first rules went on as if the job had been made.
-            if self.rules >= Rules::SECOND && is_full(&outcome) {
+            if self.rules >= Rules::SECOND && status == SubmitStatus::Full {
                 waits = Some(slot);
                 break;
             }
-            consequences.extend(outcome.into_iter().map(|event| match event {
-                Event::Submitted { id, .. } => Event::SlotFired {
-                    schedule: name.clone(),
-                    id,
-                    created: true,
-                },
-                Event::Duplicate { id, .. } | Event::Refused { id, .. } => Event::SlotFired {
-                    schedule: name.clone(),
-                    id,
-                    created: false,
-                },
-                consequence => consequence,
-            }));
+            let created = status == SubmitStatus::Created;
+            let fired = Event::SlotFired {
+                schedule: name.clone(),
+                id,
+                created,
+            };
+            // It stands for the submit, and before what followed from that.
+            match consequences.get_mut(first) {
+                Some(submitted) if created => *submitted = fired,
+                _ => consequences.push(fired),
+            }
         }
         // A slot for which there is no room stays due, and those behind it with it.
         let fired = match waits {
@@ -246,18 +260,4 @@ impl Queue {
             (finished_place(Class::Dead), self.settings.dead),
         ]
     }
-}
-
-/// Whether there was no room for a job.
-fn is_full(outcome: &[Event]) -> bool {
-    let full = |event: &Event| {
-        matches!(
-            event,
-            Event::Refused {
-                refusal: Refusal::Full,
-                ..
-            }
-        )
-    };
-    outcome.iter().any(full)
 }

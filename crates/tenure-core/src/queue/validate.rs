@@ -6,11 +6,11 @@
 
 use std::borrow::Cow;
 
-use super::command::{ClaimRequest, Completion, Failure};
-use super::job::{Payload, Submission};
-use super::limits::{QueueOptions, Settings};
-use super::retry::Backoff;
-use super::schedule::{CATCH_UP_MAX, Missed, Schedule, ScheduleSpec};
+use super::schedule::{CATCH_UP_MAX, Schedule};
+use super::{
+    Backoff, ClaimRequest, Completion, Failure, Missed, Payload, QueueOptions, ScheduleSpec,
+    Settings, Submission,
+};
 use crate::{JobId, QueueName, ScheduleName};
 
 /// A request that cannot be carried out, named by the field that is wrong. Displayed: `field problem`.
@@ -440,7 +440,7 @@ fn check_backoff(backoff: &Backoff) -> Result<(), Invalid> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::limits::Rate;
+    use crate::queue::Rate;
 
     const NOW: u64 = 1_767_225_600_000;
 

@@ -29,7 +29,7 @@ mod servers;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use tenure_core::api::{ClaimAnswer, CompleteRequest};
+use tenure_api::{ClaimAnswer, CompleteRequest};
 use tenure_core::queue::Completion;
 
 use calls::Connection;

@@ -211,9 +211,9 @@ pub(crate) async fn fill(queue: &tenure::queue::Queue, jobs: u64, queues: u64) {
         }
         // Some have ended in each way, and some run.
         let worker = tenure_core::queue::Key::new("bench").unwrap();
-        let mut claim = tenure::queue::Claim::new(worker);
-        (claim.max, claim.lease) = (500, Duration::from_secs(3_600));
-        let claimed = queue.claim(claim, Duration::ZERO).await.unwrap();
+        let mut claim = tenure_api::ClaimRequest::new(worker);
+        (claim.max, claim.lease_ms) = (500, 3_600_000);
+        let claimed = queue.claim(claim).await.unwrap();
         let (mut done, mut failed) = (Vec::new(), Vec::new());
         for (place, job) in claimed.into_iter().enumerate() {
             let (id, token) = (job.id, job.token);

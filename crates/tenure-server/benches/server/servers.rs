@@ -15,8 +15,8 @@ use axum::http::{HeaderName, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, post};
 use serde::{Deserialize, Serialize};
+use tenure_api::{SubmitAnswer, SubmitRequest, SubmitStatus, Submitted};
 use tenure_core::JobId;
-use tenure_core::api::{SubmitAnswer, SubmitRequest, SubmitStatus, Submitted};
 use tenure_server::{Config, Server};
 use tokio::net::TcpListener;
 

@@ -10,7 +10,7 @@ use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ring::digest;
-use tenure_core::api::Code;
+use tenure_api::Code;
 
 use crate::problem::Problem;
 

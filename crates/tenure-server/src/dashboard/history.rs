@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use serde::Serialize;
-use tenure_core::JobId;
+use tenure_api::JobId;
 use tenure_core::queue::Key;
 
 /// Events remembered, of all jobs together.

@@ -14,8 +14,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use tenure::core::election::machine::Leader;
 use tenure::queue::Serving;
-use tenure_core::api::Cluster;
-use tenure_core::{Incarnation, Namespace, NodeId};
+use tenure_api::{Cluster, Incarnation, Namespace, NodeId};
 use tenure_store::Store as _;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tenure::core::session;
 use tenure::queue::{Cut, Follower, Metrics, Serving};
-use tenure_core::{JobId, NodeId};
+use tenure_api::{JobId, NodeId};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::recorder::{QUEUES_MAX, Recorder, Summary};
@@ -154,9 +154,9 @@ fn look(app: &App, now: u64) -> Option<()> {
         // There is room for some of which nothing was heard yet.
         let others = app.queue.queues_behind(None, QUEUES_MAX).ok()?;
         let others = others.into_iter();
-        queues.extend(others.filter(|(view, _)| !names.contains(&view.name)));
+        queues.extend(others.filter(|view| !names.contains(&view.name)));
         queues.truncate(QUEUES_MAX);
-        queues.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+        queues.sort_by(|one, other| one.name.cmp(&other.name));
     }
     let mut recorder = locked(&app.dashboard.recorder);
     recorder.as_mut()?.tick(now, counts, total, queues);

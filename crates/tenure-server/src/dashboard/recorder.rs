@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use serde::Serialize;
-use tenure_core::queue::{Claimed, Counts, Event, JobView, QueueView, State};
-use tenure_core::{JobId, JobType, QueueName};
+use tenure_api::{Counts, Job, JobId, JobType, Queue, QueueName};
+use tenure_core::queue::{Event, State};
 
 use super::flow::{Flow, Rates};
 use super::history::{self, Entry, Histories, shortened};
@@ -39,13 +39,12 @@ pub(super) struct Recorder {
     seen: Seen,
 }
 
-/// How the queues stood: all of them together, and those that are listed, by name, each with the time of its oldest
-/// ready job.
+/// How the queues stood: all of them together, and those that are listed, by name.
 #[derive(Debug, Default)]
 struct Seen {
     counts: Counts,
     queues_total: usize,
-    queues: Vec<(QueueView, Option<u64>)>,
+    queues: Vec<Queue>,
 }
 
 /// When a job that has not ended became ready, and was claimed.
@@ -73,9 +72,7 @@ pub(super) struct Failure {
 #[derive(Debug, Serialize)]
 pub(super) struct QueueSummary {
     #[serde(flatten)]
-    view: QueueView,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    oldest_ready_at: Option<u64>,
+    view: Queue,
     rates: Rates,
     pickup: Option<super::histogram::Percentiles>,
     run: Option<super::histogram::Percentiles>,
@@ -105,7 +102,7 @@ pub(super) struct Summary {
 }
 
 /// Looks a job up, to say who runs it or why it failed.
-pub(super) type LookUp<'a> = &'a dyn Fn(&JobId) -> Option<JobView>;
+pub(super) type LookUp<'a> = &'a dyn Fn(&JobId) -> Option<Job>;
 
 impl Recorder {
     pub(super) fn new(now: u64, latencies: Arc<Latencies>) -> Self {
@@ -143,7 +140,9 @@ impl Recorder {
                 self.histories.add(id, Entry::new(at, "ready"));
                 self.ready(at, id);
             }
-            Event::Claimed(claimed) => self.claimed(at, claimed, look_up),
+            Event::Claimed {
+                id, queue, attempt, ..
+            } => self.claimed(at, (id, queue, *attempt), look_up),
             Event::Completed { id, queue, .. } => {
                 self.count(queue, |flow| flow.now.completed += 1);
                 self.ended(at, id, queue);
@@ -207,10 +206,12 @@ impl Recorder {
         }
     }
 
-    fn claimed(&mut self, at: u64, claimed: &Claimed, look_up: LookUp<'_>) {
-        let Claimed {
-            id, queue, attempt, ..
-        } = claimed;
+    fn claimed(
+        &mut self,
+        at: u64,
+        (id, queue, attempt): (&JobId, &QueueName, u32),
+        look_up: LookUp<'_>,
+    ) {
         let has_room = self.timed.len() < TIMED_MAX;
         let mut waited = None;
         if let Some(timed) = self.timed.get_mut(id) {
@@ -235,10 +236,10 @@ impl Recorder {
         });
         // Whoever runs it now took it with this attempt, or is not known.
         let worker = look_up(id)
-            .filter(|job| job.state == State::Running && job.attempt == *attempt)
+            .filter(|job| job.state == State::Running && job.attempt == attempt)
             .and_then(|job| job.worker);
         let entry = Entry {
-            attempt: Some(*attempt),
+            attempt: Some(attempt),
             worker,
             ..Entry::new(at, "claimed")
         };
@@ -292,24 +293,21 @@ impl Recorder {
     }
 
     /// A second has passed: the counts of all queues together, how many there are, and those that are listed, by
-    /// name, with the time of each one's oldest ready job.
+    /// name.
     pub(super) fn tick(
         &mut self,
         now: u64,
         counts: Counts,
         queues_total: usize,
-        queues: Vec<(QueueView, Option<u64>)>,
+        queues: Vec<Queue>,
     ) {
-        self.queues.retain(|name, _| {
-            queues
-                .binary_search_by(|(view, _)| view.name.cmp(name))
-                .is_ok()
-        });
+        self.queues
+            .retain(|name, _| queues.binary_search_by(|view| view.name.cmp(name)).is_ok());
         let mut oldest = None;
-        for (view, oldest_ready_at) in queues.iter().take(QUEUES_MAX) {
-            oldest = older(oldest, *oldest_ready_at);
+        for view in queues.iter().take(QUEUES_MAX) {
+            oldest = older(oldest, view.oldest_ready_at);
             let flow = self.queues.entry(view.name.clone()).or_default();
-            flow.tick(now, &view.counts, *oldest_ready_at);
+            flow.tick(now, &view.counts, view.oldest_ready_at);
         }
         self.total.tick(now, &counts, oldest);
         self.seen = Seen {
@@ -323,14 +321,14 @@ impl Recorder {
     pub(super) fn summary(&self, now: u64) -> Summary {
         let mut listed = Vec::with_capacity(self.seen.queues.len());
         let mut stuck = Vec::new();
-        for (view, oldest_ready_at) in &self.seen.queues {
+        for view in &self.seen.queues {
             let Some(flow) = self.queues.get(&view.name) else {
                 continue;
             };
             // Of a queue that nobody has claimed from it is known since when there was something to claim.
-            let idle_since = self.since_at.max(oldest_ready_at.unwrap_or_default());
+            let idle_since = self.since_at.max(view.oldest_ready_at.unwrap_or_default());
             let claimed_at = flow.claimed_at.unwrap_or(idle_since);
-            let facts = facts(view, *oldest_ready_at, claimed_at);
+            let facts = facts(view, claimed_at);
             stuck.extend(judge(&facts, now).map(|finding| Stuck {
                 queue: view.name.clone(),
                 level: finding.level,
@@ -339,7 +337,6 @@ impl Recorder {
             }));
             listed.push(QueueSummary {
                 view: view.clone(),
-                oldest_ready_at: *oldest_ready_at,
                 rates: flow.rates(),
                 pickup: flow.pickup(),
                 run: flow.run(),
@@ -381,14 +378,14 @@ impl Recorder {
     }
 }
 
-fn facts(view: &QueueView, oldest_ready_at: Option<u64>, claimed_at: u64) -> Facts {
+fn facts(view: &Queue, claimed_at: u64) -> Facts {
     Facts {
         paused: view.paused,
         ready: view.counts.ready - view.counts.blocked,
         running: view.counts.running,
         concurrency: view.options.concurrency,
         has_rate: view.options.rate.is_some(),
-        oldest_ready_at,
+        oldest_ready_at: view.oldest_ready_at,
         claimed_at,
     }
 }

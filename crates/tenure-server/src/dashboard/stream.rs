@@ -18,7 +18,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
 use serde::{Deserialize, Serialize};
 use tenure::core::election::Term;
-use tenure_core::api;
+use tenure_api as api;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
-use tenure_core::api::{Code, JobsQuery};
-use tenure_core::queue::{JobView, Place, State as JobState};
-use tenure_core::{JobId, JobType, QueueName};
+use tenure_api::{Code, JobId, JobType, JobsQuery, QueueName};
+use tenure_core::queue::{Job, Place, State as JobState};
 
 use super::history::shortened;
 use super::locked;
@@ -132,7 +131,7 @@ async fn lines(app: &App, query: &JobsQuery, from: Place, limit: usize) -> Resul
     Ok(lines)
 }
 
-fn line(job: JobView) -> JobLine {
+fn line(job: Job) -> JobLine {
     JobLine {
         error: job.error.as_deref().map(shortened),
         id: job.id,

@@ -11,7 +11,7 @@ use tenure::core::cluster::{AssignmentState, Part, RunState};
 use tenure::core::election::LeaseState;
 use tenure::core::session::{self, Record};
 use tenure::core::{ElectionName, Namespace};
-use tenure_core::api::{
+use tenure_api::{
     Cluster, ClusterElection, Daemon, DaemonShard, Leader, Node, PastTerm, Problem as ProblemBody,
     ResignRequest, TransferRequest,
 };

@@ -20,7 +20,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tenure::core::election::{LeaseState, Term};
 use tenure::core::{ElectionName, NodeId};
 use tenure::{OneShot, Status, Withdrawal};
-use tenure_core::api::{
+use tenure_api::{
     Candidate, CandidateRequest, Code, ElectAnswer, ElectRequest, Election, ElectionQuery, Leader,
     Problem as ProblemBody, Secret, WithdrawRequest,
 };

@@ -13,7 +13,10 @@ use axum::response::sse::{Event as Message, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{self, Stream};
 use tenure::queue::{Cut, Followed, Follower};
-use tenure_core::api::{Event, EventsQuery, Problem as ProblemBody, RESET};
+use tenure_api::{
+    Event, EventsQuery, JobId, Problem as ProblemBody, QueueName, RESET, ScheduleName,
+};
+use tenure_core::queue;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
@@ -105,7 +108,7 @@ impl Following {
         let (followed, told) = self.taken.as_mut()?;
         while let Some(event) = followed.events.get(*told) {
             *told += 1;
-            let event = Event::of(event, followed.at_ms, followed.position.0);
+            let event = shown(event, followed.at_ms, followed.position.0);
             let wanted = event.filter(|event| is_wanted(&self.query, event));
             if let Some(message) = wanted.and_then(|event| message(&event)) {
                 return Some(message);
@@ -114,6 +117,114 @@ impl Following {
         self.taken = None;
         None
     }
+}
+
+/// What followers are told of an event of the queue; nothing if it changed nothing.
+fn shown(event: &queue::Event, at: u64, position: u64) -> Option<Event> {
+    use queue::Event as Queue;
+    let new = |name: &str| Event {
+        event: name.to_owned(),
+        at,
+        position,
+        ..Event::default()
+    };
+    let job = |name, id: &JobId, queue: &QueueName| Event {
+        id: Some(id.clone()),
+        queue: Some(queue.clone()),
+        ..new(name)
+    };
+    let queue = |name, queue: &QueueName| Event {
+        queue: Some(queue.clone()),
+        ..new(name)
+    };
+    let schedule = |name, schedule: &ScheduleName, next| Event {
+        schedule: Some(schedule.clone()),
+        next_at: next,
+        ..new(name)
+    };
+    Some(match event {
+        Queue::Submitted {
+            id,
+            queue,
+            state,
+            sequence: _,
+        } => Event {
+            state: Some(*state),
+            ..job("submitted", id, queue)
+        },
+        Queue::Claimed {
+            id,
+            queue,
+            job_type,
+            attempt,
+            ..
+        } => Event {
+            job_type: Some(job_type.clone()),
+            attempt: Some(*attempt),
+            ..job("claimed", id, queue)
+        },
+        Queue::Completed { id, queue, .. } => job("completed", id, queue),
+        Queue::Failed {
+            id,
+            queue,
+            attempt,
+            run_at,
+            ..
+        } => Event {
+            attempt: Some(*attempt),
+            run_at: Some(*run_at),
+            ..job("failed", id, queue)
+        },
+        Queue::Died {
+            id, queue, attempt, ..
+        } => Event {
+            attempt: Some(*attempt),
+            ..job("died", id, queue)
+        },
+        Queue::Released { id, queue, .. } => job("released", id, queue),
+        Queue::Cancelled { id, queue, .. } => job("cancelled", id, queue),
+        Queue::CancelRequested { id } => Event {
+            id: Some(id.clone()),
+            ..new("cancel_requested")
+        },
+        Queue::Retried { id, queue } => job("retried", id, queue),
+        Queue::Forgotten { id } => Event {
+            id: Some(id.clone()),
+            ..new("forgotten")
+        },
+        Queue::Ready {
+            id,
+            queue,
+            job_type,
+        } => Event {
+            job_type: Some(job_type.clone()),
+            ..job("ready", id, queue)
+        },
+        Queue::QueueSet { queue: name } => queue("queue_set", name),
+        Queue::Paused { queue: name } => queue("paused", name),
+        Queue::Resumed { queue: name } => queue("resumed", name),
+        Queue::ScheduleSet {
+            schedule: name,
+            next,
+        } => schedule("schedule_set", name, *next),
+        Queue::ScheduleDeleted { schedule: name } => schedule("schedule_deleted", name, None),
+        Queue::Fired {
+            schedule: name,
+            next,
+            ..
+        } => schedule("fired", name, *next),
+        Queue::SlotFired {
+            schedule: name,
+            id,
+            created: true,
+        } => Event {
+            id: Some(id.clone()),
+            ..schedule("slot_fired", name, None)
+        },
+        Queue::Configured => new("configured"),
+        Queue::TimeSet { .. } => new("time_set"),
+        Queue::SlotFired { created: false, .. } => return None,
+    })
 }
 
 fn is_wanted(query: &EventsQuery, event: &Event) -> bool {
@@ -131,4 +242,40 @@ fn message(event: &Event) -> Option<Message> {
 fn reset(why: &str) -> Message {
     let data = serde_json::json!({ "event": RESET, "reason": why });
     Message::default().event(RESET).data(data.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure_api::JobType;
+
+    use super::*;
+
+    #[test]
+    fn followers_see_no_token_and_no_payload() {
+        let id = JobId::new("a").unwrap();
+        let claimed = queue::Event::Claimed {
+            id: id.clone(),
+            token: "1f-0a1b2c3d".parse().unwrap(),
+            queue: QueueName::new("q").unwrap(),
+            job_type: JobType::new("t").unwrap(),
+            attempt: 1,
+            lease_ms: 4,
+        };
+        assert_eq!(
+            serde_json::to_string(&shown(&claimed, 5, 6)).unwrap(),
+            r#"{"event":"claimed","at":5,"position":6,"id":"a","queue":"q","type":"t","attempt":1}"#
+        );
+        let found = queue::Event::SlotFired {
+            schedule: ScheduleName::new("s").unwrap(),
+            id: id.clone(),
+            created: false,
+        };
+        assert_eq!(shown(&found, 5, 6), None, "nothing happened");
+        let ready = queue::Event::Ready {
+            id,
+            queue: QueueName::new("q").unwrap(),
+            job_type: JobType::new("t").unwrap(),
+        };
+        assert_eq!(shown(&ready, 5, 6).unwrap().event, "ready");
+    }
 }

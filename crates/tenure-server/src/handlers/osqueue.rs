@@ -7,7 +7,6 @@
 //! `message`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -16,12 +15,13 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use serde::{Deserialize, Serialize};
-use tenure::queue::{Claim, PAGE_BYTES_MAX};
-use tenure_core::api::{Code, Heartbeat, PROBLEM_CONTENT_TYPE};
-use tenure_core::queue::{
-    Completion, Event, Filter, JobView, Key, Payload, Place, State as JobState, Submission, Token,
+use tenure::queue::PAGE_BYTES_MAX;
+use tenure_api::{
+    ClaimRequest, Code, Heartbeat, JobId, JobType, PROBLEM_CONTENT_TYPE, QueueName, SubmitStatus,
 };
-use tenure_core::{JobId, JobType, QueueName};
+use tenure_core::queue::{
+    Completion, Filter, Job, Key, Payload, Place, State as JobState, Submission, Token,
+};
 
 use crate::app::App;
 use crate::auth::Scope;
@@ -31,13 +31,14 @@ use crate::gate::{Gate, Place as Answered};
 use crate::handlers::jobs::claim::take;
 use crate::handlers::jobs::outcome::{finish, keep, lost};
 use crate::handlers::jobs::search;
+use crate::handlers::jobs::submit::full;
 use crate::problem::Problem;
 
 /// The type of jobs that were submitted without one. It is not shown to osqueue's workers.
 const UNTYPED: &str = "untyped";
 
 /// How long a worker of osqueue may be silent.
-const LEASE: Duration = Duration::from_secs(30);
+const LEASE_MS: u32 = 30_000;
 
 /// How often osqueue tries a job unless told otherwise.
 const ATTEMPTS_DEFAULT: u32 = 3;
@@ -82,7 +83,7 @@ impl IntoResponse for Failed {
             _tag: &'static str,
             message: &'a str,
             #[serde(flatten)]
-            problem: &'a tenure_core::api::Problem,
+            problem: &'a tenure_api::Problem,
         }
         let document = self.0.document();
         let tag = match document.code {
@@ -206,21 +207,17 @@ async fn submit(
     let mut job = Submission::new(job_type);
     job.payload = body.payload;
     job.max_attempts = Some(body.max_attempts.unwrap_or(ATTEMPTS_DEFAULT));
-    let events = app.queue.submit(vec![job]).await.map_err(|error| {
+    let submitted = app.queue.submit(vec![job]).await.map_err(|error| {
         let problem = Problem::from(error).within("jobs[0].");
         problem.renamed("max_attempts", "maxAttempts")
     })?;
-    match events.into_iter().next() {
-        Some(Event::Submitted { id, .. }) => {
-            app.rates.submitted.add(1);
-            Ok(ok(&Submitted { job_id: id }))
-        }
-        _ => Err(Problem::new(
-            Code::Full,
-            "the queue has as many jobs as the settings allow",
-        )
-        .into()),
-    }
+    // Without an id of its own, nothing but the number of jobs is in its way.
+    let created = submitted
+        .into_iter()
+        .find(|job| job.status == SubmitStatus::Created);
+    let job_id = created.ok_or_else(full)?.id;
+    app.rates.submitted.add(1);
+    Ok(ok(&Submitted { job_id }))
 }
 
 async fn claim(
@@ -228,14 +225,13 @@ async fn claim(
     body: Result<Json<ClaimBody>, Problem>,
 ) -> Result<Response, Failed> {
     let Json(body) = body?;
-    let claim = Claim {
-        worker: body.worker_id,
+    let request = ClaimRequest {
         queues: vec![queue()],
         types: body.types.unwrap_or_default(),
-        max: 1,
-        lease: LEASE,
+        lease_ms: LEASE_MS,
+        ..ClaimRequest::new(body.worker_id)
     };
-    let job = take(&app, claim, Duration::ZERO).await?.into_iter().next();
+    let job = take(&app, request).await?.into_iter().next();
     Ok(ok(&job.map_or_else(ClaimedJob::default, |job| {
         ClaimedJob {
             job_id: Some(job.id),
@@ -275,13 +271,11 @@ async fn complete(
     settled(&id, finish(&app, vec![claim]).await?)
 }
 
-fn settled(id: &JobId, outcomes: Vec<tenure_core::api::Outcome>) -> Result<StatusCode, Failed> {
-    match outcomes.into_iter().next() {
-        Some(outcome) => match outcome.reason {
-            Some(reason) => Err(lost(id, reason).into()),
-            None => Ok(StatusCode::NO_CONTENT),
-        },
-        None => Err(Problem::internal("the queue gave no answer").into()),
+fn settled(id: &JobId, outcomes: Vec<tenure_api::Outcome>) -> Result<StatusCode, Failed> {
+    let reason = outcomes.into_iter().find_map(|outcome| outcome.reason);
+    match reason {
+        Some(reason) => Err(lost(id, reason).into()),
+        None => Ok(StatusCode::NO_CONTENT),
     }
 }
 
@@ -363,7 +357,7 @@ async fn unfinished(app: &App) -> Result<(Vec<Listed>, usize), Problem> {
     Ok((jobs.into_iter().map(listed).collect(), bytes))
 }
 
-fn listed(job: JobView) -> Listed {
+fn listed(job: Job) -> Listed {
     let (status, heartbeat) = match job.state {
         JobState::Running => ("in_progress", job.changed_at),
         _ => ("unclaimed", 0),

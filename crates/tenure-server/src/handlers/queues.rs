@@ -7,12 +7,10 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use tenure::queue::ClockState;
-use tenure_core::api::{
-    ClockTrust, Code, NamesQuery, Problem as ProblemBody, Queue, QueueChange, QueueTime,
-    QueuesAnswer, SetTime, Settings,
+use tenure_api::{
+    ClockTrust, Code, Counts, NameError, NamesQuery, Problem as ProblemBody, Queue, QueueChange,
+    QueueName, QueueOptions, QueueTime, QueuesAnswer, SetTime, Settings,
 };
-use tenure_core::queue::{QueueOptions, QueueView, Settings as NewSettings};
-use tenure_core::{NameError, QueueName};
 
 use crate::app::App;
 use crate::audit::detailed;
@@ -63,12 +61,9 @@ pub(crate) fn page(
     let found = app.queue.queues_behind(after, limit)?;
     let is_full = found.len() == limit;
     let last = found.last().filter(|_| is_full);
-    let next = last.map(|(view, _)| view.name.clone());
-    let queues = found.into_iter();
+    let next = last.map(|queue| queue.name.clone());
     Ok(QueuesAnswer {
-        queues: queues
-            .map(|(view, since)| Queue::new(view, since))
-            .collect(),
+        queues: found,
         next,
     })
 }
@@ -158,32 +153,27 @@ pub(crate) async fn resume(
 #[utoipa::path(get, path = "/v1/settings", tag = "queues", responses(
     (status = 200, description = "The settings", body = Settings)))]
 pub(crate) async fn settings(State(app): State<Arc<App>>) -> Result<Response, Problem> {
-    Ok(ok(&Settings(app.queue.settings()?)))
+    Ok(ok(&app.queue.settings()?))
 }
 
 /// Replace the settings for all queues; those left out get their defaults
-#[utoipa::path(put, path = "/v1/settings", tag = "queues", request_body = NewSettings, responses(
+#[utoipa::path(put, path = "/v1/settings", tag = "queues", request_body = Settings, responses(
     (status = 200, description = "The settings", body = Settings),
     (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn configure(
     State(app): State<Arc<App>>,
-    Json(settings): Json<NewSettings>,
+    Json(settings): Json<Settings>,
 ) -> Result<Response, Problem> {
     app.queue.configure(settings).await?;
     let now = app.queue.settings();
     let now = now.map_err(|error| Problem::from(error).after_change())?;
     let detail = text(&now);
-    Ok(detailed(ok(&Settings(now)), detail))
+    Ok(detailed(ok(&now), detail))
 }
 
 /// Settings, for the log.
 fn text(settings: &impl serde::Serialize) -> String {
     serde_json::to_string(settings).unwrap_or_default()
-}
-
-/// A queue that was just changed.
-fn changed(app: &App, name: QueueName) -> Result<Queue, Problem> {
-    one_or_empty(app, name).map_err(Problem::after_change)
 }
 
 /// The queue's time, and whether it follows the clock of the broker's host
@@ -221,33 +211,24 @@ fn time_of(app: &App) -> Result<QueueTime, Problem> {
 }
 
 fn one(app: &App, name: &QueueName) -> Result<Queue, Problem> {
-    match app.queue.queue(name)? {
-        Some(view) => with_oldest(app, view),
-        None => Err(Problem::new(
+    app.queue.queue(name)?.ok_or_else(|| {
+        Problem::new(
             Code::NotFound,
             format!("there is no queue {name}: it has neither jobs nor settings"),
         )
-        .field("queue")),
-    }
+        .field("queue")
+    })
 }
 
 /// A queue that was just changed: one that is back to its defaults and has no jobs is gone.
-fn one_or_empty(app: &App, name: QueueName) -> Result<Queue, Problem> {
-    match app.queue.queue(&name)? {
-        Some(view) => with_oldest(app, view),
-        None => Ok(Queue::new(
-            QueueView {
-                name,
-                paused: false,
-                options: QueueOptions::default(),
-                counts: tenure_core::queue::Counts::default(),
-            },
-            None,
-        )),
-    }
-}
-
-fn with_oldest(app: &App, view: QueueView) -> Result<Queue, Problem> {
-    let since = app.queue.oldest_ready_since(&view.name)?;
-    Ok(Queue::new(view, since))
+fn changed(app: &App, name: QueueName) -> Result<Queue, Problem> {
+    let queue = app.queue.queue(&name);
+    let queue = queue.map_err(|error| Problem::from(error).after_change())?;
+    Ok(queue.unwrap_or(Queue {
+        name,
+        paused: false,
+        options: QueueOptions::default(),
+        counts: Counts::default(),
+        oldest_ready_at: None,
+    }))
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
-use tenure_core::ScheduleName;
-use tenure_core::api::{Code, NamesQuery, Problem as ProblemBody, Schedule, SchedulesAnswer};
-use tenure_core::queue::{Event, ScheduleSpec};
+use tenure_api::{
+    Code, NamesQuery, Problem as ProblemBody, Schedule, ScheduleName, SchedulesAnswer,
+};
+use tenure_core::queue::ScheduleSpec;
 
 use crate::app::App;
 use crate::audit::detailed;
@@ -86,8 +87,8 @@ pub(crate) async fn delete(
     _: NoBody,
 ) -> Result<StatusCode, Problem> {
     match app.queue.delete_schedule(name.clone()).await? {
-        Event::ScheduleDeleted { existed: true, .. } => Ok(StatusCode::NO_CONTENT),
-        _ => Err(not_found(&name)),
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Err(not_found(&name)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use tenure_core::api::{Latency, LogStats, Stats};
+use tenure_api::{Latency, LogStats, Stats};
 
 use crate::app::App;
 use crate::dashboard::{Buckets, percentiles};

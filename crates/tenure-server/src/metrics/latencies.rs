@@ -8,7 +8,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-use tenure_core::QueueName;
+use tenure_api::QueueName;
 
 /// The most queues with histograms of their own: their names come from clients.
 const QUEUES_MAX: usize = 50;

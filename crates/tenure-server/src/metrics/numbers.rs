@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use tenure::queue::Queue;
 use tenure::{HeartbeatOutcome, Node};
-use tenure_core::queue::QueueView;
+use tenure_api::Queue as QueueView;
 use tenure_store::wrap::metered::{BUCKET_BOUNDS, Meter, Operation, Outcome};
 
 use crate::rates::Rates;
@@ -259,18 +259,16 @@ impl Numbers {
 
 impl Numbers {
     /// What an operator is woken up for.
-    fn queues(
-        &self,
-        writing: &mut Writing<'_>,
-        queues: &[(QueueView, Option<u64>)],
-    ) -> fmt::Result {
+    fn queues(&self, writing: &mut Writing<'_>, queues: &[QueueView]) -> fmt::Result {
         let now = self.queue.now_ms().unwrap_or_default();
-        let each = || queues.iter().map(|(queue, _)| queue);
         let labelled =
             |queue: &QueueView| -> Vec<Label> { vec![("queue", queue.name.to_string())] };
-        let paused = each().map(|queue| (labelled(queue), f64::from(u8::from(queue.paused))));
+        let paused = queues
+            .iter()
+            .map(|queue| (labelled(queue), f64::from(u8::from(queue.paused))));
         writing.gauges("tenure_queue_paused", "Whether a queue is paused", paused)?;
-        let oldest = queues.iter().map(|(queue, since)| {
+        let oldest = queues.iter().map(|queue| {
+            let since = queue.oldest_ready_at;
             let waits = since.map_or(0, |since| now.saturating_sub(since));
             (labelled(queue), Duration::from_millis(waits).as_secs_f64())
         });
@@ -322,7 +320,7 @@ impl Numbers {
             return Ok(());
         };
         let log = self.queue.metrics();
-        let jobs = queues.iter().flat_map(|(queue, _)| {
+        let jobs = queues.iter().flat_map(|queue| {
             let counts = &queue.counts;
             let states = [
                 ("scheduled", counts.scheduled),

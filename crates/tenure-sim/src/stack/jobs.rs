@@ -2,9 +2,10 @@
 //! and no part of the production code.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::iter::zip;
 
 use tenure_core::queue::{
-    Action, Command, Event, Key, Queue, Rate, Rules, Settings, Submission, Token,
+    Action, Answer, Command, Event, Key, Queue, Rate, Rules, Settings, Submission, Submitted, Token,
 };
 use tenure_core::{JobId, QueueName};
 
@@ -87,12 +88,13 @@ impl Jobs {
     pub(crate) fn apply(
         &mut self,
         command: &Command,
+        answer: &Answer,
         events: &[Event],
         queue: &Queue,
     ) -> Result<(), Violation> {
-        let mut submissions = match &command.action {
-            Action::Submit(jobs) => jobs.iter(),
-            _ => [].iter(),
+        let submitted: Vec<(&Submitted, &Submission)> = match (answer, &command.action) {
+            (Answer::Submitted(answers), Action::Submit(jobs)) => zip(answers, jobs).collect(),
+            _ => Vec::new(),
         };
         match &command.action {
             Action::SetQueue(queue, options) => {
@@ -107,13 +109,18 @@ impl Jobs {
             _ => {}
         }
         for event in events {
-            let submission = if event.is_answer() {
-                submissions.next()
-            } else {
-                None
+            let created = match event {
+                Event::Submitted { id, .. } => {
+                    submitted.iter().find(|(answer, _)| answer.id == *id)
+                }
+                _ => None,
             };
+            let submission = created.map(|&(_, submission)| submission);
             self.check(event, submission, queue.now())?;
             self.update(event, submission, queue.now());
+        }
+        for (answer, submission) in submitted {
+            unique_keys::turned_away(self, answer, submission)?;
         }
         for id in forgotten_in_time::check(self, queue)? {
             if let Some(job) = self.jobs.remove(&id) {
@@ -190,9 +197,11 @@ impl Jobs {
                 };
                 self.jobs.insert(id.clone(), job);
             }
-            Event::Claimed(claimed) => {
-                self.enter(&claimed.id, Phase::Running(claimed.token));
-                let limit = self.queues.entry(claimed.queue.clone()).or_default();
+            Event::Claimed {
+                id, token, queue, ..
+            } => {
+                self.enter(id, Phase::Running(*token));
+                let limit = self.queues.entry(queue.clone()).or_default();
                 limit.claims.push_back(now);
                 if limit.claims.len() > CLAIMS_MAX {
                     limit.claims.pop_front();

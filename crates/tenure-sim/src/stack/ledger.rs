@@ -11,7 +11,7 @@ use tenure::log::inspect::Kind;
 use tenure::queue::{Followed, Position};
 use tenure_core::election::Term;
 use tenure_core::queue::{
-    Command, Event, Filter, JobView, Place, Queue, QueueView, Rules, Schedule, Settings,
+    Command, Event, Filter, Job, Place, Queue, QueueView, Rules, Schedule, Settings,
 };
 use tenure_core::{Incarnation, JobId, queue};
 use tenure_store::Key;
@@ -45,7 +45,7 @@ pub(crate) struct Ledger {
     /// What came of each record, from the first.
     events: Vec<Vec<Event>>,
     /// What each job looked like after each record that touched it.
-    views: BTreeMap<JobId, Vec<JobView>>,
+    views: BTreeMap<JobId, Vec<Job>>,
     /// Jobs of groups whose time has not come.
     delayed: BTreeSet<JobId>,
     /// The state that each process found when it took over last, and how many records there were.
@@ -55,7 +55,7 @@ pub(crate) struct Ledger {
 /// What a reader can see of a queue.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct State {
-    pub(crate) jobs: Vec<JobView>,
+    pub(crate) jobs: Vec<Job>,
     pub(crate) queues: Vec<QueueView>,
     pub(crate) schedules: Vec<Schedule>,
     pub(crate) settings: Settings,
@@ -136,10 +136,11 @@ impl Ledger {
     fn commit(&mut self, header: &Header, lines: &[Command]) -> Result<(), Violation> {
         applied_is_committed::follows(header, self.events.len())?;
         for command in lines {
-            let events = self.queue.apply(command.clone());
-            self.jobs.apply(command, &events, &self.queue)?;
+            let mut events = Vec::new();
+            let answer = self.queue.apply(command.clone(), &mut events);
+            self.jobs.apply(command, &answer, &events, &self.queue)?;
             self.schedules.apply(command, &events)?;
-            if claims_are_bounded::check(command, &events, &self.queue)? {
+            if claims_are_bounded::check(command, &answer, &self.queue)? {
                 self.claims_cut += 1;
             }
             // Who only waits for the rest of its group is not told of, though its time has come.
@@ -176,7 +177,7 @@ impl Ledger {
     }
 
     /// Whether a job ever looked like this.
-    pub(crate) fn looked(&self, view: &JobView) -> bool {
+    pub(crate) fn looked(&self, view: &Job) -> bool {
         let views = self.views.get(&view.id);
         views.is_some_and(|views| views.contains(&plain(view.clone())))
     }
@@ -205,7 +206,7 @@ impl State {
 }
 
 /// Without what changes along with other jobs, and what is not in the log.
-fn plain(mut view: JobView) -> JobView {
+fn plain(mut view: Job) -> Job {
     view.blocked = false;
     view.progress = None;
     view
@@ -223,7 +224,7 @@ fn frame(value: &Bytes) -> (Header, Vec<Command>) {
     let commands = match header.kind {
         Kind::Commit => lines
             .filter(|line| !line.is_empty())
-            .map(|line| serde_json::from_slice(line).expect("a record is a command"))
+            .map(|line| Command::from_record(line).expect("a record is a command"))
             .collect(),
         _ => Vec::new(),
     };
@@ -242,8 +243,8 @@ pub(crate) fn id_of(event: &Event) -> Option<&JobId> {
         | Event::CancelRequested { id }
         | Event::Retried { id, .. }
         | Event::Ready { id, .. }
-        | Event::SlotFired { id, .. } => Some(id),
-        Event::Claimed(claimed) => Some(&claimed.id),
+        | Event::SlotFired { id, .. }
+        | Event::Claimed { id, .. } => Some(id),
         _ => None,
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::queue::Queue;
-use tenure_core::queue::{Event, QueueOptions, Rate, ScheduleSpec, Submission};
+use tenure_core::queue::{QueueOptions, Rate, ScheduleSpec, Submission};
 use tenure_core::{JobId, JobType, QueueName, ScheduleName};
 use tenure_random::Random;
 
@@ -152,14 +152,14 @@ async fn meddle(world: &Arc<World>, route: &mut Route) {
         (4, Some(job)) => {
             ask(world, route, move |queue| {
                 let jobs = vec![job.clone()];
-                async move { queue.cancel(jobs).await.map(first) }
+                async move { queue.cancel(jobs).await.map(drop) }
             })
             .await
         }
         (_, Some(job)) if is_alone(world, &job) => {
             ask(world, route, move |queue| {
                 let jobs = vec![job.clone()];
-                async move { queue.retry(jobs).await.map(first) }
+                async move { queue.retry(jobs).await.map(drop) }
             })
             .await
         }
@@ -173,10 +173,6 @@ fn is_alone(world: &World, id: &JobId) -> bool {
     let ledger = world.ledger();
     let job = ledger.jobs.jobs.get(id);
     job.is_some_and(|job| job.group.is_none() && job.unique_key.is_none())
-}
-
-fn first(events: Vec<Event>) -> Event {
-    events.into_iter().next().expect("every item is answered")
 }
 
 async fn ask<T: Send + 'static, W>(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_core::queue::{Backoff, Event, Key, Payload, Refusal, Submission};
+use tenure_core::queue::{Backoff, Key, Payload, Submission, SubmitStatus, Submitted};
 use tenure_core::{JobId, JobType, QueueName};
 
 use super::faults::Fault;
@@ -91,30 +91,27 @@ pub(crate) async fn submit(
     false
 }
 
-fn acknowledge(world: &World, ids: &[JobId], events: &[Event]) -> Result<(), Violation> {
+fn acknowledge(world: &World, ids: &[JobId], answers: &[Submitted]) -> Result<(), Violation> {
     let broken = |message| {
         Err(Violation::new(
             "every job is answered as it should be",
             message,
         ))
     };
-    if events.len() != ids.len() {
-        return broken(format!("{events:?} for {ids:?}"));
+    if answers.len() != ids.len() {
+        return broken(format!("{answers:?} for {ids:?}"));
     }
-    for (id, event) in ids.iter().zip(events) {
-        match event {
-            Event::Submitted { id: of, .. } if of == id => {}
-            Event::Duplicate { id: of, existing } if of == id && existing == id => {}
+    for (id, answer) in ids.iter().zip(answers) {
+        match (answer.status, &answer.existing) {
+            _ if answer.id != *id => return broken(format!("{answer:?} for {id}")),
+            (SubmitStatus::Created | SubmitStatus::Duplicate, None) => {}
             // Another holds its unique key; a late copy of the call may still find it free.
-            Event::Duplicate { id: of, .. } if of == id => {
+            (SubmitStatus::Duplicate, Some(_)) => {
                 world.history().lost(id);
                 continue;
             }
-            Event::Refused {
-                refusal: Refusal::Full,
-                ..
-            } => continue,
-            event => return broken(format!("{event:?} for {id}")),
+            (SubmitStatus::Full, _) => continue,
+            _ => return broken(format!("{answer:?} for {id}")),
         }
         acknowledged_is_kept::acknowledged(&world.ledger(), id)?;
         world.history().acknowledged(id);

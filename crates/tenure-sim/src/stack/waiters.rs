@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure::queue::Claim;
-use tenure_core::queue::{Key, QueueOptions, Rate, Submission};
+use tenure_core::queue::{ClaimRequest, Key, QueueOptions, Rate, Submission};
 use tenure_core::{JobId, JobType, QueueName};
 use tokio::time::Instant;
 
@@ -33,7 +32,7 @@ const JOBS: usize = 10;
 
 /// How long a claim waits: far longer than any queue is closed.
 const WAIT: Duration = Duration::from_secs(30);
-const LEASE: Duration = Duration::from_secs(20);
+const LEASE_MS: u32 = 20_000;
 
 /// How long a job may lie in a queue that lets it through while someone waits for it: a few commits.
 const LATE_MAX: Duration = Duration::from_secs(3);
@@ -118,16 +117,16 @@ async fn wait(world: Arc<World>, waiting: Arc<Waiting>, number: usize) {
     let mut worker = Worker::new(world.clone(), name.clone());
     while !waiting.is_over.load(Ordering::Relaxed) {
         let queues = some_queues(&world);
-        let mut claim = Claim::new(Key::new(&name).expect("a valid key"));
+        let mut claim = ClaimRequest::new(Key::new(&name).expect("a valid key")).waiting(WAIT);
         claim.types = vec![job_type(TYPE)];
-        (claim.lease, claim.max) = (LEASE, *world.random().pick(&[1, 1, 3]));
+        (claim.lease_ms, claim.max) = (LEASE_MS, *world.random().pick(&[1, 1, 3]));
         claim.queues.clone_from(&queues);
         let wanted = match queues.is_empty() {
             true => QUEUES.map(queue_name).to_vec(),
             false => queues,
         };
         waiting.claims().insert(number, wanted);
-        let jobs = worker.ask(claim, WAIT).await;
+        let jobs = worker.ask(claim).await;
         waiting.claims().remove(&number);
         for job in jobs {
             // The end of a job is a reason to look at its queue: for a while there is none.

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::queue::{Claim, Heartbeat};
+use tenure::queue::Heartbeat;
 use tenure_core::QueueName;
-use tenure_core::queue::{Claim as Held, Claimed, Completion, Event, Failure, Key, Payload};
+use tenure_core::queue::{
+    Claim as Held, ClaimRequest, Claimed, Completion, Failure, Item, Key, Lost, Payload,
+};
 use tokio::time::Instant;
 
 use super::faults::Fault;
@@ -73,14 +75,15 @@ impl Worker {
             // Those of every queue when there is chaos, at times by their names. Then there are others' queues.
             (lease, max, wait, random.chance(300))
         };
-        let mut claim = Claim::new(Key::new(&self.name).expect("a valid key"));
-        (claim.lease, claim.max) = (lease, max);
+        let mut claim = ClaimRequest::new(Key::new(&self.name).expect("a valid key")).waiting(wait);
+        let lease_ms = u32::try_from(lease.as_millis()).expect("a few seconds");
+        (claim.lease_ms, claim.max) = (lease_ms, max);
         if names || self.world.is_calm() {
             claim.queues = QUEUES
                 .map(|name| QueueName::new(name).expect("a valid name"))
                 .to_vec();
         }
-        let jobs = self.ask(claim, wait).await;
+        let jobs = self.ask(claim).await;
         if jobs.is_empty() {
             self.world.pause_about(Duration::from_millis(500)).await;
         }
@@ -88,11 +91,13 @@ impl Worker {
     }
 
     /// Claims once.
-    pub(crate) async fn ask(&mut self, claim: Claim, wait: Duration) -> Vec<Claimed> {
-        let until = Instant::now() + claim.lease.mul_f64(DISCOUNT);
+    pub(crate) async fn ask(&mut self, claim: ClaimRequest) -> Vec<Claimed> {
+        let lease = Duration::from_millis(claim.lease_ms.into());
+        let wait = Duration::from_millis(claim.wait_ms.into());
+        let until = Instant::now() + lease.mul_f64(DISCOUNT);
         let answer = self.route.call(&self.world, wait + PATIENCE, move |queue| {
             let claim = claim.clone();
-            async move { queue.claim(claim, wait).await }
+            async move { queue.claim(claim).await }
         });
         let Ok(jobs) = answer.await else {
             return Vec::new();
@@ -175,16 +180,16 @@ impl Worker {
                 let held = held.clone();
                 async move {
                     match end {
-                        End::Complete => queue.complete(vec![completion(held)]).await,
-                        End::Fail => queue.fail(vec![failure(held)]).await,
-                        End::Release => queue.release(vec![held]).await,
+                        End::Complete => queue.complete(vec![completion(held)]).await.map(lost),
+                        End::Fail => queue.fail(vec![failure(held)]).await.map(lost),
+                        End::Release => queue.release(vec![held]).await.map(lost),
                     }
                 }
             });
             match answer.await {
-                Ok(events) => {
-                    self.say(&format!("{end:?} {} by {}: {events:?}", job.id, job.token));
-                    let verdict = self.ended(job, end, &events, until);
+                Ok(ended) => {
+                    self.say(&format!("{end:?} {} by {}: {ended:?}", job.id, job.token));
+                    let verdict = self.ended(job, end, &ended, until);
                     return self.world.judge(verdict);
                 }
                 Err(failed) => {
@@ -202,27 +207,32 @@ impl Worker {
         &self,
         job: &Claimed,
         end: End,
-        events: &[Event],
+        ended: &[Option<Lost>],
         until: Option<Instant>,
     ) -> Result<(), Violation> {
         let claim = (&job.id, job.token);
-        let [event] = events else {
-            let message = format!("{events:?} for {end:?} of {}", job.id);
+        let [lost] = ended else {
+            let message = format!("{ended:?} for {end:?} of {}", job.id);
             return Err(Violation::new("every claim is answered", message));
         };
         let ledger = self.world.ledger();
-        if matches!(event, Event::Completed { .. }) {
+        if matches!(end, End::Complete) && lost.is_none() {
             let mut claims = self.world.claims();
             let is_first = claims.completed.insert((job.id.clone(), job.token));
             leases_are_kept::completed(&ledger, claim, is_first)?;
         }
         let until = until.filter(|_| !self.world.plan.freezes);
-        leases_are_kept::check(&ledger, claim, event, until)
+        leases_are_kept::check(&ledger, claim, *lost, until)
     }
 
     fn say(&self, what: &str) {
         self.world.say(&self.name, what);
     }
+}
+
+/// Why each claim was lost that was to end; nothing for those that were held.
+fn lost<T>(ended: Vec<Item<T, Lost>>) -> Vec<Option<Lost>> {
+    ended.into_iter().map(|item| item.outcome.err()).collect()
 }
 
 fn held(job: &Claimed) -> Held {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::core::queue::{Completion, Key, Payload, Submission};
+use tenure::core::queue::{ClaimRequest, Completion, Key, Payload, Submission};
 use tenure::core::{JobId, JobType};
-use tenure::queue::{Claim, Config, Options, Queue};
+use tenure::queue::{Config, Options, Queue};
 use tenure::store::Store;
 use tenure::{Node, NodeOptions};
 
@@ -52,14 +52,14 @@ impl Rig {
         let mut callers = Vec::new();
         for (number, mine) in jobs.into_iter().enumerate() {
             let queue = self.queue.clone();
-            let claim = Claim::new(Key::new(format!("worker-{number}")).unwrap());
+            let claim = ClaimRequest::new(Key::new(format!("worker-{number}")).unwrap());
             callers.push(tokio::spawn(async move {
                 for job in mine {
                     queue.submit(vec![job]).await.unwrap();
                     let mut claimed = Vec::new();
                     while claimed.is_empty() {
                         let wait = Duration::from_secs(60);
-                        claimed = queue.claim(claim.clone(), wait).await.unwrap();
+                        claimed = queue.claim(claim.clone().waiting(wait)).await.unwrap();
                     }
                     let done = |job: tenure::core::queue::Claimed| Completion {
                         id: job.id,

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use tenure_core::Moment;
 use tenure_core::mutation::{self, Mutation};
 use tenure_core::queue::{
-    Action, Claim, ClaimRequest, Command, Event, Leases, Queue, Restore, Rules, SnapshotError,
+    self, Action, Claim, ClaimRequest, Claimed, Command, Event, Leases, Queue, Restore, Rules,
+    SnapshotError,
 };
 use tokio::sync::{Notify, broadcast, mpsc};
 
@@ -25,14 +26,14 @@ use crate::log::Machine;
 /// caller is gone, and jobs must not wait for a worker that never heard of them.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    events: Vec<Event>,
+    answer: queue::Answer,
     abandoned: Option<mpsc::UnboundedSender<Claim>>,
 }
 
 impl Answer {
-    pub(crate) fn take(mut self) -> Vec<Event> {
+    pub(crate) fn take(mut self) -> queue::Answer {
         self.abandoned = None;
-        std::mem::take(&mut self.events)
+        std::mem::replace(&mut self.answer, queue::Answer::Done)
     }
 }
 
@@ -41,13 +42,19 @@ impl Drop for Answer {
         let Some(abandoned) = self.abandoned.take() else {
             return;
         };
-        for event in &self.events {
-            if let Event::Claimed(claimed) = event {
-                let (id, token) = (claimed.id.clone(), claimed.token);
-                // An error means that the term is over; then the lease runs out.
-                let _ = abandoned.send(Claim { id, token });
-            }
+        for Claimed { id, token, .. } in jobs(&self.answer) {
+            let (id, token) = (id.clone(), *token);
+            // An error means that the term is over; then the lease runs out.
+            let _ = abandoned.send(Claim { id, token });
         }
+    }
+}
+
+/// What was claimed.
+fn jobs(answer: &queue::Answer) -> &[Claimed] {
+    match answer {
+        queue::Answer::Claimed(jobs) => jobs,
+        _ => &[],
     }
 }
 
@@ -57,6 +64,8 @@ pub(crate) struct Broker {
     pub(crate) leases: Leases,
     pub(crate) waiting: Waiting,
     followers: Option<broadcast::Sender<Followed>>,
+    /// Of the command that is applied. Kept, so that each does not take memory of its own.
+    events: Vec<Event>,
     clock: Clock,
     restore: Option<Restore>,
     seed: u64,
@@ -124,6 +133,7 @@ impl Broker {
             leases: Leases::default(),
             waiting: Waiting::default(),
             followers: Some(broadcast::Sender::new(follow_max)),
+            events: Vec::new(),
             clock,
             restore: None,
             seed,
@@ -161,12 +171,8 @@ impl Broker {
         discard(std::mem::replace(&mut self.queue, Queue::new(0)));
     }
 
-    fn claimed(&mut self, request: Option<&ClaimRequest>, events: &[Event]) {
+    fn claimed(&mut self, request: Option<&ClaimRequest>, got: usize) {
         let Some(request) = request else { return };
-        let got = events
-            .iter()
-            .filter(|event| matches!(event, Event::Claimed(_)))
-            .count();
         if got == 0 {
             return;
         }
@@ -235,32 +241,36 @@ impl Machine for Broker {
         if !self.waiting.is_empty() {
             match &command.action {
                 Action::Submit(jobs) => self.waiting.submitting(jobs),
-                Action::Claim(claim) => request = Some(claim.clone()),
+                Action::Claim(claim) => request = Some(claim.request.clone()),
                 _ => {}
             }
         }
         let was_full = self.queue.is_full();
-        let events = self.queue.apply(command);
+        let mut events = std::mem::take(&mut self.events);
+        events.clear();
+        let answer = self.queue.apply(command, &mut events);
         // Slots of schedules wait for room.
         let is_schedule = is_schedule || (was_full && !self.queue.is_full());
         self.leases.follow(&events, now);
         if !self.waiting.is_empty() {
             self.waiting.follow(&self.queue, &events);
-            self.claimed(request.as_ref(), &events);
+            self.claimed(request.as_ref(), jobs(&answer).len());
         }
         self.publish(position, at, &events);
         self.ring(is_schedule);
         self.count();
-        let has_claims = matches!(events.last(), Some(Event::Claimed(_)));
+        self.events = events;
+        let has_claims = !jobs(&answer).is_empty();
         Answer {
             abandoned: has_claims.then(|| self.abandoned.clone()),
-            events,
+            answer,
         }
     }
 
     fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), Unreadable> {
-        let command: Command = serde_json::from_slice(record)?;
-        let _ = self.queue.apply(command);
+        let command = Command::from_record(record)?;
+        self.events.clear();
+        let _ = self.queue.apply(command, &mut self.events);
         Ok(())
     }
 

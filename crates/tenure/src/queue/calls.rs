@@ -5,17 +5,18 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tenure_core::queue::{
-    Action, Claim as Held, ClaimRequest, Claimed, Completion, Event, Failure, KeepIds, Limits,
-    Lost, Payload, QueueOptions, Rules, Schedule, ScheduleSpec, Settings, Submission,
+    Action, Answer, Cancelled, Changed, Claim as Held, ClaimRequest, Claimed, Completion, Ended,
+    Failed, Failure, KeepIds, Limits, Lost, Payload, QueueOptions, Released, Rules, Schedule,
+    ScheduleSpec, Settings, Submission, Submitted,
 };
-use tenure_core::{JobId, QueueName, ScheduleName, queue};
+use tenure_core::{JobId, QueueName, ScheduleName};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::due::{commit, portions};
 use super::serve::serve;
 use super::service::Service;
-use super::{Claim, Error, Follower, Heartbeat, Options, Serving};
+use super::{Error, Follower, Heartbeat, Options, Serving};
 use crate::log::Counters;
 use crate::{Election, Node, task};
 
@@ -31,8 +32,8 @@ const REPLANNED_MAX: usize = 500;
 /// ```
 /// use std::time::Duration;
 /// use tenure::core::JobType;
-/// use tenure::core::queue::{Completion, Key, Payload, Submission};
-/// use tenure::queue::{Claim, Options, Queue};
+/// use tenure::core::queue::{ClaimRequest, Completion, Key, Payload, Submission};
+/// use tenure::queue::{Options, Queue};
 /// use tenure::{Node, NodeOptions};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
@@ -45,8 +46,8 @@ const REPLANNED_MAX: usize = 500;
 /// job.payload = Payload::new(r#"{"to":"someone"}"#)?;
 /// queue.submit(vec![job]).await?;
 ///
-/// let worker = Claim::new(Key::new("worker-1")?);
-/// for job in queue.claim(worker, Duration::from_secs(10)).await? {
+/// let worker = ClaimRequest::new(Key::new("worker-1")?);
+/// for job in queue.claim(worker.waiting(Duration::from_secs(10))).await? {
 ///     assert_eq!(job.payload.as_str(), r#"{"to":"someone"}"#);
 ///     let done = Completion { id: job.id, token: job.token, result: None };
 ///     queue.complete(vec![done]).await?;
@@ -157,39 +158,29 @@ impl Queue {
         self.shared.state.subscribe()
     }
 
-    /// Enqueues jobs. One answer per job, in order: [`Event::Submitted`], [`Event::Duplicate`] or
-    /// [`Event::Refused`]. They are one record of the log: all of them are durable, or none is.
-    pub async fn submit(&self, jobs: Vec<Submission>) -> Result<Vec<Event>, Error> {
+    /// Enqueues jobs. One answer per job, in order. They are one record of the log: all of them are durable, or
+    /// none is.
+    pub async fn submit(&self, jobs: Vec<Submission>) -> Result<Vec<Submitted>, Error> {
         let service = self.shared.service()?;
         let at = service.time.at();
         service.limits.submissions(&jobs, at)?;
         self.shared.answer(service.admit_jobs(&jobs))?;
-        self.answers(service.commit_at(at, Action::Submit(jobs)).await)
+        let answer = service.commit_at(at, Action::Submit(jobs)).await;
+        self.shared.answer(answer).map(Answer::submitted)
     }
 
-    /// Claims jobs, the first whose turn it is, and waits up to `wait` for one if there is none. Answered
-    /// with at least one job, or with none when the time is over.
+    /// Claims jobs, the first whose turn it is, and waits for one if there is none and the request says so.
+    /// Answered with at least one job, or with none when the time is over.
     ///
     /// Whoever waits longest is first to get a job that it could take. Nothing is written while nothing can
     /// be claimed. If the future is dropped it claims nothing, or hands back what it has claimed, without
     /// costing an attempt; only if this process dies just then do the jobs wait until their lease runs out.
-    pub async fn claim(&self, claim: Claim, wait: Duration) -> Result<Vec<Claimed>, Error> {
+    pub async fn claim(&self, mut request: ClaimRequest) -> Result<Vec<Claimed>, Error> {
         let service = self.shared.service()?;
-        let request = ClaimRequest {
-            worker: claim.worker,
-            queues: claim.queues,
-            types: claim.types,
-            max: claim.max,
-            lease_ms: u32::try_from(claim.lease.as_millis()).unwrap_or(u32::MAX),
-            nonce: 0,
-        };
         service.limits.claim(&request)?;
-        let events = self.shared.answer(service.claim(request, wait).await)?;
-        let claimed = events.into_iter().filter_map(|event| match event {
-            Event::Claimed(claimed) => Some(*claimed),
-            _ => None,
-        });
-        Ok(claimed.collect())
+        // How long its caller waits is not for the log.
+        let wait = Duration::from_millis(std::mem::take(&mut request.wait_ms).into());
+        self.shared.answer(service.claim(request, wait).await)
     }
 
     /// Renews claims, and notes progress. One answer per claim, in order. Costs no storage request.
@@ -204,64 +195,55 @@ impl Queue {
         // A leader that was replaced has nothing to renew.
         self.shared.answer(service.check())?;
         self.shared.answer(service.change(|broker| {
+            let (leases, queue) = (&mut broker.leases, &broker.queue);
             let renew = |(claim, progress): (Held, Option<Payload>)| {
-                let beat =
-                    broker
-                        .leases
-                        .heartbeat(&broker.queue, &claim.id, claim.token, progress, now);
-                match beat {
-                    queue::Heartbeat::Renewed(left) => Ok(Heartbeat::Renewed(left)),
-                    queue::Heartbeat::Cancelled => Ok(Heartbeat::Cancelled),
-                    queue::Heartbeat::Lost(lost) => Err(lost),
-                }
+                leases.heartbeat(queue, &claim.id, claim.token, progress, now)
             };
             claims.into_iter().map(renew).collect()
         }))
     }
 
     /// Hands claims back as if they had never been made: the attempts do not count. One answer per claim, in
-    /// order: [`Event::Released`], [`Event::Cancelled`] or [`Event::Lost`].
-    pub async fn release(&self, claims: Vec<Held>) -> Result<Vec<Event>, Error> {
+    /// order.
+    pub async fn release(&self, claims: Vec<Held>) -> Result<Vec<Ended<Released>>, Error> {
         self.shared.limits().batch("claims", claims.len())?;
-        self.ask(Action::Release(claims)).await
+        let answer = self.ask(Action::Release(claims)).await;
+        answer.map(Answer::released)
     }
 
-    /// Ends claims with success. One answer per claim, in order: [`Event::Completed`] or [`Event::Lost`].
-    pub async fn complete(&self, claims: Vec<Completion>) -> Result<Vec<Event>, Error> {
+    /// Ends claims with success. One answer per claim, in order.
+    pub async fn complete(&self, claims: Vec<Completion>) -> Result<Vec<Ended<()>>, Error> {
         self.shared.limits().completions(&claims)?;
-        self.ask(Action::Complete(claims)).await
+        let answer = self.ask(Action::Complete(claims)).await;
+        answer.map(Answer::completed)
     }
 
-    /// Ends claims without success. One answer per claim, in order: [`Event::Failed`], [`Event::Died`],
-    /// [`Event::Cancelled`] or [`Event::Lost`].
-    pub async fn fail(&self, mut claims: Vec<Failure>) -> Result<Vec<Event>, Error> {
+    /// Ends claims without success. One answer per claim, in order.
+    pub async fn fail(&self, mut claims: Vec<Failure>) -> Result<Vec<Ended<Failed>>, Error> {
         self.shared.limits().failures(&mut claims)?;
-        self.ask(Action::Fail(claims)).await
+        self.ask(Action::Fail(claims)).await.map(Answer::failed)
     }
 
-    /// Gives jobs up; running ones are told with their next heartbeat. One answer per job, in order:
-    /// [`Event::Cancelled`], [`Event::CancelRequested`] or [`Event::Refused`].
-    pub async fn cancel(&self, jobs: Vec<JobId>) -> Result<Vec<Event>, Error> {
+    /// Gives jobs up; running ones are told with their next heartbeat. One answer per job, in order.
+    pub async fn cancel(&self, jobs: Vec<JobId>) -> Result<Vec<Changed<Cancelled>>, Error> {
         self.shared.limits().batch("jobs", jobs.len())?;
-        self.ask(Action::Cancel(jobs)).await
+        self.ask(Action::Cancel(jobs)).await.map(Answer::cancelled)
     }
 
-    /// Runs dead or cancelled jobs again, or waiting ones now. One answer per job, in order:
-    /// [`Event::Retried`] or [`Event::Refused`].
-    pub async fn retry(&self, jobs: Vec<JobId>) -> Result<Vec<Event>, Error> {
+    /// Runs dead or cancelled jobs again, or waiting ones now. One answer per job, in order.
+    pub async fn retry(&self, jobs: Vec<JobId>) -> Result<Vec<Changed<()>>, Error> {
         self.shared.limits().batch("jobs", jobs.len())?;
-        self.ask(Action::Retry(jobs)).await
+        self.ask(Action::Retry(jobs)).await.map(Answer::retried)
     }
 
-    /// Forgets finished jobs before their time. One answer per job, in order: [`Event::Forgotten`] or
-    /// [`Event::Refused`].
-    pub async fn forget(&self, jobs: Vec<JobId>) -> Result<Vec<Event>, Error> {
+    /// Forgets finished jobs before their time. One answer per job, in order.
+    pub async fn forget(&self, jobs: Vec<JobId>) -> Result<Vec<Changed<()>>, Error> {
         self.shared.limits().batch("jobs", jobs.len())?;
-        self.ask(Action::Forget(jobs)).await
+        self.ask(Action::Forget(jobs)).await.map(Answer::forgotten)
     }
 
     /// Sets a queue's limits, all of them.
-    pub async fn set_queue(&self, name: QueueName, options: QueueOptions) -> Result<Event, Error> {
+    pub async fn set_queue(&self, name: QueueName, options: QueueOptions) -> Result<(), Error> {
         self.change_queue(name, move |limits| *limits = options)
             .await
     }
@@ -274,7 +256,7 @@ impl Queue {
         &self,
         name: QueueName,
         change: impl FnOnce(&mut QueueOptions) + Send + 'static,
-    ) -> Result<Event, Error> {
+    ) -> Result<(), Error> {
         let queue = self.clone();
         let done = task::spawn(async move { queue.change_queue_in_turn(name, change).await });
         done.await.unwrap_or(Err(Error::Unknown { source: None }))
@@ -284,7 +266,7 @@ impl Queue {
         &self,
         name: QueueName,
         change: impl FnOnce(&mut QueueOptions),
-    ) -> Result<Event, Error> {
+    ) -> Result<(), Error> {
         self.shared.limits().queue(&name)?;
         let service = self.shared.service()?;
         let _turn = service.changes.lock().await;
@@ -294,41 +276,43 @@ impl Queue {
         change(&mut options);
         self.shared.limits().queue_options(&options)?;
         self.shared.answer(service.admit_queue(&name))?;
-        let answers = self.answers(service.commit(Action::SetQueue(name, options)).await)?;
-        Ok(one(answers))
+        let answer = service.commit(Action::SetQueue(name, options)).await;
+        self.shared.answer(answer).map(drop)
     }
 
     /// Lets no job of a queue be claimed. What runs goes on.
-    pub async fn pause(&self, name: QueueName) -> Result<Event, Error> {
+    pub async fn pause(&self, name: QueueName) -> Result<(), Error> {
         self.shared.limits().queue(&name)?;
         self.admit(|service| service.admit_queue(&name))?;
-        self.ask_one(Action::Pause(name)).await
+        self.ask(Action::Pause(name)).await.map(drop)
     }
 
     /// Lets jobs of a queue be claimed again.
-    pub async fn resume(&self, name: QueueName) -> Result<Event, Error> {
-        self.ask_one(Action::Resume(name)).await
+    pub async fn resume(&self, name: QueueName) -> Result<(), Error> {
+        self.ask(Action::Resume(name)).await.map(drop)
     }
 
-    /// Creates or replaces a schedule.
+    /// Creates or replaces a schedule. Returns when it next fires.
     pub async fn set_schedule(
         &self,
         name: ScheduleName,
         spec: ScheduleSpec,
-    ) -> Result<Event, Error> {
+    ) -> Result<Option<u64>, Error> {
         let now = self.shared.service()?.time.at();
         self.shared.limits().schedule(&name, &spec, now)?;
         self.admit(|service| service.admit_schedule(&name, &spec))?;
-        self.ask_one(Schedule::command(name, spec, now)?).await
+        let answer = self.ask(Schedule::command(name, spec, now)?).await;
+        answer.map(Answer::schedule_set)
     }
 
-    /// Deletes a schedule. Its jobs stay.
-    pub async fn delete_schedule(&self, name: ScheduleName) -> Result<Event, Error> {
-        self.ask_one(Action::DeleteSchedule(name)).await
+    /// Deletes a schedule. Its jobs stay. Returns whether it was there.
+    pub async fn delete_schedule(&self, name: ScheduleName) -> Result<bool, Error> {
+        let answer = self.ask(Action::DeleteSchedule(name)).await;
+        answer.map(Answer::schedule_deleted)
     }
 
     /// Sets what holds for all queues.
-    pub async fn configure(&self, settings: Settings) -> Result<Event, Error> {
+    pub async fn configure(&self, settings: Settings) -> Result<(), Error> {
         self.shared.limits().settings(&settings)?;
         // A broker of an earlier version must be able to read what is committed.
         if settings.ids != KeepIds::default() && self.rules()? < Rules::SECOND {
@@ -337,7 +321,7 @@ impl Queue {
                 "nothing was done; upgrade or stop that process, then try again later",
             ));
         }
-        self.ask_one(Action::Configure(settings)).await
+        self.ask(Action::Configure(settings)).await.map(drop)
     }
 
     /// Sets the queue's time, back as well, to what this host's clock shows or to `to`: for an operator, after a clock
@@ -404,19 +388,9 @@ impl Queue {
         self.shared.answer(admit(&service))
     }
 
-    async fn ask(&self, action: Action) -> Result<Vec<Event>, Error> {
+    async fn ask(&self, action: Action) -> Result<Answer, Error> {
         let service = self.shared.service()?;
-        self.answers(service.commit(action).await)
-    }
-
-    fn answers(&self, events: Result<Vec<Event>, Error>) -> Result<Vec<Event>, Error> {
-        let mut events = self.shared.answer(events)?;
-        events.retain(Event::is_answer);
-        Ok(events)
-    }
-
-    async fn ask_one(&self, action: Action) -> Result<Event, Error> {
-        Ok(one(self.ask(action).await?))
+        self.shared.answer(service.commit(action).await)
     }
 }
 
@@ -476,9 +450,4 @@ impl Shared {
         let mut current = self.service.write().unwrap_or_else(PoisonError::into_inner);
         current.take()
     }
-}
-
-fn one(answers: Vec<Event>) -> Event {
-    let answer = answers.into_iter().next();
-    answer.expect("every command of one item has one answer")
 }

@@ -244,7 +244,7 @@ impl Waiting {
         }
     }
 
-    /// What came of a command.
+    /// What a command did.
     pub(crate) fn follow(&mut self, queue: &Queue, events: &[Event]) {
         let mut claimed_of = None;
         for event in events {
@@ -270,9 +270,9 @@ impl Waiting {
                 | Event::Died { queue, .. }
                 | Event::Cancelled { queue, .. } => self.credit(Some(queue.clone()), None, 1),
                 // That may have closed a queue with a rate, for those who still wait for it.
-                Event::Claimed(claimed) if claimed_of != Some(&claimed.queue) => {
-                    self.opens(queue, &claimed.queue, queue.now());
-                    claimed_of = Some(&claimed.queue);
+                Event::Claimed { queue: of, .. } if claimed_of != Some(of) => {
+                    self.opens(queue, of, queue.now());
+                    claimed_of = Some(of);
                 }
                 _ => {}
             }

@@ -8,14 +8,14 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::Position;
 
-/// One command that was committed, and what came of it.
+/// One command that was committed, and what it did.
 #[derive(Debug, Clone)]
 pub struct Followed {
     /// Its place in the log.
     pub position: Position,
     /// The queue's time when it was asked, in milliseconds since 1970.
     pub at_ms: u64,
-    /// What came of it: answers and consequences, possibly nothing.
+    /// What it did, possibly nothing.
     pub events: Arc<[Event]>,
 }
 

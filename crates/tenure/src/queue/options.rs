@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tenure_core::election::Term;
 use tenure_core::election::machine::{Leader, PRIORITY_DEFAULT};
-use tenure_core::queue::{Key, Limits};
-use tenure_core::{ElectionName, JobType, QueueName, Wall};
+use tenure_core::queue::Limits;
+use tenure_core::{ElectionName, Wall};
 
 use super::{Config, Error, Progress};
 
@@ -133,42 +133,4 @@ pub enum Serving {
     Failed(Error),
     /// It was closed, or the node was shut down.
     Stopped,
-}
-
-/// What a worker asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
-    /// Who asks; shown to people.
-    pub worker: Key,
-    /// From these queues; from every queue if empty.
-    pub queues: Vec<QueueName>,
-    /// Of these types; of every type if empty.
-    pub types: Vec<JobType>,
-    /// At most this many jobs.
-    pub max: u32,
-    /// How long each claim lasts without a heartbeat.
-    pub lease: Duration,
-}
-
-impl Claim {
-    /// One job of any queue and type, for 30 seconds.
-    #[must_use]
-    pub fn new(worker: Key) -> Self {
-        Self {
-            worker,
-            queues: Vec::new(),
-            types: Vec::new(),
-            max: 1,
-            lease: Duration::from_secs(30),
-        }
-    }
-}
-
-/// A claim that holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heartbeat {
-    /// It lasts this much longer.
-    Renewed(Duration),
-    /// The job is to be given up. The lease was not renewed: what is left of it is for stopping.
-    Cancelled,
 }

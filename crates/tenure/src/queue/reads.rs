@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use tenure_core::queue::{
-    Counts, Filter, JobView, Key, Page, Place, QueueView, Reading, Rules, Schedule, Settings, Token,
+    Counts, Filter, Job, Key, Page, Place, QueueView, Reading, Rules, Schedule, Settings, Token,
 };
 use tenure_core::{JobId, QueueName, ScheduleName};
 
@@ -22,7 +22,7 @@ const SCHEDULES_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 impl Queue {
     /// One job, or what is left of it; none if there never was one with this id, or it was forgotten.
-    pub fn job(&self, id: &JobId) -> Result<Option<JobView>, Error> {
+    pub fn job(&self, id: &JobId) -> Result<Option<Job>, Error> {
         self.read(|broker| {
             let Some(mut job) = broker.queue.job(id) else {
                 return broker.queue.remnant(id);
@@ -80,38 +80,31 @@ impl Queue {
         loop {
             let page = self.queues_behind(all.last().map(|view| &view.name), PORTION)?;
             let is_last = page.len() < PORTION;
-            all.extend(page.into_iter().map(|(view, _)| view));
+            all.extend(page);
             if is_last {
                 return Ok(all);
             }
         }
     }
 
-    /// Some queues behind a name, by name: at most `limit`, and at most 1,000. Each with the time since when its
-    /// oldest ready job could have been claimed.
+    /// Some queues behind a name, by name: at most `limit`, and at most 1,000.
     pub fn queues_behind(
         &self,
         name: Option<&QueueName>,
         limit: usize,
-    ) -> Result<Vec<(QueueView, Option<u64>)>, Error> {
+    ) -> Result<Vec<QueueView>, Error> {
         let limit = limit.min(PORTION);
         self.read(|broker| broker.queue.queues_behind(name, limit))
     }
 
-    /// The queues of these names that there are, at most 1,000, with the same.
+    /// The queues of these names that there are, at most 1,000.
     pub fn queues_named<'a>(
         &self,
         names: impl Iterator<Item = &'a QueueName>,
-    ) -> Result<Vec<(QueueView, Option<u64>)>, Error> {
+    ) -> Result<Vec<QueueView>, Error> {
         self.read(|broker| {
-            let queue = &broker.queue;
-            let views = names.take(PORTION).filter_map(|name| queue.queue(name));
-            views
-                .map(|view| {
-                    let since = queue.oldest_ready_since(&view.name);
-                    (view, since)
-                })
-                .collect()
+            let names = names.take(PORTION);
+            names.filter_map(|name| broker.queue.queue(name)).collect()
         })
     }
 
@@ -125,13 +118,8 @@ impl Queue {
         self.read(|broker| broker.queue.queue(name))
     }
 
-    /// Since when the oldest ready job of a queue could have been claimed.
-    pub fn oldest_ready_since(&self, name: &QueueName) -> Result<Option<u64>, Error> {
-        self.read(|broker| broker.queue.oldest_ready_since(name))
-    }
-
     /// The claimable job of a queue that stands first in the log.
-    pub fn oldest_ready(&self, name: &QueueName) -> Result<Option<JobView>, Error> {
+    pub fn oldest_ready(&self, name: &QueueName) -> Result<Option<Job>, Error> {
         self.read(|broker| broker.queue.oldest_ready(name))
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use tenure_core::queue::{Action, ClaimRequest, Command, Event, Limits};
+use tenure_core::queue::{self, Action, ClaimRequest, Claimed, Command, Limits, LoggedClaim};
 use tenure_core::{Moment, QueueName};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -43,12 +43,12 @@ type Receiver = oneshot::Receiver<Result<Answered<Answer>, Error>>;
 
 impl Service {
     /// Commits what is asked, and returns what came of it.
-    pub(crate) async fn commit(&self, action: Action) -> Result<Vec<Event>, Error> {
+    pub(crate) async fn commit(&self, action: Action) -> Result<queue::Answer, Error> {
         self.commit_at(self.time.at(), action).await
     }
 
     /// The same for whoever knows the time.
-    pub(crate) async fn commit_at(&self, at: u64, action: Action) -> Result<Vec<Event>, Error> {
+    pub(crate) async fn commit_at(&self, at: u64, action: Action) -> Result<queue::Answer, Error> {
         let (sender, receiver) = oneshot::channel();
         self.post(at, action, sender);
         // A writer that was dropped, or panicked, while this was under way says nothing.
@@ -137,14 +137,13 @@ impl Service {
     /// Claims jobs, and waits for them if there are none.
     pub(crate) async fn claim(
         &self,
-        mut request: ClaimRequest,
+        request: ClaimRequest,
         wait: Duration,
-    ) -> Result<Vec<Event>, Error> {
+    ) -> Result<Vec<Claimed>, Error> {
         let deadline = (!wait.is_zero()).then(|| Instant::now() + wait.min(WAIT_MAX));
         let mut place = None;
         let mut may_wait = deadline.is_some();
         loop {
-            request.nonce = self.nonce.fetch_add(1, Ordering::Relaxed);
             let answered = match self.begin_claim(&request, &mut place, may_wait)? {
                 Begun::Empty => return Ok(Vec::new()),
                 Begun::Sent(receiver) => receiver.await,
@@ -160,14 +159,10 @@ impl Service {
                 }
             };
             let answered = answered.unwrap_or(Err(Error::Unknown { source: None }))?;
-            let mut events = answered.answer.take();
-            events.retain(|event| matches!(event, Event::Claimed(_)));
-            if !events.is_empty() {
-                return Ok(events);
-            }
+            let jobs = answered.answer.take().claimed();
             may_wait = deadline.is_some_and(|deadline| Instant::now() < deadline);
-            if !may_wait {
-                return Ok(events);
+            if !jobs.is_empty() || !may_wait {
+                return Ok(jobs);
             }
         }
     }
@@ -219,7 +214,7 @@ impl Service {
         let (woken, sender, begun) = begun??;
         self.send(at, woken);
         if let Some(sender) = sender {
-            self.post(at, Action::Claim(request.clone()), sender);
+            self.post(at, self.logged(request.clone()), sender);
         }
         Ok(begun)
     }
@@ -241,8 +236,13 @@ impl Service {
 
     fn send(&self, at: u64, woken: Vec<Woken>) {
         for Woken { request, sender } in woken {
-            self.post(at, Action::Claim(request), sender);
+            self.post(at, self.logged(request), sender);
         }
+    }
+
+    fn logged(&self, request: ClaimRequest) -> Action {
+        let nonce = self.nonce.fetch_add(1, Ordering::Relaxed);
+        Action::Claim(LoggedClaim { request, nonce })
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use serde::Serialize;
-use tenure_client::api::{SubmitStatus, Submitted};
+use tenure_client::api::{self, SubmitStatus, Submitted};
 use tenure_client::{Client, NewJob, Payload, State, Submission, Traceparent, Tracestate};
 
 use crate::EXIT_NO;
@@ -139,7 +139,8 @@ async fn batch(client: &Client, arguments: &Submit) -> anyhow::Result<ExitCode> 
         if line.trim().is_empty() {
             continue;
         }
-        let mut job: Submission = serde_json::from_str(&line).map_err(|error| {
+        let job = api::strict::from_slice::<Submission>(line.as_bytes());
+        let mut job = job.map_err(|error| {
             Hinted::new(
                 format!("line {} is not a valid job: {error}", number + 1),
                 "each line must be an object such as {\"type\":\"mail\",\"payload\":{}}; nothing was sent",

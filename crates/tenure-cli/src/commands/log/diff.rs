@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde_json::{Map, Value, json};
 use tenure::core::Wall;
-use tenure::core::queue::JobView;
+use tenure::core::queue::Job;
 use tenure::log::inspect::{Name, Stored};
 
 use super::rebuilt::{Head, Pair};
@@ -258,7 +258,7 @@ fn text(field: &str, value: &Value) -> String {
     }
 }
 
-fn fields(job: &JobView) -> anyhow::Result<Map<String, Value>> {
+fn fields(job: &Job) -> anyhow::Result<Map<String, Value>> {
     match serde_json::to_value(job)? {
         Value::Object(fields) => Ok(fields),
         _ => anyhow::bail!("a job is not an object"),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::Deserialize;
-use tenure::core::queue::{Command, Filter, JobView, Place, Queue, Restore};
+use tenure::core::queue::{Command, Filter, Job, Place, Queue, Restore};
 use tenure::log::inspect::{Frames, Kind, Name, Stored};
 use tenure::log::{Machine, Position, Record, Rules};
 use tenure::queue::Unreadable;
@@ -46,7 +46,7 @@ impl Pair {
     }
 
     /// The next job of the earlier state.
-    pub(super) async fn before(&mut self) -> anyhow::Result<Option<JobView>> {
+    pub(super) async fn before(&mut self) -> anyhow::Result<Option<Job>> {
         match self {
             Self::Snapshots([before, _]) => before.next().await,
             Self::Places(both) => both.before(),
@@ -54,7 +54,7 @@ impl Pair {
     }
 
     /// The next job of the later state.
-    pub(super) async fn after(&mut self) -> anyhow::Result<Option<JobView>> {
+    pub(super) async fn after(&mut self) -> anyhow::Result<Option<Job>> {
         match self {
             Self::Snapshots([_, after]) => after.next().await,
             Self::Places(both) => Ok(both.after()),
@@ -73,12 +73,12 @@ impl Pair {
 /// A snapshot, line by line.
 pub(super) struct Lines {
     frames: Frames,
-    jobs: VecDeque<JobView>,
+    jobs: VecDeque<Job>,
     head: Head,
 }
 
 impl Lines {
-    async fn next(&mut self) -> anyhow::Result<Option<JobView>> {
+    async fn next(&mut self) -> anyhow::Result<Option<Job>> {
         while self.jobs.is_empty() {
             let Some(frame) = self.frames.next().await? else {
                 return Ok(None);
@@ -101,12 +101,12 @@ enum Line {
     Settings(serde_json::Value),
     Queue(serde_json::Value),
     Schedule(serde_json::Value),
-    Job(Box<JobView>, serde::de::IgnoredAny),
+    Job(Box<Job>, serde::de::IgnoredAny),
     Remnant(serde::de::IgnoredAny),
     End(serde::de::IgnoredAny),
 }
 
-fn read(line: &[u8], jobs: &mut VecDeque<JobView>, head: &mut Head) -> anyhow::Result<()> {
+fn read(line: &[u8], jobs: &mut VecDeque<Job>, head: &mut Head) -> anyhow::Result<()> {
     let named = |kind: &str, value: &serde_json::Value| {
         format!("{kind} {}", value["name"].as_str().unwrap_or_default())
     };
@@ -124,9 +124,9 @@ fn read(line: &[u8], jobs: &mut VecDeque<JobView>, head: &mut Head) -> anyhow::R
 pub(super) struct Both {
     queue: Queue,
     restore: Restore,
-    jobs: VecDeque<JobView>,
+    jobs: VecDeque<Job>,
     head: Head,
-    page: VecDeque<JobView>,
+    page: VecDeque<Job>,
     /// Up to where pages were read; `None` when there are no more.
     read: Option<u64>,
 }
@@ -145,7 +145,7 @@ impl Default for Both {
 }
 
 impl Both {
-    fn before(&mut self) -> anyhow::Result<Option<JobView>> {
+    fn before(&mut self) -> anyhow::Result<Option<Job>> {
         while self.jobs.is_empty() {
             let Some(chunk) = self.queue.snapshot_chunk(CHUNK_BYTES) else {
                 return Ok(None);
@@ -160,7 +160,7 @@ impl Both {
         Ok(self.jobs.pop_front())
     }
 
-    fn after(&mut self) -> Option<JobView> {
+    fn after(&mut self) -> Option<Job> {
         if self.page.is_empty() {
             let from = Place::After(self.read?);
             let page = self.queue.page(&Filter::default(), from, PAGE_JOBS);
@@ -199,8 +199,8 @@ impl Machine for Both {
     }
 
     fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), Unreadable> {
-        let command: Command = serde_json::from_slice(record)?;
-        let _ = self.queue.apply(command);
+        let command = Command::from_record(record)?;
+        let _ = self.queue.apply(command, &mut Vec::new());
         Ok(())
     }
 

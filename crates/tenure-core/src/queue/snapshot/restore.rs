@@ -4,15 +4,15 @@
 //! looked at here, since every index is rebuilt from what each line says of itself: a job that is in the
 //! wrong place would be one that nobody ever claims, or that two do.
 
-use super::super::job::State;
+use tenure_api::strict;
+
+use super::super::kept::{Hidden, rebuilt};
 use super::super::machine::{Queue, finished_place};
-use super::super::record::{Extra, Job, Running};
 use super::super::remnants::Remnant;
 use super::super::rules::Rules;
 use super::super::shelves::Class;
-use super::super::trace::Trace;
-use super::super::view::JobView;
-use super::{End, FORMAT, Header, Hidden, Line, RemnantLine};
+use super::super::{Job, State};
+use super::{End, FORMAT, Header, Line, RemnantLine};
 use crate::JobId;
 use crate::record::shown;
 
@@ -100,7 +100,7 @@ impl Restore {
     }
 
     fn line(&mut self, line: &[u8]) -> Result<(), String> {
-        let line: Line = serde_json::from_slice(line)
+        let line: Line = strict::from_slice(line)
             .map_err(|error| format!("cannot be read: {}", shown(&error)))?;
         if self.ended {
             return Err("comes after the end".to_owned());
@@ -181,7 +181,7 @@ impl Restore {
         Ok(())
     }
 
-    fn job(&mut self, view: JobView, hidden: &Hidden) -> Result<(), String> {
+    fn job(&mut self, view: Job, hidden: &Hidden) -> Result<(), String> {
         let queue = &mut self.queue;
         if queue.find(&view.id).is_some() {
             return Err(format!("has the job {} again", view.id));
@@ -228,15 +228,16 @@ impl Restore {
         let Some(class) = finished_class(line.state) else {
             return Err(format!("is left of a job that is {}", line.state));
         };
-        let remnant = Remnant::new(
-            line.id,
-            line.content,
-            line.changed_at,
-            queue.queues.take(&line.queue),
-            queue.types.take(&line.job_type),
+        let remnant = Remnant {
+            id: line.id,
+            content: line.content,
+            changed_at: line.changed_at,
+            number: 0,
+            queue: queue.queues.take(&line.queue),
+            job_type: queue.types.take(&line.job_type),
             class,
-            line.result,
-        );
+            result: line.result,
+        };
         queue.insert_remnant(remnant);
         Ok(())
     }
@@ -253,7 +254,7 @@ fn finished_class(state: State) -> Option<Class> {
 }
 
 /// What is to run has an attempt left, and what runs is in one.
-fn check_attempts(view: &JobView) -> Result<(), String> {
+fn check_attempts(view: &Job) -> Result<(), String> {
     let (attempt, most) = (view.attempt, view.max_attempts);
     let possible = match view.state {
         State::Scheduled | State::Ready => attempt < most,
@@ -267,7 +268,7 @@ fn check_attempts(view: &JobView) -> Result<(), String> {
 }
 
 /// Of a group, the first may be claimed, or one runs: never both, and never two.
-fn check_turn(queue: &Queue, view: &JobView) -> Result<(), String> {
+fn check_turn(queue: &Queue, view: &Job) -> Result<(), String> {
     let Some(key) = &view.group else {
         return match view.blocked {
             true => Err("waits for its turn in no group".to_owned()),
@@ -293,7 +294,7 @@ fn check_turn(queue: &Queue, view: &JobView) -> Result<(), String> {
 }
 
 /// Whether it is a number that was given out, and to no other.
-fn finish_is_free(queue: &Queue, view: &JobView, finish: u64) -> bool {
+fn finish_is_free(queue: &Queue, view: &Job, finish: u64) -> bool {
     let Some(class) = finished_class(view.state) else {
         return false;
     };
@@ -311,58 +312,6 @@ fn stuck(queue: &Queue) -> Option<&JobId> {
         .map(|job| &queue.jobs[job])
         .find(|job| job.class == Class::Blocked)
         .map(|job| &job.id)
-}
-
-fn rebuilt(view: JobView, hidden: &Hidden, queue: &mut Queue) -> Result<Job, String> {
-    let running = match (view.state, hidden.token, view.worker, view.lease_ms) {
-        (State::Running, Some(token), Some(worker), Some(lease_ms)) => {
-            let cancel_requested = view.cancel_requested;
-            Some(Box::new(Running {
-                token,
-                worker,
-                lease_ms,
-                cancel_requested,
-            }))
-        }
-        (State::Running, ..) => return Err("runs without a claim".to_owned()),
-        (_, None, ..) => None,
-        (state, ..) => return Err(format!("is {state} with a claim")),
-    };
-    let extra = Extra {
-        unique_key: view.unique_key,
-        group_key: view.group,
-        group: None,
-        backoff: view.backoff,
-        error: view.error,
-        result: view.result,
-        trace: Trace::of(view.traceparent, view.tracestate),
-    };
-    Ok(Job {
-        id: view.id,
-        payload: view.payload,
-        sequence: view.sequence,
-        content: hidden.content,
-        created_at: view.created_at,
-        run_at: view.run_at,
-        changed_at: view.changed_at,
-        finish: hidden.finish.unwrap_or(0),
-        queue: queue.queues.take(&view.queue),
-        job_type: queue.types.take(&view.job_type),
-        attempt: view.attempt,
-        max_attempts: view.max_attempts,
-        running,
-        extra: extra.boxed(),
-        priority: view.priority,
-        class: match view.state {
-            State::Scheduled => Class::Scheduled,
-            State::Ready if view.blocked => Class::Blocked,
-            State::Ready => Class::Ready,
-            State::Running => Class::Running,
-            State::Completed => Class::Completed,
-            State::Cancelled => Class::Cancelled,
-            State::Dead => Class::Dead,
-        },
-    })
 }
 
 #[cfg(test)]

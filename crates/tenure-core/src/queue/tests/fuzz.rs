@@ -4,6 +4,7 @@ mod schedules;
 
 use tenure_fuzz::Fuzz;
 
+use super::applied;
 use super::generator::Generator;
 use crate::queue::{Command, Queue, Restore};
 
@@ -14,7 +15,7 @@ fn lived(seed: u64, commands: usize) -> (Vec<String>, Queue) {
     for _ in 0..commands {
         let command = generator.command(&queue);
         log.push(serde_json::to_string(&command).unwrap());
-        generator.follow(&queue.apply(command));
+        generator.follow(&applied(&mut queue, command).0);
     }
     (log, queue)
 }
@@ -28,12 +29,12 @@ fn whatever_the_log_says_is_applied() {
     fuzz.run(|input| {
         let mut queue = Queue::new(7);
         for line in input.split(|&byte| byte == b'\n') {
-            let Ok(command) = serde_json::from_slice::<Command>(line) else {
+            let Ok(command) = Command::from_record(line) else {
                 continue;
             };
             let text = serde_json::to_vec(&command).unwrap();
-            assert_eq!(serde_json::from_slice::<Command>(&text).unwrap(), command);
-            let _ = queue.apply(command);
+            assert_eq!(Command::from_record(&text).unwrap(), command);
+            applied(&mut queue, command);
         }
         // A year later.
         let _ = queue.due_firings(1_731_536_000_000);
@@ -73,7 +74,7 @@ fn go_on(mut queue: Queue) {
         r#"{"at":9000000000000,"do":{"claim":{"worker":"w","max":20,"lease_ms":30000,"nonce":7}}}"#,
         r#"{"at":9000000000000,"do":{"forget":["id0","id1","id2","id3"]}}"#,
     ] {
-        let _ = queue.apply(serde_json::from_str(line).unwrap());
+        applied(&mut queue, serde_json::from_str(line).unwrap());
     }
     queue.check_invariants();
     let text = queue.encode();

@@ -208,8 +208,8 @@ impl Generator {
             .clone()
     }
 
-    fn claim_request(&mut self) -> ClaimRequest {
-        ClaimRequest {
+    fn claim_request(&mut self) -> LoggedClaim {
+        let request = ClaimRequest {
             worker: key(self.below(2)),
             queues: self
                 .maybe(2, |this| this.some(3, |this| queue_name(this.below(4))))
@@ -219,8 +219,10 @@ impl Generator {
                 .unwrap_or_default(),
             max: u32::try_from(self.below(5)).unwrap(),
             lease_ms: 30_000,
-            nonce: u32::try_from(self.below(9)).unwrap(),
-        }
+            wait_ms: 0,
+        };
+        let nonce = u32::try_from(self.below(9)).unwrap();
+        LoggedClaim { request, nonce }
     }
 
     /// Mostly one that may still hold, sometimes an old one, sometimes one that never was.
@@ -319,14 +321,12 @@ impl Generator {
     }
 
     /// Remembers the claims that were handed out.
-    pub(super) fn follow(&mut self, events: &[Event]) {
-        for event in events {
-            if let Event::Claimed(claimed) = event {
-                self.claims.push(Claim {
-                    id: claimed.id.clone(),
-                    token: claimed.token,
-                });
-            }
+    pub(super) fn follow(&mut self, answer: &Answer) {
+        if let Answer::Claimed(jobs) = answer {
+            self.claims.extend(jobs.iter().map(|job| Claim {
+                id: job.id.clone(),
+                token: job.token,
+            }));
         }
     }
 

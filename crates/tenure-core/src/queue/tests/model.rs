@@ -6,8 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use tenure_api::{ATTEMPTS_DEFAULT, SubmitStatus, Submitted};
+
 use crate::queue::claim::nonce;
-use crate::queue::job::ATTEMPTS_DEFAULT;
+use crate::queue::retry::wait_ms;
+
 use crate::queue::*;
 use crate::{JobId, JobType, QueueName, ScheduleName};
 
@@ -30,7 +33,7 @@ pub(super) struct Model {
 
 pub(super) struct ModelJob {
     pub(super) submission: Submission,
-    pub(super) view: JobView,
+    pub(super) view: Job,
     token: Option<Token>,
     finish: u64,
 }
@@ -44,21 +47,21 @@ struct ModelQueue {
 }
 
 impl Model {
-    pub(super) fn apply(&mut self, command: Command) -> Vec<Event> {
+    pub(super) fn apply(&mut self, command: Command) -> (Answer, Vec<Event>) {
         self.now = self.now.max(command.at);
         let mut events = Vec::new();
         if let Action::SetTime(to) = command.action {
             self.set_time(to, &mut events);
-            return events;
+            return (Answer::Done, events);
         }
         while let Some(due) = self.first_due() {
             self.step(&mut events, |model, _| {
                 model.jobs[due].enter(State::Ready, model.now);
             });
         }
-        self.act(command.action, &mut events);
+        let answer = self.act(command.action, &mut events);
         self.forget();
-        events
+        (answer, events)
     }
 
     fn set_time(&mut self, to: u64, events: &mut Vec<Event>) {
@@ -96,26 +99,37 @@ impl Model {
             .min_by_key(|&place| self.jobs[place].view.run_at)
     }
 
-    fn act(&mut self, action: Action, events: &mut Vec<Event>) {
+    fn act(&mut self, action: Action, events: &mut Vec<Event>) -> Answer {
         match action {
-            Action::Submit(jobs) => self.each(jobs, events, Self::submit),
-            Action::Claim(request) => self.claim(&request, events),
-            Action::Complete(claims) => self.each(claims, events, Self::complete),
-            Action::Fail(claims) => self.each(claims, events, Self::fail),
-            Action::Expire(claims) => self.each(claims, events, |model, claim, events| {
-                let failure = Failure {
-                    id: claim.id,
-                    token: claim.token,
-                    error: Some("the lease ran out".into()),
-                    retry_in_ms: None,
-                    permanent: false,
+            Action::Submit(jobs) => {
+                return Answer::Submitted(self.each(jobs, events, Self::submit));
+            }
+            Action::Claim(request) => return Answer::Claimed(self.claim(&request, events)),
+            Action::Complete(claims) => {
+                return Answer::Completed(self.each(claims, events, Self::complete));
+            }
+            Action::Fail(claims) => return Answer::Failed(self.each(claims, events, Self::fail)),
+            Action::Expire(claims) => {
+                let expire = |model: &mut Self, claim: Claim, events: &mut Vec<Event>| {
+                    let failure = Failure {
+                        id: claim.id,
+                        token: claim.token,
+                        error: Some("the lease ran out".into()),
+                        retry_in_ms: None,
+                        permanent: false,
+                    };
+                    model.fail(failure, events)
                 };
-                model.fail(failure, events);
-            }),
-            Action::Release(claims) => self.each(claims, events, Self::release),
-            Action::Cancel(ids) => self.each(ids, events, Self::cancel),
-            Action::Retry(ids) => self.each(ids, events, Self::retry),
-            Action::Forget(ids) => self.each(ids, events, Self::forget_by_hand),
+                return Answer::Failed(self.each(claims, events, expire));
+            }
+            Action::Release(claims) => {
+                return Answer::Released(self.each(claims, events, Self::release));
+            }
+            Action::Cancel(ids) => return Answer::Cancelled(self.each(ids, events, Self::cancel)),
+            Action::Retry(ids) => return Answer::Retried(self.each(ids, events, Self::retry)),
+            Action::Forget(ids) => {
+                return Answer::Forgotten(self.each(ids, events, Self::forget_by_hand));
+            }
             Action::SetQueue(queue, options) => {
                 let entry = self.queues.entry(queue.clone()).or_default();
                 if entry.options.rate != options.rate {
@@ -132,10 +146,16 @@ impl Model {
                 self.queues.entry(queue.clone()).or_default().paused = false;
                 events.push(Event::Resumed { queue });
             }
-            Action::SetSchedule(name, spec, next) => self.set_schedule(name, *spec, next, events),
+            Action::SetSchedule(name, spec, next) => {
+                let next = self.set_schedule(name, *spec, next, events);
+                return Answer::ScheduleSet(next);
+            }
             Action::DeleteSchedule(schedule) => {
                 let existed = self.schedules.remove(&schedule).is_some();
-                events.push(Event::ScheduleDeleted { schedule, existed });
+                if existed {
+                    events.push(Event::ScheduleDeleted { schedule });
+                }
+                return Answer::ScheduleDeleted(existed);
             }
             Action::Fire(firings) => {
                 for firing in firings {
@@ -149,24 +169,31 @@ impl Model {
             Action::SetTime(to) => self.set_time(to, events),
             Action::Tick => {}
         }
+        Answer::Done
     }
 
-    fn each<T>(
+    fn each<T, A>(
         &mut self,
         items: Vec<T>,
         events: &mut Vec<Event>,
-        act: fn(&mut Self, T, &mut Vec<Event>),
-    ) {
+        act: fn(&mut Self, T, &mut Vec<Event>) -> A,
+    ) -> Vec<A> {
+        let mut answers = Vec::new();
         for item in items {
-            self.step(events, |model, events| act(model, item, events));
+            answers.push(self.step(events, |model, events| act(model, item, events)));
         }
+        answers
     }
 
     /// One change, and the jobs that may be claimed because of it and could not before.
-    fn step(&mut self, events: &mut Vec<Event>, change: impl FnOnce(&mut Self, &mut Vec<Event>)) {
+    fn step<A>(
+        &mut self,
+        events: &mut Vec<Event>,
+        change: impl FnOnce(&mut Self, &mut Vec<Event>) -> A,
+    ) -> A {
         let before: Vec<JobId> = self.claimable().map(|job| job.view.id.clone()).collect();
         let new = self.sequence + 1;
-        change(self, events);
+        let answer = change(self, events);
         for job in self.claimable() {
             let submitted_now = job.view.sequence == new && job.submission.group.is_none();
             if !before.contains(&job.view.id) && !submitted_now {
@@ -177,6 +204,7 @@ impl Model {
                 });
             }
         }
+        answer
     }
 
     fn claimable(&self) -> impl Iterator<Item = &ModelJob> {
@@ -212,7 +240,7 @@ impl Model {
         self.jobs.iter().find(holds).map(|job| job.view.id.clone())
     }
 
-    fn submit(&mut self, submission: Submission, events: &mut Vec<Event>) {
+    fn submit(&mut self, submission: Submission, events: &mut Vec<Event>) -> Submitted {
         let sequence = self.sequence + 1;
         let made = || JobId::new(format!("job:{sequence}")).unwrap();
         let id = submission.id.clone().unwrap_or_else(made);
@@ -226,36 +254,32 @@ impl Model {
         };
         let left = self.remnants.iter().find(|left| left.view.id == id);
         let known = self.jobs.iter().find(|job| job.view.id == id).or(left);
+        let answer = |id, status, existing| Submitted {
+            id,
+            status,
+            existing,
+        };
         if let Some(existing) = known {
-            return events.push(if existing.submission == submission {
-                Event::Duplicate {
-                    id: id.clone(),
-                    existing: id,
-                }
-            } else {
-                Event::Refused {
-                    id,
-                    refusal: Refusal::Conflict,
-                }
-            });
+            let status = match existing.submission == submission {
+                true => SubmitStatus::Duplicate,
+                false => SubmitStatus::Conflict,
+            };
+            return answer(id, status, None);
         }
         if let Some(existing) =
             self.holder_of_key(&submission.queue, submission.unique_key.as_ref())
         {
-            return events.push(Event::Duplicate { id, existing });
+            return answer(id, SubmitStatus::Duplicate, Some(existing));
         }
         if self.is_full() {
-            return events.push(Event::Refused {
-                id,
-                refusal: Refusal::Full,
-            });
+            return answer(id, SubmitStatus::Full, None);
         }
         self.sequence = sequence;
         let mut view = self.new_view(id.clone(), &submission);
         (view.traceparent, view.tracestate) = (traceparent, tracestate);
         let (queue, state) = (view.queue.clone(), view.state);
         events.push(Event::Submitted {
-            id,
+            id: id.clone(),
             queue,
             sequence,
             state,
@@ -266,13 +290,14 @@ impl Model {
             token: None,
             finish: 0,
         });
+        answer(id, SubmitStatus::Created, None)
     }
 
-    fn new_view(&self, id: JobId, submission: &Submission) -> JobView {
+    fn new_view(&self, id: JobId, submission: &Submission) -> Job {
         let delayed = submission.delay_ms.map(|delay| self.now + delay);
         let run_at = submission.run_at.or(delayed).unwrap_or(self.now);
         let waits = run_at > self.now;
-        JobView {
+        Job {
             sequence: self.sequence,
             id,
             queue: submission.queue.clone(),
@@ -305,21 +330,23 @@ impl Model {
         }
     }
 
-    fn claim(&mut self, request: &ClaimRequest, events: &mut Vec<Event>) {
+    fn claim(&mut self, claim: &LoggedClaim, events: &mut Vec<Event>) -> Vec<Claimed> {
+        let request = &claim.request;
         let mut payloads = Vec::new();
+        let mut jobs = Vec::new();
         for _ in 0..request.max {
             let Some(place) = self.next_claim(&request.queues, &request.types) else {
-                return;
+                break;
             };
             // Four mebibytes, or one job.
             payloads.push(self.jobs[place].view.payload.as_str().len());
             if payloads.len() > 1 && payloads.iter().sum::<usize>() > 4 << 20 {
-                return;
+                break;
             }
             self.claims += 1;
             let token = Token {
                 number: self.claims,
-                nonce: nonce(request.nonce, self.claims),
+                nonce: nonce(claim.nonce, self.claims),
             };
             self.take_from_bucket(place);
             let job = &mut self.jobs[place];
@@ -329,7 +356,15 @@ impl Model {
             job.view.worker = Some(request.worker.clone());
             job.view.lease_ms = Some(request.lease_ms);
             let view = job.view.clone();
-            events.push(Event::Claimed(Box::new(Claimed {
+            events.push(Event::Claimed {
+                id: view.id.clone(),
+                token,
+                queue: view.queue.clone(),
+                job_type: view.job_type.clone(),
+                attempt: view.attempt,
+                lease_ms: request.lease_ms,
+            });
+            jobs.push(Claimed {
                 id: view.id,
                 token,
                 queue: view.queue,
@@ -343,8 +378,9 @@ impl Model {
                 lease_ms: request.lease_ms,
                 traceparent: view.traceparent,
                 tracestate: view.tracestate,
-            })));
+            });
         }
+        jobs
     }
 
     pub(super) fn next_claim(&self, queues: &[QueueName], types: &[JobType]) -> Option<usize> {
@@ -380,22 +416,30 @@ impl Model {
         }
     }
 
-    fn complete(&mut self, claim: Completion, events: &mut Vec<Event>) {
+    fn complete(&mut self, claim: Completion, events: &mut Vec<Event>) -> Ended<()> {
         let Completion { id, token, result } = claim;
-        match self.holder(&id, token) {
-            Err(reason) => events.push(Event::Lost { id, reason }),
+        let outcome = match self.holder(&id, token) {
+            Err(lost) => Err(lost),
             Ok(job) => {
                 if result.is_some() {
                     job.view.result = result;
                 }
-                let queue = job.view.queue.clone();
+                let (id, queue) = (id.clone(), job.view.queue.clone());
                 self.finish(&id, State::Completed);
                 events.push(Event::Completed { id, token, queue });
+                Ok(())
             }
-        }
+        };
+        Item { id, outcome }
     }
 
-    fn fail(&mut self, failure: Failure, events: &mut Vec<Event>) {
+    fn fail(&mut self, failure: Failure, events: &mut Vec<Event>) -> Ended<Failed> {
+        let id = failure.id.clone();
+        let outcome = self.try_fail(failure, events);
+        Item { id, outcome }
+    }
+
+    fn try_fail(&mut self, failure: Failure, events: &mut Vec<Event>) -> Result<Failed, Lost> {
         let Failure {
             id,
             token,
@@ -404,21 +448,17 @@ impl Model {
             permanent,
         } = failure;
         let now = self.now;
-        let job = match self.holder(&id, token) {
-            Err(reason) => return events.push(Event::Lost { id, reason }),
-            Ok(job) => job,
-        };
+        let job = self.holder(&id, token)?;
         job.view.error = error;
         let queue = job.view.queue.clone();
         let attempt = job.view.attempt;
         if job.view.cancel_requested {
             self.finish(&id, State::Cancelled);
-            events.push(Event::Cancelled {
-                id,
-                token: Some(token),
-                queue,
-            });
-        } else if permanent || attempt >= job.view.max_attempts {
+            let token = Some(token);
+            events.push(Event::Cancelled { id, token, queue });
+            return Ok(Failed::Cancelled);
+        }
+        if permanent || attempt >= job.view.max_attempts {
             self.finish(&id, State::Dead);
             events.push(Event::Died {
                 id,
@@ -426,88 +466,88 @@ impl Model {
                 queue,
                 attempt,
             });
-        } else {
-            let backoff = job.view.backoff.unwrap_or_default();
-            let wait = retry_in_ms.unwrap_or_else(|| backoff.wait_ms(id.as_str(), attempt));
-            let run_at = now + wait;
-            job.view.run_at = run_at;
-            job.enter(
-                if wait > 0 {
-                    State::Scheduled
-                } else {
-                    State::Ready
-                },
-                now,
-            );
-            events.push(Event::Failed {
-                id,
-                token,
-                queue,
-                attempt,
-                run_at,
-            });
+            return Ok(Failed::Died);
         }
+        let backoff = job.view.backoff.unwrap_or_default();
+        let wait = retry_in_ms.unwrap_or_else(|| wait_ms(backoff, id.as_str(), attempt));
+        let run_at = now + wait;
+        job.view.run_at = run_at;
+        let state = if wait > 0 {
+            State::Scheduled
+        } else {
+            State::Ready
+        };
+        job.enter(state, now);
+        events.push(Event::Failed {
+            id,
+            token,
+            queue,
+            attempt,
+            run_at,
+        });
+        Ok(Failed::Again { run_at })
     }
 
-    fn release(&mut self, claim: Claim, events: &mut Vec<Event>) {
+    fn release(&mut self, claim: Claim, events: &mut Vec<Event>) -> Ended<Released> {
+        let id = claim.id.clone();
+        let outcome = self.try_release(claim, events);
+        Item { id, outcome }
+    }
+
+    fn try_release(&mut self, claim: Claim, events: &mut Vec<Event>) -> Result<Released, Lost> {
         let Claim { id, token } = claim;
         let now = self.now;
-        let job = match self.holder(&id, token) {
-            Err(reason) => return events.push(Event::Lost { id, reason }),
-            Ok(job) => job,
-        };
+        let job = self.holder(&id, token)?;
         let queue = job.view.queue.clone();
         if job.view.cancel_requested {
             self.finish(&id, State::Cancelled);
             let token = Some(token);
-            return events.push(Event::Cancelled { id, token, queue });
+            events.push(Event::Cancelled { id, token, queue });
+            return Ok(Released::Cancelled);
         }
         job.view.attempt -= 1;
         job.enter(State::Ready, now);
         events.push(Event::Released { id, token, queue });
+        Ok(Released::Ready)
     }
 
-    fn cancel(&mut self, id: JobId, events: &mut Vec<Event>) {
-        if let Some(state) = self.remnant_state(&id) {
-            let refusal = Refusal::State { state };
-            return events.push(Event::Refused { id, refusal });
+    fn cancel(&mut self, id: JobId, events: &mut Vec<Event>) -> Changed<Cancelled> {
+        let outcome = self.try_cancel(&id, events);
+        Item { id, outcome }
+    }
+
+    fn try_cancel(&mut self, id: &JobId, events: &mut Vec<Event>) -> Result<Cancelled, Refusal> {
+        if let Some(state) = self.remnant_state(id) {
+            return Err(Refusal::State { state });
         }
-        let Some(job) = self.find(&id) else {
-            return events.push(Event::Refused {
-                id,
-                refusal: Refusal::NotFound,
-            });
-        };
+        let job = self.find(id).ok_or(Refusal::NotFound)?;
         let state = job.view.state;
         let queue = job.view.queue.clone();
+        let id = id.clone();
         match state {
             State::Running => {
                 job.view.cancel_requested = true;
                 events.push(Event::CancelRequested { id });
+                Ok(Cancelled::Requested)
             }
             State::Scheduled | State::Ready => {
                 self.finish(&id, State::Cancelled);
-                events.push(Event::Cancelled {
-                    id,
-                    token: None,
-                    queue,
-                });
+                let token = None;
+                events.push(Event::Cancelled { id, token, queue });
+                Ok(Cancelled::Done)
             }
-            _ => events.push(Event::Refused {
-                id,
-                refusal: Refusal::State { state },
-            }),
+            _ => Err(Refusal::State { state }),
         }
     }
 
-    fn retry(&mut self, id: JobId, events: &mut Vec<Event>) {
+    fn retry(&mut self, id: JobId, events: &mut Vec<Event>) -> Changed<()> {
+        let outcome = self.try_retry(&id, events);
+        Item { id, outcome }
+    }
+
+    fn try_retry(&mut self, id: &JobId, events: &mut Vec<Event>) -> Result<(), Refusal> {
         let now = self.now;
-        let Some(job) = self.find(&id) else {
-            return events.push(Event::Refused {
-                id,
-                refusal: Refusal::NotFound,
-            });
-        };
+        let job = self.find(id).ok_or(Refusal::NotFound)?;
         let (state, queue, key) = (
             job.view.state,
             job.view.queue.clone(),
@@ -516,43 +556,35 @@ impl Model {
         if matches!(state, State::Dead | State::Cancelled)
             && let Some(existing) = self.holder_of_key(&queue, key.as_ref())
         {
-            let refusal = Refusal::UniqueKey { existing };
-            return events.push(Event::Refused { id, refusal });
+            return Err(Refusal::UniqueKey { existing });
         }
         if !matches!(state, State::Dead | State::Cancelled | State::Scheduled) {
-            return events.push(Event::Refused {
-                id,
-                refusal: Refusal::State { state },
-            });
+            return Err(Refusal::State { state });
         }
-        let job = self.find(&id).unwrap();
+        let job = self.find(id).unwrap();
         if state != State::Scheduled {
             job.view.attempt = 0;
         }
         job.view.run_at = now;
         job.enter(State::Ready, now);
+        let id = id.clone();
         events.push(Event::Retried { id, queue });
+        Ok(())
     }
 
-    fn forget_by_hand(&mut self, id: JobId, events: &mut Vec<Event>) {
-        if self.remnant_state(&id).is_some() {
+    fn forget_by_hand(&mut self, id: JobId, events: &mut Vec<Event>) -> Changed<()> {
+        let outcome = match self.find(&id).map(|job| job.view.state) {
+            _ if self.remnant_state(&id).is_some() => Ok(()),
+            None => Err(Refusal::NotFound),
+            Some(state) if state.is_finished() => Ok(()),
+            Some(state) => Err(Refusal::State { state }),
+        };
+        if outcome.is_ok() {
             self.remnants.retain(|left| left.view.id != id);
-            return events.push(Event::Forgotten { id });
+            self.jobs.retain(|job| job.view.id != id);
+            events.push(Event::Forgotten { id: id.clone() });
         }
-        match self.find(&id).map(|job| job.view.state) {
-            None => events.push(Event::Refused {
-                id,
-                refusal: Refusal::NotFound,
-            }),
-            Some(state) if state.is_finished() => {
-                self.jobs.retain(|job| job.view.id != id);
-                events.push(Event::Forgotten { id });
-            }
-            Some(state) => events.push(Event::Refused {
-                id,
-                refusal: Refusal::State { state },
-            }),
-        }
+        Item { id, outcome }
     }
 
     fn finish(&mut self, id: &JobId, state: State) {

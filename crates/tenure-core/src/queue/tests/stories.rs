@@ -1,5 +1,7 @@
 //! What users are promised, one story each. The model covers the combinations; these say what is meant.
 
+use tenure_api::{SubmitStatus, Submitted};
+
 use crate::queue::*;
 use crate::{JobId, QueueName, ScheduleName};
 
@@ -7,6 +9,8 @@ use crate::{JobId, QueueName, ScheduleName};
 pub(in crate::queue) struct Story {
     pub(in crate::queue) queue: Queue,
     pub(super) at: u64,
+    /// Of the last command.
+    pub(in crate::queue) events: Vec<Event>,
 }
 
 impl Story {
@@ -14,23 +18,25 @@ impl Story {
         Self {
             queue: Queue::new(0),
             at: 1_700_000_000_000,
+            events: Vec::new(),
         }
     }
 
-    pub(in crate::queue) fn act(&mut self, action: Action) -> Vec<Event> {
+    pub(in crate::queue) fn act(&mut self, action: Action) -> Answer {
         let at = self.at;
-        let events = self.queue.apply(Command { at, action });
+        self.events.clear();
+        let answer = self.queue.apply(Command { at, action }, &mut self.events);
         self.queue.check_invariants();
-        events
+        answer
     }
 
     /// Submits jobs written as JSON; the id comes first.
-    pub(in crate::queue) fn submit(&mut self, jobs: &[&str]) -> Vec<Event> {
+    pub(in crate::queue) fn submit(&mut self, jobs: &[&str]) -> Vec<Submitted> {
         let jobs = jobs
             .iter()
             .map(|job| serde_json::from_str(&format!(r#"{{"type":"t",{job}}}"#)).unwrap())
             .collect();
-        self.act(Action::Submit(jobs))
+        self.act(Action::Submit(jobs)).submitted()
     }
 
     /// Claims up to `max` jobs of every queue.
@@ -41,16 +47,10 @@ impl Story {
             types: Vec::new(),
             max,
             lease_ms: 30_000,
-            nonce: 7,
+            wait_ms: 0,
         };
-        let events = self.act(Action::Claim(request));
-        events
-            .into_iter()
-            .filter_map(|event| match event {
-                Event::Claimed(claimed) => Some(*claimed),
-                _ => None,
-            })
-            .collect()
+        let claim = LoggedClaim { request, nonce: 7 };
+        self.act(Action::Claim(claim)).claimed()
     }
 
     fn claim_ids(&mut self, max: u32) -> Vec<String> {
@@ -61,22 +61,25 @@ impl Story {
             .collect()
     }
 
-    pub(in crate::queue) fn complete(&mut self, claimed: &Claimed) -> Vec<Event> {
-        self.act(Action::Complete(vec![Completion {
+    pub(in crate::queue) fn complete(&mut self, claimed: &Claimed) -> Ended<()> {
+        let completion = Completion {
             id: claimed.id.clone(),
             token: claimed.token,
             result: None,
-        }]))
+        };
+        let answer = self.act(Action::Complete(vec![completion]));
+        answer.completed().remove(0)
     }
 
-    fn fail(&mut self, claimed: &Claimed) -> Vec<Event> {
-        self.act(Action::Fail(vec![Failure {
+    fn fail(&mut self, claimed: &Claimed) -> Ended<Failed> {
+        let failure = Failure {
             id: claimed.id.clone(),
             token: claimed.token,
             error: Some("no".into()),
             retry_in_ms: Some(1_000),
             permanent: false,
-        }]))
+        };
+        self.act(Action::Fail(vec![failure])).failed().remove(0)
     }
 
     fn state(&self, job: &str) -> State {
@@ -86,6 +89,10 @@ impl Story {
 
 pub(in crate::queue) fn id(text: &str) -> JobId {
     JobId::new(text).unwrap()
+}
+
+pub(super) fn statuses(jobs: &[Submitted]) -> Vec<SubmitStatus> {
+    jobs.iter().map(|job| job.status).collect()
 }
 
 fn queue(text: &str) -> QueueName {
@@ -157,11 +164,11 @@ fn a_claim_that_is_handed_back_costs_no_attempt() {
             id: claimed.id,
             token: claimed.token,
         };
-        let events = story.act(Action::Release(vec![claim.clone()]));
-        assert!(matches!(events[0], Event::Released { .. }), "{events:?}");
+        let released = story.act(Action::Release(vec![claim.clone()])).released();
+        assert_eq!(released[0].outcome, Ok(Released::Ready));
         // It ends once.
-        let events = story.act(Action::Release(vec![claim]));
-        assert!(matches!(events[0], Event::Lost { .. }), "{events:?}");
+        let released = story.act(Action::Release(vec![claim])).released();
+        assert!(released[0].outcome.is_err(), "{released:?}");
         assert_eq!(story.state("a"), State::Ready);
     }
 }
@@ -195,29 +202,22 @@ fn a_stale_token_is_told_why() {
     story.submit(&[r#""id":"a","max_attempts":2"#]);
     let old = story.claim(1).remove(0);
     story.fail(&old);
-    let lost = |events: Vec<Event>| match events.into_iter().find(Event::is_answer) {
-        Some(Event::Lost { reason, .. }) => reason,
-        event => panic!("{event:?}"),
-    };
+    let not_running = |state| Lost::NotRunning { state };
     assert_eq!(
-        lost(story.complete(&old)),
-        Lost::NotRunning {
-            state: State::Scheduled
-        }
+        story.complete(&old).outcome,
+        Err(not_running(State::Scheduled))
     );
     story.at += 1_000;
     let new = story.claim(1).remove(0);
     assert_ne!(new.token, old.token);
-    assert_eq!(lost(story.complete(&old)), Lost::Superseded { attempt: 2 });
-    story.complete(&new);
     assert_eq!(
-        lost(story.fail(&new)),
-        Lost::NotRunning {
-            state: State::Completed
-        }
+        story.complete(&old).outcome,
+        Err(Lost::Superseded { attempt: 2 })
     );
+    story.complete(&new);
+    assert_eq!(story.fail(&new).outcome, Err(not_running(State::Completed)));
     story.act(Action::Forget(vec![id("a")]));
-    assert_eq!(lost(story.fail(&new)), Lost::NotFound);
+    assert_eq!(story.fail(&new).outcome, Err(Lost::NotFound));
 }
 
 #[test]
@@ -225,19 +225,21 @@ fn a_cancelled_running_job_is_not_tried_again_but_done_is_done() {
     let mut story = Story::new();
     story.submit(&[r#""id":"a""#, r#""id":"b""#, r#""id":"c""#]);
     let claimed = story.claim(2);
-    let events = story.act(Action::Cancel(vec![id("a"), id("b"), id("c"), id("d")]));
-    assert!(matches!(
-        events[..],
+    let answer = story.act(Action::Cancel(vec![id("a"), id("b"), id("c"), id("d")]));
+    let outcomes: Vec<_> = answer
+        .cancelled()
+        .into_iter()
+        .map(|job| job.outcome)
+        .collect();
+    assert_eq!(
+        outcomes,
         [
-            Event::CancelRequested { .. },
-            Event::CancelRequested { .. },
-            Event::Cancelled { .. },
-            Event::Refused {
-                refusal: Refusal::NotFound,
-                ..
-            },
+            Ok(Cancelled::Requested),
+            Ok(Cancelled::Requested),
+            Ok(Cancelled::Done),
+            Err(Refusal::NotFound),
         ]
-    ));
+    );
     let status = story.queue.claim_status(&claimed[0].id, claimed[0].token);
     assert!(status.unwrap().cancel_requested);
     story.fail(&claimed[0]);
@@ -254,26 +256,13 @@ fn sending_a_submit_again_is_a_duplicate_and_other_content_a_conflict() {
     let job = r#""id":"a","delay_ms":50"#;
     story.submit(&[job]);
     story.at += 1_000;
-    let same = story.submit(&[job]);
-    assert!(
-        same.contains(&Event::Duplicate {
-            id: id("a"),
-            existing: id("a")
-        }),
-        "{same:?}"
-    );
+    assert_eq!(statuses(&story.submit(&[job])), [SubmitStatus::Duplicate]);
     let other = story.submit(&[r#""id":"a","delay_ms":51"#]);
-    assert_eq!(
-        other,
-        [Event::Refused {
-            id: id("a"),
-            refusal: Refusal::Conflict
-        }]
-    );
+    assert_eq!(statuses(&other), [SubmitStatus::Conflict]);
     // Also while it runs, and after it has finished, until its id is forgotten.
     let claimed = story.claim(1);
     story.complete(&claimed[0]);
-    assert_eq!(story.submit(&[job]), same[1..]);
+    assert_eq!(statuses(&story.submit(&[job])), [SubmitStatus::Duplicate]);
     let keep = Keep {
         age_ms: Some(10),
         count: None,
@@ -290,13 +279,10 @@ fn sending_a_submit_again_is_a_duplicate_and_other_content_a_conflict() {
     story.at += 10;
     story.act(Action::Tick);
     assert_eq!(story.queue.job(&id("a")), None);
-    assert_eq!(story.submit(&[job]), same[1..]);
+    assert_eq!(statuses(&story.submit(&[job])), [SubmitStatus::Duplicate]);
     story.at += 990;
     story.act(Action::Tick);
-    assert!(matches!(
-        story.submit(&[job])[..],
-        [Event::Submitted { .. }]
-    ));
+    assert_eq!(statuses(&story.submit(&[job])), [SubmitStatus::Created]);
 }
 
 #[test]
@@ -307,10 +293,7 @@ fn a_trace_goes_with_its_job_and_is_not_asked_whether_it_is_the_same() {
     story.submit(&[&traced]);
     // Sent again, from another span.
     let again = story.submit(&[&traced.replace("00f067aa", "99f067aa"), r#""id":"a""#]);
-    assert!(matches!(
-        again[..],
-        [Event::Duplicate { .. }, Event::Duplicate { .. }]
-    ));
+    assert_eq!(statuses(&again), [SubmitStatus::Duplicate; 2]);
     let claimed = &story.claim(1)[0];
     assert_eq!(claimed.traceparent.unwrap().to_string(), PARENT);
     assert_eq!(claimed.tracestate.as_ref().unwrap().as_str(), "x=1");
@@ -338,33 +321,18 @@ fn a_unique_key_names_its_holder_until_it_has_finished() {
     let mut story = Story::new();
     story.submit(&[r#""id":"a","unique_key":"k","max_attempts":1"#]);
     let duplicate = story.submit(&[r#""id":"b","unique_key":"k""#]);
-    assert_eq!(
-        duplicate,
-        [Event::Duplicate {
-            id: id("b"),
-            existing: id("a")
-        }]
-    );
+    assert_eq!(statuses(&duplicate), [SubmitStatus::Duplicate]);
+    assert_eq!(duplicate[0].existing, Some(id("a")));
     // The key belongs to the queue.
-    assert!(matches!(
-        story.submit(&[r#""id":"c","queue":"q","unique_key":"k""#])[..],
-        [Event::Submitted { .. }]
-    ));
+    let other = story.submit(&[r#""id":"c","queue":"q","unique_key":"k""#]);
+    assert_eq!(statuses(&other), [SubmitStatus::Created]);
     let claimed = story.claim(1);
     story.fail(&claimed[0]);
-    assert!(matches!(
-        story.submit(&[r#""id":"b","unique_key":"k""#])[..],
-        [Event::Submitted { .. }]
-    ));
-    let retried = story.act(Action::Retry(vec![id("a")]));
+    let other = story.submit(&[r#""id":"b","unique_key":"k""#]);
+    assert_eq!(statuses(&other), [SubmitStatus::Created]);
+    let retried = story.act(Action::Retry(vec![id("a")])).retried();
     let refusal = Refusal::UniqueKey { existing: id("b") };
-    assert_eq!(
-        retried,
-        [Event::Refused {
-            id: id("a"),
-            refusal
-        }]
-    );
+    assert_eq!(retried[0].outcome, Err(refusal));
 }
 
 #[test]
@@ -454,15 +422,11 @@ fn a_slot_fires_once_however_often_its_plan_is_sent() {
     let plan = story.queue.due_firings(due);
     // Another broker, with a clock a second ahead, makes its own plan from the same state.
     let rival = story.queue.due_firings(due + 1_000);
-    assert_eq!(story.act(Action::Fire(plan.clone())).len(), 2);
+    story.act(Action::Fire(plan.clone()));
+    assert_eq!(story.events.len(), 2);
     for stale in [plan, rival] {
-        let events = story.act(Action::Fire(stale));
-        assert_eq!(
-            events,
-            [Event::FiringStale {
-                schedule: name.clone()
-            }]
-        );
+        story.act(Action::Fire(stale));
+        assert_eq!(story.events, []);
     }
     assert_eq!(story.queue.len(), 1);
     // Set again word for word it goes on; changed, plans for its old form are void.
@@ -471,16 +435,14 @@ fn a_slot_fires_once_however_often_its_plan_is_sent() {
     assert_eq!(story.queue.due_firings(due + 3_600_000), plan);
     let mut changed = spec;
     changed.job.payload = Payload::new("1").unwrap();
-    story.act(Schedule::command(name.clone(), changed, due).unwrap());
+    story.act(Schedule::command(name, changed, due).unwrap());
     assert_eq!(
         story.queue.firing_due_at(),
         Some(plan[0].due),
         "only what it submits has changed"
     );
-    assert_eq!(
-        story.act(Action::Fire(plan)),
-        [Event::FiringStale { schedule: name }]
-    );
+    story.act(Action::Fire(plan));
+    assert_eq!(story.events, []);
 }
 
 #[test]
@@ -590,9 +552,9 @@ fn time_that_is_set_back_undoes_what_a_wrong_clock_did_to_waits() {
         .find(|claimed| claimed.id.as_str() == "before");
     story.complete(before.unwrap());
     story.at = right + 1_000;
-    let events = story.act(Action::SetTime(story.at));
+    story.act(Action::SetTime(story.at));
     let (from, to) = (right + 200 * DAY, story.at);
-    assert_eq!(events, [Event::TimeSet { from, to }]);
+    assert_eq!(story.events, [Event::TimeSet { from, to }]);
     assert_eq!(story.queue.now(), story.at);
     let view = |story: &Story, id: &str| story.queue.job(&JobId::new(id).unwrap()).unwrap();
     assert_eq!(view(&story, "delayed").run_at, story.at + 60_000);

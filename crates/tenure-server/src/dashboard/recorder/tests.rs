@@ -1,4 +1,4 @@
-use tenure_core::queue::{Payload, QueueOptions, Token};
+use tenure_core::queue::{QueueOptions, Token};
 
 use super::*;
 
@@ -20,21 +20,14 @@ fn submitted(job: &str) -> Event {
 }
 
 fn claimed(job: &str, attempt: u32) -> Event {
-    Event::Claimed(Box::new(Claimed {
+    Event::Claimed {
         id: id(job),
         token: token(),
         queue: queue("mail"),
         job_type: JobType::new("send").unwrap(),
-        payload: Payload::default(),
         attempt,
-        max_attempts: 3,
-        priority: 0,
-        group: None,
-        created_at: 0,
         lease_ms: 30_000,
-        traceparent: None,
-        tracestate: None,
-    }))
+    }
 }
 
 fn recorder(now: u64) -> Recorder {
@@ -42,9 +35,9 @@ fn recorder(now: u64) -> Recorder {
 }
 
 /// A second passes, with these queues.
-fn ticked(recorder: &mut Recorder, now: u64, mut queues: Vec<(QueueView, Option<u64>)>) -> Summary {
+fn ticked(recorder: &mut Recorder, now: u64, mut queues: Vec<Queue>) -> Summary {
     let mut counts = Counts::default();
-    for (view, _) in &queues {
+    for view in &queues {
         counts.ready += view.counts.ready;
     }
     let total = queues.len();
@@ -57,16 +50,17 @@ fn token() -> Token {
     "1-1".parse().unwrap()
 }
 
-fn view(counts: Counts) -> QueueView {
-    QueueView {
+fn view(counts: Counts) -> Queue {
+    Queue {
         name: queue("mail"),
         paused: false,
         options: QueueOptions::default(),
         counts,
+        oldest_ready_at: None,
     }
 }
 
-fn job(state: State, attempt: u32, error: Option<&str>) -> JobView {
+fn job(state: State, attempt: u32, error: Option<&str>) -> Job {
     let value = serde_json::json!({
         "sequence": 1, "id": "j", "queue": "mail", "type": "send", "payload": null,
         "state": state, "priority": 0, "attempt": attempt, "max_attempts": 3,
@@ -92,7 +86,7 @@ fn latencies_run_from_ready_to_claimed_to_ended() {
         queue: queue("mail"),
     };
     recorder.record(1_012, &[completed], &none);
-    let summary = ticked(&mut recorder, 2_000, vec![(view(Counts::default()), None)]);
+    let summary = ticked(&mut recorder, 2_000, vec![view(Counts::default())]);
     assert_eq!(summary.pickup.unwrap().p50_ms, 7.0);
     assert_eq!(summary.run.unwrap().p50_ms, 5.0);
     assert_eq!(summary.queues[0].rates.completed, 1.0);
@@ -152,11 +146,11 @@ fn a_queue_that_nobody_claims_from_is_idle_since_it_has_jobs() {
         ready: 2,
         ..Counts::default()
     };
-    let summary = ticked(
-        &mut recorder,
-        1_000_000,
-        vec![(view(counts), Some(910_000))],
-    );
+    let waiting = Queue {
+        oldest_ready_at: Some(910_000),
+        ..view(counts)
+    };
+    let summary = ticked(&mut recorder, 1_000_000, vec![waiting]);
     assert_eq!(
         summary.stuck[0].detail,
         "2 ready, none claimed for 1 m 30 s"
@@ -174,10 +168,10 @@ fn queues_that_are_gone_are_forgotten_and_many_are_only_counted() {
                     ..Counts::default()
                 });
                 view.name = queue(&format!("q-{each:05}"));
-                (view, None)
+                view
             })
             .collect();
-        queues.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
+        queues.sort_by(|one, other| one.name.cmp(&other.name));
         queues
     };
     let summary = ticked(&mut recorder, 1_000, queues(1_000));

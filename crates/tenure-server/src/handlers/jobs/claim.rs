@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
-use tenure::queue::{Claim, Error};
-use tenure_core::api::{ClaimAnswer, ClaimRequest, Code, Problem as ProblemBody, WAIT_MS_MAX};
+use tenure::queue::Error;
+use tenure_api::{ClaimAnswer, ClaimRequest, Code, Problem as ProblemBody, WAIT_MS_MAX};
 use tenure_core::queue::Claimed;
 use tokio::time::sleep;
 
@@ -38,19 +38,11 @@ pub(crate) async fn claim(
         .field("wait_ms")
         .hint("wait for a shorter time, then call again"));
     }
-    let wait = Duration::from_millis(request.wait_ms.into());
-    if let Some(connection) = connection.filter(|_| !wait.is_zero()) {
+    if let Some(connection) = connection.filter(|_| request.wait_ms > 0) {
         // It may wait for long, and is answered in any case: its body need not be kept.
         drop(connection.take_kept());
     }
-    let claim = Claim {
-        worker: request.worker,
-        queues: request.queues,
-        types: request.types,
-        max: request.max,
-        lease: Duration::from_millis(request.lease_ms.into()),
-    };
-    let jobs = take(&app, claim, wait).await?;
+    let jobs = take(&app, request).await?;
     Ok(ok(&ClaimAnswer { jobs }))
 }
 
@@ -59,22 +51,23 @@ pub(crate) async fn claim(
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Claims jobs. When the server stops, nobody waits any longer.
-pub(crate) async fn take(app: &App, claim: Claim, wait: Duration) -> Result<Vec<Claimed>, Problem> {
-    let _permit = match wait.is_zero() {
-        true => None,
-        false => Some(app.wait_permit()?),
+pub(crate) async fn take(app: &App, request: ClaimRequest) -> Result<Vec<Claimed>, Problem> {
+    let waits = request.wait_ms > 0;
+    let _permit = match waits {
+        true => Some(app.wait_permit()?),
+        false => None,
     };
     let jobs = tokio::select! {
         biased;
-        jobs = app.queue.claim(claim, wait) => match jobs {
+        jobs = app.queue.claim(request) => match jobs {
             // It took none, and who waits asks again.
-            Err(Error::NotServing { .. } | Error::Stopped) if !wait.is_zero() => {
+            Err(Error::NotServing { .. } | Error::Stopped) if waits => {
                 sleep(PAUSE).await;
                 Vec::new()
             }
             jobs => jobs?,
         },
-        () = app.leaving.cancelled(), if !wait.is_zero() => Vec::new(),
+        () = app.leaving.cancelled(), if waits => Vec::new(),
     };
     app.rates.claimed.add(jobs.len());
     Ok(jobs)

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tenure_core::JobId;
-use tenure_core::api::{
-    Code, Job, LIMIT_DEFAULT, LIMIT_MAX, Problem as ProblemBody, Retried, RetriedStatus,
+use tenure_api::{
+    Code, Job, JobId, LIMIT_DEFAULT, LIMIT_MAX, Problem as ProblemBody, Retried, RetriedStatus,
     RetryAnswer, RetryRequest,
 };
-use tenure_core::queue::{Event, Filter, Place, Refusal, State as JobState};
+use tenure_core::queue::{Changed, Filter, Place, Refusal, State as JobState};
 
-use super::{not_found, only, refused, search, unexpected};
+use super::{not_found, one, search};
 use crate::app::App;
 use crate::audit::detailed;
 use crate::extract::{Json, Named, NoBody, ok};
@@ -32,11 +31,8 @@ pub(crate) async fn cancel(
     Named(id): Named<JobId>,
     _: NoBody,
 ) -> Result<Response, Problem> {
-    match only(app.queue.cancel(vec![id]).await?)? {
-        Event::Cancelled { id, .. } | Event::CancelRequested { id } => show(&app, &id),
-        Event::Refused { id, refusal } => Err(refused(&id, refusal)),
-        event => Err(unexpected(&event)),
-    }
+    let (id, _) = one(app.queue.cancel(vec![id]).await?)?;
+    show(&app, &id)
 }
 
 /// Retry a job, or run a scheduled one now
@@ -51,11 +47,8 @@ pub(crate) async fn retry(
     Named(id): Named<JobId>,
     _: NoBody,
 ) -> Result<Response, Problem> {
-    match only(app.queue.retry(vec![id]).await?)? {
-        Event::Retried { id, .. } => show(&app, &id),
-        Event::Refused { id, refusal } => Err(refused(&id, refusal)),
-        event => Err(unexpected(&event)),
-    }
+    let (id, ()) = one(app.queue.retry(vec![id]).await?)?;
+    show(&app, &id)
 }
 
 /// Delete a finished job
@@ -70,11 +63,8 @@ pub(crate) async fn forget(
     Named(id): Named<JobId>,
     _: NoBody,
 ) -> Result<StatusCode, Problem> {
-    match only(app.queue.forget(vec![id]).await?)? {
-        Event::Forgotten { .. } => Ok(StatusCode::NO_CONTENT),
-        Event::Refused { id, refusal } => Err(refused(&id, refusal)),
-        event => Err(unexpected(&event)),
-    }
+    one(app.queue.forget(vec![id]).await?)?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Retry many jobs
@@ -98,7 +88,7 @@ pub(crate) async fn retry_many(
             .map_err(|error| Problem::from(error).renamed("jobs", "ids"))?
             .into_iter()
             .map(retried)
-            .collect::<Result<Vec<_>, _>>()?,
+            .collect(),
     };
     let count = jobs.len();
     let response = ok(&RetryAnswer { jobs });
@@ -154,29 +144,25 @@ async fn oldest(app: &App, filter: &Filter, limit: usize) -> Result<Vec<JobId>, 
     }
 }
 
-fn retried(event: Event) -> Result<Retried, Problem> {
-    let (id, status, existing) = match event {
-        Event::Retried { id, .. } => (id, RetriedStatus::Retried, None),
-        Event::Refused { id, refusal } => match refusal {
-            Refusal::NotFound => (id, RetriedStatus::NotFound, None),
-            Refusal::State { .. } => (id, RetriedStatus::State, None),
-            Refusal::UniqueKey { existing } => (id, RetriedStatus::UniqueKey, Some(existing)),
-            refusal => return Err(refused(&id, refusal)),
-        },
-        event => return Err(unexpected(&event)),
+fn retried(answer: Changed<()>) -> Retried {
+    let (status, existing) = match answer.outcome {
+        Ok(()) => (RetriedStatus::Retried, None),
+        Err(Refusal::NotFound) => (RetriedStatus::NotFound, None),
+        Err(Refusal::State { .. }) => (RetriedStatus::State, None),
+        Err(Refusal::UniqueKey { existing }) => (RetriedStatus::UniqueKey, Some(existing)),
     };
-    Ok(Retried {
-        id,
+    Retried {
+        id: answer.id,
         status,
         existing,
-    })
+    }
 }
 
 /// A job that was just changed.
 fn show(app: &App, id: &JobId) -> Result<Response, Problem> {
     let job = app.queue.job(id);
     match job.map_err(|error| Problem::from(error).after_change())? {
-        Some(job) => Ok(ok(&Job::from(job))),
+        Some(job) => Ok(ok(&job)),
         None => Err(not_found(id)),
     }
 }

@@ -6,16 +6,15 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use tenure::queue::Heartbeat as Beat;
-use tenure_core::JobId;
-use tenure_core::api::{
+use tenure_api::{
     ClaimsAnswer, Code, Complete, CompleteRequest, Fail, FailRequest, Heartbeat, HeartbeatRequest,
-    HeartbeatSingle, Outcome, OutcomeStatus, Problem as ProblemBody, Release, ReleaseRequest,
+    HeartbeatSingle, JobId, Outcome, OutcomeStatus, Problem as ProblemBody, Release,
+    ReleaseRequest,
 };
-use tenure_core::queue::{Claim, Completion, Event, Failure, Invalid, Limits};
+use tenure_core::queue::{Claim, Completion, Failure, Invalid, Limits};
 
-use super::unexpected;
 use crate::app::App;
-use crate::extract::{Claims, Json, Named, Unread, ok};
+use crate::extract::{Claims, Held, Unread, ok};
 use crate::problem::Problem;
 
 /// Renew claims
@@ -108,10 +107,10 @@ pub(crate) async fn release(
     (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn heartbeat_one(
     State(app): State<Arc<App>>,
-    Named(id): Named<JobId>,
-    Json(request): Json<HeartbeatSingle>,
+    Held(claim): Held<Heartbeat>,
 ) -> Result<Response, Problem> {
-    single(&id, keep(&app, vec![request.of(id.clone())]).await)
+    let id = claim.id.clone();
+    single(&id, keep(&app, vec![claim]).await)
 }
 
 /// Complete one claim
@@ -122,10 +121,10 @@ pub(crate) async fn heartbeat_one(
     (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn complete_one(
     State(app): State<Arc<App>>,
-    Named(id): Named<JobId>,
-    Json(request): Json<Complete>,
+    Held(claim): Held<Completion>,
 ) -> Result<Response, Problem> {
-    single(&id, finish(&app, vec![request.of(id.clone())]).await)
+    let id = claim.id.clone();
+    single(&id, finish(&app, vec![claim]).await)
 }
 
 /// Fail one claim
@@ -136,10 +135,10 @@ pub(crate) async fn complete_one(
     (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn fail_one(
     State(app): State<Arc<App>>,
-    Named(id): Named<JobId>,
-    Json(request): Json<Fail>,
+    Held(claim): Held<Failure>,
 ) -> Result<Response, Problem> {
-    single(&id, give_up(&app, vec![request.of(id.clone())]).await)
+    let id = claim.id.clone();
+    single(&id, give_up(&app, vec![claim]).await)
 }
 
 /// Hand one claim back
@@ -152,10 +151,10 @@ pub(crate) async fn fail_one(
     (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
 pub(crate) async fn release_one(
     State(app): State<Arc<App>>,
-    Named(id): Named<JobId>,
-    Json(request): Json<Release>,
+    Held(claim): Held<Claim>,
 ) -> Result<Response, Problem> {
-    single(&id, hand_back(&app, vec![request.of(id.clone())]).await)
+    let id = claim.id.clone();
+    single(&id, hand_back(&app, vec![claim]).await)
 }
 
 /// Items of a list with their places in it.
@@ -260,21 +259,22 @@ pub(crate) async fn keep(app: &App, claims: Vec<Heartbeat>) -> Result<Vec<Outcom
 }
 
 pub(crate) async fn finish(app: &App, claims: Vec<Completion>) -> Result<Vec<Outcome>, Problem> {
-    let events = app.queue.complete(claims).await.map_err(of_batch)?;
-    let outcomes = outcomes(events)?;
+    let ended = app.queue.complete(claims).await.map_err(of_batch)?;
+    let outcomes: Vec<Outcome> = ended.into_iter().map(Outcome::from).collect();
     app.rates.completed.add(done(&outcomes));
     Ok(outcomes)
 }
 
 async fn give_up(app: &App, claims: Vec<Failure>) -> Result<Vec<Outcome>, Problem> {
-    let events = app.queue.fail(claims).await.map_err(of_batch)?;
-    let outcomes = outcomes(events)?;
+    let ended = app.queue.fail(claims).await.map_err(of_batch)?;
+    let outcomes: Vec<Outcome> = ended.into_iter().map(Outcome::from).collect();
     app.rates.failed.add(done(&outcomes));
     Ok(outcomes)
 }
 
 async fn hand_back(app: &App, claims: Vec<Claim>) -> Result<Vec<Outcome>, Problem> {
-    outcomes(app.queue.release(claims).await.map_err(of_batch)?)
+    let ended = app.queue.release(claims).await.map_err(of_batch)?;
+    Ok(ended.into_iter().map(Outcome::from).collect())
 }
 
 fn of_batch(error: tenure::queue::Error) -> Problem {
@@ -286,33 +286,18 @@ fn done(outcomes: &[Outcome]) -> usize {
     outcomes.iter().filter(is_done).count()
 }
 
-fn outcomes(events: Vec<Event>) -> Result<Vec<Outcome>, Problem> {
-    let outcome = |event| match event {
-        Event::Completed { id, .. }
-        | Event::Failed { id, .. }
-        | Event::Died { id, .. }
-        | Event::Released { id, .. } => Ok(Outcome::ok(id)),
-        Event::Cancelled { id, .. } => Ok(Outcome::cancelled(id)),
-        Event::Lost { id, reason } => Ok(Outcome::lost(id, reason)),
-        event => Err(unexpected(&event)),
-    };
-    events.into_iter().map(outcome).collect()
-}
-
 /// The answer about one claim: lost is a refusal.
 fn single(id: &JobId, outcomes: Result<Vec<Outcome>, Problem>) -> Result<Response, Problem> {
     let outcomes = outcomes.map_err(|problem| problem.within("claims[0]."))?;
-    let outcome = outcomes
-        .into_iter()
-        .next()
-        .ok_or_else(|| Problem::internal("the queue gave no answer"))?;
+    let outcome = outcomes.into_iter().next();
+    let outcome = outcome.expect("a call about one claim has one answer");
     match outcome.reason {
         Some(reason) => Err(lost(id, reason)),
         None => Ok(ok(&outcome)),
     }
 }
 
-pub(crate) fn lost(id: &JobId, reason: tenure_core::api::LostReason) -> Problem {
+pub(crate) fn lost(id: &JobId, reason: tenure_api::LostReason) -> Problem {
     Problem::new(
         Code::Lost,
         format!("the claim of {id} is lost: {reason}; nothing was done"),

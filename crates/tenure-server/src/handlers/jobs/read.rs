@@ -6,9 +6,8 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use tenure::queue::PAGE_BYTES_MAX;
-use tenure_core::JobId;
-use tenure_core::api::{
-    Code, Job, JobsAnswer, JobsQuery, LIMIT_DEFAULT, LIMIT_MAX, Problem as ProblemBody,
+use tenure_api::{
+    Code, Job, JobId, JobsAnswer, JobsQuery, LIMIT_DEFAULT, LIMIT_MAX, Problem as ProblemBody,
 };
 
 use super::{not_found, search};
@@ -29,7 +28,7 @@ pub(crate) async fn job(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     match app.queue.job(&id)? {
-        Some(job) => Ok(tagged(&headers, &Job::from(job))),
+        Some(job) => Ok(tagged(&headers, &job)),
         None => Err(not_found(&id)),
     }
 }
@@ -57,7 +56,7 @@ pub(crate) async fn jobs(
         )
         .field("limit"));
     }
-    let Some(place) = query.place() else {
+    let Some(place) = search::place(&query) else {
         return Err(Problem::new(
             Code::InvalidField,
             "after and before cannot be combined: after lists upwards, before lists back from the newest",
@@ -67,9 +66,5 @@ pub(crate) async fn jobs(
     let room = room_for(&app, connection, PAGE_BYTES_MAX).await?;
     let page = search::page(&app, &query, place, limit as usize).await?;
     let bytes = search::bytes(&page.jobs);
-    let answer = JobsAnswer {
-        jobs: page.jobs.into_iter().map(Job::from).collect(),
-        next: page.next,
-    };
-    Ok(tagged_within(&headers, &answer, bytes, Some(room)))
+    Ok(tagged_within(&headers, &page, bytes, Some(room)))
 }

@@ -5,8 +5,8 @@
 //! bounded in bytes as well: see [`PAGE_BYTES_MAX`].
 
 use tenure::queue::PAGE_BYTES_MAX;
-use tenure_core::api::{Code, JobsQuery};
-use tenure_core::queue::{Filter, JobView, Page, Place, Reading};
+use tenure_api::{Code, JobsQuery, Order};
+use tenure_core::queue::{Filter, Job, Page, Place, Reading};
 
 use crate::app::App;
 use crate::problem::Problem;
@@ -18,8 +18,8 @@ const CHARACTERS_MAX: usize = 200;
 const PORTIONS_MAX: usize = 20;
 
 /// About how many bytes jobs have as JSON.
-pub(crate) fn bytes(jobs: &[JobView]) -> usize {
-    jobs.iter().map(JobView::json_bytes).sum()
+pub(crate) fn bytes(jobs: &[Job]) -> usize {
+    jobs.iter().map(Job::json_bytes).sum()
 }
 
 /// The jobs that a filter means, from a place on. Between two portions others come first: a commit waits for nobody who
@@ -44,7 +44,7 @@ pub(crate) async fn page(
     from: Place,
     limit: usize,
 ) -> Result<Page, Problem> {
-    let filter = query.filter();
+    let filter = filter(query);
     let Some(text) = &query.search else {
         return filtered(app, filter, from, limit).await;
     };
@@ -73,4 +73,47 @@ pub(crate) async fn page(
         found.next = more.next;
     }
     Ok(found)
+}
+
+/// What the queue is to look for.
+fn filter(query: &JobsQuery) -> Filter {
+    Filter {
+        state: query.state,
+        queue: query.queue.clone(),
+        job_type: query.job_type.clone(),
+    }
+}
+
+/// Where the page starts; `None` if `after`, `before` and `order` contradict each other.
+pub(crate) fn place(query: &JobsQuery) -> Option<Place> {
+    match (query.after, query.before, query.order) {
+        (Some(_), Some(_), _) | (Some(_), _, Some(Order::Newest)) => None,
+        (_, Some(_), Some(Order::Oldest)) => None,
+        (Some(after), None, _) => Some(Place::After(after)),
+        (None, Some(before), _) => Some(Place::Before(before)),
+        (None, None, Some(Order::Newest)) => Some(Place::Before(u64::MAX)),
+        (None, None, _) => Some(Place::After(0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_starts_where_it_is_told() {
+        let start = |text: &str| place(&serde_json::from_str(text).unwrap());
+        assert_eq!(start("{}"), Some(Place::After(0)));
+        assert_eq!(
+            start(r#"{"order":"newest"}"#),
+            Some(Place::Before(u64::MAX))
+        );
+        assert_eq!(start(r#"{"before":7}"#), Some(Place::Before(7)));
+        assert_eq!(
+            start(r#"{"after":7,"order":"oldest"}"#),
+            Some(Place::After(7))
+        );
+        assert_eq!(start(r#"{"after":7,"before":9}"#), None);
+        assert_eq!(start(r#"{"after":7,"order":"newest"}"#), None);
+    }
 }

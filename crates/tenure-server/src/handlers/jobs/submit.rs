@@ -5,12 +5,10 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use tenure_core::api::{
-    Problem as ProblemBody, SubmitAnswer, SubmitRequest, SubmitStatus, Submitted,
+use tenure_api::{
+    Code, Problem as ProblemBody, SubmitAnswer, SubmitRequest, SubmitStatus, Submitted,
 };
-use tenure_core::queue::{Event, Refusal};
 
-use super::{only, refused, unexpected};
 use crate::app::App;
 use crate::extract::{Json, json};
 use crate::problem::Problem;
@@ -42,19 +40,15 @@ pub(crate) async fn submit(
 ) -> Result<Response, Problem> {
     let (mut jobs, is_batch) = request.into_jobs();
     jobs.iter_mut().for_each(|job| caller.trace(job));
-    let events = app.queue.submit(jobs).await;
-    let answer = match is_batch {
-        true => events
-            .map_err(|error| Problem::from(error).of_batch("jobs"))?
-            .into_iter()
-            .map(answer)
-            .collect::<Result<Vec<_>, _>>()?,
-        false => match only(events.map_err(|error| Problem::from(error).within("jobs[0]."))?)? {
-            Event::Refused { id, refusal } => return Err(refused(&id, refusal)),
-            event => vec![answer(event)?],
-        },
+    let answer = app.queue.submit(jobs).await;
+    let jobs = if is_batch {
+        answer.map_err(|error| Problem::from(error).of_batch("jobs"))?
+    } else {
+        let jobs = answer.map_err(|error| Problem::from(error).within("jobs[0]."))?;
+        jobs.iter().try_for_each(accepted)?;
+        jobs
     };
-    let created = answer
+    let created = jobs
         .iter()
         .filter(|job| job.status == SubmitStatus::Created)
         .count();
@@ -63,29 +57,29 @@ pub(crate) async fn submit(
         0 => StatusCode::OK,
         _ => StatusCode::CREATED,
     };
-    Ok(json(status, &SubmitAnswer { jobs: answer }))
+    Ok(json(status, &SubmitAnswer { jobs }))
 }
 
-fn answer(event: Event) -> Result<Submitted, Problem> {
-    let (id, status, existing) = match event {
-        Event::Submitted { id, .. } => (id, SubmitStatus::Created, None),
-        Event::Duplicate { id, existing } => {
-            let other = Some(existing).filter(|existing| *existing != id);
-            (id, SubmitStatus::Duplicate, other)
-        }
-        Event::Refused {
-            id,
-            refusal: Refusal::Conflict,
-        } => (id, SubmitStatus::Conflict, None),
-        Event::Refused {
-            id,
-            refusal: Refusal::Full,
-        } => (id, SubmitStatus::Full, None),
-        event => return Err(unexpected(&event)),
-    };
-    Ok(Submitted {
-        id,
-        status,
-        existing,
-    })
+/// To whoever sends one job, a refusal is a failure.
+fn accepted(job: &Submitted) -> Result<(), Problem> {
+    match job.status {
+        SubmitStatus::Created | SubmitStatus::Duplicate => Ok(()),
+        SubmitStatus::Conflict => Err(Problem::new(
+            Code::Conflict,
+            format!("there is already a job {} with different content", job.id),
+        )
+        .field("id")
+        .existing(job.id.clone())
+        .hint("use a new id for a new job")),
+        SubmitStatus::Full => Err(full()
+            .hint("wait until some are finished and deleted, or raise jobs_max in the settings")),
+    }
+}
+
+/// There is no room for a job.
+pub(crate) fn full() -> Problem {
+    Problem::new(
+        Code::Full,
+        "the queue has as many jobs as the settings allow",
+    )
 }

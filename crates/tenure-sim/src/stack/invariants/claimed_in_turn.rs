@@ -6,14 +6,14 @@ use super::super::jobs::{Jobs, Phase};
 use crate::invariants::Violation;
 
 pub(crate) fn check(jobs: &Jobs, event: &Event) -> Result<(), Violation> {
-    let Event::Claimed(claimed) = event else {
+    let Event::Claimed { id, .. } = event else {
         return Ok(());
     };
-    let job = jobs.jobs.get(&claimed.id);
+    let job = jobs.jobs.get(id);
     let Some(job) = job.filter(|job| job.phase == Phase::Waiting) else {
         return Err(Violation::new(
             "a job is claimed while it waits",
-            format!("{} is {job:?}", claimed.id),
+            format!("{id} is {job:?}"),
         ));
     };
     let Some(group) = &job.group else {
@@ -27,10 +27,7 @@ pub(crate) fn check(jobs: &Jobs, event: &Event) -> Result<(), Violation> {
         None => Ok(()),
         Some((other, found)) => Err(Violation::new(
             "a group runs one at a time, in order",
-            format!(
-                "{} is claimed before {other}, which is {found:?}",
-                claimed.id
-            ),
+            format!("{id} is claimed before {other}, which is {found:?}"),
         )),
     }
 }

@@ -1,6 +1,6 @@
 //! No answer to a claim is larger than what a client takes, from the second rules on, and it has a job if there is one.
 
-use tenure_core::queue::{Action, Command, Event, Queue, Rules};
+use tenure_core::queue::{Action, Answer, Command, Queue, Rules};
 
 use crate::invariants::Violation;
 
@@ -8,20 +8,15 @@ use crate::invariants::Violation;
 const BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Whether a claim got fewer jobs than it asked for, since more would have been too large.
-pub(crate) fn check(command: &Command, events: &[Event], queue: &Queue) -> Result<bool, Violation> {
-    let Action::Claim(request) = &command.action else {
+pub(crate) fn check(command: &Command, answer: &Answer, queue: &Queue) -> Result<bool, Violation> {
+    let (Action::Claim(claim), Answer::Claimed(jobs)) = (&command.action, answer) else {
         return Ok(false);
     };
+    let request = &claim.request;
     if queue.rules() < Rules::SECOND {
         return Ok(false);
     }
-    let sizes: Vec<usize> = events
-        .iter()
-        .filter_map(|event| match event {
-            Event::Claimed(claimed) => Some(claimed.payload.bytes()),
-            _ => None,
-        })
-        .collect();
+    let sizes: Vec<usize> = jobs.iter().map(|job| job.payload.bytes()).collect();
     let bytes: usize = sizes.iter().sum();
     if bytes > BYTES_MAX && sizes.len() > 1 {
         let message = format!(

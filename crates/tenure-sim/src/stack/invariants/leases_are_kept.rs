@@ -1,7 +1,7 @@
 //! A claim stands for as long as its lease: whoever ends it in time is not told that it was lost.
 
 use tenure_core::JobId;
-use tenure_core::queue::{Event, Token};
+use tenure_core::queue::{Lost, Token};
 use tokio::time::Instant;
 
 use super::super::ledger::Ledger;
@@ -11,10 +11,10 @@ use crate::invariants::Violation;
 pub(crate) fn check(
     ledger: &Ledger,
     (id, token): (&JobId, Token),
-    answer: &Event,
+    lost: Option<Lost>,
     until: Option<Instant>,
 ) -> Result<(), Violation> {
-    let Event::Lost { reason, .. } = answer else {
+    let Some(reason) = lost else {
         return Ok(());
     };
     // It may have been ended by an earlier try, whose answer was lost.

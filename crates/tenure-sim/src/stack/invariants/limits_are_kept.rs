@@ -8,20 +8,20 @@ use super::super::jobs::Jobs;
 use crate::invariants::Violation;
 
 pub(crate) fn check(jobs: &Jobs, event: &Event, now: u64) -> Result<(), Violation> {
-    let Event::Claimed(claimed) = event else {
+    let Event::Claimed { id, queue, .. } = event else {
         return Ok(());
     };
-    let Some(limit) = jobs.queues.get(&claimed.queue) else {
+    let Some(limit) = jobs.queues.get(queue) else {
         return Ok(());
     };
     let broken = |what: String| {
-        let message = format!("{} is claimed from {}: {what}", claimed.id, claimed.queue);
+        let message = format!("{id} is claimed from {queue}: {what}");
         Err(Violation::new("a queue's limits are kept", message))
     };
     if limit.is_paused {
         return broken("it is paused".to_owned());
     }
-    let of_queue = jobs.jobs.values().filter(|job| job.queue == claimed.queue);
+    let of_queue = jobs.jobs.values().filter(|job| job.queue == *queue);
     let running = of_queue.filter(|job| job.is_running()).count();
     if let Some(most) = limit.concurrency
         && running >= most as usize

@@ -1,7 +1,7 @@
 //! A read shows what was committed, and not less than what was acknowledged before it began.
 
 use tenure_core::JobId;
-use tenure_core::queue::JobView;
+use tenure_core::queue::Job;
 
 use super::super::ledger::Ledger;
 use crate::invariants::Violation;
@@ -9,7 +9,7 @@ use crate::invariants::Violation;
 pub(crate) fn check(
     ledger: &Ledger,
     id: &JobId,
-    read: Option<&JobView>,
+    read: Option<&Job>,
     was_acknowledged: bool,
 ) -> Result<(), Violation> {
     let broken = |message| Err(Violation::new("a read shows what is committed", message));

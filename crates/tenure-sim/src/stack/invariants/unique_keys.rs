@@ -1,6 +1,6 @@
 //! A unique key is held by one unfinished job, and by no finished one.
 
-use tenure_core::queue::{Event, Submission};
+use tenure_core::queue::{Event, Submission, Submitted};
 
 use super::super::jobs::Jobs;
 use crate::invariants::Violation;
@@ -16,27 +16,41 @@ pub(crate) fn check(
     else {
         return Ok(());
     };
-    match event {
-        Event::Submitted { id, .. } => {
-            let holder = jobs.jobs.iter().find(|(_, job)| {
-                let is_same = job.unique_key.as_ref() == Some(key);
-                is_same && job.queue == submission.queue && !job.is_finished()
-            });
-            match holder {
-                None => Ok(()),
-                Some((other, _)) => Err(Violation::new(
-                    PROPERTY,
-                    format!("{id} was enqueued with {key:?}, which {other} holds"),
-                )),
-            }
-        }
-        Event::Duplicate { id, existing } if id != existing => match jobs.jobs.get(existing) {
-            Some(job) if !job.is_finished() && job.unique_key.as_ref() == Some(key) => Ok(()),
-            job => Err(Violation::new(
-                PROPERTY,
-                format!("{id} was turned away because of {existing}, which is {job:?}"),
-            )),
-        },
-        _ => Ok(()),
+    let Event::Submitted { id, .. } = event else {
+        return Ok(());
+    };
+    let holder = jobs.jobs.iter().find(|(_, job)| {
+        let is_same = job.unique_key.as_ref() == Some(key);
+        is_same && job.queue == submission.queue && !job.is_finished()
+    });
+    match holder {
+        None => Ok(()),
+        Some((other, _)) => Err(Violation::new(
+            PROPERTY,
+            format!("{id} was enqueued with {key:?}, which {other} holds"),
+        )),
+    }
+}
+
+/// A job that was not enqueued, since another holds its key.
+pub(crate) fn turned_away(
+    jobs: &Jobs,
+    answer: &Submitted,
+    submission: &Submission,
+) -> Result<(), Violation> {
+    let Submitted {
+        id,
+        existing: Some(existing),
+        ..
+    } = answer
+    else {
+        return Ok(());
+    };
+    match jobs.jobs.get(existing) {
+        Some(job) if !job.is_finished() && job.unique_key == submission.unique_key => Ok(()),
+        job => Err(Violation::new(
+            PROPERTY,
+            format!("{id} was turned away because of {existing}, which is {job:?}"),
+        )),
     }
 }

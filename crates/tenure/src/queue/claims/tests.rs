@@ -1,6 +1,6 @@
 //! Who is woken, by what, and in which order.
 
-use tenure_core::queue::{Action, Command, Key, QueueOptions};
+use tenure_core::queue::{self, Action, Claimed, Command, Key, LoggedClaim, QueueOptions};
 use tokio::sync::oneshot;
 
 use super::*;
@@ -38,7 +38,7 @@ fn request(worker: &str, queues: &[&str], types: &[&str], max: u32) -> ClaimRequ
         types: types.iter().map(|name| job_type(name)).collect(),
         max,
         lease_ms: 30_000,
-        nonce: 0,
+        wait_ms: 0,
     }
 }
 
@@ -59,15 +59,20 @@ impl World {
         ticket
     }
 
-    fn apply(&mut self, action: Action) -> Vec<Event> {
+    fn apply(&mut self, action: Action) -> queue::Answer {
         self.apply_at(NOW, action)
     }
 
-    fn apply_at(&mut self, at: u64, action: Action) -> Vec<Event> {
-        let command = Command { at, action };
-        let events = self.queue.apply(command);
+    fn apply_at(&mut self, at: u64, action: Action) -> queue::Answer {
+        let mut events = Vec::new();
+        let answer = self.queue.apply(Command { at, action }, &mut events);
         self.waiting.follow(&self.queue, &events);
-        events
+        answer
+    }
+
+    fn claim(&mut self, at: u64, request: ClaimRequest) -> Vec<Claimed> {
+        let claim = LoggedClaim { request, nonce: 0 };
+        self.apply_at(at, Action::Claim(claim)).claimed()
     }
 
     fn submit(&mut self, jobs: Vec<Submission>) {
@@ -158,12 +163,7 @@ fn a_delayed_job_wakes_nobody_before_it_is_ready() {
     };
     world.submit(vec![later]);
     assert_eq!(world.wake(NOW), told(&[]));
-    let tick = Command {
-        at: NOW + 1000,
-        action: Action::Tick,
-    };
-    let events = world.queue.apply(tick);
-    world.waiting.follow(&world.queue, &events);
+    world.apply_at(NOW + 1000, Action::Tick);
     assert_eq!(world.wake(NOW + 1000), told(&[("one", 1)]));
 }
 
@@ -188,14 +188,11 @@ fn the_end_of_one_job_is_room_for_another_where_concurrency_is_limited() {
     };
     world.apply(Action::SetQueue(queue_name("a"), options));
     world.submit(vec![job("a", "x"), job("a", "x")]);
-    let claimed = world.apply(Action::Claim(request("runs", &[], &[], 1)));
-    let [Event::Claimed(claimed)] = &claimed[..] else {
-        panic!("{claimed:?}");
-    };
+    let claimed = world.claim(NOW, request("runs", &[], &[], 1)).remove(0);
     world.wait(request("waits", &[], &[], 1));
     world.waiting.left_over(&[]);
     assert_eq!(world.wake(NOW), told(&[]), "there is no room");
-    let done = tenure_core::queue::Completion {
+    let done = queue::Completion {
         id: claimed.id.clone(),
         token: claimed.token,
         result: None,
@@ -240,7 +237,7 @@ fn a_queue_with_a_rate_wakes_one_after_the_other_whatever_lies_elsewhere() {
         let worker = (second + 1).to_string();
         assert_eq!(world.wake(now), told(&[(&worker, 1)]), "{second}");
         let claim = request(&worker, &["a"], &[], 1);
-        assert_eq!(world.apply_at(now, Action::Claim(claim)).len(), 1);
+        assert_eq!(world.claim(now, claim).len(), 1);
         // Those who still wait are told when the queue opens again.
         assert!(world.waiting.opens_sooner() || second == 3);
         assert_eq!(world.wake(now), told(&[]), "{second}");
@@ -256,7 +253,7 @@ fn each_closed_queue_that_is_waited_for_opens_by_itself() {
         world.apply(Action::SetQueue(queue_name(name), rate(1, period)));
         world.submit(vec![job(name, "x"), job(name, "x")]);
         let claim = request("first", &[name], &[], 1);
-        assert_eq!(world.apply(Action::Claim(claim)).len(), 1);
+        assert_eq!(world.claim(NOW, claim).len(), 1);
     }
     world.wait(request("both", &["a", "b"], &[], 1));
     assert_eq!(world.wake(NOW), told(&[]));
@@ -264,8 +261,8 @@ fn each_closed_queue_that_is_waited_for_opens_by_itself() {
     assert_eq!(world.wake(NOW + 1_000), told(&[("both", 1)]));
     // Somebody else was faster: it waits on, and the other queue still counts.
     let again = request("both", &["a", "b"], &[], 1);
-    let faster = Action::Claim(request("faster", &["a"], &[], 1));
-    assert_eq!(world.apply_at(NOW + 1_000, faster).len(), 1);
+    let faster = request("faster", &["a"], &[], 1);
+    assert_eq!(world.claim(NOW + 1_000, faster).len(), 1);
     world.wait(again);
     assert_eq!(world.wake(NOW + 4_999), told(&[]));
     assert_eq!(world.waiting.next_opening(), Some(NOW + 5_000));
@@ -279,7 +276,7 @@ fn whoever_waits_for_every_queue_is_told_of_one_opening_after_the_other() {
         world.apply(Action::SetQueue(queue_name(name), rate(1, period)));
         world.submit(vec![job(name, "x"), job(name, "x")]);
         let claim = request("first", &[name], &[], 1);
-        assert_eq!(world.apply(Action::Claim(claim)).len(), 1);
+        assert_eq!(world.claim(NOW, claim).len(), 1);
     }
     // Nobody waited when they were closed.
     world.waiting = Waiting::default();
@@ -293,7 +290,7 @@ fn whoever_waits_for_every_queue_is_told_of_one_opening_after_the_other() {
         let worker = second.to_string();
         assert_eq!(world.wake(at), told(&[(&worker, 1)]));
         let claim = request(&worker, &[], &["x"], 1);
-        assert_eq!(world.apply_at(at, Action::Claim(claim)).len(), 1);
+        assert_eq!(world.claim(at, claim).len(), 1);
     }
 }
 

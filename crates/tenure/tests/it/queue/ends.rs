@@ -41,7 +41,7 @@ async fn closing_answers_everyone_and_commits_what_waits() {
         let queue = queue.clone();
         let mut claim = worker(&number.to_string());
         claim.queues = vec![tenure::core::QueueName::new("other").unwrap()];
-        waiting.spawn(async move { queue.claim(claim, PATIENCE).await });
+        waiting.spawn(async move { queue.claim(claim.waiting(PATIENCE)).await });
     }
     store
         .script(Operation::Put, &place(&namespace, 2), Fault::Hang)
@@ -192,7 +192,7 @@ async fn a_leader_that_resigns_hands_over_and_its_callers_are_told() {
         let queue = first.clone();
         let mut claim = worker("w");
         claim.types = vec![tenure::core::JobType::new("other").unwrap()];
-        tokio::spawn(async move { queue.claim(claim, PATIENCE).await })
+        tokio::spawn(async move { queue.claim(claim.waiting(PATIENCE)).await })
     };
     until("b is a candidate", async || {
         let name = first.election().name().clone();

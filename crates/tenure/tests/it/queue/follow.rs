@@ -30,7 +30,7 @@ async fn followers_see_everything_in_order_and_are_told_what_they_missed() {
             let event = &followed.events[0];
             assert!(match seen.len() % 3 {
                 1 => matches!(event, Event::Submitted { .. }),
-                2 => matches!(event, Event::Claimed(_)),
+                2 => matches!(event, Event::Claimed { .. }),
                 _ => matches!(event, Event::Completed { .. }),
             });
         }

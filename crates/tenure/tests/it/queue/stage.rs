@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::core::queue::{Claimed, Completion, Event, Key, Payload, Submission};
+use tenure::core::queue::{
+    ClaimRequest, Claimed, Completion, Key, Payload, Submission, SubmitStatus,
+};
 use tenure::core::session::Config;
 use tenure::core::{JobId, JobType};
-use tenure::queue::{Claim, Error, Options, Queue, Serving};
+use tenure::queue::{Error, Options, Queue, Serving};
 use tenure::store::Store;
 use tenure::testing::ManualClock;
 use tenure::{Node, NodeOptions};
@@ -60,18 +62,18 @@ pub(crate) fn id(id: &str) -> JobId {
     JobId::new(id).unwrap()
 }
 
-pub(crate) fn worker(name: &str) -> Claim {
-    Claim::new(Key::new(name).unwrap())
+pub(crate) fn worker(name: &str) -> ClaimRequest {
+    ClaimRequest::new(Key::new(name).unwrap())
 }
 
 /// Waits for jobs as long as a slow machine may need.
-pub(crate) async fn claim(queue: &Queue, claim: Claim) -> Vec<Claimed> {
-    queue.claim(claim, PATIENCE).await.unwrap()
+pub(crate) async fn claim(queue: &Queue, claim: ClaimRequest) -> Vec<Claimed> {
+    queue.claim(claim.waiting(PATIENCE)).await.unwrap()
 }
 
 /// What is there now.
-pub(crate) async fn claim_now(queue: &Queue, claim: Claim) -> Result<Vec<Claimed>, Error> {
-    queue.claim(claim, Duration::ZERO).await
+pub(crate) async fn claim_now(queue: &Queue, claim: ClaimRequest) -> Result<Vec<Claimed>, Error> {
+    queue.claim(claim).await
 }
 
 pub(crate) fn ids(jobs: &[Claimed]) -> Vec<&str> {
@@ -92,7 +94,7 @@ pub(crate) async fn submit(queue: &Queue, jobs: &[&str]) {
     let answers = queue.submit(jobs).await.unwrap();
     assert_eq!(answers.len(), count);
     for answer in answers {
-        assert!(matches!(answer, Event::Submitted { .. }), "{answer:?}");
+        assert_eq!(answer.status, SubmitStatus::Created, "{answer:?}");
     }
 }
 

@@ -55,17 +55,17 @@ fn text(queue: &Queue) -> String {
 
 impl Machine for Jobs {
     type Command = Record;
-    type Answer = Vec<Event>;
+    type Answer = Answer;
     type Error = Unreadable;
 
-    fn apply(&mut self, _: Position, record: Record) -> Vec<Event> {
-        self.queue
-            .apply(serde_json::from_slice(record.as_ref()).unwrap())
+    fn apply(&mut self, _: Position, record: Record) -> Answer {
+        let command = serde_json::from_slice(record.as_ref()).unwrap();
+        self.queue.apply(command, &mut Vec::new())
     }
 
     fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), Unreadable> {
         let command = serde_json::from_slice(record)?;
-        let _ = self.queue.apply(command);
+        let _ = self.queue.apply(command, &mut Vec::new());
         Ok(())
     }
 
@@ -129,7 +129,7 @@ impl Leader {
         Self { handle, writer }
     }
 
-    async fn commit(&self, commands: &[Command]) -> Vec<Answered<Vec<Event>>> {
+    async fn commit(&self, commands: &[Command]) -> Vec<Answered<Answer>> {
         let line = |command| serde_json::to_string(command).unwrap();
         let commits = commands
             .iter()
@@ -179,11 +179,11 @@ async fn run(seed: u64, with: &World, without: &World) {
             sent += commands.len();
             let answers = [one.commit(&commands).await, other.commit(&commands).await];
             for (index, command) in commands.into_iter().enumerate() {
-                let events = live.apply(command);
-                generator.follow(&events);
+                let answer = live.apply(command, &mut Vec::new());
+                generator.follow(&answer);
                 states.push(text(&live));
                 for answers in &answers {
-                    assert_eq!(answers[index].answer, events, "seed {seed}");
+                    assert_eq!(answers[index].answer, answer, "seed {seed}");
                     assert_eq!(answers[index].position.0, states.len() as u64 - 1);
                 }
             }

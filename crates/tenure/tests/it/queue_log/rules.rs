@@ -7,8 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tenure::core::Namespace;
-use tenure::core::api;
-use tenure::core::queue::{Action, Command, Event, Filter, Place, Queue, Restore};
+use tenure::core::queue::{Action, Answer, Command, Filter, Place, Queue, Restore, SubmitStatus};
 use tenure::log::{Config, Error, Handle, Log, Machine, Position, Record, Rules, Writer};
 use tenure::queue::Unreadable;
 use tenure::store::engine::file::File;
@@ -39,15 +38,15 @@ impl Jobs {
 
 impl Machine for Jobs {
     type Command = Record;
-    type Answer = Vec<Event>;
+    type Answer = Answer;
     type Error = Unreadable;
 
-    fn apply(&mut self, _: Position, record: Record) -> Vec<Event> {
+    fn apply(&mut self, _: Position, record: Record) -> Answer {
         let mut command: Command = serde_json::from_slice(record.as_ref()).unwrap();
         if let Action::Claim(claim) = &mut command.action {
-            claim.max = claim.max.min(self.claims_max);
+            claim.request.max = claim.request.max.min(self.claims_max);
         }
-        self.queue.apply(command)
+        self.queue.apply(command, &mut Vec::new())
     }
 
     fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), Unreadable> {
@@ -116,7 +115,7 @@ impl Leader {
         Self { handle, writer }
     }
 
-    async fn act(&self, action: Value) -> Vec<Event> {
+    async fn act(&self, action: Value) -> Answer {
         let command = json!({"at": 1_700_000_000_000_u64, "do": action}).to_string();
         self.handle.commit(command).await.unwrap().answer
     }
@@ -148,11 +147,9 @@ async fn work(leader: &Leader, max: u32) -> usize {
     let claims: Vec<Value> = leader
         .act(claim)
         .await
+        .claimed()
         .iter()
-        .filter_map(|event| match event {
-            Event::Claimed(claimed) => Some(json!({"id": claimed.id, "token": claimed.token})),
-            _ => None,
-        })
+        .map(|claimed| json!({"id": claimed.id, "token": claimed.token}))
         .collect();
     let count = claims.len();
     for claim in claims {
@@ -196,13 +193,13 @@ async fn each_term_is_replayed_by_its_own_rules() {
         assert_eq!(work(&leader, 4).await, 4);
         // The id went with its job.
         let again = leader.act(submits(0, 1)).await;
-        assert!(matches!(again[..], [Event::Submitted { .. }]), "{again:?}");
+        assert_eq!(again.submitted()[0].status, SubmitStatus::Created);
         leader.stop().await;
         let leader = Leader::elect(&world, 2, Rules::SECOND).await;
         leader.act(submits(10, 4)).await;
         assert_eq!(work(&leader, 5).await, 5);
         let again = leader.act(submits(10, 1)).await;
-        assert!(matches!(again[..], [Event::Duplicate { .. }]), "{again:?}");
+        assert_eq!(again.submitted()[0].status, SubmitStatus::Duplicate);
         let state = leader.stop().await;
         let mut jobs = Jobs::new();
         replay(&world, &mut jobs).await.unwrap();
@@ -336,19 +333,22 @@ async fn stored(name: &str) -> World {
 /// The state as its broker showed it.
 fn shown(queue: &Queue) -> Vec<Value> {
     let value = |shown: Result<Value, _>| shown.unwrap();
-    let queues = queue.queues().map(|view| {
+    let queues = queue.queues().map(|mut view| {
         let oldest = queue.oldest_ready(&view.name);
-        api::Queue::new(view, oldest.map(|job| job.created_at))
+        view.oldest_ready_at = oldest.map(|job| job.created_at);
+        view
     });
-    let schedules = queue.schedules().cloned().map(api::Schedule::from);
+    let schedules = queue.schedules().cloned().map(tenure_api::Schedule::from);
     let head = json!({
         "queues": value(serde_json::to_value(queues.collect::<Vec<_>>())),
         "schedules": value(serde_json::to_value(schedules.collect::<Vec<_>>())),
         "settings": value(serde_json::to_value(queue.settings())),
     });
     let jobs = queue.page(&Filter::default(), Place::After(0), usize::MAX);
-    let jobs = jobs.jobs.into_iter().map(api::Job::from);
-    let jobs = jobs.map(|job| value(serde_json::to_value(job)));
+    let jobs = jobs
+        .jobs
+        .into_iter()
+        .map(|job| value(serde_json::to_value(job)));
     [head].into_iter().chain(jobs).collect()
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tenure_api::{SubmitStatus, Submitted};
+
 use super::{Model, ModelJob, ModelQueue};
 use crate::queue::*;
 use crate::{JobId, QueueName, ScheduleName};
@@ -111,15 +113,17 @@ impl Model {
         spec: ScheduleSpec,
         next: Option<u64>,
         events: &mut Vec<Event>,
-    ) {
+    ) -> Option<u64> {
         let old = self.schedules.get(&name);
         if let Some(old) = old
             && old.spec == spec
         {
-            return events.push(Event::ScheduleSet {
+            let next = old.next;
+            events.push(Event::ScheduleSet {
                 schedule: name,
-                next: old.next,
+                next,
             });
+            return next;
         }
         self.revision += 1;
         let last = old.and_then(|old| old.last);
@@ -135,6 +139,7 @@ impl Model {
             schedule: name,
             next,
         });
+        next
     }
 
     pub(super) fn fire(&mut self, firing: Firing, events: &mut Vec<Event>) {
@@ -145,25 +150,26 @@ impl Model {
             {
                 schedule.clone()
             }
-            _ => return events.push(Event::FiringStale { schedule: name }),
+            _ => return,
         };
         let mut outcome = Vec::new();
         let (mut next, mut last, mut fired) = (firing.next, schedule.last, 0);
         for slot in firing.slots {
-            let before = outcome.len();
-            self.each(vec![schedule.slot(slot)], &mut outcome, Self::submit);
-            let full = |event: &Event| {
-                let Event::Refused { refusal, .. } = event else {
-                    return false;
-                };
-                *refusal == Refusal::Full
-            };
+            let mut events = Vec::new();
+            let answers = self.each(vec![schedule.slot(slot)], &mut events, Self::submit);
+            let Submitted { id, status, .. } = answers[0].clone();
             // For want of room it waits, and what comes after it with it.
-            if outcome[before..].iter().any(full) {
-                outcome.truncate(before);
+            if status == SubmitStatus::Full {
                 next = Some(slot);
                 break;
             }
+            outcome.push(Event::SlotFired {
+                schedule: name.clone(),
+                id,
+                created: status == SubmitStatus::Created,
+            });
+            let is_other = |event: &Event| !matches!(event, Event::Submitted { .. });
+            outcome.extend(events.into_iter().filter(is_other));
             (last, fired) = (Some(slot), fired + 1);
         }
         let schedule = self.schedules.get_mut(&name).unwrap();
@@ -173,27 +179,15 @@ impl Model {
             slots: fired,
             next,
         });
-        events.extend(outcome.into_iter().map(|event| match event {
-            Event::Submitted { id, .. } => Event::SlotFired {
-                schedule: name.clone(),
-                id,
-                created: true,
-            },
-            Event::Duplicate { id, .. } | Event::Refused { id, .. } => Event::SlotFired {
-                schedule: name.clone(),
-                id,
-                created: false,
-            },
-            consequence => consequence,
-        }));
+        events.extend(outcome);
     }
 
     /// Every job as it is to be shown, in the order of the log.
-    pub(in crate::queue::tests) fn views(&self) -> Vec<JobView> {
+    pub(in crate::queue::tests) fn views(&self) -> Vec<Job> {
         let mut views: Vec<_> = self
             .jobs
             .iter()
-            .map(|job| JobView {
+            .map(|job| Job {
                 blocked: job.view.state == State::Ready && self.is_blocked(job),
                 ..job.view.clone()
             })
@@ -210,6 +204,7 @@ impl Model {
             paused: false,
             options: QueueOptions::default(),
             counts: Counts::default(),
+            oldest_ready_at: None,
         };
         for (name, queue) in &self.queues {
             if queue.paused || queue.options != QueueOptions::default() {
@@ -224,6 +219,9 @@ impl Model {
                 .or_insert_with(|| blank(&job.queue));
             let counts = &mut view.counts;
             counts.blocked += u64::from(job.blocked);
+            if job.state == State::Ready && !job.blocked {
+                view.oldest_ready_at.get_or_insert(job.changed_at);
+            }
             *match job.state {
                 State::Scheduled => &mut counts.scheduled,
                 State::Ready => &mut counts.ready,

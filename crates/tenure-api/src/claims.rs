@@ -1,11 +1,11 @@
 //! Claims over HTTP: taking jobs, keeping them, and ending them.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
-use super::problem::Problem;
-use crate::queue::event::Lost;
-use crate::queue::{Claim, Claimed, Completion, Failure, Key, Payload, State, Token};
-use crate::{JobId, JobType, QueueName};
+use crate::problem::Problem;
+use crate::{Claimed, JobId, JobType, Key, Payload, QueueName, State, Token};
 
 /// How long a claim lasts without a heartbeat when it does not say.
 pub const LEASE_MS_DEFAULT: u32 = 30_000;
@@ -16,10 +16,10 @@ pub const WAIT_MS_MAX: u32 = 60_000;
 /// `POST /v1/jobs/claim`: what a worker would take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
 pub struct ClaimRequest {
     /// Who asks; shown to people.
     pub worker: Key,
+    // Their order means nothing: priority, then the order of the log decides across all of them.
     /// From these queues; from every queue if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub queues: Vec<QueueName>,
@@ -33,8 +33,16 @@ pub struct ClaimRequest {
     #[serde(default = "lease_default")]
     pub lease_ms: u32,
     /// How long to wait for a job if there is none, up to a minute. Default 0.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub wait_ms: u32,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 const fn one() -> u32 {
@@ -58,6 +66,13 @@ impl ClaimRequest {
             wait_ms: 0,
         }
     }
+
+    /// The same, waiting for so long.
+    #[must_use]
+    pub fn waiting(mut self, wait: Duration) -> Self {
+        self.wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+        self
+    }
 }
 
 /// The claimed jobs; none if there were none in time.
@@ -68,10 +83,52 @@ pub struct ClaimAnswer {
     pub jobs: Vec<Claimed>,
 }
 
+/// One claim of one job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Claim {
+    /// The job.
+    pub id: JobId,
+    /// What the claim was answered with.
+    pub token: Token,
+}
+
+/// A claim that ends with success.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Completion {
+    /// The job.
+    pub id: JobId,
+    /// What the claim was answered with.
+    pub token: Token,
+    /// A small JSON value, kept as long as the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Payload>,
+}
+
+/// A claim that ends without success.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Failure {
+    /// The job.
+    pub id: JobId,
+    /// What the claim was answered with.
+    pub token: Token,
+    /// What went wrong; shown to people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub error: Option<Box<str>>,
+    /// Try again after this long, instead of what the job's back-off says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_in_ms: Option<u64>,
+    /// Do not try again, whatever attempts are left: the job is dead.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub permanent: bool,
+}
+
 /// `POST /v1/jobs/heartbeat`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
 pub struct HeartbeatRequest {
     /// The claims to keep.
     pub claims: Vec<Heartbeat>,
@@ -80,7 +137,6 @@ pub struct HeartbeatRequest {
 /// A claim to keep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
 pub struct Heartbeat {
     /// The job.
     pub id: JobId,
@@ -94,7 +150,6 @@ pub struct Heartbeat {
 /// `POST /v1/jobs/complete`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
 pub struct CompleteRequest {
     /// The claims that end with success.
     pub claims: Vec<Completion>,
@@ -103,7 +158,6 @@ pub struct CompleteRequest {
 /// `POST /v1/jobs/fail`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
 pub struct FailRequest {
     /// The claims that end without success.
     pub claims: Vec<Failure>,
@@ -112,111 +166,9 @@ pub struct FailRequest {
 /// `POST /v1/jobs/release`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
 pub struct ReleaseRequest {
     /// The claims to hand back, as if they had never been made.
     pub claims: Vec<Claim>,
-}
-
-/// `POST /v1/jobs/{id}/heartbeat`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct HeartbeatSingle {
-    /// What the claim was answered with.
-    pub token: Token,
-    /// How far the work is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub progress: Option<Payload>,
-}
-
-impl HeartbeatSingle {
-    /// The same as an item of a batch.
-    #[must_use]
-    pub fn of(self, id: JobId) -> Heartbeat {
-        Heartbeat {
-            id,
-            token: self.token,
-            progress: self.progress,
-        }
-    }
-}
-
-/// `POST /v1/jobs/{id}/complete`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct Complete {
-    /// What the claim was answered with.
-    pub token: Token,
-    /// A small JSON value, kept as long as the job.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<Payload>,
-}
-
-impl Complete {
-    /// The same as an item of a batch.
-    #[must_use]
-    pub fn of(self, id: JobId) -> Completion {
-        Completion {
-            id,
-            token: self.token,
-            result: self.result,
-        }
-    }
-}
-
-/// `POST /v1/jobs/{id}/fail`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct Fail {
-    /// What the claim was answered with.
-    pub token: Token,
-    /// What went wrong; shown to people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
-    pub error: Option<Box<str>>,
-    /// Try again after this long, instead of what the job's back-off says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub retry_in_ms: Option<u64>,
-    /// Do not try again, whatever attempts are left.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub permanent: bool,
-}
-
-impl Fail {
-    /// The same as an item of a batch.
-    #[must_use]
-    pub fn of(self, id: JobId) -> Failure {
-        Failure {
-            id,
-            token: self.token,
-            error: self.error,
-            retry_in_ms: self.retry_in_ms,
-            permanent: self.permanent,
-        }
-    }
-}
-
-/// `POST /v1/jobs/{id}/release`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
-pub struct Release {
-    /// What the claim was answered with.
-    pub token: Token,
-}
-
-impl Release {
-    /// The same as an item of a batch.
-    #[must_use]
-    pub fn of(self, id: JobId) -> Claim {
-        Claim {
-            id,
-            token: self.token,
-        }
-    }
 }
 
 /// What became of each claim, in the order of the request.
@@ -290,7 +242,7 @@ impl Outcome {
 
     /// The claim does not hold.
     #[must_use]
-    pub fn lost(id: JobId, reason: Lost) -> Self {
+    pub fn lost(id: JobId, reason: impl Into<LostReason>) -> Self {
         Self {
             id: Some(id),
             status: OutcomeStatus::Lost,
@@ -341,22 +293,6 @@ pub enum LostCode {
     /// A reason that this version does not know.
     #[serde(other)]
     Other,
-}
-
-impl From<Lost> for LostReason {
-    fn from(lost: Lost) -> Self {
-        let (code, state, attempt) = match lost {
-            Lost::NotFound => (LostCode::NotFound, None, None),
-            Lost::Expired => (LostCode::Expired, None, None),
-            Lost::NotRunning { state } => (LostCode::NotRunning, Some(state), None),
-            Lost::Superseded { attempt } => (LostCode::Superseded, None, Some(attempt)),
-        };
-        Self {
-            code,
-            state,
-            attempt,
-        }
-    }
 }
 
 impl std::fmt::Display for LostReason {

@@ -63,7 +63,7 @@ impl std::fmt::Debug for Secret {
 /// `PUT /v1/elections/{election}/candidates/{id}`: stand, or say that one still does.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(default)]
 pub struct CandidateRequest {
     /// How long the candidate counts without another call. The server's default if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,7 +77,6 @@ pub struct CandidateRequest {
 /// `POST /v1/elections/{election}/elect`: lead, if nobody does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
 pub struct ElectRequest {
     /// Who asks.
     pub candidate: NodeId,
@@ -93,7 +92,7 @@ pub struct ElectRequest {
 /// `DELETE /v1/elections/{election}/candidates/{id}`: stand no longer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(default)]
 pub struct WithdrawRequest {
     /// The secret of the candidate.
     #[serde(skip_serializing_if = "Option::is_none")]

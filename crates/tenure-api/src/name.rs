@@ -227,7 +227,8 @@ unique_ids! {
 
 impl Nonce {
     /// What versions wrote that knew of none.
-    pub(crate) fn is_none(&self) -> bool {
+    #[must_use]
+    pub fn is_none(&self) -> bool {
         self.0 == 0
     }
 }

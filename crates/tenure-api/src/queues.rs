@@ -1,13 +1,8 @@
-//! Queues, schedules and settings over HTTP.
-//!
-//! Requests are the queue's own [`QueueOptions`], [`ScheduleSpec`](crate::queue::ScheduleSpec) and
-//! [`Settings`].
+//! Queues, their settings and their time over HTTP.
 
 use serde::{Deserialize, Serialize};
 
-use super::tolerant;
-use crate::queue::{self, Counts, Missed, QueueOptions, QueueView, Rate, Submission};
-use crate::{QueueName, ScheduleName};
+use crate::{QueueName, QueueOptions, Rate};
 
 /// What `GET /v1/queues` and `GET /v1/schedules` may say: which page.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +38,6 @@ pub struct Queue {
     /// No job of it is claimed.
     pub paused: bool,
     /// Its limits.
-    #[serde(with = "tolerant::queue_options")]
     pub options: QueueOptions,
     /// Its jobs.
     pub counts: Counts,
@@ -52,25 +46,11 @@ pub struct Queue {
     pub oldest_ready_at: Option<u64>,
 }
 
-impl Queue {
-    /// The queue, and when its next job was submitted.
-    #[must_use]
-    pub fn new(view: QueueView, oldest_ready_at: Option<u64>) -> Self {
-        Self {
-            name: view.name,
-            paused: view.paused,
-            options: view.options,
-            counts: view.counts,
-            oldest_ready_at,
-        }
-    }
-}
-
 /// `PATCH /v1/queues/{queue}`: what changes of a queue's limits. What is left out stays as it is; `null` takes a limit
 /// away. Whatever others change at the same time, each field is what was last said of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(default)]
 pub struct QueueChange {
     /// At most this many jobs run at once; no limit if `null`.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "given")]
@@ -101,63 +81,21 @@ fn given<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
     Option::deserialize(deserializer).map(Some)
 }
 
-/// `GET /v1/schedules`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Jobs per state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct SchedulesAnswer {
-    /// Schedules, by name.
-    pub schedules: Vec<Schedule>,
-    /// Where the next page starts; absent if this is the last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<ScheduleName>,
+#[serde(default)]
+#[expect(missing_docs, reason = "named like the states")]
+pub struct Counts {
+    pub scheduled: u64,
+    pub ready: u64,
+    /// Those of the ready jobs that wait for their turn in a group.
+    pub blocked: u64,
+    pub running: u64,
+    pub completed: u64,
+    pub cancelled: u64,
+    pub dead: u64,
 }
-
-/// One schedule.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Schedule {
-    /// Its name.
-    pub name: ScheduleName,
-    /// Five fields, or six with seconds first.
-    pub cron: String,
-    /// A name of the IANA database.
-    pub timezone: String,
-    /// What each slot submits.
-    #[serde(with = "tolerant::submission")]
-    pub job: Submission,
-    /// What happens to slots that passed while no broker could fire them.
-    pub missed: Missed,
-    /// The next slot; none if there is no further one.
-    pub next_at: Option<u64>,
-    /// The last slot that became a job.
-    pub last_at: Option<u64>,
-}
-
-impl From<queue::Schedule> for Schedule {
-    fn from(schedule: queue::Schedule) -> Self {
-        let queue::ScheduleSpec {
-            cron,
-            timezone,
-            job,
-            missed,
-        } = schedule.spec;
-        Self {
-            name: schedule.name,
-            cron,
-            timezone,
-            job,
-            missed,
-            next_at: schedule.next,
-            last_at: schedule.last,
-        }
-    }
-}
-
-/// `GET /v1/settings`, and the answer to `PUT`: [`queue::Settings`], read with tolerance.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(transparent)]
-pub struct Settings(#[serde(with = "tolerant::settings")] pub queue::Settings);
 
 /// `GET /v1/time`, and the answer to `PUT`: the queue's time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,7 +128,6 @@ pub enum ClockTrust {
 /// `PUT /v1/time`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
 pub struct SetTime {
     /// Milliseconds since 1970, or RFC 3339 text; if absent, what the clock of the broker's host shows.
     #[serde(
@@ -202,5 +139,5 @@ pub struct SetTime {
 }
 
 fn to<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    queue::schedule::time_of_field(deserializer, "to")
+    crate::time::time_of_field(deserializer, "to")
 }

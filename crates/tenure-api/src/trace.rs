@@ -202,20 +202,6 @@ impl fmt::Debug for Tracestate {
     }
 }
 
-/// Both, as a job keeps them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Trace {
-    pub(crate) parent: Traceparent,
-    pub(crate) state: Option<Tracestate>,
-}
-
-impl Trace {
-    /// None without a parent: what goes with a span means nothing without it.
-    pub(crate) fn of(parent: Option<Traceparent>, state: Option<Tracestate>) -> Option<Box<Self>> {
-        parent.map(|parent| Box::new(Self { parent, state }))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::queues::Queue;
-use crate::queue::Counts;
+use crate::queues::{Counts, Queue};
 use crate::{Namespace, NodeId};
 
 /// `GET /v1/stats`: as the leader counts them.

@@ -2,8 +2,7 @@
 
 use tenure_fuzz::Fuzz;
 
-use crate::queue::{Key, Token};
-use crate::{Incarnation, JobId, Namespace};
+use crate::{Incarnation, JobId, Key, Namespace, Token};
 
 #[test]
 fn a_name_is_what_it_says() {

@@ -1,15 +1,16 @@
 //! Schemas of the types that are more than their fields: names, keys, tokens, payloads, codes, times.
 
 use std::borrow::Cow;
+use std::marker::PhantomData;
 
 use utoipa::openapi::schema::{AnyOfBuilder, KnownFormat, ObjectBuilder, SchemaFormat, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::{Code, Secret};
-use crate::queue::{Key, Payload, Token, Traceparent, Tracestate};
 use crate::{
-    DaemonId, ElectionName, Incarnation, JobId, JobType, Namespace, NodeId, QueueName, ScheduleName,
+    Claim, Completion, DaemonId, ElectionName, Failure, Heartbeat, Incarnation, JobId, JobType,
+    Key, Namespace, NodeId, Payload, QueueName, ScheduleName, Token, Traceparent, Tracestate,
 };
 
 /// What every name is held to; see [`crate::NameError`].
@@ -96,6 +97,46 @@ impl ToSchema for Code {
     }
 }
 
+/// The body of a call about one claim: an item of a batch without its id, which is in the address.
+#[derive(Debug)]
+pub struct Single<T>(PhantomData<T>);
+
+macro_rules! singles {
+    ($($name:ident: $item:ident, $call:literal;)*) => {$(
+        #[doc = concat!("`POST /v1/jobs/{id}/", $call, "`.")]
+        pub type $name = Single<$item>;
+
+        impl PartialSchema for Single<$item> {
+            fn schema() -> RefOr<Schema> {
+                let mut schema = $item::schema();
+                if let RefOr::T(Schema::Object(object)) = &mut schema {
+                    object.properties.remove("id");
+                    object.required.retain(|field| field != "id");
+                    object.description = Some(concat!("`POST /v1/jobs/{id}/", $call, "`.").to_owned());
+                }
+                schema
+            }
+        }
+
+        impl ToSchema for Single<$item> {
+            fn name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+                $item::schemas(schemas);
+            }
+        }
+    )*};
+}
+
+singles! {
+    HeartbeatSingle: Heartbeat, "heartbeat";
+    Complete: Completion, "complete";
+    Fail: Failure, "fail";
+    Release: Claim, "release";
+}
+
 /// Milliseconds since 1970, or RFC 3339 text.
 pub(crate) fn time_or_text() -> RefOr<Schema> {
     let milliseconds = ObjectBuilder::new()
@@ -117,13 +158,12 @@ pub(crate) fn time_or_text() -> RefOr<Schema> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::queue::Submission;
+    use crate::Submission;
 
     #[test]
     fn schemas_say_what_the_types_take() {
         let schema = serde_json::to_value(Submission::schema()).unwrap();
         assert_eq!(schema["required"], serde_json::json!(["type"]));
-        assert_eq!(schema["additionalProperties"], false);
         assert_eq!(
             schema["properties"]["run_at"]["anyOf"][0]["type"],
             "integer"

@@ -151,13 +151,11 @@ pub struct PastTerm {
 /// `POST /v1/leader/resign`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
 pub struct ResignRequest {}
 
 /// `POST /v1/leader/transfer`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields)]
 pub struct TransferRequest {
     /// Who is to lead: a live candidate.
     pub node: NodeId,

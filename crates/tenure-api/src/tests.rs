@@ -4,25 +4,19 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::*;
-use crate::queue::event::Lost;
-use crate::queue::{Completion, Failure, QueueOptions, ScheduleSpec, State, Submission, Token};
-use crate::{JobId, JobType, QueueName};
 
 #[track_caller]
 fn reads_back<T: Serialize + DeserializeOwned>(text: &str) -> T {
-    let value: T = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let value: T =
+        strict::from_slice(text.as_bytes()).unwrap_or_else(|error| panic!("{error}: {text}"));
     assert_eq!(serde_json::to_string(&value).unwrap(), text);
     value
 }
 
 #[track_caller]
 fn refuses<T: DeserializeOwned + std::fmt::Debug>(text: &str, problem: &str) {
-    let error = serde_json::from_str::<T>(text).unwrap_err().to_string();
-    assert!(error.contains(problem), "{error}");
-}
-
-fn token() -> Token {
-    "1f-0a1b2c3d".parse().unwrap()
+    let error = strict::from_slice::<T>(text.as_bytes()).unwrap_err();
+    assert!(error.to_string().contains(problem), "{error}");
 }
 
 #[test]
@@ -53,23 +47,6 @@ fn requests_have_a_fixed_form() {
     reads_back::<TransferRequest>(r#"{"node":"web-1"}"#);
     let claim: ClaimRequest = serde_json::from_str(r#"{"worker":"w"}"#).unwrap();
     assert_eq!((claim.max, claim.lease_ms, claim.wait_ms), (1, 30_000, 0));
-}
-
-#[test]
-fn single_forms_are_items_of_a_batch() {
-    let id = JobId::new("a").unwrap();
-    let complete: Complete = reads_back(r#"{"token":"1f-0a1b2c3d","result":{}}"#);
-    let completion: Completion =
-        serde_json::from_str(r#"{"id":"a","token":"1f-0a1b2c3d","result":{}}"#).unwrap();
-    assert_eq!(complete.of(id.clone()), completion);
-    let fail: Fail = reads_back(r#"{"token":"1f-0a1b2c3d","error":"no"}"#);
-    let failure: Failure =
-        serde_json::from_str(r#"{"id":"a","token":"1f-0a1b2c3d","error":"no"}"#).unwrap();
-    assert_eq!(fail.of(id.clone()), failure);
-    let heartbeat: HeartbeatSingle = reads_back(r#"{"token":"1f-0a1b2c3d"}"#);
-    assert_eq!(heartbeat.of(id.clone()).token, token());
-    let release: Release = reads_back(r#"{"token":"1f-0a1b2c3d"}"#);
-    assert_eq!(release.of(id).token, token());
 }
 
 #[test]
@@ -106,8 +83,8 @@ fn requests_name_the_field_that_is_wrong() {
     );
     refuses::<ClaimRequest>(r#"{"worker":"w","maximum":1}"#, "maximum");
     refuses::<HeartbeatRequest>(r#"{"claims":[{"id":"a"}]}"#, "missing field `token`");
-    refuses::<Complete>(r#"{"token":"x"}"#, "a token is the text");
-    refuses::<Fail>(r#"{"token":"1-1","why":"no"}"#, "why");
+    refuses::<Completion>(r#"{"id":"a","token":"x"}"#, "a token is the text");
+    refuses::<Failure>(r#"{"id":"a","token":"1-1","why":"no"}"#, "why");
     refuses::<ElectRequest>(r#"{"candidate":"a/b"}"#, "contains '/'");
     refuses::<ElectRequest>(
         r#"{"candidate":"a","secret":"short"}"#,
@@ -209,60 +186,31 @@ fn problems_have_stable_codes() {
 }
 
 #[test]
-fn followers_see_no_token_and_no_payload() {
-    let id = JobId::new("a").unwrap();
-    let claimed: crate::queue::Claimed = serde_json::from_str(
-        r#"{"id":"a","token":"1f-0a1b2c3d","queue":"q","type":"t","payload":"secret","attempt":1,"max_attempts":2,"priority":0,"created_at":3,"lease_ms":4}"#,
-    )
-    .unwrap();
-    let claimed = crate::queue::Event::Claimed(Box::new(claimed));
-    assert_eq!(
-        serde_json::to_string(&Event::of(&claimed, 5, 6)).unwrap(),
-        r#"{"event":"claimed","at":5,"position":6,"id":"a","queue":"q","type":"t","attempt":1}"#
-    );
-    let lost = crate::queue::Event::Lost {
-        id: id.clone(),
-        reason: Lost::Expired,
+fn unknown_fields_are_named_with_those_that_there_are() {
+    let mistake = |error: serde_json::Error| {
+        let text = error.to_string();
+        text.split(" at line").next().unwrap().to_owned()
     };
-    assert_eq!(Event::of(&lost, 5, 6), None, "nothing happened");
-    let ready = crate::queue::Event::Ready {
-        id,
-        queue: QueueName::new("q").unwrap(),
-        job_type: JobType::new("t").unwrap(),
-    };
-    assert_eq!(Event::of(&ready, 5, 6).unwrap().event, "ready");
-}
-
-#[test]
-fn reasons_read_like_those_of_the_queue() {
-    for lost in [
-        Lost::NotFound,
-        Lost::Expired,
-        Lost::NotRunning { state: State::Dead },
-        Lost::Superseded { attempt: 2 },
-    ] {
-        let text = serde_json::to_string(&lost).unwrap();
-        assert_eq!(
-            serde_json::to_string(&LostReason::from(lost)).unwrap(),
-            text
-        );
-    }
-}
-
-#[test]
-fn a_list_starts_where_it_is_told() {
-    use crate::queue::Place;
-    let place = |text: &str| serde_json::from_str::<JobsQuery>(text).unwrap().place();
-    assert_eq!(place("{}"), Some(Place::After(0)));
-    assert_eq!(
-        place(r#"{"order":"newest"}"#),
-        Some(Place::Before(u64::MAX))
+    let text = br#"{"type":"a","priorty":3,"payload":{"priorty":3}}"#;
+    let submission = mistake(strict::from_slice::<Submission>(text).unwrap_err());
+    assert!(
+        submission.starts_with("unknown field `priorty`, expected one of `id`, `queue`, `type`,"),
+        "{submission}"
     );
-    assert_eq!(place(r#"{"before":7}"#), Some(Place::Before(7)));
-    assert_eq!(
-        place(r#"{"after":7,"order":"oldest"}"#),
-        Some(Place::After(7))
+    let request = mistake(strict::from_slice::<SubmitRequest>(text).unwrap_err());
+    assert_eq!(request.replace("`jobs`, ", ""), submission);
+    // With an escape in it, in a struct within an enum within a list, and in one that has no fields.
+    refuses::<Submission>(
+        r#"{"type":"a","prio\u0072ty":3}"#,
+        "unknown field `priorty`",
     );
-    assert_eq!(place(r#"{"after":7,"before":9}"#), None);
-    assert_eq!(place(r#"{"after":7,"order":"newest"}"#), None);
+    refuses::<Vec<Option<Rate>>>(
+        r#"[null,{"jobs":1,"period_ms":1,"x":1}]"#,
+        "unknown field `x`",
+    );
+    refuses::<ResignRequest>(r#"{"now":true}"#, "unknown field `now`");
+    refuses::<Submission>(r#"{"type":"a"} {}"#, "trailing characters");
+    // A payload is nobody's business.
+    let job: Submission = strict::from_slice(br#"{"type":"a","payload":{"x": 1.0}}"#).unwrap();
+    assert_eq!(job.payload.as_str(), r#"{"x": 1.0}"#);
 }

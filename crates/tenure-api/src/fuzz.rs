@@ -1,0 +1,4 @@
+//! What travels, given damaged input: see `tenure_fuzz`.
+
+mod bodies;
+mod texts;

@@ -1,0 +1,70 @@
+//! Cron schedules over HTTP.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ScheduleName, Submission};
+
+/// What a schedule does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ScheduleSpec {
+    /// Five fields, or six with seconds first.
+    pub cron: String,
+    /// A name of the IANA database.
+    #[serde(default = "utc")]
+    pub timezone: String,
+    /// What each slot submits: no id, no `run_at`, no `delay_ms`.
+    pub job: Submission,
+    /// What happens to slots that passed while no broker could fire them.
+    #[serde(default)]
+    pub missed: Missed,
+}
+
+fn utc() -> String {
+    "UTC".to_owned()
+}
+
+/// What happens to missed slots.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Missed {
+    /// They are left out, if they are more than a minute late.
+    Skip,
+    /// The latest runs, for all of them.
+    #[default]
+    Once,
+    /// The latest so many run.
+    All(u32),
+}
+
+/// `GET /v1/schedules`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SchedulesAnswer {
+    /// Schedules, by name.
+    pub schedules: Vec<Schedule>,
+    /// Where the next page starts; absent if this is the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<ScheduleName>,
+}
+
+/// One schedule.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Schedule {
+    /// Its name.
+    pub name: ScheduleName,
+    /// Five fields, or six with seconds first.
+    pub cron: String,
+    /// A name of the IANA database.
+    pub timezone: String,
+    /// What each slot submits.
+    pub job: Submission,
+    /// What happens to slots that passed while no broker could fire them.
+    pub missed: Missed,
+    /// The next slot; none if there is no further one.
+    pub next_at: Option<u64>,
+    /// The last slot that became a job.
+    pub last_at: Option<u64>,
+}

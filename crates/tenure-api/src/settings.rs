@@ -1,0 +1,110 @@
+//! What a queue may do at once and per time, and how long finished jobs are kept.
+//!
+//! All of it is part of the state, set by commands: a replay must not depend on the configuration of the
+//! process that replays.
+
+use serde::{Deserialize, Serialize};
+
+/// The limits of one queue. Setting them replaces them all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct QueueOptions {
+    /// At most this many jobs run at once; no limit if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u32>,
+    /// At most this many jobs are claimed per time; no limit if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Rate>,
+}
+
+/// So many jobs per so long, in the long run; up to `burst` of them at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Rate {
+    /// Jobs per period.
+    pub jobs: u32,
+    /// The period.
+    pub period_ms: u32,
+    /// How many may be claimed at once after a quiet time; `jobs` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
+}
+
+/// What holds for the whole namespace's queues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct Settings {
+    /// How long completed jobs, and with them their ids and results, are kept. Default: a day, and the
+    /// latest 100,000.
+    pub completed: Keep,
+    /// How long cancelled jobs are kept. Default: a day, and the latest 100,000.
+    pub cancelled: Keep,
+    /// How long dead jobs are kept. Default: for ever; what was not done does not vanish of itself.
+    pub dead: Keep,
+    /// The most jobs of all states together; further submits are refused until some are forgotten.
+    /// Default 10,000,000.
+    pub jobs_max: u64,
+    /// How long ids are known at least, whatever becomes of their jobs.
+    #[serde(skip_serializing_if = "KeepIds::is_default")]
+    pub ids: KeepIds,
+}
+
+/// How long the id of a finished job is known at least, with its end and its result, if the job itself is dropped
+/// earlier: so long a submit may be sent again. Not counted in `jobs_max`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct KeepIds {
+    /// For this long after the job has finished. Default an hour. Make it longer than clients go on sending a submit
+    /// again; 0 drops an id with its job.
+    pub age_ms: u64,
+    /// How many bytes of memory all of them may take; beyond that the oldest go early. Default 512 MiB, which is
+    /// enough for about 2.7 million ids.
+    pub bytes_max: u64,
+}
+
+impl KeepIds {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Default for KeepIds {
+    fn default() -> Self {
+        Self {
+            age_ms: 3_600_000,
+            bytes_max: 512 * 1024 * 1024,
+        }
+    }
+}
+
+/// How long finished jobs are kept: whichever bound is reached first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(default)]
+pub struct Keep {
+    /// For this long; for ever if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_ms: Option<u64>,
+    /// The latest so many; all if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let keep = Keep {
+            age_ms: Some(24 * 3_600_000),
+            count: Some(100_000),
+        };
+        Self {
+            completed: keep,
+            cancelled: keep,
+            dead: Keep::default(),
+            jobs_max: 10_000_000,
+            ids: KeepIds::default(),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! Times in requests: milliseconds since 1970, or RFC 3339 text.
+
+use jiff::Timestamp;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+
+/// Milliseconds since 1970, or RFC 3339 text.
+pub(crate) fn time_or_text<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
+    time_of_field(deserializer, "run_at")
+}
+
+/// The same in a field of another name.
+pub(crate) fn time_of_field<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    field: &str,
+) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        Milliseconds(u64),
+        Text(String),
+    }
+    let Some(form) = Option::<Form>::deserialize(deserializer)? else {
+        return Ok(None);
+    };
+    match form {
+        Form::Milliseconds(time) => Ok(Some(time)),
+        Form::Text(text) => {
+            let time: Timestamp = text.parse().map_err(|_| {
+                let what = "is not milliseconds since 1970 or an RFC 3339 time";
+                D::Error::custom(format!("{field} {what}"))
+            })?;
+            u64::try_from(time.as_millisecond())
+                .map(Some)
+                .map_err(|_| D::Error::custom(format!("{field} is before 1970")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Submission;
+
+    #[test]
+    fn times_are_numbers_or_text() {
+        let read = |text: &str| {
+            serde_json::from_str::<Submission>(&format!(r#"{{"type":"a","run_at":{text}}}"#))
+                .map(|job| job.run_at)
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(read("5"), Ok(Some(5)));
+        assert_eq!(read("null"), Ok(None));
+        assert_eq!(
+            read("\"2026-01-01T01:00:00+01:00\""),
+            Ok(Some(1_767_225_600_000))
+        );
+        assert!(read("\"tomorrow\"").unwrap_err().contains("run_at"));
+        assert!(
+            read("\"1969-01-01T00:00:00Z\"")
+                .unwrap_err()
+                .contains("before 1970")
+        );
+    }
+}
