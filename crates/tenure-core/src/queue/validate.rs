@@ -68,7 +68,7 @@ pub struct Limits {
     pub types_max: usize,
     /// The most schedules. Default 20,000.
     pub schedules_max: usize,
-    /// The most bytes of all schedules' payloads together. Default 64 MiB.
+    /// The most bytes of all schedules' text together: payloads, crons, names and keys. Default 64 MiB.
     pub schedules_bytes_max: usize,
 }
 
@@ -106,6 +106,9 @@ const NUMBER_BYTES_MAX: usize = 400;
 
 /// The most queues, and the most types, of one claim: it looks at each pair of them.
 const NAMES_MAX: usize = 100;
+
+/// The longest cron expression. One that lists every second, minute, hour, day and month has half of it.
+const CRON_BYTES_MAX: usize = 1_000;
 
 /// The shortest lease: below this a heartbeat cannot reliably arrive in time.
 const LEASE_MS_MIN: u32 = 100;
@@ -295,6 +298,13 @@ impl Limits {
             return Err(Invalid::new("name", "has more than 150 bytes"));
         }
         no_option("name", name.as_str())?;
+        let bytes = spec.cron.len();
+        if bytes > CRON_BYTES_MAX {
+            return Err(Invalid::new(
+                "cron",
+                format!("has {bytes} bytes; at most {CRON_BYTES_MAX} are allowed"),
+            ));
+        }
         let job = &spec.job;
         for (field, given) in [
             ("job.id", job.id.is_some()),
@@ -632,6 +642,34 @@ mod tests {
             .is_err()
         );
         assert_eq!(check(Some(1), Some(Rate { jobs: 1, ..rate })), Ok(()));
+    }
+
+    #[test]
+    fn a_cron_is_bounded_and_any_that_lists_everything_fits() {
+        let check = |cron: String| {
+            let spec = ScheduleSpec {
+                cron,
+                timezone: "UTC".to_owned(),
+                job: Submission::new(crate::JobType::new("a").unwrap()),
+                missed: Missed::Once,
+            };
+            let name = ScheduleName::new("s").unwrap();
+            let checked = Limits::default().schedule(&name, &spec, NOW);
+            checked.map_err(|error| error.to_string())
+        };
+        let list = |from: u32, to: u32| {
+            let each: Vec<String> = (from..=to).map(|number| number.to_string()).collect();
+            each.join(",")
+        };
+        let (sixty, hours, days) = (list(0, 59), list(0, 23), list(1, 31));
+        let (months, week) = (list(1, 12), list(0, 7));
+        let all = format!("{sixty} {sixty} {hours} {days} {months} {week}");
+        assert_eq!(check(all), Ok(()));
+        let long = format!("{}1 * * * *", "1,".repeat(500));
+        assert_eq!(
+            check(long).unwrap_err(),
+            "cron has 1009 bytes; at most 1000 are allowed"
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
-use tenure_core::queue::{ScheduleSpec, Submission};
+use tenure_core::queue::{Schedule, ScheduleSpec, Submission};
 use tenure_core::{QueueName, ScheduleName};
 
 use super::Error;
@@ -65,11 +65,11 @@ impl Service {
         spec: &ScheduleSpec,
     ) -> Result<(), Error> {
         let (most, bytes_max) = (self.limits.schedules_max, self.limits.schedules_bytes_max);
-        let bytes = spec.job.payload.bytes();
+        let bytes = name.as_str().len() + spec.bytes();
         self.change(|broker: &mut Broker| {
             let (count, total) = broker.queue.schedules_size();
             let old = broker.queue.schedule(name);
-            let old_bytes = old.map_or(0, |old| old.spec.job.payload.bytes());
+            let old_bytes = old.map_or(0, Schedule::bytes);
             if old.is_none() && count >= most {
                 return Err(Error::Full {
                     what: format!("there are already {count} schedules; there is no room for {name}"),
@@ -79,7 +79,7 @@ impl Service {
             let after = total - old_bytes + bytes;
             if bytes > old_bytes && after > bytes_max {
                 return Err(Error::Full {
-                    what: format!("the payloads of all schedules would have {after} bytes; at most {bytes_max} are allowed"),
+                    what: format!("the text of all schedules would have {after} bytes; at most {bytes_max} are allowed"),
                     hint: "make them smaller, or delete some".to_owned(),
                 });
             }

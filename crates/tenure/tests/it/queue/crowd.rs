@@ -94,17 +94,38 @@ async fn schedules_are_bounded_in_number_and_in_bytes() {
             .await
     };
     set("a", 500).await.unwrap();
-    full(set("b", 600).await, "more than 1000");
+    full(set("b", 600).await, "at most 1000");
     set("b", 400).await.unwrap();
     full(set("c", 1).await, "2 schedules; there is no room for c");
     // One that is there may change, and shrink in any case.
     set("b", 300).await.unwrap();
-    full(set("b", 600).await, "more than 1000");
+    full(set("b", 600).await, "at most 1000");
     queue
         .delete_schedule(ScheduleName::new("a").unwrap())
         .await
         .unwrap();
     set("c", 600).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cron_counts_as_much_as_a_payload() {
+    let queue = small().await;
+    let set = async |name: &str, hours: usize| {
+        let spec = ScheduleSpec {
+            cron: format!("0 {}1 * * *", "1,".repeat(hours)),
+            timezone: "UTC".to_owned(),
+            job: job("q", "t"),
+            missed: Missed::Once,
+        };
+        queue
+            .set_schedule(ScheduleName::new(name).unwrap(), spec)
+            .await
+    };
+    set("a", 400).await.unwrap();
+    full(set("b", 100).await, "at most 1000");
+    let refused = set("b", 600).await.unwrap_err().to_string();
+    assert!(refused.contains("cron has 1209 bytes"), "{refused}");
+    set("b", 10).await.unwrap();
 }
 
 #[tokio::test]
