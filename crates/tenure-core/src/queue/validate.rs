@@ -61,7 +61,7 @@ pub struct Limits {
     pub lease_ms_max: u32,
     /// The most attempts. Default 10,000.
     pub attempts_max: u32,
-    /// The most queues, by name: those with jobs or with settings. Default 100,000. Each has its own order and
+    /// The most queues, by name: those with jobs, with settings or with a schedule. Default 100,000. Each has its own order and
     /// its own counts. What needs one more is refused before it is committed; a few more may come in at once.
     pub queues_max: usize,
     /// The most job types that jobs have. Default 100,000.

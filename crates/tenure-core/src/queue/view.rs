@@ -1,5 +1,7 @@
 //! Looking at the queue: jobs, pages, counts. Reading changes nothing and needs no command.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::job::{Key, Payload, State};
@@ -360,6 +362,17 @@ impl Queue {
     #[must_use]
     pub fn has_type(&self, name: &JobType) -> bool {
         self.types.find(name).is_some()
+    }
+
+    /// The queues that schedules submit to, all but one of them if it is named, and that are not there yet. Cost: the
+    /// number of schedules.
+    #[must_use]
+    pub fn queues_to_come(&self, except: Option<&crate::ScheduleName>) -> BTreeSet<&QueueName> {
+        let others = self
+            .schedules()
+            .filter(|schedule| Some(&schedule.name) != except);
+        let named = others.map(|schedule| &schedule.spec.job.queue);
+        named.filter(|name| !self.has_queue(name)).collect()
     }
 
     /// How many schedules there are, and the bytes of all their text.

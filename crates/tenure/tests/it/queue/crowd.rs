@@ -129,6 +129,46 @@ async fn a_cron_counts_as_much_as_a_payload() {
 }
 
 #[tokio::test]
+async fn a_queue_of_a_schedule_counts_before_its_first_slot() {
+    let queue = small().await;
+    let set = async |name: &str, into: &str| {
+        let spec = ScheduleSpec {
+            cron: "0 3 * * *".to_owned(),
+            timezone: "UTC".to_owned(),
+            job: job(into, "t"),
+            missed: Missed::Once,
+        };
+        queue
+            .set_schedule(ScheduleName::new(name).unwrap(), spec)
+            .await
+    };
+    set("first", "a").await.unwrap();
+    queue.submit(vec![job("b", "t")]).await.unwrap();
+    set("second", "c").await.unwrap();
+    full(
+        queue.submit(vec![job("d", "t")]).await,
+        "3 queues; there is no room for d",
+    );
+    full(
+        queue.pause(QueueName::new("d").unwrap()).await,
+        "no room for d",
+    );
+    // One that is replaced needs no room any more.
+    set("second", "d").await.unwrap();
+    set("second", "c").await.unwrap();
+    // What they have room for comes in, by their slots or otherwise.
+    queue.submit(vec![job("c", "t")]).await.unwrap();
+    full(set("second", "d").await, "no room for d");
+    set("second", "b").await.unwrap();
+    queue
+        .delete_schedule(ScheduleName::new("first").unwrap())
+        .await
+        .unwrap();
+    set("second", "d").await.unwrap();
+    full(queue.submit(vec![job("a", "t")]).await, "no room for a");
+}
+
+#[tokio::test]
 async fn claims_that_wait_are_bounded_in_bytes() {
     let queue = small().await;
     let mut waits = worker("w");
