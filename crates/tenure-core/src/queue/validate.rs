@@ -355,7 +355,10 @@ fn readable(json: &str) -> Result<(), Cow<'static, str>> {
     while let Some(&first) = rest.as_bytes().first() {
         let mut length = 1;
         match first {
-            b'"' => length = string_bytes(rest),
+            b'"' => {
+                length = string_bytes(rest);
+                check_string(rest.get(..length).unwrap_or(rest))?;
+            }
             b'[' | b'{' => {
                 depth += 1;
                 if depth > NESTING_MAX {
@@ -394,6 +397,37 @@ fn string_bytes(json: &str) -> usize {
         }
     }
     bytes.len()
+}
+
+/// Refuses halves of surrogate pairs: JSON can write them, but they are no characters, and many clients fail to read an
+/// answer that has one, or change it.
+fn check_string(string: &str) -> Result<(), Cow<'static, str>> {
+    let bytes = string.as_bytes();
+    let surrogate = |at: usize| {
+        let digits = bytes.get(at..at + 6)?.strip_prefix(br"\u")?;
+        let digits = std::str::from_utf8(digits).ok()?;
+        let unit = u16::from_str_radix(digits, 16).ok()?;
+        (0xd800..=0xdfff).contains(&unit).then_some(unit)
+    };
+    let mut at = 0;
+    while let Some(found) = bytes
+        .get(at..)
+        .and_then(|rest| rest.iter().position(|&byte| byte == b'\\'))
+    {
+        at += found;
+        at += match (surrogate(at), surrogate(at + 6)) {
+            // With what it escapes, which may be a backslash.
+            (None, _) => 2,
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(unit), _) => {
+                let problem = format!(
+                    "has the escape \\u{unit:04x}, which is half of a character: send it with its other half"
+                );
+                return Err(problem.into());
+            }
+        };
+    }
+    Ok(())
 }
 
 fn check_number(number: &str) -> Result<(), Cow<'static, str>> {
@@ -538,6 +572,13 @@ mod tests {
             ),
             (number(310), "too large for a double"),
             (r#"{"a":-1e400}"#.to_owned(), "too large for a double"),
+            (r#""\ud800""#.to_owned(), r"has the escape \ud800"),
+            (r#"["\uD83D \uDE00"]"#.to_owned(), r"has the escape \ud83d"),
+            (
+                r#"["\ud83d\ud83d\ude00"]"#.to_owned(),
+                r"has the escape \ud83d",
+            ),
+            (r#"{"a\\\udfff":1}"#.to_owned(), r"has the escape \udfff"),
         ] {
             let payload = Payload::new(payload).unwrap();
             let limits = Limits::default();
@@ -584,6 +625,8 @@ mod tests {
             text,
             "7".repeat(309).replacen('7', "1", 1),
             r#"{"é":[-0.5e-400,1e308,12345678901234567890]}"#.to_owned(),
+            r#"["\ud83d\ude00\uD83D\uDE00","\\ud800","\\\\ud800","\ud7ff\ue000","\"\u00e9"]"#
+                .to_owned(),
         ] {
             let payload = Payload::new(json).unwrap();
             value("payload", &payload, 1 << 20).unwrap();
