@@ -10,8 +10,9 @@ import logging
 import threading
 import unittest
 from typing import Any, Callable, Optional
+from unittest import mock
 
-from tenure import Client, HandBack, Invalid, NotAllowed, RetryIn, ServerError, Task, Worker
+from tenure import Client, HandBack, Invalid, NotAllowed, RetryIn, ServerError, Task, Worker, clock
 from tenure.types import Unreadable
 from tenure.wire import read
 
@@ -250,6 +251,37 @@ class Isolation(Claims):
         self._run(broker, handle, lease=0.5)
         self.assertTrue(seen.is_set())
         self.assertEqual(broker.ends, ["release a"])
+
+    def _run_with_a_claim_that_takes(self, seconds: float, broker: Broker, handler: Callable[[Task], Any]) -> None:
+        """Runs it with a lease of 60 s, and with time that passes all at once."""
+        passed, now, instead = 0.0, clock.now, broker.instead
+
+        def pass_time(path: str, body: bytes) -> Optional[bytes]:
+            nonlocal passed
+            passed = seconds if path == "/v1/jobs/claim" else passed
+            return instead(path, body)
+
+        broker.instead = pass_time
+        with mock.patch.object(clock, "now", lambda: now() + passed):
+            self._run(broker, handler, lease=60)
+
+    def a_claim_that_waited_longer_than_its_lease_does_not_stop_its_handler(self) -> None:
+        broker = Broker(claimed("a", lease_ms=60_000))
+        # Not renewed meanwhile: the lease that it came with is long enough.
+        kept = http(200, b'{"claims":[{"id":"a","status":"invalid","problem":{"detail":"not now"}}]}')
+        broker.instead = lambda path, body: kept if path.endswith("/heartbeat") else None
+        # Leases are looked at once a second.
+        self._run_with_a_claim_that_takes(90.0, broker, lambda task: task.stopped.wait(3.0))
+        self.assertEqual(dict(broker.reports)["complete a"]["result"], False)
+
+    def a_claim_whose_answer_may_be_old_is_renewed_at_once(self) -> None:
+        broker = Broker(claimed("a", lease_ms=60_000))
+        lost = http(200, b'{"claims":[{"id":"a","status":"lost","reason":{"code":"expired"}}]}')
+        broker.instead = lambda path, body: lost if path.endswith("/heartbeat") else None
+        stopped: list[bool] = []
+        # Well before the next heartbeat would be due, after 20 s.
+        self._run_with_a_claim_that_takes(25.0, broker, lambda task: stopped.append(task.stopped.wait(15)))
+        self.assertEqual((stopped, broker.ends), ([True], []))
 
 
 class Reading(unittest.TestCase):
