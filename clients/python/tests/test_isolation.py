@@ -283,6 +283,44 @@ class Isolation(Claims):
         self._run_with_a_claim_that_takes(25.0, broker, lambda task: stopped.append(task.stopped.wait(15)))
         self.assertEqual((stopped, broker.ends), ([True], []))
 
+    def a_result_that_cannot_be_sent_is_left_out_and_the_job_is_completed(self) -> None:
+        class Odd(dict):  # type: ignore[type-arg]
+            def items(self) -> Any:
+                raise KeyError("broken")
+
+        deep: list[Any] = []
+        for _ in range(100_000):
+            deep = [deep]
+        results = {"set": {1}, "nan": float("nan"), "half": "\ud800", "deep": deep, "long": 10**5_000, "odd": Odd(a=1)}
+        broker = Broker(*(claimed(id) for id in results))
+        with self.assertLogs("tenure.worker", logging.WARNING) as told:
+            self._run(broker, lambda task: results[task.id])
+        self.assertEqual(broker.ends, sorted(f"complete {id}" for id in results))
+        self.assertEqual([report for _, report in broker.reports if "result" in report], [])
+        self.assertEqual(sum("without its result" in line for line in told.output), len(results))
+
+    def a_result_that_is_refused_is_left_out_and_the_job_is_completed(self) -> None:
+        refusals = [
+            http(422, b'{"code":"invalid_field","detail":"result has too many bytes","field":"result"}'),
+            http(413, HTML),
+        ]
+        for refusal in refusals:
+            broker = Broker(claimed("a"))
+            broker.instead = lambda path, body: refusal if b"large" in body else None
+            with self.assertLogs("tenure.worker", logging.WARNING) as told:
+                self._run(broker, lambda task: "large")
+            self.assertEqual([(end, "result" in report) for end, report in broker.reports], [("complete a", False)])
+            self.assertIn("without its result", told.output[0])
+
+    def a_completion_that_is_refused_without_its_result_too_is_not_done_again(self) -> None:
+        broker = Broker(claimed("a"))
+        refusal = http(422, b'{"code":"invalid_field","detail":"no"}')
+        broker.instead = lambda path, body: refusal if path.endswith("/complete") else None
+        self._run(broker, lambda task: "done")
+        [(end, report)] = broker.reports
+        self.assertEqual((end, report["permanent"]), ("fail a", True))
+        self.assertIn("the work was done", report["error"])
+
 
 class Reading(unittest.TestCase):
     def test_only_what_python_cannot_read_is_left_out(self) -> None:

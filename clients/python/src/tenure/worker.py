@@ -208,6 +208,9 @@ class Worker:
 
         An ``async def`` function runs in its own event loop, in the job's thread.
 
+        A return value that is not JSON, or too large for a result (16 KiB), is left out with a warning in the log, and
+        the job is completed: the work was done.
+
         An exception fails the attempt, with its text as the error. See also :class:`RetryIn`, :class:`Permanent` and
         :class:`HandBack`.
         """
@@ -389,15 +392,32 @@ class Worker:
         claim = task.claimed
         if "release" in outcome:
             return self._client.release(claim, timeout=timeout)
+        if "result" in outcome:
+            return self._complete(task, outcome["result"], timeout)
+        retry_in, permanent = outcome.get("retry_in"), outcome.get("permanent", False)
         try:
-            if "result" in outcome:
-                return self._client.complete(claim, result=outcome["result"], timeout=timeout)
-            retry_in, permanent = outcome.get("retry_in"), outcome.get("permanent", False)
-            return self._client.fail(claim, outcome["error"], retry_in=retry_in, permanent=permanent, timeout=timeout)
+            self._client.fail(claim, outcome["error"], retry_in=retry_in, permanent=permanent, timeout=timeout)
         except Invalid as problem:
-            # A result that is too large or not JSON, say: nothing was done, so the attempt can still be failed.
-            what = "result" if "result" in outcome else "failure"
-            self._client.fail(claim, sendable(f"its {what} was refused: {problem}"), timeout=timeout)
+            # Nothing was done, so the attempt can still be failed.
+            self._client.fail(claim, sendable(f"its failure was refused: {problem}"), timeout=timeout)
+
+    def _complete(self, task: Task, result: Json, timeout: float) -> None:
+        """Completes a job, without its result if that is refused: the work was done, and must not be done again."""
+        claim = task.claimed
+        try:
+            return self._client.complete(claim, result=result, timeout=timeout)
+        except Invalid as problem:
+            refusal = problem
+        if result is not None:
+            try:
+                self._client.complete(claim, timeout=timeout)
+                log.warning("%r was completed without its result, which was refused: %s", task, refusal)
+                return
+            except Invalid as problem:
+                refusal = problem
+        # Not tried again if the broker itself refused: its answer would be the same. A gateway's may not be.
+        error = sendable(f"the work was done, but its end was refused: {refusal}")
+        self._client.fail(claim, error, permanent=refusal.code is not None, timeout=timeout)
 
     # ------------------------------------------------------------------ keeping them
 
