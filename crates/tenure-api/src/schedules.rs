@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ScheduleName, Submission};
+use crate::{Key, ScheduleName, Submission};
 
 /// What a schedule does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,6 +22,22 @@ pub struct ScheduleSpec {
 
 fn utc() -> String {
     "UTC".to_owned()
+}
+
+impl ScheduleSpec {
+    /// The bytes of all its text: what clients choose the length of.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let job = &self.job;
+        let key = |key: &Option<Key>| key.as_ref().map_or(0, |key| key.as_str().len());
+        self.cron.len()
+            + self.timezone.len()
+            + job.queue.as_str().len()
+            + job.job_type.as_str().len()
+            + job.payload.bytes()
+            + key(&job.unique_key)
+            + key(&job.group)
+    }
 }
 
 /// What happens to missed slots.

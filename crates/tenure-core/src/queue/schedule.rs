@@ -124,6 +124,12 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// The bytes of all its text, its name included.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.name.as_str().len() + self.spec.bytes()
+    }
+
     /// The action that sets a schedule whose first slot lies after `now`.
     pub fn command(name: ScheduleName, spec: ScheduleSpec, now: u64) -> Result<Action, Invalid> {
         let next = Clockwork::new(&spec.cron, &spec.timezone)?.next(now);

@@ -366,6 +366,41 @@ async fn calls_are_held_in_bounded_number_and_time() {
     assert!(took >= Duration::from_secs(1) && took < hold, "{took:?}");
 }
 
+/// A session that is not there yet is not one that was lost.
+#[tokio::test]
+async fn a_broker_that_has_just_started_holds_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let leader = Broker::started(config(&store_in(folder.path()))).await;
+    leader.serving().await;
+    for number in 0..5 {
+        let mut second = config(&store_in(folder.path()));
+        second.node = Some(format!("node-{number}"));
+        second.limits.hold_timeout = PATIENCE;
+        let standby = Broker::started(second).await;
+        let calls = (0..4).map(|_| standby.submit("t"));
+        futures_util::future::join_all(calls).await;
+        standby.handle.stop().await;
+    }
+}
+
+/// As after SIGSTOP and SIGCONT: nothing was done for what it finds waiting.
+#[tokio::test]
+async fn a_broker_that_slept_through_its_ttl_holds_what_it_finds() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut only = config(&store_in(folder.path()));
+    only.ttl = Duration::from_secs(2);
+    only.limits.hold_timeout = PATIENCE;
+    let broker = Broker::started(only).await;
+    broker.serving().await;
+    for _ in 0..3 {
+        // It runs on this thread.
+        std::thread::sleep(Duration::from_secs(3));
+        let calls = (0..4).map(|_| broker.submit("t"));
+        futures_util::future::join_all(calls).await;
+    }
+    assert!(broker.handle.node().metrics().sessions_lost > 0);
+}
+
 #[tokio::test]
 async fn a_standby_without_tokens_has_a_dashboard_that_works() {
     let (_folder, _leader, standby) = pair().await;
