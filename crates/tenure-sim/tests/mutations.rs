@@ -223,7 +223,7 @@ stack_rules! {
         => "what is applied is committed" | "what is acknowledged is committed"
         | "what is noted is in the log";
     a_new_leader_raises_the_fence_before_it_reads: ReadBeforeFence
-        => "what is committed stays in the log";
+        => "what is committed stays in the log" | "nothing is damaged";
     what_a_new_leader_builds_on_is_durable: BuildOnUnsynced
         => "what is committed stays in the log" | "nothing is damaged";
     what_a_failed_sync_left_is_written_again: TrustFailedSync
