@@ -1096,6 +1096,8 @@ fn churn(store: Option<&str>) {
         .flat_map(|node| descendants(node.pid()))
         .collect();
     for node in &mut nodes {
+        // One that was only just started does not handle signals yet.
+        node.wait_for_note("can run worker");
         node.signal_if_running(Signal::TERM);
         assert_eq!(node.ended(), 0);
     }

@@ -181,8 +181,11 @@ impl Queue {
     /// At most so many queues behind a name, by name. Cost: these queues.
     #[must_use]
     pub fn queues_behind(&self, name: Option<&QueueName>, most: usize) -> Vec<QueueView> {
-        let behind = self.queues.iter_behind(name).take(most);
-        behind
+        let behind = self.queues.iter_behind(name);
+        // One that is left only as the name of deleted jobs is not shown anywhere else either.
+        let shown = behind.filter(|(_, _, queue)| queue.is_shown());
+        shown
+            .take(most)
             .map(|(name, handle, queue)| self.shown_queue(name, handle, queue))
             .collect()
     }
