@@ -121,7 +121,7 @@ impl<'a> Pass<'a> {
         // older ones proves nothing. If only one is left of the two up to which the log was cleaned up, a broker starts
         // from that one.
         let (from, position) = match published[..] {
-            [_, only] if !self.has_beginning().await? => only,
+            [_, only] if !self.has_beginning(only.0).await? => only,
             _ => published[published.len().saturating_sub(2)],
         };
         self.last = position.map(|position| (from, position));
@@ -153,10 +153,26 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// Whether the log still has its first place, as far as can be told.
-    async fn has_beginning(&self) -> Result<bool, Error> {
+    /// Whether the log still has its places up to this one, as far as can be told without reading them. Of what was
+    /// cleaned up, some objects may be left.
+    async fn has_beginning(&self, to: u64) -> Result<bool, Error> {
         let first = match self.stored.about().form {
-            Form::Objects => self.stored.places(0).await?.first().copied(),
+            Form::Objects => {
+                let mut before = 0;
+                while before < to {
+                    let places = self.stored.places(before).await?;
+                    if places.is_empty() {
+                        return Ok(false);
+                    }
+                    for place in places {
+                        if place != before + 1 {
+                            return Ok(before >= to);
+                        }
+                        before = place;
+                    }
+                }
+                return Ok(true);
+            }
             Form::Segments => {
                 let segments = self.stored.segments().await?;
                 let Some(first) = segments.iter().find(|segment| segment.is_in_log) else {
