@@ -53,6 +53,14 @@ pub(crate) async fn retry(
 ) -> Result<Response, Problem> {
     match only(app.queue.retry(vec![id]).await?)? {
         Event::Retried { id, .. } => show(&app, &id),
+        Event::Refused {
+            id,
+            refusal: Refusal::NotFound,
+        } if is_remnant(&app, &id)? => Err(Problem::new(
+            Code::State,
+            format!("the job {id} was deleted: only its id is left, and it cannot be retried"),
+        )
+        .hint("submit it again with another id")),
         Event::Refused { id, refusal } => Err(refused(&id, refusal)),
         event => Err(unexpected(&event)),
     }
@@ -97,7 +105,7 @@ pub(crate) async fn retry_many(
             .await
             .map_err(|error| Problem::from(error).renamed("jobs", "ids"))?
             .into_iter()
-            .map(retried)
+            .map(|event| retried(&app, event))
             .collect::<Result<Vec<_>, _>>()?,
     };
     let count = jobs.len();
@@ -154,10 +162,14 @@ async fn oldest(app: &App, filter: &Filter, limit: usize) -> Result<Vec<JobId>, 
     }
 }
 
-fn retried(event: Event) -> Result<Retried, Problem> {
+fn retried(app: &App, event: Event) -> Result<Retried, Problem> {
     let (id, status, existing) = match event {
         Event::Retried { id, .. } => (id, RetriedStatus::Retried, None),
         Event::Refused { id, refusal } => match refusal {
+            // One that cannot be read any more after the others were retried is as good as not there.
+            Refusal::NotFound if is_remnant(app, &id).unwrap_or(false) => {
+                (id, RetriedStatus::State, None)
+            }
             Refusal::NotFound => (id, RetriedStatus::NotFound, None),
             Refusal::State { .. } => (id, RetriedStatus::State, None),
             Refusal::UniqueKey { existing } => (id, RetriedStatus::UniqueKey, Some(existing)),
@@ -170,6 +182,11 @@ fn retried(event: Event) -> Result<Retried, Problem> {
         status,
         existing,
     })
+}
+
+/// Whether only the id and the outcome of a job are left: it is shown, but has no payload to be retried with.
+fn is_remnant(app: &App, id: &JobId) -> Result<bool, Problem> {
+    Ok(app.queue.job(id)?.is_some_and(|job| job.remnant))
 }
 
 /// A job that was just changed.
