@@ -162,5 +162,47 @@ macro_rules! tolerant {
 tolerant! {
     queue_options: QueueOptions by OptionsMirror;
     submission: Submission by SubmissionMirror;
-    settings: Settings by SettingsMirror;
+}
+
+/// All settings are written, also those that are at their defaults and that a log leaves out: whoever changes some reads
+/// them, and sends all of them back.
+pub(super) mod settings {
+    use serde::{Deserializer, Serialize, Serializer};
+
+    use crate::queue::{Keep, KeepIds, Settings};
+
+    pub(in crate::api) fn serialize<S: Serializer>(
+        value: &Settings,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct All {
+            completed: Keep,
+            cancelled: Keep,
+            dead: Keep,
+            jobs_max: u64,
+            ids: KeepIds,
+        }
+        let Settings {
+            completed,
+            cancelled,
+            dead,
+            jobs_max,
+            ids,
+        } = *value;
+        let all = All {
+            completed,
+            cancelled,
+            dead,
+            jobs_max,
+            ids,
+        };
+        all.serialize(serializer)
+    }
+
+    pub(in crate::api) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Settings, D::Error> {
+        super::SettingsMirror::deserialize(deserializer)
+    }
 }
