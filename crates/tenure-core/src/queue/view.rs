@@ -334,8 +334,11 @@ impl Queue {
         name: Option<&QueueName>,
         most: usize,
     ) -> Vec<(QueueView, Option<u64>)> {
-        let behind = self.queues.iter_behind(name).take(most);
-        behind
+        let behind = self.queues.iter_behind(name);
+        // One that is left only as the name of deleted jobs is not shown anywhere else either.
+        let shown = behind.filter(|(_, _, queue)| queue.is_shown());
+        shown
+            .take(most)
             .map(|(name, handle, queue)| (view_of(name, queue), self.ready_since(handle)))
             .collect()
     }

@@ -383,24 +383,6 @@ async fn a_broker_that_has_just_started_holds_calls() {
     }
 }
 
-/// As after SIGSTOP and SIGCONT: nothing was done for what it finds waiting.
-#[tokio::test]
-async fn a_broker_that_slept_through_its_ttl_holds_what_it_finds() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut only = config(&store_in(folder.path()));
-    only.ttl = Duration::from_secs(2);
-    only.limits.hold_timeout = PATIENCE;
-    let broker = Broker::started(only).await;
-    broker.serving().await;
-    for _ in 0..3 {
-        // It runs on this thread.
-        std::thread::sleep(Duration::from_secs(3));
-        let calls = (0..4).map(|_| broker.submit("t"));
-        futures_util::future::join_all(calls).await;
-    }
-    assert!(broker.handle.node().metrics().sessions_lost > 0);
-}
-
 #[tokio::test]
 async fn a_standby_without_tokens_has_a_dashboard_that_works() {
     let (_folder, _leader, standby) = pair().await;
