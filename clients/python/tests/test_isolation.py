@@ -10,8 +10,9 @@ import logging
 import threading
 import unittest
 from typing import Any, Callable, Optional
+from unittest import mock
 
-from tenure import Client, HandBack, Invalid, NotAllowed, RetryIn, ServerError, Task, Worker
+from tenure import Client, HandBack, Invalid, NotAllowed, RetryIn, ServerError, Task, Worker, clock
 from tenure.types import Unreadable
 from tenure.wire import read
 
@@ -250,6 +251,75 @@ class Isolation(Claims):
         self._run(broker, handle, lease=0.5)
         self.assertTrue(seen.is_set())
         self.assertEqual(broker.ends, ["release a"])
+
+    def _run_with_a_claim_that_takes(self, seconds: float, broker: Broker, handler: Callable[[Task], Any]) -> None:
+        """Runs it with a lease of 60 s, and with time that passes all at once."""
+        passed, now, instead = 0.0, clock.now, broker.instead
+
+        def pass_time(path: str, body: bytes) -> Optional[bytes]:
+            nonlocal passed
+            passed = seconds if path == "/v1/jobs/claim" else passed
+            return instead(path, body)
+
+        broker.instead = pass_time
+        with mock.patch.object(clock, "now", lambda: now() + passed):
+            self._run(broker, handler, lease=60)
+
+    def a_claim_that_waited_longer_than_its_lease_does_not_stop_its_handler(self) -> None:
+        broker = Broker(claimed("a", lease_ms=60_000))
+        # Not renewed meanwhile: the lease that it came with is long enough.
+        kept = http(200, b'{"claims":[{"id":"a","status":"invalid","problem":{"detail":"not now"}}]}')
+        broker.instead = lambda path, body: kept if path.endswith("/heartbeat") else None
+        # Leases are looked at once a second.
+        self._run_with_a_claim_that_takes(90.0, broker, lambda task: task.stopped.wait(3.0))
+        self.assertEqual(dict(broker.reports)["complete a"]["result"], False)
+
+    def a_claim_whose_answer_may_be_old_is_renewed_at_once(self) -> None:
+        broker = Broker(claimed("a", lease_ms=60_000))
+        lost = http(200, b'{"claims":[{"id":"a","status":"lost","reason":{"code":"expired"}}]}')
+        broker.instead = lambda path, body: lost if path.endswith("/heartbeat") else None
+        stopped: list[bool] = []
+        # Well before the next heartbeat would be due, after 20 s.
+        self._run_with_a_claim_that_takes(25.0, broker, lambda task: stopped.append(task.stopped.wait(15)))
+        self.assertEqual((stopped, broker.ends), ([True], []))
+
+    def a_result_that_cannot_be_sent_is_left_out_and_the_job_is_completed(self) -> None:
+        class Odd(dict):  # type: ignore[type-arg]
+            def items(self) -> Any:
+                raise KeyError("broken")
+
+        deep: list[Any] = []
+        for _ in range(100_000):
+            deep = [deep]
+        results = {"set": {1}, "nan": float("nan"), "half": "\ud800", "deep": deep, "long": 10**5_000, "odd": Odd(a=1)}
+        broker = Broker(*(claimed(id) for id in results))
+        with self.assertLogs("tenure.worker", logging.WARNING) as told:
+            self._run(broker, lambda task: results[task.id])
+        self.assertEqual(broker.ends, sorted(f"complete {id}" for id in results))
+        self.assertEqual([report for _, report in broker.reports if "result" in report], [])
+        self.assertEqual(sum("without its result" in line for line in told.output), len(results))
+
+    def a_result_that_is_refused_is_left_out_and_the_job_is_completed(self) -> None:
+        refusals = [
+            http(422, b'{"code":"invalid_field","detail":"result has too many bytes","field":"result"}'),
+            http(413, HTML),
+        ]
+        for refusal in refusals:
+            broker = Broker(claimed("a"))
+            broker.instead = lambda path, body: refusal if b"large" in body else None
+            with self.assertLogs("tenure.worker", logging.WARNING) as told:
+                self._run(broker, lambda task: "large")
+            self.assertEqual([(end, "result" in report) for end, report in broker.reports], [("complete a", False)])
+            self.assertIn("without its result", told.output[0])
+
+    def a_completion_that_is_refused_without_its_result_too_is_not_done_again(self) -> None:
+        broker = Broker(claimed("a"))
+        refusal = http(422, b'{"code":"invalid_field","detail":"no"}')
+        broker.instead = lambda path, body: refusal if path.endswith("/complete") else None
+        self._run(broker, lambda task: "done")
+        [(end, report)] = broker.reports
+        self.assertEqual((end, report["permanent"]), ("fail a", True))
+        self.assertIn("the work was done", report["error"])
 
 
 class Reading(unittest.TestCase):

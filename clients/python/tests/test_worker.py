@@ -83,16 +83,23 @@ class Workers(Claims):
         self.assertEqual(jobs["bug"].attempt, 1)
         self.assertIn("KeyError: 'x'", jobs["bug"].error or "")
 
-    def a_result_that_is_no_json_fails_the_attempt(self) -> None:
+    def a_result_that_cannot_be_kept_is_left_out_and_the_job_is_completed(self) -> None:
         worker = Worker(self.client, queues=["result"])
-        worker.handles("odd")(lambda task: {1, 2})
-        worker.handles("huge")(lambda task: "x" * 1_000_000)
-        ids = [self.client.submit(type, queue="result", max_attempts=1).id for type in ("odd", "huge")]
-        worker.run(until_idle=True)
-        for id in ids:
-            job = self.client.job(id)
-            self.assertEqual(job.state, "dead")
-            self.assertIn("its result was refused", job.error or "")
+        deep: list[Any] = []
+        for _ in range(500):
+            deep = [deep]
+        # The largest ones are more than a broker reads of a call.
+        sizes = {"over": 16 * 1024 - 1, "huge": 1_000_000, "vast": 20_000_000}
+        results: dict[str, Any] = {"odd": {1, 2}, "deep": deep, **{name: "x" * size for name, size in sizes.items()}}
+        results["fits"] = "x" * (16 * 1024 - 2)
+        worker.handles("result")(lambda task: results[task.payload])
+        ids = {name: self.client.submit("result", name, queue="result").id for name in results}
+        with self.assertLogs("tenure.worker", "WARNING") as told:
+            worker.run(until_idle=True)
+        jobs = {name: self.client.job(id) for name, id in ids.items()}
+        self.assertEqual({name: (job.state, job.attempt) for name, job in jobs.items()}, dict.fromkeys(jobs, ("completed", 1)))
+        self.assertEqual([name for name, job in jobs.items() if job.result is not None], ["fits"])
+        self.assertEqual(sum("without its result" in line for line in told.output), len(results) - 1)
 
     def heartbeats_keep_a_job_longer_than_its_lease(self) -> None:
         worker = Worker(self.client, queues=["slow"], lease=1.5)

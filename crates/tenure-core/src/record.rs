@@ -119,6 +119,11 @@ mod tests {
     fn a_term_that_could_not_grow_is_damage() {
         let read = |term: u64| serde_json::from_str::<Term>(&term.to_string());
         assert_eq!(read(u64::MAX / 2).unwrap(), Term(u64::MAX / 2));
-        assert!(read(u64::MAX).unwrap_err().to_string().contains("larger"));
+        assert!(
+            read(u64::MAX)
+                .unwrap_err()
+                .to_string()
+                .contains("too large")
+        );
     }
 }

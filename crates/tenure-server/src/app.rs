@@ -1,6 +1,7 @@
 //! What all handlers share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tenure::core::election::machine::Leader;
 use tenure::queue::Queue;
@@ -8,6 +9,7 @@ use tenure::{Bounds, Node};
 use tenure_store::wrap::metered::Meter;
 use tenure_store::{Key, Store};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::Config;
@@ -20,6 +22,9 @@ use crate::handlers::health::Probe;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::rates::Rates;
+
+/// How long a session that was lost may take to be replaced by another, before calls are refused for want of one.
+const BACK: Duration = Duration::from_secs(2);
 
 /// One running server.
 #[derive(Debug)]
@@ -51,6 +56,8 @@ pub(crate) struct App {
     pub(crate) bodies: Budget,
     /// Room for answers that are read.
     pub(crate) answers: Budget,
+    /// The number of the session that was found lost last, and when.
+    pub(crate) lost: Mutex<Option<(u64, Instant)>>,
     pub(crate) dashboard: Dashboard,
     /// Who changed what, and who was refused.
     pub(crate) audit: Audit,
@@ -69,6 +76,23 @@ impl App {
     /// Whether this server's own session is alive.
     pub(crate) fn is_trusted(&self) -> bool {
         self.node.session().is_some() && self.node.metrics().trust_remaining_ms > 0
+    }
+
+    /// Whether this server has lost its session and does not get another one: not while it waits for its first, nor just
+    /// after it was lost. A process that was stopped for a while has lost it when it wakes up, and is back in a moment.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        let joined = self.node.metrics().sessions;
+        if joined == 0 || self.is_trusted() {
+            return false;
+        }
+        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        match *lost {
+            Some((session, since)) if session == joined => since.elapsed() >= BACK,
+            _ => {
+                *lost = Some((joined, Instant::now()));
+                false
+            }
+        }
     }
 
     /// Who leads, as this server saw last.

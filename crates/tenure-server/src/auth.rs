@@ -264,12 +264,12 @@ mod tests {
     #[test]
     fn bad_lines_are_named_and_not_shown() {
         for (text, problem) in [
-            ("short", "line 1: a token has 16"),
+            ("short", "line 1: a token must have 16"),
             ("\nroot aaaaaaaaaaaaaaaa", "line 2: the scope"),
-            ("admin secretsecretsecret x", "line 1: not a scope"),
+            ("admin secretsecretsecret x", "line 1: expected a scope"),
             (
                 "admin s\u{fc}cretsecretsecret",
-                "line 1: a token has visible",
+                "line 1: a token may contain only visible",
             ),
         ] {
             let error = Tokens::parse(text).unwrap_err().to_string();

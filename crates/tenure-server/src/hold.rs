@@ -5,7 +5,8 @@
 //! certainly not done is held: a call that has reached nobody, or that a server has refused because it does not lead.
 //! What may have been done is answered `unknown_outcome` and never sent again.
 //!
-//! A server that has lost its own session holds nothing: another one may well know the leader.
+//! A server that has lost its own session, and does not get another one within a moment, holds nothing: another server may
+//! well know the leader. One that has just started, and has no session yet, has lost nothing.
 //!
 //! So many calls are held at once, and their bodies take of the same budget as all bodies. A call that was forwarded
 //! already is not held: the server that forwarded it does that.
@@ -92,7 +93,7 @@ where
         if place.is_none() {
             place = app.holds.try_acquire().ok();
         }
-        let is_in_vain = app.stop.is_cancelled() || !app.is_trusted();
+        let is_in_vain = app.stop.is_cancelled() || app.is_cut_off();
         if place.is_none() || is_in_vain || Instant::now() >= until {
             app.metrics.forward_failures.inc();
             return answered;

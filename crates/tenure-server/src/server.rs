@@ -1,7 +1,7 @@
 //! A server: started, running, stopped.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::core::election::machine::Leader;
@@ -193,6 +193,7 @@ impl App {
             waits: Semaphore::new(config.limits.waits_max),
             holds: Semaphore::new(config.limits.holds_max),
             followers: Arc::new(Semaphore::new(config.limits.followers_max)),
+            lost: Mutex::default(),
             dashboard: Dashboard::default(),
             connections: Arc::new(Connections::new(config.limits.connections_max)),
             bodies,

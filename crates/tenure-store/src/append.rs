@@ -77,6 +77,7 @@ pub trait AppendFile: Debug + Send + Sync {
 }
 
 /// What an operation on a file comes to: known already if it blocks, and without an allocation; else a future.
+#[must_use = "one that does not block does nothing unless it is awaited"]
 pub enum Operation<'a, T> {
     /// It was done by the call. Taken when it is polled.
     Done(Option<io::Result<T>>),
@@ -85,9 +86,9 @@ pub enum Operation<'a, T> {
 }
 
 impl<T> Operation<'_, T> {
-    /// One that was done by the call.
-    pub fn done(result: io::Result<T>) -> Self {
-        Self::Done(Some(result))
+    /// Does it now.
+    pub fn now(work: impl FnOnce() -> io::Result<T>) -> Self {
+        Self::Done(Some(work()))
     }
 }
 
@@ -99,11 +100,5 @@ impl<T: Unpin> Future for Operation<'_, T> {
             Self::Done(result) => Poll::Ready(result.take().expect("it is polled once")),
             Self::Later(future) => future.as_mut().poll(context),
         }
-    }
-}
-
-impl<T> Debug for Operation<'_, T> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Operation")
     }
 }

@@ -68,7 +68,6 @@ mod host;
 mod key;
 mod open;
 mod outage;
-mod quiet;
 #[cfg(any(feature = "file", feature = "object"))]
 mod stamp;
 mod urgent;
@@ -82,7 +81,6 @@ pub use host::host_clock;
 pub use key::{KEY_BYTES_MAX, Key, Prefix, SEGMENT_BYTES_MAX};
 pub use open::{open, open_existing};
 pub use outage::Outage;
-pub use quiet::quietly;
 pub use urgent::urgent;
 pub use version::Version;
 pub use watch::{Hint, Watch, WatchSender};

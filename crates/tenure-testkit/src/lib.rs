@@ -6,7 +6,9 @@
 //! - [`http_proxy`]: stands before a real server and loses its answers.
 //! - [`tcp_proxy`]: stands before a real server and cuts, delays, withholds and loses, below any protocol.
 //!
-//! The first three speak HTTP by hand (`http1`): a test that is about closed connections has to know exactly when
+//! [`recording`] is no server: it keeps the spans and log lines of one test.
+//!
+//! The first three servers speak HTTP by hand (`http1`): a test that is about closed connections has to know exactly when
 //! one is closed.
 
 mod bucket;
@@ -16,4 +18,5 @@ pub mod gcs;
 mod hosted;
 mod http1;
 pub mod http_proxy;
+pub mod recording;
 pub mod tcp_proxy;

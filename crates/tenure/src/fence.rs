@@ -33,7 +33,7 @@ pub struct Token {
 /// let new: Token = "0000000000000000000000000000000a:8".parse().unwrap();
 /// assert!(receiver.accept(old).is_ok());
 /// assert!(receiver.accept(new).is_ok());
-/// assert_eq!(receiver.accept(old).unwrap_err().to_string(), "term 7 is over, term 8 was seen");
+/// assert_eq!(receiver.accept(old).unwrap_err().to_string(), "term 7 is over: term 8 was seen");
 /// ```
 #[derive(Debug, Default)]
 pub struct Receiver {

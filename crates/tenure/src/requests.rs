@@ -9,9 +9,7 @@ use tenure_core::election::{Fence, Lease};
 use tenure_core::node::{Answer, Request};
 use tenure_core::session::Record;
 use tenure_core::{Expect, Read, RecordError, Version, Written};
-use tenure_store::{
-    Change, Entry, Error, Key, Object, Outage, Page, Prefix, Store, list_all, quietly,
-};
+use tenure_store::{Change, Entry, Error, Key, Object, Outage, Page, Prefix, Store, list_all};
 use tokio::time::timeout;
 
 use crate::keys::Keys;
@@ -65,9 +63,14 @@ pub(crate) async fn carry_out(
             fence,
             expect,
         } => {
-            // Nobody watches fences.
-            let (key, value) = (keys.fence(&election), fence.encode());
-            quietly(write(store, &key, value, &expect, within)).await
+            write(
+                store,
+                &keys.fence(&election),
+                fence.encode(),
+                &expect,
+                within,
+            )
+            .await
         }
         Request::Look { known } | Request::ReadAssignments { known } => {
             let key = keys.assignments();

@@ -46,7 +46,7 @@ def written(body: Json) -> bytes:
     try:
         # NaN and infinities are not JSON, and the server would refuse them.
         return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    except (TypeError, ValueError, RecursionError) as problem:
+    except Exception as problem:  # whatever the methods of a value raise, or a dict that another thread changes
         raise Invalid(f"this is not valid JSON: {problem}") from problem
 
 

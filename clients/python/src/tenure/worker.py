@@ -84,7 +84,7 @@ class HandBack(Exception):
 class Task:
     """One attempt at one job, as its handler sees it."""
 
-    def __init__(self, claimed: Claimed, sent_at: float) -> None:
+    def __init__(self, claimed: Claimed, confirmed_at: float) -> None:
         self.claimed = claimed
         #: Set when the handler should end: the job was cancelled or lost, no heartbeat got through for a full lease, or
         #: the worker was told to stop.
@@ -94,7 +94,7 @@ class Task:
         #: The claim has ended, and another worker may have the job. The handler's result is discarded.
         self.lost = False
         self._progress: Json = None
-        self._confirmed_at = sent_at
+        self._confirmed_at = confirmed_at
         self._ending = False
         self._expired = False
 
@@ -148,7 +148,10 @@ class Task:
         self._progress = json.loads(text)
 
     def remaining(self) -> float:
-        """Seconds until the lease ends unless a heartbeat gets through; counted from before the last one was sent."""
+        """Seconds until the lease ends unless a heartbeat gets through.
+
+        Counted from before the last one was sent; until the first one, from the answer to the claim.
+        """
         return self._confirmed_at + self.claimed.lease_ms / 1000 - clock.now()
 
     def __repr__(self) -> str:
@@ -198,11 +201,15 @@ class Worker:
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._stop_now = threading.Event()
+        self._beat_now = threading.Event()
 
     def handles(self, type: str) -> Callable[[Handler], Handler]:
         """Makes a function the handler of a job type. Its return value becomes the job's result.
 
         An ``async def`` function runs in its own event loop, in the job's thread.
+
+        A return value that is not JSON, or too large for a result (16 KiB), is left out with a warning in the log, and
+        the job is completed: the work was done.
 
         An exception fails the attempt, with its text as the error. See also :class:`RetryIn`, :class:`Permanent` and
         :class:`HandBack`.
@@ -248,6 +255,7 @@ class Worker:
                 self._finish()
             finally:
                 ended.set()
+                self._beat_now.set()
                 for keeper in keepers:
                     keeper.join()
                 for number, previous in replaced.items():
@@ -281,8 +289,13 @@ class Worker:
                 self._stop.wait(waits.next())
                 continue
             waits.reset()
+            # Not from when it was sent: a claim may wait for a job for longer than the lease, which begins after that.
+            answered_at = clock.now()
             for claimed in jobs:
-                self._start(Task(claimed, sent_at))
+                self._start(Task(claimed, answered_at))
+            if jobs and answered_at - sent_at > self._lease / 3:
+                # Nor can it be told how old this answer is: after a suspend the claims may be lost already.
+                self._beat_now.set()
             if until_idle and not jobs:
                 if ran_nothing:
                     return
@@ -379,21 +392,43 @@ class Worker:
         claim = task.claimed
         if "release" in outcome:
             return self._client.release(claim, timeout=timeout)
+        if "result" in outcome:
+            return self._complete(task, outcome["result"], timeout)
+        retry_in, permanent = outcome.get("retry_in"), outcome.get("permanent", False)
         try:
-            if "result" in outcome:
-                return self._client.complete(claim, result=outcome["result"], timeout=timeout)
-            retry_in, permanent = outcome.get("retry_in"), outcome.get("permanent", False)
-            return self._client.fail(claim, outcome["error"], retry_in=retry_in, permanent=permanent, timeout=timeout)
+            self._client.fail(claim, outcome["error"], retry_in=retry_in, permanent=permanent, timeout=timeout)
         except Invalid as problem:
-            # A result that is too large or not JSON, say: nothing was done, so the attempt can still be failed.
-            what = "result" if "result" in outcome else "failure"
-            self._client.fail(claim, sendable(f"its {what} was refused: {problem}"), timeout=timeout)
+            # Nothing was done, so the attempt can still be failed.
+            self._client.fail(claim, sendable(f"its failure was refused: {problem}"), timeout=timeout)
+
+    def _complete(self, task: Task, result: Json, timeout: float) -> None:
+        """Completes a job, without its result if that is refused: the work was done, and must not be done again."""
+        claim = task.claimed
+        try:
+            return self._client.complete(claim, result=result, timeout=timeout)
+        except Invalid as problem:
+            refusal = problem
+        if result is not None:
+            try:
+                self._client.complete(claim, timeout=timeout)
+                log.warning("%r was completed without its result, which was refused: %s", task, refusal)
+                return
+            except Invalid as problem:
+                refusal = problem
+        # Not tried again if the broker itself refused: its answer would be the same. A gateway's may not be.
+        error = sendable(f"the work was done, but its end was refused: {refusal}")
+        self._client.fail(claim, error, permanent=refusal.code is not None, timeout=timeout)
 
     # ------------------------------------------------------------------ keeping them
 
     def _beat(self, ended: threading.Event) -> None:
         """Renews all claims every third of a lease, and passes on what the server says about them."""
-        while not ended.wait(self._lease / 3):
+        while True:
+            self._beat_now.wait(self._lease / 3)
+            # Before looking whether this is the end, so that the end is not what is cleared.
+            self._beat_now.clear()
+            if ended.is_set():
+                return
             with self._changed:
                 tasks = [task for task in self._tasks.values() if not task.lost]
             for start in range(0, len(tasks), BATCH_MAX):

@@ -6,6 +6,7 @@ use opentelemetry::trace::{SpanId, Status, TracerProvider as _};
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
 use tenure_client::{CancellationToken, Failure, Job, NewJob, State, Worker, current_span};
+use tenure_testkit::recording::Recording;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::Instrument as _;
@@ -33,11 +34,9 @@ async fn a_handler_runs_in_the_trace_of_its_submit() {
         .build();
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("tests"));
     let subscriber = tracing_subscriber::registry().with(layer);
-    let _guard = tracing::subscriber::set_default(subscriber);
+    let _recording = Recording::start(subscriber);
 
     let broker = Broker::start().await;
-    // Another test may have met a span of the worker's for the first time while nobody recorded, and have noted "never".
-    tracing::callsite::rebuild_interest_cache();
     let (said, mut heard) = mpsc::unbounded_channel();
     let handler = move |job: Job<bool>| {
         let said = said.clone();

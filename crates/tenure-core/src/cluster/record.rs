@@ -479,7 +479,7 @@ mod tests {
             (
                 "\"shards\":2",
                 "\"shards\":4294967295",
-                "indexer: a daemon has 1 to 20000 shards",
+                "indexer: a daemon must have 1 to 20000 shards",
             ),
         ] {
             let damaged = text.replace(from, to);

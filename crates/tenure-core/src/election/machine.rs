@@ -128,6 +128,12 @@ enum Flight {
     WriteFence { fence: Fence },
 }
 
+impl Flight {
+    fn is_of_lease(&self) -> bool {
+        matches!(self, Flight::ReadLease { .. } | Flight::WriteLease { .. })
+    }
+}
+
 impl Election {
     /// An election that this process observes; [`Input::Stand`] makes it a candidate. `new_lineage` is a
     /// random id.
@@ -245,7 +251,9 @@ impl Election {
             Input::Wake => {}
             Input::Hint => {
                 self.due = self.due.min(now.moment);
-                self.is_hinted = matches!(self.in_flight, Some(Flight::ReadLease { .. }));
+                // What is under way may have been carried out before the change that the hint is about.
+                let flight = self.in_flight.as_ref();
+                self.is_hinted = flight.is_some_and(Flight::is_of_lease);
             }
             Input::Trusted(until) => self.session_trusted_until = until,
             Input::SessionOver { gives_back } => {
@@ -341,6 +349,9 @@ impl Election {
                 self.see(now, *lease, version, outputs);
                 self.on_lease(now, started, outputs);
                 self.due = started + self.random.jitter(self.config.heartbeat);
+                if std::mem::take(&mut self.is_hinted) {
+                    self.due = now;
+                }
             }
             Written::NotApplied => self.back_off(now),
             Written::Unknown if mutation::is(Mutation::UnknownLeaseApplied) => {

@@ -18,7 +18,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::command::Action;
 use super::cron::Cron;
-use super::job::Submission;
+use super::job::{Key, Submission};
 use super::validate::Invalid;
 use crate::mutation::{self, Mutation};
 use crate::{JobId, ScheduleName};
@@ -161,7 +161,29 @@ pub struct Schedule {
     pub last: Option<u64>,
 }
 
+impl ScheduleSpec {
+    /// The bytes of all its text: what clients choose the length of.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let job = &self.job;
+        let key = |key: &Option<Key>| key.as_ref().map_or(0, |key| key.as_str().len());
+        self.cron.len()
+            + self.timezone.len()
+            + job.queue.as_str().len()
+            + job.job_type.as_str().len()
+            + job.payload.bytes()
+            + key(&job.unique_key)
+            + key(&job.group)
+    }
+}
+
 impl Schedule {
+    /// The bytes of all its text, its name included.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.name.as_str().len() + self.spec.bytes()
+    }
+
     /// The action that sets a schedule whose first slot lies after `now`.
     pub fn command(name: ScheduleName, spec: ScheduleSpec, now: u64) -> Result<Action, Invalid> {
         let next = Clockwork::new(&spec.cron, &spec.timezone)?.next(now);

@@ -14,7 +14,7 @@ pub(crate) struct Schedules {
     by_name: BTreeMap<ScheduleName, Schedule>,
     /// Those that have a next slot, by that slot.
     by_slot: BTreeMap<u64, BTreeSet<ScheduleName>>,
-    /// The bytes of all their payloads.
+    /// The bytes of all their text.
     bytes: usize,
 }
 
@@ -27,7 +27,7 @@ impl Schedules {
         self.by_name.len()
     }
 
-    /// The bytes of all their payloads.
+    /// The bytes of all their text.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -50,10 +50,10 @@ impl Schedules {
     pub(crate) fn insert(&mut self, schedule: Schedule) -> Option<Schedule> {
         let name = schedule.name.clone();
         let after = schedule.next;
-        self.bytes += schedule.spec.job.payload.bytes();
+        self.bytes += schedule.bytes();
         let before = self.by_name.insert(name.clone(), schedule);
         if let Some(before) = &before {
-            self.bytes -= before.spec.job.payload.bytes();
+            self.bytes -= before.bytes();
         }
         self.moved(&name, before.as_ref().and_then(|before| before.next), after);
         before
@@ -61,7 +61,7 @@ impl Schedules {
 
     pub(crate) fn remove(&mut self, name: &ScheduleName) -> Option<Schedule> {
         let before = self.by_name.remove(name)?;
-        self.bytes -= before.spec.job.payload.bytes();
+        self.bytes -= before.bytes();
         self.moved(name, before.next, None);
         Some(before)
     }

@@ -61,14 +61,14 @@ pub struct Limits {
     pub lease_ms_max: u32,
     /// The most attempts. Default 10,000.
     pub attempts_max: u32,
-    /// The most queues, by name: those with jobs or with settings. Default 100,000. Each has its own order and
+    /// The most queues, by name: those with jobs, with settings or with a schedule. Default 100,000. Each has its own order and
     /// its own counts. What needs one more is refused before it is committed; a few more may come in at once.
     pub queues_max: usize,
     /// The most job types that jobs have. Default 100,000.
     pub types_max: usize,
     /// The most schedules. Default 20,000.
     pub schedules_max: usize,
-    /// The most bytes of all schedules' payloads together. Default 64 MiB.
+    /// The most bytes of all schedules' text together: payloads, crons, names and keys. Default 64 MiB.
     pub schedules_bytes_max: usize,
 }
 
@@ -106,6 +106,9 @@ const NUMBER_BYTES_MAX: usize = 400;
 
 /// The most queues, and the most types, of one claim: it looks at each pair of them.
 const NAMES_MAX: usize = 100;
+
+/// The longest cron expression. One that lists every second, minute, hour, day and month has half of it.
+const CRON_BYTES_MAX: usize = 1_000;
 
 /// The shortest lease: below this a heartbeat cannot reliably arrive in time.
 const LEASE_MS_MIN: u32 = 100;
@@ -295,6 +298,13 @@ impl Limits {
             return Err(Invalid::new("name", "has more than 150 bytes"));
         }
         no_option("name", name.as_str())?;
+        let bytes = spec.cron.len();
+        if bytes > CRON_BYTES_MAX {
+            return Err(Invalid::new(
+                "cron",
+                format!("has {bytes} bytes; at most {CRON_BYTES_MAX} are allowed"),
+            ));
+        }
         let job = &spec.job;
         for (field, given) in [
             ("job.id", job.id.is_some()),
@@ -345,7 +355,10 @@ fn readable(json: &str) -> Result<(), Cow<'static, str>> {
     while let Some(&first) = rest.as_bytes().first() {
         let mut length = 1;
         match first {
-            b'"' => length = string_bytes(rest),
+            b'"' => {
+                length = string_bytes(rest);
+                check_string(rest.get(..length).unwrap_or(rest))?;
+            }
             b'[' | b'{' => {
                 depth += 1;
                 if depth > NESTING_MAX {
@@ -384,6 +397,37 @@ fn string_bytes(json: &str) -> usize {
         }
     }
     bytes.len()
+}
+
+/// Refuses halves of surrogate pairs: JSON can write them, but they are no characters, and many clients fail to read an
+/// answer that has one, or change it.
+fn check_string(string: &str) -> Result<(), Cow<'static, str>> {
+    let bytes = string.as_bytes();
+    let surrogate = |at: usize| {
+        let digits = bytes.get(at..at + 6)?.strip_prefix(br"\u")?;
+        let digits = std::str::from_utf8(digits).ok()?;
+        let unit = u16::from_str_radix(digits, 16).ok()?;
+        (0xd800..=0xdfff).contains(&unit).then_some(unit)
+    };
+    let mut at = 0;
+    while let Some(found) = bytes
+        .get(at..)
+        .and_then(|rest| rest.iter().position(|&byte| byte == b'\\'))
+    {
+        at += found;
+        at += match (surrogate(at), surrogate(at + 6)) {
+            // With what it escapes, which may be a backslash.
+            (None, _) => 2,
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(unit), _) => {
+                let problem = format!(
+                    "has the escape \\u{unit:04x}, which is half of a character: send it with its other half"
+                );
+                return Err(problem.into());
+            }
+        };
+    }
+    Ok(())
 }
 
 fn check_number(number: &str) -> Result<(), Cow<'static, str>> {
@@ -528,6 +572,13 @@ mod tests {
             ),
             (number(310), "too large for a double"),
             (r#"{"a":-1e400}"#.to_owned(), "too large for a double"),
+            (r#""\ud800""#.to_owned(), r"has the escape \ud800"),
+            (r#"["\uD83D \uDE00"]"#.to_owned(), r"has the escape \ud83d"),
+            (
+                r#"["\ud83d\ud83d\ude00"]"#.to_owned(),
+                r"has the escape \ud83d",
+            ),
+            (r#"{"a\\\udfff":1}"#.to_owned(), r"has the escape \udfff"),
         ] {
             let payload = Payload::new(payload).unwrap();
             let limits = Limits::default();
@@ -574,6 +625,8 @@ mod tests {
             text,
             "7".repeat(309).replacen('7', "1", 1),
             r#"{"é":[-0.5e-400,1e308,12345678901234567890]}"#.to_owned(),
+            r#"["\ud83d\ude00\uD83D\uDE00","\\ud800","\\\\ud800","\ud7ff\ue000","\"\u00e9"]"#
+                .to_owned(),
         ] {
             let payload = Payload::new(json).unwrap();
             value("payload", &payload, 1 << 20).unwrap();
@@ -632,6 +685,34 @@ mod tests {
             .is_err()
         );
         assert_eq!(check(Some(1), Some(Rate { jobs: 1, ..rate })), Ok(()));
+    }
+
+    #[test]
+    fn a_cron_is_bounded_and_any_that_lists_everything_fits() {
+        let check = |cron: String| {
+            let spec = ScheduleSpec {
+                cron,
+                timezone: "UTC".to_owned(),
+                job: Submission::new(crate::JobType::new("a").unwrap()),
+                missed: Missed::Once,
+            };
+            let name = ScheduleName::new("s").unwrap();
+            let checked = Limits::default().schedule(&name, &spec, NOW);
+            checked.map_err(|error| error.to_string())
+        };
+        let list = |from: u32, to: u32| {
+            let each: Vec<String> = (from..=to).map(|number| number.to_string()).collect();
+            each.join(",")
+        };
+        let (sixty, hours, days) = (list(0, 59), list(0, 23), list(1, 31));
+        let (months, week) = (list(1, 12), list(0, 7));
+        let all = format!("{sixty} {sixty} {hours} {days} {months} {week}");
+        assert_eq!(check(all), Ok(()));
+        let long = format!("{}1 * * * *", "1,".repeat(500));
+        assert_eq!(
+            check(long).unwrap_err(),
+            "cron has 1009 bytes; at most 1000 are allowed"
+        );
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Looking at the queue: jobs, pages, counts. Reading changes nothing and needs no command.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use super::job::{Key, Payload, State};
@@ -332,8 +334,11 @@ impl Queue {
         name: Option<&QueueName>,
         most: usize,
     ) -> Vec<(QueueView, Option<u64>)> {
-        let behind = self.queues.iter_behind(name).take(most);
-        behind
+        let behind = self.queues.iter_behind(name);
+        // One that is left only as the name of deleted jobs is not shown anywhere else either.
+        let shown = behind.filter(|(_, _, queue)| queue.is_shown());
+        shown
+            .take(most)
             .map(|(name, handle, queue)| (view_of(name, queue), self.ready_since(handle)))
             .collect()
     }
@@ -362,7 +367,18 @@ impl Queue {
         self.types.find(name).is_some()
     }
 
-    /// How many schedules there are, and the bytes of all their payloads.
+    /// The queues that schedules submit to, all but one of them if it is named, and that are not there yet. Cost: the
+    /// number of schedules.
+    #[must_use]
+    pub fn queues_to_come(&self, except: Option<&crate::ScheduleName>) -> BTreeSet<&QueueName> {
+        let others = self
+            .schedules()
+            .filter(|schedule| Some(&schedule.name) != except);
+        let named = others.map(|schedule| &schedule.spec.job.queue);
+        named.filter(|name| !self.has_queue(name)).collect()
+    }
+
+    /// How many schedules there are, and the bytes of all their text.
     #[must_use]
     pub fn schedules_size(&self) -> (usize, usize) {
         (self.schedules.len(), self.schedules.bytes())
@@ -404,7 +420,7 @@ impl Queue {
     }
 
     /// At most so many schedules behind a name, by name, or fewer if they are large: one at least, and no more
-    /// than about so many bytes of payloads.
+    /// than about so many bytes.
     #[must_use]
     pub fn schedules_behind(
         &self,
@@ -417,7 +433,7 @@ impl Queue {
         behind
             .take_while(|schedule| {
                 let is_first = bytes == 0;
-                bytes += schedule.spec.job.payload.bytes() + SCHEDULE_BYTES;
+                bytes += schedule.bytes() + SCHEDULE_BYTES;
                 is_first || bytes <= bytes_max
             })
             .cloned()
@@ -470,7 +486,7 @@ impl Queue {
     }
 }
 
-/// About what a schedule has beside its payload.
+/// About what a schedule has beside its text.
 const SCHEDULE_BYTES: usize = 512;
 
 fn view_of(name: &QueueName, queue: &NamedQueue) -> QueueView {

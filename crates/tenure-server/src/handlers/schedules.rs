@@ -17,7 +17,7 @@ use crate::problem::Problem;
 
 /// All schedules
 ///
-/// In order of name, at most 1,000 at once, and fewer if their payloads are large. `next` is where the next page starts:
+/// In order of name, at most 1,000 at once, and fewer if they are large. `next` is where the next page starts:
 /// send it as `after`.
 #[utoipa::path(get, path = "/v1/schedules", tag = "queues", params(NamesQuery), responses(
     (status = 200, description = "A page of the schedules, in order of name", body = SchedulesAnswer),

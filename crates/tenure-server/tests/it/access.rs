@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use reqwest::{Certificate, Client, Method, StatusCode};
 use serde_json::json;
 use tenure_server::{Tls, Tokens};
+use tenure_testkit::recording::Recording;
 
 use crate::support::{Broker, PATIENCE, answered, client, config, problem, store_in, until};
 
@@ -189,10 +190,7 @@ async fn changes_and_refusals_leave_a_trail() {
         .with_ansi(false)
         .with_writer(move || writer.clone())
         .finish();
-    // With one subscriber alone, whether anybody wants a line is asked of the thread that first has one to write, which
-    // may be that of another test.
-    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
-    let _log = tracing::subscriber::set_default(subscriber);
+    let _recording = Recording::start(subscriber);
     let tokens = Tokens::parse(TOKENS).unwrap();
     let broker = Broker::start_with(|config| config.tokens = tokens).await;
     let admin = |method: Method, path: &str| {

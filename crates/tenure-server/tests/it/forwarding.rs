@@ -366,6 +366,23 @@ async fn calls_are_held_in_bounded_number_and_time() {
     assert!(took >= Duration::from_secs(1) && took < hold, "{took:?}");
 }
 
+/// A session that is not there yet is not one that was lost.
+#[tokio::test]
+async fn a_broker_that_has_just_started_holds_calls() {
+    let folder = tempfile::tempdir().unwrap();
+    let leader = Broker::started(config(&store_in(folder.path()))).await;
+    leader.serving().await;
+    for number in 0..5 {
+        let mut second = config(&store_in(folder.path()));
+        second.node = Some(format!("node-{number}"));
+        second.limits.hold_timeout = PATIENCE;
+        let standby = Broker::started(second).await;
+        let calls = (0..4).map(|_| standby.submit("t"));
+        futures_util::future::join_all(calls).await;
+        standby.handle.stop().await;
+    }
+}
+
 #[tokio::test]
 async fn a_standby_without_tokens_has_a_dashboard_that_works() {
     let (_folder, _leader, standby) = pair().await;

@@ -25,13 +25,16 @@
 //!
 //! # Hints
 //!
-//! A change announces itself with `pg_notify` in the same statement; the store listens on one more
-//! connection, opened by the first [`Store::watch`]. A watch needs a prefix of two segments. Behind a
-//! transaction pooler `LISTEN` cannot work, and the store recognises that when it is opened, by the
-//! processes that serve it. Then there are no hints and callers poll; changes are still announced to
-//! those who are connected directly. PostgreSQL commits announced changes one after the other, so that
-//! eight busy writers get a third of the speed, or less, that they would have otherwise; one writer
-//! hardly notices. `?hints=off` in the URL does without, and so does what is written [quietly](crate::quietly).
+//! A change is announced with `pg_notify` once it is committed, by a small transaction of its own that
+//! nobody waits for; what is changed meanwhile shares the next one. So commits do not wait for each other, as
+//! PostgreSQL makes those that announce something do (`announcer.rs` has more). An announcement uses
+//! a connection of the pool, never the last one, and is lost if the server, the connection or the process goes away
+//! just then: callers poll.
+//!
+//! The store listens on one more connection, opened by the first [`Store::watch`]. A watch needs a prefix of
+//! two segments. Behind a transaction pooler `LISTEN` cannot work, and the store recognises that when it
+//! is opened, by the processes that serve it. Then there are no hints and callers poll; changes are still
+//! announced to those who are connected directly. `?hints=off` in the URL neither announces nor listens.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -41,6 +44,7 @@ use sqlx::postgres::{
 use sqlx::{AssertSqlSafe, ConnectOptions, Row};
 use url::Url;
 
+use self::announcer::Announcer;
 use self::hints::Hints;
 use self::statement::Table;
 use super::sql::{self, Dial, Fate, Found, Pool, Range, answered};
@@ -49,6 +53,7 @@ use crate::{
     Watch, check_value,
 };
 
+mod announcer;
 mod hints;
 mod statement;
 
@@ -85,6 +90,8 @@ const PARAMETERS: &[&str] = &[
 pub struct Postgres {
     pool: Pool<PgConnectOptions>,
     table: Table,
+    /// If changes are announced.
+    announcer: Option<Announcer>,
     hints: Hints,
     location: String,
 }
@@ -134,7 +141,8 @@ impl Postgres {
         let hints = hints_wanted && !is_pooled(&pool, &doing).await?;
         pool.close_idle();
         Ok(Self {
-            table: Table::new(&database.schema, &database.synchronous_commit, hints_wanted),
+            table: Table::new(&database.schema, &database.synchronous_commit),
+            announcer: hints_wanted.then(|| Announcer::new(pool.clone())),
             hints: Hints::new(options, hints),
             pool,
             location,
@@ -164,7 +172,20 @@ impl Postgres {
             .await
             .map_err(|error| sql::write_error(key, fate(&error), error))?;
         connection.finish(bytes);
-        Ok(done.rows_affected())
+        let changed = done.rows_affected();
+        if changed > 0 {
+            self.announce(key).await;
+        }
+        Ok(changed)
+    }
+
+    /// Says that the object has changed, if anybody could watch it. Waits for nothing.
+    async fn announce(&self, key: &Key) {
+        if let Some(announcer) = &self.announcer
+            && let Some(channel) = self.table.channel_of(key)
+        {
+            announcer.announce((channel, key.clone())).await;
+        }
     }
 }
 

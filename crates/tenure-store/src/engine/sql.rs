@@ -145,9 +145,19 @@ impl<D: Dial> Pool<D> {
     /// A connection that works, as far as one can know. No statement has been sent on it, so an error
     /// means that nothing was changed.
     pub(super) async fn acquire(&self) -> Result<Held<D>, sqlx::Error> {
+        self.acquire_as(is_urgent()).await
+    }
+
+    /// The same, as one that is not urgent, whoever asks.
+    #[cfg(feature = "postgres")]
+    pub(super) async fn acquire_ordinary(&self) -> Result<Held<D>, sqlx::Error> {
+        self.acquire_as(false).await
+    }
+
+    async fn acquire_as(&self, is_urgent: bool) -> Result<Held<D>, sqlx::Error> {
         let shared = &self.shared;
         within(CONNECT_WITHIN, "connection", async {
-            let permit = Permit::acquire(shared).await?;
+            let permit = Permit::acquire(shared, is_urgent).await?;
             let connection = match shared.spare().await {
                 Some(connection) => connection,
                 None => shared.dial.dial().await?,
@@ -241,6 +251,16 @@ impl<D: Dial> Shared<D> {
     }
 }
 
+/// The same connections.
+#[cfg(feature = "postgres")]
+impl<D: Dial> Clone for Pool<D> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: self.shared.clone(),
+        }
+    }
+}
+
 /// Says nothing of the options: they hold the password.
 impl<D: Dial> std::fmt::Debug for Pool<D> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -263,12 +283,12 @@ struct Permit {
 }
 
 impl Permit {
-    async fn acquire<D: Dial>(shared: &Shared<D>) -> Result<Self, sqlx::Error> {
+    async fn acquire<D: Dial>(shared: &Shared<D>, is_urgent: bool) -> Result<Self, sqlx::Error> {
         let take = async |semaphore: &Arc<Semaphore>| {
             let permit = semaphore.clone().acquire_owned().await;
             permit.map_err(|_closed| sqlx::Error::PoolClosed)
         };
-        let ordinary = if is_urgent() {
+        let ordinary = if is_urgent {
             None
         } else {
             Some(take(&shared.ordinary).await?)

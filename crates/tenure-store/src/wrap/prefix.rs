@@ -209,7 +209,7 @@ mod tests {
             assert_eq!(
                 error.to_string(),
                 "a key of 601 bytes does not fit under the store's own prefix of 100 bytes, \
-                 the limit is 700 together"
+                 the limit for both together is 700"
             );
             assert!(error.hint().contains("at most 600 bytes"), "{error:?}");
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use tenure_store::Error;
 use tenure_store::conformance::{Options, Suite};
 use tenure_store::engine::object::Objects;
+use tenure_testkit::recording::Recording;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::support;
@@ -48,7 +49,7 @@ async fn a_signature_never_gets_into_errors_or_logs() {
         .with_writer(log.clone())
         .finish();
     // This test's runtime has one thread, so all that it does is logged here.
-    let logged = tracing::subscriber::set_default(subscriber);
+    let recording = Recording::start(subscriber);
 
     let mut texts = Vec::new();
     let mut note = |error: &Error| {
@@ -73,7 +74,7 @@ async fn a_signature_never_gets_into_errors_or_logs() {
         let url = url.parse().unwrap();
         note(&Objects::open_with(&url, variables).await.unwrap_err());
     }
-    drop(logged);
+    drop(recording);
 
     texts.push(log.text());
     assert!(log.text().contains("TRACE"), "the log has everything");

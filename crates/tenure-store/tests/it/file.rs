@@ -470,8 +470,7 @@ async fn files_are_appended_to_beside_objects_and_not_through_what_changes_reque
     let version = put.await.unwrap();
     assert!(files.holds(&object, b"value").await.unwrap());
     let expect = Expect::Version(version);
-    let other = store.put(&object, "other".into(), &expect);
-    other.await.unwrap();
+    store.put(&object, "other".into(), &expect).await.unwrap();
     assert!(!files.holds(&object, b"value").await.unwrap());
 
     files.make().await.unwrap();

@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use crate::{sql, support};
 
+mod announcements;
 mod restart;
 
 const SERVER: &str = "TENURE_TEST_POSTGRES";

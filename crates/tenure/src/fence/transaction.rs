@@ -165,8 +165,8 @@ impl Leadership {
     }
 
     /// Runs `work` in a transaction that commits only if this term is still current, and that is rolled back if `work` fails or is not
-    /// ready while this process may act as the leader: by the time that [`check`](Leadership::check) says at the
-    /// beginning, and in SQLite half of it, since every heartbeat to the file waits meanwhile. A statement
+    /// ready while this process may act as the leader: within nine tenths of the time that [`check`](Leadership::check)
+    /// says at the beginning, and in SQLite half of that, since every heartbeat to the file waits meanwhile. A statement
     /// that is under way then is waited for.
     ///
     /// The connection must have no transaction open, and is in none afterwards. If this future is dropped, the transaction is rolled back before the
@@ -194,7 +194,8 @@ impl Leadership {
         E: From<FenceError>,
     {
         let remaining = self.check().map_err(FenceError::NotLeading)?;
-        let limit = remaining / C::TIME_DIVISOR;
+        // Earlier than the server's own end of an idle transaction, which would cost the connection.
+        let limit = (remaining - remaining / 10) / C::TIME_DIVISOR;
         let (deadline, too_long) = (Instant::now() + limit, FenceError::TooLong { limit });
         let begun = timeout_at(deadline, connection.begin_with(C::BEGIN)).await;
         let mut transaction = match begun {

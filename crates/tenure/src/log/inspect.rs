@@ -156,7 +156,11 @@ impl Stored {
     }
 
     /// The frame at each of some places, if there is one.
-    fn at(&self, places: Vec<u64>) -> BoxStream<'static, (u64, Result<Option<Frame>, Error>)> {
+    fn at<P>(&self, places: P) -> BoxStream<'static, (u64, Result<Option<Frame>, Error>)>
+    where
+        P: IntoIterator<Item = u64>,
+        P::IntoIter: Send + 'static,
+    {
         let (access, read_ahead) = (self.access.clone(), self.access.config.read_ahead);
         stream::iter(places)
             .map(move |place| object(access.clone(), place).map(move |found| (place, found)))
@@ -230,7 +234,7 @@ impl Stored {
                     .flat_map(move |link| this.segment(&link.name.to_string(), link.end))
                     .boxed()
             }
-            None => object_log(self.clone(), after),
+            None => self.clone().object_log(after),
         };
         Ok(Frames(in_order(frames, after).boxed()))
     }
@@ -384,15 +388,11 @@ fn snapshot_frames(access: Arc<Access>, name: String) -> BoxStream<'static, Resu
     read.try_flatten_stream().boxed()
 }
 
-/// Objects from the place behind `after` to the first gap.
-fn object_log(stored: Stored, after: u64) -> BoxStream<'static, Result<Frame, Error>> {
-    let access = stored.access.clone();
-    let read_ahead = access.config.read_ahead;
-    let frames = stream::iter(after + 1..)
-        .map(move |place| object(access.clone(), place).map(move |found| (place, found)))
-        .buffered(read_ahead)
-        .then(move |(place, found)| {
-            let stored = stored.clone();
+impl Stored {
+    /// Objects from the place behind `after` to the first gap.
+    fn object_log(self, after: u64) -> BoxStream<'static, Result<Frame, Error>> {
+        let frames = self.at(after + 1..).then(move |(place, found)| {
+            let stored = self.clone();
             async move {
                 match found {
                     Ok(None) => stored.gap(place).await.map(|()| None),
@@ -400,15 +400,14 @@ fn object_log(stored: Stored, after: u64) -> BoxStream<'static, Result<Frame, Er
                 }
             }
         });
-    // The first gap is the end.
-    frames
-        .map(Result::transpose)
-        .take_while(|found| std::future::ready(found.is_some()))
-        .filter_map(std::future::ready)
-        .boxed()
-}
+        // The first gap is the end.
+        frames
+            .map(Result::transpose)
+            .take_while(|found| std::future::ready(found.is_some()))
+            .filter_map(std::future::ready)
+            .boxed()
+    }
 
-impl Stored {
     /// Whether a place without an object is the end of the log.
     async fn gap(&self, place: u64) -> Result<(), Error> {
         let access = &self.access;

@@ -110,11 +110,14 @@ impl Log {
             replay.run(&access, origin.form).await?;
         }
         let wanted = access.config.rules_max.min(replay.machine.rules_max());
+        // The origin before the log. With files it is the fence: a leader that read first could miss what the one before
+        // it still acknowledges. With objects the fence is the term record, which goes to the end that was read.
         let ownership = Ownership::take(&access, &owner, wanted).await?;
         let origin = &ownership.origin;
         if !reads_first {
             replay.run(&access, origin.form).await?;
         }
+        // A later leader has written already. Our term record would be behind its own, with a lower number.
         if replay.tail.takeover >= origin.takeover {
             return Err(Error::Fenced);
         }

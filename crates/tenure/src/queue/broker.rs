@@ -94,8 +94,9 @@ pub(crate) struct Alarm {
 /// Wakes the tasks of a term.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
-    /// How many queues and types there are: whether it is worth the lock to look.
+    /// How many queues, types and schedules there are: whether it is worth the lock to look.
     pub(crate) queues: AtomicUsize,
+    pub(crate) schedules: AtomicUsize,
     pub(crate) types: AtomicUsize,
     /// Something may be due earlier than it was.
     pub(crate) due: Notify,
@@ -198,6 +199,8 @@ impl Broker {
         let (queues, types) = (self.queue.queues_len(), self.queue.types_len());
         self.signals.queues.store(queues, Ordering::Relaxed);
         self.signals.types.store(types, Ordering::Relaxed);
+        let schedules = self.queue.schedules_size().0;
+        self.signals.schedules.store(schedules, Ordering::Relaxed);
     }
 
     fn publish(&self, position: Position, at_ms: u64, events: &[Event]) {

@@ -17,7 +17,7 @@ pub const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// How many queues or schedules are read in one turn at the lock: a millisecond or so.
 const PORTION: usize = 1_000;
 
-/// How many bytes of schedules' payloads are handed out at once.
+/// How many bytes of schedules are handed out at once.
 const SCHEDULES_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 impl Queue {
@@ -148,8 +148,8 @@ impl Queue {
         }
     }
 
-    /// Some schedules behind a name, by name: at most `limit`, at most 1,000, and fewer if their payloads have more
-    /// than a few MiB. There are no more if there are none.
+    /// Some schedules behind a name, by name: at most `limit`, at most 1,000, and fewer if they have more than a
+    /// few MiB. There are no more if there are none.
     pub fn schedules_behind(
         &self,
         name: Option<&ScheduleName>,

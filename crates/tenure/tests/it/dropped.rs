@@ -240,7 +240,11 @@ async fn a_transfer_that_is_dropped_is_made_once_or_not_at_all() {
     faulty.release();
     // By the leader itself, which has to look for the candidate first.
     begun_and_dropped(of_a.transfer_to(&id("b"))).await;
-    of_a.transfer_to(&id("b")).await.unwrap();
+    // One of the two before may be under way already, and then nobody leads for a moment.
+    match of_a.transfer_to(&id("b")).await {
+        Ok(_) | Err(tenure::Error::NoLeader { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
     let successor = elected(&of_b).await;
     assert_eq!(successor.term().0, term.0 + 1, "it went to and fro");
     assert!(successor.check().is_ok());

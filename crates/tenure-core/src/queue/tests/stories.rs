@@ -484,6 +484,47 @@ fn a_slot_fires_once_however_often_its_plan_is_sent() {
 }
 
 #[test]
+fn all_text_of_a_schedule_counts_and_an_old_log_may_have_more_of_it() {
+    let mut story = Story::new();
+    let spec = |cron: String| ScheduleSpec {
+        cron,
+        timezone: "UTC".to_owned(),
+        job: serde_json::from_str(
+            r#"{"queue":"mail","type":"t","unique_key":"key","group":"group","payload":[1]}"#,
+        )
+        .unwrap(),
+        missed: Missed::Once,
+    };
+    // From before there was a bound.
+    let long = format!("{}1 * * * *", "1,".repeat(50_000));
+    for name in ["a", "b", "c"] {
+        let name = ScheduleName::new(name).unwrap();
+        let set = Schedule::command(name, spec(long.clone()), story.at).unwrap();
+        story.act(set);
+    }
+    let text = "a".len() + long.len() + "UTC".len() + "mailtkeygroup[1]".len();
+    assert_eq!(story.queue.schedules_size(), (3, 3 * text));
+    let page = |behind: Option<&ScheduleName>, bytes_max| {
+        let page = story.queue.schedules_behind(behind, 1_000, bytes_max);
+        page.into_iter().map(|one| one.name).collect::<Vec<_>>()
+    };
+    assert_eq!(page(None, 250_000).len(), 2);
+    assert_eq!(page(None, 1).len(), 1);
+    assert_eq!(page(ScheduleName::new("b").ok().as_ref(), 250_000).len(), 1);
+
+    let mut restore = Restore::new(1);
+    restore.feed(&story.queue.encode()).unwrap();
+    let restored = restore.finish().unwrap();
+    assert_eq!(restored.schedules_size(), (3, 3 * text));
+    story.act(Action::DeleteSchedule(ScheduleName::new("a").unwrap()));
+    let short = spec("@daily".to_owned());
+    let name = ScheduleName::new("b").unwrap();
+    story.act(Schedule::command(name, short, story.at).unwrap());
+    let (count, bytes) = story.queue.schedules_size();
+    assert_eq!((count, bytes), (2, 2 * text - long.len() + "@daily".len()));
+}
+
+#[test]
 fn time_never_goes_back() {
     let mut story = Story::new();
     story.submit(&[r#""id":"a","delay_ms":50"#]);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Inner;
+use super::folders::sync;
 use crate::append::{AppendFile, AppendFolder, Operation};
 use crate::engine::private;
 use crate::{Key, Prefix};
@@ -32,38 +33,6 @@ impl Folder {
             .join(prefix.as_str().trim_end_matches('/'));
         Self { store, path }
     }
-
-    fn make_now(&self) -> io::Result<()> {
-        match private::create_folder(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
-        sync(
-            self.path
-                .parent()
-                .expect("it lies below the store's folder"),
-        )
-    }
-
-    fn create_now(&self, name: &str) -> io::Result<Box<dyn AppendFile>> {
-        let path = self.path.join(name);
-        // For this user alone, as everything that the store makes.
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&path)?;
-        Ok(Box::new(File { file, path }))
-    }
-
-    fn names_now(&self) -> io::Result<Vec<String>> {
-        // No name that was ever given here is anything but text.
-        fs::read_dir(&self.path)?
-            .map(|entry| Ok(entry?.file_name().into_string().ok()))
-            .filter_map(Result::transpose)
-            .collect()
-    }
 }
 
 impl AppendFolder for Folder {
@@ -72,63 +41,86 @@ impl AppendFolder for Folder {
     }
 
     fn make(&self) -> Operation<'_, ()> {
-        Operation::done(self.make_now())
+        Operation::now(|| {
+            match private::create_folder(&self.path) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+            let above = self.path.parent();
+            sync(above.expect("it lies below the store's folder"))
+        })
     }
 
     fn names(&self) -> Operation<'_, Vec<String>> {
-        Operation::done(self.names_now())
+        Operation::now(|| {
+            // What is not text has no name that was given here.
+            fs::read_dir(&self.path)?
+                .map(|entry| Ok(entry?.file_name().into_string().ok()))
+                .filter_map(Result::transpose)
+                .collect()
+        })
     }
 
     fn create(&self, name: &str) -> Operation<'_, Box<dyn AppendFile>> {
-        Operation::done(self.create_now(name))
+        Operation::now(|| {
+            let path = self.path.join(name);
+            // For this user alone, as everything that the store makes.
+            let file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&path)?;
+            let file: Box<dyn AppendFile> = Box::new(File { file, path });
+            Ok(file)
+        })
     }
 
     fn read(&self, name: &str, bytes_max: usize) -> Operation<'_, Vec<u8>> {
         let path = self.path.join(name);
-        Operation::done(match bytes_max {
+        Operation::now(|| match bytes_max {
             usize::MAX => fs::read(path),
             _ => read_start(&path, bytes_max),
         })
     }
 
     fn remove(&self, name: &str) -> Operation<'_, ()> {
-        Operation::done(fs::remove_file(self.path.join(name)))
+        Operation::now(|| fs::remove_file(self.path.join(name)))
     }
 
     fn sync(&self) -> Operation<'_, ()> {
-        Operation::done(sync(&self.path))
+        Operation::now(|| sync(&self.path))
     }
 
     fn sync_file(&self, name: &str) -> Operation<'_, ()> {
-        Operation::done(sync(&self.path.join(name)))
+        Operation::now(|| sync(&self.path.join(name)))
     }
 
     fn holds(&self, key: &Key, value: &[u8]) -> Operation<'_, bool> {
         // Behind the value is the stamp, which need not be read: no value is the beginning of another.
-        let start = read_start(&self.store.folders.path(key), value.len());
-        Operation::done(start.map(|start| start == value))
+        Operation::now(|| Ok(read_start(&self.store.folders.path(key), value.len())? == value))
     }
 }
 
 impl AppendFile for File {
     fn write_all_at<'a>(&'a self, bytes: &'a [u8], offset: u64) -> Operation<'a, ()> {
-        Operation::done(self.file.write_all_at(bytes, offset))
+        Operation::now(|| self.file.write_all_at(bytes, offset))
     }
 
     fn set_len(&self, bytes: u64) -> Operation<'_, ()> {
-        Operation::done(self.file.set_len(bytes))
+        Operation::now(|| self.file.set_len(bytes))
     }
 
     fn sync_data(&self) -> Operation<'_, ()> {
-        Operation::done(self.file.sync_data())
+        Operation::now(|| self.file.sync_data())
     }
 
     fn sync_all(&self) -> Operation<'_, ()> {
-        Operation::done(self.file.sync_all())
+        Operation::now(|| self.file.sync_all())
     }
 
     fn is_in_place(&self) -> Operation<'_, bool> {
-        Operation::done(is_at(&self.file, &self.path))
+        Operation::now(|| is_at(&self.file, &self.path))
     }
 }
 
@@ -139,10 +131,6 @@ fn is_at(file: &fs::File, path: &Path) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-fn sync(path: &Path) -> io::Result<()> {
-    fs::File::open(path)?.sync_all()
 }
 
 fn read_start(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {

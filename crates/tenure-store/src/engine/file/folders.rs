@@ -118,6 +118,7 @@ fn make_all(folder: &Path) -> io::Result<()> {
     }
 }
 
-fn sync(folder: &Path) -> io::Result<()> {
-    fs::File::open(folder)?.sync_all()
+/// Makes durable what is in a file, or which names are in a folder.
+pub(super) fn sync(path: &Path) -> io::Result<()> {
+    fs::File::open(path)?.sync_all()
 }

@@ -5,10 +5,11 @@
 //! anything inside quotes, values travel as hexadecimal digits, versions as numbers. None of it depends
 //! on a setting of the server such as `standard_conforming_strings` or `bytea_output`.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write};
 
 use super::super::sql::{LISTED_MAX, Range, STATEMENT_WITHIN, TABLE};
-use crate::quiet::is_quiet;
+use super::announcer::Announcement;
 use crate::{Key, Prefix};
 
 /// How long a statement takes at the server at most, in milliseconds. Less than the client waits for the
@@ -67,12 +68,10 @@ pub(super) struct Table {
     /// Stands before every change. Settings that end with the transaction, since behind a pooler others
     /// use the same session.
     settings: String,
-    /// Whether changes are announced.
-    announce: bool,
 }
 
 impl Table {
-    pub(super) fn new(quoted_schema: &str, synchronous_commit: &str, announce: bool) -> Self {
+    pub(super) fn new(quoted_schema: &str, synchronous_commit: &str) -> Self {
         let mut settings = bounds();
         if synchronous_commit == "off" {
             // What is said to be done must survive a crash, also where other data need not.
@@ -81,7 +80,6 @@ impl Table {
         Self {
             name: format!("{quoted_schema}.{TABLE}"),
             settings,
-            announce,
         }
     }
 
@@ -105,7 +103,7 @@ impl Table {
 
     /// Makes the object at `version`, if there is none.
     pub(super) fn insert(&self, key: &Key, value: &[u8], version: i64) -> String {
-        self.change(key, value.len(), |sql| {
+        self.change(value.len(), |sql| {
             write!(
                 sql,
                 "INSERT INTO {} (key, version, modified_at, value) \
@@ -120,7 +118,7 @@ impl Table {
 
     /// Moves the object from the version `expected` to `version`.
     pub(super) fn update(&self, key: &Key, value: &[u8], expected: i64, version: i64) -> String {
-        self.change(key, value.len(), |sql| {
+        self.change(value.len(), |sql| {
             write!(
                 sql,
                 "UPDATE {} SET version = {version}, modified_at = clock_timestamp(), value = ",
@@ -136,7 +134,7 @@ impl Table {
     }
 
     pub(super) fn delete(&self, key: &Key) -> String {
-        self.change(key, 0, |sql| {
+        self.change(0, |sql| {
             let key = Literal::new(key.as_str());
             write!(sql, "DELETE FROM {} WHERE key = {key}", self.name)
         })
@@ -151,39 +149,43 @@ impl Table {
         )
     }
 
-    /// A change that says so on the key's channel, in the same statement: the announcement is made
-    /// exactly if the change is. One row is counted if it was applied, none if not.
+    /// One row is counted if the change was applied, none if not.
     fn change(
         &self,
-        key: &Key,
         value_bytes: usize,
         write_change: impl FnOnce(&mut String) -> fmt::Result,
     ) -> String {
         let mut sql = String::with_capacity(self.settings.len() + value_bytes * 2 + 2048);
         sql.push_str(&self.settings);
-        let announces = self.announce && !is_quiet();
-        let channel = channel_of_key(&self.name, key).filter(|_| announces);
-        let written = match channel {
-            None => write_change(&mut sql),
-            Some(channel) => {
-                sql.push_str("WITH done AS (");
-                write_change(&mut sql).and_then(|()| {
-                    let (channel, key) = (Literal::new(&channel), Literal::new(key.as_str()));
-                    write!(
-                        sql,
-                        " RETURNING 1) SELECT pg_notify({channel}, {key}) FROM done"
-                    )
-                })
-            }
-        };
-        written.expect("writing to a string does not fail");
+        write_change(&mut sql).expect("writing to a string does not fail");
         sql
+    }
+
+    /// Where a change of the key is announced; `None` if nobody could watch it.
+    pub(super) fn channel_of(&self, key: &Key) -> Option<String> {
+        channel_of_key(&self.name, key)
     }
 
     /// Where changes under the prefix are announced; `None` if it is too short to have one channel.
     pub(super) fn channel(&self, prefix: &Prefix) -> Option<String> {
         channel(&self.name, prefix.as_str())
     }
+}
+
+/// Announces changes, each on its channel. The commit is not flushed, whatever the database's setting: nothing is stored.
+pub(super) fn announce(announcements: &BTreeSet<Announcement>) -> String {
+    let mut sql = bounds();
+    sql.push_str(
+        "SET LOCAL synchronous_commit = off;\
+         SELECT pg_notify(channel, key) FROM (VALUES ",
+    );
+    for (index, (channel, key)) in announcements.iter().enumerate() {
+        let comma = if index == 0 { "" } else { ", " };
+        let (channel, key) = (Literal::new(channel), Literal::new(key.as_str()));
+        write!(sql, "{comma}({channel}, {key})").expect("writing to a string does not fail");
+    }
+    sql.push_str(") AS changed (channel, key)");
+    sql
 }
 
 /// To show to people: the clock may have been set since the row was written, and may have been another
@@ -310,25 +312,38 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_announced_only_if_it_can_be_watched_and_is_wanted() {
-        let table = Table::new("public", "on", true);
-        assert!(table.delete(&key("a/b/c")).contains("pg_notify"));
-        assert!(!table.delete(&key("a/b")).contains("pg_notify"));
-        let quiet = Table::new("public", "on", false);
-        assert!(!quiet.delete(&key("a/b/c")).contains("pg_notify"));
+    fn a_change_is_announced_only_if_it_can_be_watched_and_never_by_itself() {
+        let table = Table::new("public", "on");
+        assert!(table.channel_of(&key("a/b/c")).is_some());
+        assert!(table.channel_of(&key("a/b")).is_none());
+        let (key, value) = (key("a/b/c"), b"1");
+        for change in [
+            table.insert(&key, value, 1),
+            table.update(&key, value, 1, 2),
+            table.delete(&key),
+        ] {
+            assert!(!change.contains("notify"), "{change}");
+        }
     }
 
-    #[tokio::test]
-    async fn what_is_written_quietly_is_not_announced() {
-        let table = Table::new("public", "on", true);
-        let delete = crate::quietly(async { table.delete(&key("a/b/c")) }).await;
-        assert!(!delete.contains("pg_notify"));
+    #[test]
+    fn an_announcement_is_for_many_and_is_not_flushed() {
+        let announcement = |channel: &str, text| (channel.to_owned(), key(text));
+        let announcements = [announcement("c1", "a/b/c"), announcement("c2", "a/d/e")];
+        let statement = announce(&BTreeSet::from(announcements));
+        assert!(statement.starts_with(&bounds()));
+        let rest = &statement[bounds().len()..];
+        assert_eq!(
+            rest,
+            "SET LOCAL synchronous_commit = off;SELECT pg_notify(channel, key) FROM \
+             (VALUES ('c1', 'a/b/c'), ('c2', 'a/d/e')) AS changed (channel, key)"
+        );
     }
 
     #[test]
     fn a_database_that_need_not_be_durable_is_told_to_be() {
         let sure = "SET LOCAL synchronous_commit = on";
-        let delete = |setting| Table::new("public", setting, true).delete(&key("a"));
+        let delete = |setting| Table::new("public", setting).delete(&key("a"));
         assert!(delete("off").contains(sure));
         assert!(!delete("on").contains(sure));
         assert!(!delete("remote_apply").contains(sure));

@@ -117,7 +117,7 @@ async fn a_wrong_password_is_refused_with_a_hint_and_shown_nowhere() {
 }
 
 /// Stopped, and its files removed, when dropped.
-struct Server {
+pub(super) struct Server {
     programs: PathBuf,
     folder: tempfile::TempDir,
     port: u16,
@@ -128,7 +128,7 @@ impl Server {
 
     /// PostgreSQL refuses to run as root, so the test must be able to be somebody else.
     #[allow(clippy::print_stderr, reason = "a skipped test says so")]
-    fn start(authentication: &str) -> Option<Self> {
+    pub(super) fn start(authentication: &str) -> Option<Self> {
         let programs = PathBuf::from(support::url(PROGRAMS)?);
         if std::fs::metadata("/proc/self").ok()?.uid() != 0 {
             eprintln!("skipped: only root can start a server as the user postgres");
@@ -164,7 +164,7 @@ impl Server {
         Some(server)
     }
 
-    fn url(&self, password: &str) -> String {
+    pub(super) fn url(&self, password: &str) -> String {
         format!(
             "postgres://postgres{password}@127.0.0.1:{}/postgres",
             self.port

@@ -1,7 +1,7 @@
 //! Whether everything that is stored is whole, and fits together.
 //!
 //! Every frame is read and its checksums are calculated. The log must go on without a gap, in places,
-//! positions and take-overs, from the oldest snapshot that counts, or from its first place, to its end, and must
+//! positions and take-overs, from the last snapshot but one, or from its first place, to its end, and must
 //! come as far as it is known to reach (see [`reached`](crate::log::reached)); each
 //! snapshot that counts must have the parts that its manifest names. Damage does not end the search: all of it
 //! is named.
@@ -118,8 +118,12 @@ impl<'a> Pass<'a> {
             }
         }
         // From where the log must be whole: the last but one, or its beginning. What clean-up has left of
-        // older ones proves nothing.
-        let (from, position) = published[published.len().saturating_sub(2)];
+        // older ones proves nothing. If only one is left of the two up to which the log was cleaned up, a broker starts
+        // from that one.
+        let (from, position) = match published[..] {
+            [_, only] if !self.has_beginning(only.0).await? => only,
+            _ => published[published.len().saturating_sub(2)],
+        };
         self.last = position.map(|position| (from, position));
         match self.stored.about().form {
             Form::Objects => self.objects(from).await?,
@@ -147,6 +151,42 @@ impl<'a> Pass<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the log still has its places up to this one, as far as can be told without reading them. Of what was
+    /// cleaned up, some objects may be left.
+    async fn has_beginning(&self, to: u64) -> Result<bool, Error> {
+        let first = match self.stored.about().form {
+            Form::Objects => {
+                let mut before = 0;
+                while before < to {
+                    let places = self.stored.places(before).await?;
+                    if places.is_empty() {
+                        return Ok(false);
+                    }
+                    for place in places {
+                        if place != before + 1 {
+                            return Ok(before >= to);
+                        }
+                        before = place;
+                    }
+                }
+                return Ok(true);
+            }
+            Form::Segments => {
+                let segments = self.stored.segments().await?;
+                let Some(first) = segments.iter().find(|segment| segment.is_in_log) else {
+                    return Ok(true);
+                };
+                match self.stored.frames(&first.name).next().await {
+                    Ok(frame) => frame.map(|frame| frame.place),
+                    // It is named when all of it is read.
+                    Err(Error::Corrupt { .. } | Error::Invalid { .. }) => None,
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        Ok(first.is_none_or(|first| first <= 1))
     }
 
     /// Reads a snapshot; returns its last record if it can be read.

@@ -94,17 +94,78 @@ async fn schedules_are_bounded_in_number_and_in_bytes() {
             .await
     };
     set("a", 500).await.unwrap();
-    full(set("b", 600).await, "more than 1000");
+    full(set("b", 600).await, "at most 1000");
     set("b", 400).await.unwrap();
     full(set("c", 1).await, "2 schedules; there is no room for c");
     // One that is there may change, and shrink in any case.
     set("b", 300).await.unwrap();
-    full(set("b", 600).await, "more than 1000");
+    full(set("b", 600).await, "at most 1000");
     queue
         .delete_schedule(ScheduleName::new("a").unwrap())
         .await
         .unwrap();
     set("c", 600).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cron_counts_as_much_as_a_payload() {
+    let queue = small().await;
+    let set = async |name: &str, hours: usize| {
+        let spec = ScheduleSpec {
+            cron: format!("0 {}1 * * *", "1,".repeat(hours)),
+            timezone: "UTC".to_owned(),
+            job: job("q", "t"),
+            missed: Missed::Once,
+        };
+        queue
+            .set_schedule(ScheduleName::new(name).unwrap(), spec)
+            .await
+    };
+    set("a", 400).await.unwrap();
+    full(set("b", 100).await, "at most 1000");
+    let refused = set("b", 600).await.unwrap_err().to_string();
+    assert!(refused.contains("cron has 1209 bytes"), "{refused}");
+    set("b", 10).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_queue_of_a_schedule_counts_before_its_first_slot() {
+    let queue = small().await;
+    let set = async |name: &str, into: &str| {
+        let spec = ScheduleSpec {
+            cron: "0 3 * * *".to_owned(),
+            timezone: "UTC".to_owned(),
+            job: job(into, "t"),
+            missed: Missed::Once,
+        };
+        queue
+            .set_schedule(ScheduleName::new(name).unwrap(), spec)
+            .await
+    };
+    set("first", "a").await.unwrap();
+    queue.submit(vec![job("b", "t")]).await.unwrap();
+    set("second", "c").await.unwrap();
+    full(
+        queue.submit(vec![job("d", "t")]).await,
+        "3 queues; there is no room for d",
+    );
+    full(
+        queue.pause(QueueName::new("d").unwrap()).await,
+        "no room for d",
+    );
+    // One that is replaced needs no room any more.
+    set("second", "d").await.unwrap();
+    set("second", "c").await.unwrap();
+    // What they have room for comes in, by their slots or otherwise.
+    queue.submit(vec![job("c", "t")]).await.unwrap();
+    full(set("second", "d").await, "no room for d");
+    set("second", "b").await.unwrap();
+    queue
+        .delete_schedule(ScheduleName::new("first").unwrap())
+        .await
+        .unwrap();
+    set("second", "d").await.unwrap();
+    full(queue.submit(vec![job("a", "t")]).await, "no room for a");
 }
 
 #[tokio::test]

@@ -251,6 +251,38 @@ async fn a_damaged_snapshot_is_made_up_for_and_nothing_rests_on_it() {
     }
 }
 
+async fn findings(world: &World) -> Vec<Finding> {
+    let stored = Stored::open(world.store.clone(), &world.namespace).await;
+    let (_, findings) = stored.unwrap().unwrap().verify().await.unwrap();
+    let is_damage = |finding: &Finding| matches!(finding, Finding::Damage { .. });
+    findings.into_iter().filter(is_damage).collect()
+}
+
+#[tokio::test]
+async fn a_lost_manifest_is_no_damage_of_the_log() {
+    for world in [World::memory(), World::file().await] {
+        let mut sent = Vec::new();
+        grow(&world, 1, 3, &mut sent).await;
+        let [older, newest] = &manifests(&world).await[..] else {
+            panic!("two are kept");
+        };
+        world.store.delete(newest).await.unwrap();
+        assert_eq!(world.replay().await.unwrap().records, sent);
+        assert_eq!(findings(&world).await, []);
+        // Nor after the next start.
+        let (mut log, _) = world.lead(2, Config::default()).await.unwrap();
+        log.commit(&records(&["more"])).await.unwrap();
+        drop(log);
+        assert_eq!(findings(&world).await, []);
+        // What that start would need is looked at as before.
+        let place = world.place(place_of(older) + 1);
+        if world.store.get(&place).await.unwrap().is_some() {
+            world.store.delete(&place).await.unwrap();
+            assert_eq!(findings(&world).await.len(), 1);
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_only_snapshot_is_made_up_for_by_the_whole_log() {
     for world in [World::memory(), World::file().await] {

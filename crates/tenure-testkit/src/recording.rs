@@ -1,0 +1,39 @@
+//! Spans and log lines of one test, recorded beside other tests in the same process.
+
+use tracing::{Dispatch, Subscriber};
+
+/// Records on the current thread until it is dropped.
+#[must_use]
+pub struct Recording {
+    _guard: tracing::subscriber::DefaultGuard,
+    _second: Dispatch,
+}
+
+impl Recording {
+    pub fn start(subscriber: impl Subscriber + Send + Sync) -> Self {
+        // With one subscriber alone, `tracing` asks the thread that first meets a span or a line whether it is wanted, and
+        // keeps the answer for all. That thread may be another test's, which records nothing. With two, it asks both.
+        let second = Dispatch::new(tracing_subscriber::registry());
+        let guard = tracing::subscriber::set_default(subscriber);
+        // For what another thread was about to note as unwanted just then.
+        tracing::callsite::rebuild_interest_cache();
+        Self {
+            _guard: guard,
+            _second: second,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Recording;
+
+    #[test]
+    fn a_span_that_another_thread_met_first_is_recorded() {
+        let met = || tracing::info_span!("met").is_disabled();
+        let recording = Recording::start(tracing_subscriber::registry());
+        assert!(std::thread::spawn(met).join().is_ok());
+        assert!(!met());
+        drop(recording);
+    }
+}
