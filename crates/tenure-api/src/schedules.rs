@@ -45,7 +45,7 @@ impl ScheduleSpec {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Missed {
-    /// They are left out, if they are more than a minute late.
+    /// The latest runs if it is at most a minute late; all others are left out.
     Skip,
     /// The latest runs, for all of them.
     #[default]

@@ -47,7 +47,6 @@ pub struct Settings {
     /// Default 10,000,000.
     pub jobs_max: u64,
     /// How long ids are known at least, whatever becomes of their jobs.
-    #[serde(skip_serializing_if = "KeepIds::is_default")]
     pub ids: KeepIds,
 }
 
@@ -63,12 +62,6 @@ pub struct KeepIds {
     /// How many bytes of memory all of them may take; beyond that the oldest go early. Default 512 MiB, which is
     /// enough for about 2.7 million ids.
     pub bytes_max: u64,
-}
-
-impl KeepIds {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 impl Default for KeepIds {

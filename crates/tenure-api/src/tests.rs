@@ -118,7 +118,7 @@ fn answers_have_a_fixed_form() {
         r#"{"schedules":[{"name":"s","cron":"0 3 * * *","timezone":"UTC","job":{"type":"mail","payload":[1.0]},"missed":{"all":3},"next_at":7,"last_at":null}]}"#,
     );
     reads_back::<Settings>(
-        r#"{"completed":{"age_ms":1,"count":2},"cancelled":{},"dead":{},"jobs_max":9}"#,
+        r#"{"completed":{"age_ms":1,"count":2},"cancelled":{},"dead":{},"jobs_max":9,"ids":{"age_ms":3600000,"bytes_max":536870912}}"#,
     );
     reads_back::<RetryAnswer>(
         r#"{"jobs":[{"id":"a","status":"retried"},{"id":"b","status":"unique_key","existing":"c"}]}"#,

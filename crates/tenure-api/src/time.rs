@@ -1,6 +1,7 @@
 //! Times in requests: milliseconds since 1970, or RFC 3339 text.
 
 use jiff::Timestamp;
+use jiff::fmt::temporal::Pieces;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
@@ -29,7 +30,11 @@ pub(crate) fn time_of_field<'de, D: Deserializer<'de>>(
         Form::Milliseconds(time) => Ok(Some(time)),
         Form::Text(text) => {
             let time: Timestamp = text.parse().map_err(|_| {
-                let what = "is not milliseconds since 1970 or an RFC 3339 time";
+                // The last day of the year 9999 is a time, but not one that is calculated with.
+                let what = match Pieces::parse(&text) {
+                    Ok(_) => "is too far away: no time from 9999-12-30T22:00:00Z on can be stored",
+                    Err(_) => "is not milliseconds since 1970 or an RFC 3339 time",
+                };
                 D::Error::custom(format!("{field} {what}"))
             })?;
             u64::try_from(time.as_millisecond())
@@ -56,7 +61,13 @@ mod tests {
             read("\"2026-01-01T01:00:00+01:00\""),
             Ok(Some(1_767_225_600_000))
         );
-        assert!(read("\"tomorrow\"").unwrap_err().contains("run_at"));
+        for (text, problem) in [
+            ("\"tomorrow\"", "run_at is not milliseconds since 1970 or"),
+            ("\"9999-12-31T23:59:59Z\"", "run_at is too far away"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(problem), "{error}");
+        }
         assert!(
             read("\"1969-01-01T00:00:00Z\"")
                 .unwrap_err()

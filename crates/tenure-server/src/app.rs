@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure::Node;
 use tenure::core::election::machine::Leader;
 use tenure::queue::Queue;
+use tenure::{Bounds, Node};
 use tenure_store::wrap::metered::Meter;
 use tenure_store::{Key, Store};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -43,6 +43,8 @@ pub(crate) struct App {
     pub(crate) metrics: Metrics,
     pub(crate) rates: Arc<Rates>,
     pub(crate) probe: Probe,
+    /// How many candidates and elections callers have made.
+    pub(crate) election_bounds: Arc<Bounds>,
     /// Room for calls that wait: claims, elections, and what is forwarded.
     pub(crate) waits: Semaphore,
     /// Room for calls that are held until somebody leads.

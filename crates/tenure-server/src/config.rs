@@ -61,6 +61,11 @@ pub struct Limits {
     pub waits_max: usize,
     /// The most followers of events. Further ones are answered 429.
     pub followers_max: usize,
+    /// The most sessions of a namespace, of candidates over HTTP and of nodes, at which a new candidate is still let in.
+    /// Whoever leads the cluster lists them all with every heartbeat. Beyond, a new one is answered 429.
+    pub candidates_max: usize,
+    /// The most elections that were ever held in a namespace. Another one over HTTP is answered 429.
+    pub elections_max: usize,
     /// The largest body of a request.
     pub body_bytes_max: usize,
     /// All bodies being received together, as far as they have arrived. Beyond, requests are answered 429.
@@ -89,6 +94,8 @@ impl Default for Limits {
             connections_max: 10_000,
             waits_max: 10_000,
             followers_max: 256,
+            candidates_max: 1_000,
+            elections_max: 10_000,
             body_bytes_max: 1024 * 1024,
             bodies_bytes_max: 256 * 1024 * 1024,
             answers_bytes_max: 128 * 1024 * 1024,
@@ -201,6 +208,8 @@ impl Limits {
             ("connections_max", self.connections_max, 1, 1_000_000),
             ("waits_max", self.waits_max, 1, 1_000_000),
             ("followers_max", self.followers_max, 1, 100_000),
+            ("candidates_max", self.candidates_max, 1, 1_000_000),
+            ("elections_max", self.elections_max, 1, 1_000_000),
             ("holds_max", self.holds_max, 0, 1_000_000),
             (
                 "body_bytes_max",

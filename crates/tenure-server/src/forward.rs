@@ -99,6 +99,8 @@ pub(crate) struct Forwarder {
     is_secure: bool,
     /// Where the leader was found. One look-up at a time, and one per leader.
     found: Mutex<Option<(Incarnation, Origin)>>,
+    /// The leader whose certificate could not be verified, if that was said already.
+    distrusted: std::sync::Mutex<Option<Incarnation>>,
 }
 
 #[derive(Debug, Clone)]
@@ -129,7 +131,31 @@ impl Forwarder {
             client,
             is_secure: tls.is_some(),
             found: Mutex::default(),
+            distrusted: std::sync::Mutex::default(),
         })
+    }
+
+    /// What to say if a leader could not be reached since its certificate cannot be verified. That passes only if somebody
+    /// does something about it, so the log says it, once per leader.
+    fn distrust(
+        &self,
+        leader: &Leader,
+        error: &(dyn std::error::Error + 'static),
+    ) -> Option<&'static str> {
+        if !is_distrust(error) {
+            return None;
+        }
+        let mut said = self
+            .distrusted
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if said.replace(leader.incarnation) != Some(leader.incarnation) {
+            tracing::warn!(
+                node = %leader.node, error = %chain(error),
+                "the leader's certificate cannot be verified, so nothing is forwarded to it"
+            );
+        }
+        Some("the leader's certificate cannot be verified, so nothing is forwarded to it")
     }
 
     /// Where a leader can be reached. Reads the store when the leader is a new one.
@@ -253,6 +279,9 @@ pub(crate) async fn try_forward(
     match answered {
         Ok(Ok(response)) => read(incoming(response), is_safe).await,
         Ok(Err(error)) if error.is_connect() => {
+            if let Some(reason) = app.forwarder.distrust(leader, &error) {
+                return Err(Failed::NotDone(Problem::no_leader(reason)));
+            }
             tracing::debug!(error = %chain(&error), "cannot reach the leader");
             Err(Failed::NotDone(Problem::no_leader(
                 "cannot reach the leader; nothing was done",
@@ -304,17 +333,42 @@ pub(crate) async fn reason_not_to(app: &App, leader: &Leader) -> Option<&'static
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = Uri::from_static("/readyz");
     let request = outgoing(request, &origin).ok()?;
+    let silent = "the leader does not answer";
     let asked = async {
-        let response = app.forwarder.client.request(request).await.ok()?;
+        let response = app.forwarder.client.request(request).await;
+        let response =
+            response.map_err(|error| app.forwarder.distrust(leader, &error).unwrap_or(silent))?;
         let body = Body::new(response.into_body());
-        let body = axum::body::to_bytes(body, PROBLEM_BYTES_MAX).await.ok()?;
-        serde_json::from_slice::<Readiness>(&body).ok()
+        let body = axum::body::to_bytes(body, PROBLEM_BYTES_MAX).await;
+        let body = body.map_err(|_| silent)?;
+        serde_json::from_slice::<Readiness>(&body).map_err(|_| silent)
     };
     match timeout(ASK_TIMEOUT, asked).await {
-        Ok(Some(answer)) if answer.status == "leader" => None,
-        Ok(Some(_)) => Some("the leader does not serve at the moment"),
-        Ok(None) | Err(_) => Some("the leader does not answer"),
+        Ok(Ok(answer)) if answer.status == "leader" => None,
+        Ok(Ok(_)) => Some("the leader does not serve at the moment"),
+        Ok(Err(reason)) => Some(reason),
+        Err(_) => Some(silent),
     }
+}
+
+/// Whether a connection failed since the certificate of the other side cannot be verified.
+fn is_distrust(error: &(dyn std::error::Error + 'static)) -> bool {
+    let is_it = |error: &(dyn std::error::Error + 'static)| {
+        let error = error.downcast_ref::<rustls::Error>();
+        matches!(error, Some(rustls::Error::InvalidCertificate(_)))
+    };
+    let mut next = Some(error);
+    while let Some(error) = next {
+        // What such an error holds is not its source, but has the same one.
+        let inner = error
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::get_ref);
+        if is_it(error) || inner.is_some_and(|inner| is_it(inner)) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }
 
 /// What to say when a call was sent and its answer did not come.
@@ -393,6 +447,18 @@ fn without_hops(headers: &mut HeaderMap) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_certificate_that_cannot_be_verified_is_told_apart() {
+        use rustls::{CertificateError, Error};
+        use std::io;
+        let unknown = Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        assert!(is_distrust(&unknown));
+        assert!(is_distrust(&io::Error::other(unknown.clone())));
+        assert!(is_distrust(&io::Error::other(io::Error::other(unknown))));
+        assert!(!is_distrust(&io::Error::other(Error::HandshakeNotComplete)));
+        assert!(!is_distrust(&io::Error::from(io::ErrorKind::TimedOut)));
+    }
 
     #[test]
     fn what_is_about_the_connection_is_not_passed_on() {

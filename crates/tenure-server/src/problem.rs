@@ -228,6 +228,7 @@ impl From<tenure::Error> for Problem {
             Error::Contended { .. } => Problem::overloaded(error.to_string()),
             Error::Crowded { .. } => Problem::new(Code::Conflict, error.to_string())
                 .hint("choose another id for this candidate"),
+            Error::Full { hint, .. } => Problem::new(Code::Full, error.to_string()).hint(hint),
             Error::Store(error) => store(&error),
             Error::Queue(error) => error.into(),
             Error::ShutDown => Problem::no_leader("this broker is stopping"),

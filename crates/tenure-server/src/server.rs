@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure::core::election::machine::Leader;
 use tenure::core::session;
 use tenure::queue::{Options, Queue};
-use tenure::{Node, NodeOptions, cluster};
+use tenure::{Bounds, Node, NodeOptions, cluster};
 use tenure_store::Key;
 use tenure_store::wrap::metered::Meter;
 use tokio::net::{TcpListener, TcpSocket};
@@ -186,6 +186,10 @@ impl App {
             metrics,
             rates,
             probe: Probe::default(),
+            election_bounds: Arc::new(Bounds::new(
+                config.limits.candidates_max,
+                config.limits.elections_max,
+            )),
             waits: Semaphore::new(config.limits.waits_max),
             holds: Semaphore::new(config.limits.holds_max),
             followers: Arc::new(Semaphore::new(config.limits.followers_max)),

@@ -10,6 +10,7 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// Starts to record.
     pub fn start(subscriber: impl Subscriber + Send + Sync) -> Self {
         // With one subscriber alone, `tracing` asks the thread that first meets a span or a line whether it is wanted, and
         // keeps the answer for all. That thread may be another test's, which records nothing. With two, it asks both.

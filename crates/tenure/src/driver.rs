@@ -418,8 +418,11 @@ impl Driver {
 
     fn look(&self, run: &mut Run) {
         let before = run.duplicates.begin();
-        // The leader of a cluster does it, if there is one.
-        let is_due = self.daemons.is_none() && run.duplicates.is_time_to_sweep();
+        // The leader of a cluster does it, if there is one, and more often: it lists the sessions all the time.
+        let is_due = match run.machine.member() {
+            None => run.duplicates.is_time_to_sweep(),
+            Some(member) => member.leads(),
+        };
         let sweep = is_due.then(|| run.sweep.clone());
         let (store, keys, me) = (self.store.clone(), self.keys.clone(), run.me.clone());
         let (within, clock) = (self.config.request_timeout, self.clock.clone());

@@ -53,6 +53,14 @@ pub enum Error {
         /// The id.
         node: NodeId,
     },
+    /// There are as many as are allowed. Nothing was done.
+    #[error("{what}; nothing was done")]
+    Full {
+        /// What there are too many of.
+        what: String,
+        /// What to do about it.
+        hint: &'static str,
+    },
     /// The drains change faster than they can be written. Nothing was changed; try again.
     #[error("the list of drained nodes kept changing; nothing was done")]
     DrainsContended,

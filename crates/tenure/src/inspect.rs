@@ -11,6 +11,7 @@ use tenure_core::session::record::About;
 use tenure_core::session::{Holder, Record, State};
 use tenure_core::{ElectionName, Incarnation, Namespace, NodeId, RecordError};
 use tenure_store::{Expect, Key, Object, Store, Version, list_all};
+use tokio::sync::OnceCell;
 
 use crate::keys::Keys;
 use crate::{Error, Follower, nudge};
@@ -26,7 +27,11 @@ const READS_AT_ONCE: usize = 8;
 pub struct Namespaced {
     store: Arc<dyn Store>,
     keys: Keys,
+    /// The sessions, if all questions are to be answered from one look at them.
+    looked: Option<Arc<OnceCell<Sessions>>>,
 }
+
+type Sessions = Vec<(Record, Object)>;
 
 /// One election, as the store has it.
 #[derive(Debug, Clone)]
@@ -57,6 +62,16 @@ impl Namespaced {
         Self {
             store,
             keys: Keys::new(namespace),
+            looked: None,
+        }
+    }
+
+    /// The same, but the sessions are read once, when they are needed first. To ask several things at one time.
+    #[must_use]
+    pub fn at_one_look(&self) -> Self {
+        Self {
+            looked: Some(Arc::default()),
+            ..self.clone()
         }
     }
 
@@ -79,15 +94,39 @@ impl Namespaced {
             .collect())
     }
 
+    /// The lease of an election, and the session of its holder if that lives: a lease may name one that is long gone.
+    /// Two reads, however many nodes there are.
+    pub async fn live_leader(
+        &self,
+        election: &ElectionName,
+    ) -> Result<Option<(Lease, Record)>, Error> {
+        let Some((lease, _)) = self.lease(election).await? else {
+            return Ok(None);
+        };
+        let Some(holder) = lease.holder() else {
+            return Ok(None);
+        };
+        let Some(object) = self.store.get(&self.keys.session(holder)).await? else {
+            return Ok(None);
+        };
+        // One that cannot be read is nobody's candidate.
+        let Ok(record) = Record::decode(&object.value) else {
+            return Ok(None);
+        };
+        let session = (record, object);
+        let is_leader = is_live(&session) && session.0.about.stands.contains_key(election);
+        Ok(is_leader.then_some((lease, session.0)))
+    }
+
     /// Everything about one election. Two reads, and one per node.
     pub async fn status(&self, election: &ElectionName) -> Result<Status, Error> {
-        let sessions = sessions(&*self.store, &self.keys).await?;
+        let sessions = self.session_objects().await?;
         self.status_among(election, &sessions).await
     }
 
     /// Everything about some elections. Two reads for each, and one per node.
     pub async fn statuses(&self, elections: &[ElectionName]) -> Result<Vec<Status>, Error> {
-        let sessions = sessions(&*self.store, &self.keys).await?;
+        let sessions = self.session_objects().await?;
         let reads: Vec<_> = elections
             .iter()
             .map(|election| self.status_among(election, &sessions))
@@ -127,7 +166,7 @@ impl Namespaced {
 
     /// All sessions, also those that have ended and were not cleaned up yet.
     pub async fn sessions(&self) -> Result<Vec<Record>, Error> {
-        sessions(&*self.store, &self.keys)
+        self.session_objects()
             .await
             .map(|sessions| sessions.into_iter().map(|(record, _)| record).collect())
     }
@@ -135,7 +174,7 @@ impl Namespaced {
     /// How long ago each session was written, for those of which the engine can say it: to show to people,
     /// since some engines take it from a clock that can be set.
     pub async fn ages(&self) -> Result<BTreeMap<Incarnation, Duration>, Error> {
-        let sessions = sessions(&*self.store, &self.keys).await?;
+        let sessions = self.session_objects().await?;
         let aged = |(record, object): (Record, Object)| {
             Some((record.incarnation, object.age.or(object.shown_age)?))
         };
@@ -187,8 +226,12 @@ impl Namespaced {
     }
 
     /// All sessions, with how long they have stood.
-    pub(crate) async fn session_objects(&self) -> Result<Vec<(Record, Object)>, Error> {
-        sessions(&*self.store, &self.keys).await
+    pub(crate) async fn session_objects(&self) -> Result<Sessions, Error> {
+        let read = || sessions(&*self.store, &self.keys);
+        match &self.looked {
+            None => read().await,
+            Some(looked) => looked.get_or_try_init(read).await.cloned(),
+        }
     }
 
     pub(crate) async fn lease(
@@ -314,7 +357,7 @@ fn candidates_among(sessions: &[(Record, Object)], election: &ElectionName) -> V
     candidates
 }
 
-async fn sessions(store: &dyn Store, keys: &Keys) -> Result<Vec<(Record, Object)>, Error> {
+async fn sessions(store: &dyn Store, keys: &Keys) -> Result<Sessions, Error> {
     let entries = list_all(store, &keys.nodes()).await?;
     let reads: Vec<_> = entries.iter().map(|entry| store.get(&entry.key)).collect();
     let mut reads = stream::iter(reads).buffered(READS_AT_ONCE);

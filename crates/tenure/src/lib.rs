@@ -65,7 +65,7 @@ pub use inspect::{Candidate, Namespaced, Status};
 pub use leadership::{Leadership, Stopped, Watchdog, Working};
 pub use metrics::{ClusterMetrics, ElectionMetrics, HeartbeatOutcome, Heartbeats, Metrics};
 pub use node::{Node, NodeOptions, host_name};
-pub use one_shot::{OneShot, Outcome, Withdrawal, is_one_shot};
+pub use one_shot::{Bounds, OneShot, Outcome, Withdrawal, is_one_shot};
 
 pub use tenure_core as core;
 pub use tenure_store as store;

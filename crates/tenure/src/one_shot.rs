@@ -52,7 +52,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_core::election::machine::{Input, Leader, Output};
-use tenure_core::election::{Election as Machine, RequestKind, Term, machine::PRIORITY_DEFAULT};
+use tenure_core::election::{
+    Election as Machine, Lease, RequestKind, Term, machine::PRIORITY_DEFAULT,
+};
 use tenure_core::node::{Answer, Request};
 use tenure_core::session::observer::{self, Observer};
 use tenure_core::session::record::About;
@@ -68,8 +70,12 @@ use crate::keys::Keys;
 use crate::requests::{Chain, carry_out};
 use crate::{Error, Token};
 
+mod bounds;
+
+pub use bounds::Bounds;
+
 /// Marks the sessions of this interface, so that they are told from those of running nodes.
-pub(crate) const LABEL: &str = "tenure.one-shot";
+pub(crate) const LABEL: &str = tenure_core::session::record::ONE_SHOT;
 
 /// The election that is meant if none is named.
 const ELECTION: &str = "default";
@@ -100,6 +106,7 @@ pub struct OneShot {
     config: Config,
     election: ElectionName,
     secret_digest: Option<String>,
+    bounds: Option<Arc<Bounds>>,
 }
 
 /// What an election came to.
@@ -168,7 +175,19 @@ impl OneShot {
             config,
             election,
             secret_digest: None,
+            bounds: None,
         })
+    }
+
+    /// The same for callers who are not trusted to make any number of candidates and elections: what would be one too
+    /// many is refused with [`Error::Full`]. Newcomers then remove what others left behind only now and then, so that a
+    /// call costs the same however many there are.
+    #[must_use]
+    pub fn with_bounds(self, bounds: Arc<Bounds>) -> Self {
+        Self {
+            bounds: Some(bounds),
+            ..self
+        }
     }
 
     /// The same for callers who prove by a secret that a candidate is theirs; its digest is kept with the candidate. Without
@@ -206,8 +225,18 @@ impl OneShot {
     /// [`unregister_candidate`](OneShot::unregister_candidate).
     pub async fn elect(&self, id: &NodeId) -> Result<Outcome, Error> {
         let found = self.find(id).await?;
-        if let Some(asked) = self.asked(id, &found).await? {
-            return Ok(asked);
+        let lease = match found.own.is_some() || self.bounds.is_some() {
+            true => self.view.lease(&self.election).await?,
+            false => None,
+        };
+        match (&lease, &self.bounds) {
+            (Some((lease, _)), _) => {
+                if let Some(asked) = self.asked(id, &found, lease).await? {
+                    return Ok(asked);
+                }
+            }
+            (None, Some(bounds)) => bounds.admit_election(&*self.store, &self.keys).await?,
+            (None, None) => {}
         }
         let Session {
             record,
@@ -258,11 +287,13 @@ impl OneShot {
 
     /// If `id` leads and is asked not to, what it is told. Its session is not renewed, so that it expires in any case. When it
     /// has, nothing that the caller was told before holds any more, and the lease is given back here.
-    async fn asked(&self, id: &NodeId, found: &Found) -> Result<Option<Outcome>, Error> {
+    async fn asked(
+        &self,
+        id: &NodeId,
+        found: &Found,
+        lease: &Lease,
+    ) -> Result<Option<Outcome>, Error> {
         let Some(own) = &found.own else {
-            return Ok(None);
-        };
-        let Some((lease, _)) = self.view.lease(&self.election).await? else {
             return Ok(None);
         };
         let is_mine = |holder: &Holder| holder.incarnation == own.record.incarnation;
@@ -286,15 +317,8 @@ impl OneShot {
     /// Whether `id` leads, as the store has it now. To act on it, use [`OneShot::elect`], which also says
     /// for how long.
     pub async fn is_leader(&self, id: &NodeId) -> Result<bool, Error> {
-        let status = self.view.status(&self.election).await?;
-        let Some(holder) = status.leader() else {
-            return Ok(false);
-        };
-        let is_live = status
-            .candidates
-            .iter()
-            .any(|candidate| candidate.holder == *holder);
-        Ok(holder.node == *id && is_live)
+        let leader = self.view.live_leader(&self.election).await?;
+        Ok(leader.is_some_and(|(_, session)| session.node == *id))
     }
 
     /// The live candidates.
@@ -378,8 +402,14 @@ impl OneShot {
             None => self.find(id).await?,
         };
         let mut passed = None;
+        if let (Some(bounds), Some(own)) = (&self.bounds, &found.own) {
+            bounds.check_stands(&own.record, &self.election)?;
+        }
         if found.own.is_none() {
-            passed = self.sweep().await;
+            passed = match &self.bounds {
+                None => self.sweep().await,
+                Some(bounds) => bounds.admit_candidate(self).await?,
+            };
             if found.others >= STANDING_MAX {
                 // There may be room now.
                 found = self.find(id).await?;
@@ -630,7 +660,7 @@ fn some_of<T>(all: &[T]) -> impl Iterator<Item = &T> {
 /// Whether a session is that of a one-shot candidate, and not of a running node.
 #[must_use]
 pub fn is_one_shot(record: &Record) -> bool {
-    record.about.labels.contains_key(LABEL)
+    record.is_one_shot()
 }
 
 /// What to do for a candidate without a session.

@@ -1,11 +1,12 @@
-//! Removes what dead sessions leave behind, where no leader of a cluster does.
+//! Removes what dead sessions leave behind that no leader of a cluster watches.
 //!
 //! A node lists the sessions of its namespace now and then, and remembers since when each version stands. One that has
 //! stood for its whole ttl, and for a minute, belongs to nobody who is alive: it is evicted, by a conditional write,
 //! as any observer may. One that has ended, and has stood for long after that, is deleted. A delete is not conditional, and need not
 //! be: an incarnation is never used twice, so nobody writes such an object again; a process that was paused for so long
 //! finds its session missing, which ends it as much as being evicted does. Times are differences of this process's own
-//! clock. Sessions with a part in a cluster are left alone: assignments may name them, and its leader sees to them.
+//! clock. Sessions with a part in a cluster are left alone: assignments may name them, and its leader watches them. It does
+//! not watch one-shot candidates, so it removes them like this, too.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -216,6 +216,26 @@ pub(crate) struct Settings {
     #[arg(help_heading = "Limits")]
     pub(crate) followers_max: Option<usize>,
 
+    /// The maximum number of sessions: candidates over HTTP, and nodes [default: 1000]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TENURE_CANDIDATES_MAX",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Limits")]
+    pub(crate) candidates_max: Option<usize>,
+
+    /// The maximum number of elections that clients can create [default: 10000]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TENURE_ELECTIONS_MAX",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Limits")]
+    pub(crate) elections_max: Option<usize>,
+
     /// The maximum size of a request body: 512KiB, 1MiB [default: 1MiB]
     #[arg(
         long,
@@ -318,7 +338,7 @@ impl Settings {
         first! {
             store namespace listen advertise node ttl priority commit_interval
             tokens tls_certificate tls_key tls_authority
-            connections_max waits_max followers_max body_max payload_max backlog_max
+            connections_max waits_max followers_max candidates_max elections_max body_max payload_max backlog_max
             head_timeout body_timeout write_timeout hold_timeout stop_timeout
         }
     }

@@ -35,9 +35,11 @@ async fn time(arguments: QueueTime) -> anyhow::Result<ExitCode> {
                 Err(_) => serde_json::json!({ "to": text }),
             };
             let read = serde_json::from_value(to);
-            let read = read.map_err(|_| {
+            let read = read.map_err(|error: serde_json::Error| {
+                let error = error.to_string();
+                let problem = error.strip_prefix("to ").unwrap_or("is not a valid time");
                 Hinted::new(
-                    format!("{text:?} is not a valid time"),
+                    format!("{text:?} {problem}"),
                     "use now, or a time such as 2026-03-01T12:00:00Z",
                 )
             });

@@ -115,6 +115,8 @@ fn config(arguments: Serve) -> anyhow::Result<Config> {
     set(&mut limits.connections_max, settings.connections_max);
     set(&mut limits.waits_max, settings.waits_max);
     set(&mut limits.followers_max, settings.followers_max);
+    set(&mut limits.candidates_max, settings.candidates_max);
+    set(&mut limits.elections_max, settings.elections_max);
     set(&mut limits.body_bytes_max, settings.body_max);
     set(&mut limits.head_timeout, settings.head_timeout);
     set(&mut limits.body_timeout, settings.body_timeout);

@@ -259,6 +259,10 @@ impl Assigner {
     }
 
     fn on_session(&mut self, now: Moment, record: Record) {
+        // A caller, not a node: it runs nothing, and to watch each would cost a read per heartbeat.
+        if record.is_one_shot() {
+            return;
+        }
         let incarnation = record.incarnation;
         let was_live = self.nodes.live().contains_key(&incarnation);
         if self.nodes.hear(now, record, self.config.restart_max) {

@@ -8,13 +8,15 @@ use std::fmt;
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tenure_api::apart::Apart;
 use tenure_api::strict;
 
 use super::schedule::Firing;
 use super::{
-    Claim, ClaimRequest, Completion, Failure, QueueOptions, ScheduleSpec, Settings, Submission,
+    Claim, ClaimRequest, Completion, Failure, KeepIds, QueueOptions, ScheduleSpec, Settings,
+    Submission,
 };
 use crate::{JobId, QueueName, ScheduleName};
 
@@ -74,12 +76,38 @@ pub enum Action {
     /// Enqueue what schedules have due. [`Due::plan`](super::Due::plan) makes it.
     Fire(Vec<Firing>),
     /// Set what holds for all queues.
-    Configure(Settings),
+    Configure(#[serde(serialize_with = "stored_settings")] Settings),
     /// Set the queue's time, back as well. Only under [`Rules::SECOND`](super::Rules::SECOND) and later ones.
     SetTime(u64),
     /// Nothing but the time: scheduled jobs that are due become ready, and what retention no longer
     /// keeps is forgotten. Every other command does so too, in smaller portions.
     Tick,
+}
+
+/// Settings as the log and the snapshot have them. `ids` came later than the others: at its default it is left out, so
+/// that versions that do not know it read what is stored.
+pub(super) fn stored_settings<S: Serializer>(
+    settings: &Settings,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let Settings {
+        completed,
+        cancelled,
+        dead,
+        jobs_max,
+        ids,
+    } = settings;
+    let ids = Some(ids).filter(|ids| **ids != KeepIds::default());
+    let mut fields = serializer.serialize_struct("Settings", 4 + usize::from(ids.is_some()))?;
+    fields.serialize_field("completed", completed)?;
+    fields.serialize_field("cancelled", cancelled)?;
+    fields.serialize_field("dead", dead)?;
+    fields.serialize_field("jobs_max", jobs_max)?;
+    match ids {
+        Some(ids) => fields.serialize_field("ids", ids)?,
+        None => fields.skip_field("ids")?,
+    }
+    fields.end()
 }
 
 /// A claim as the log has it.

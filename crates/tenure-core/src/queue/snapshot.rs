@@ -36,6 +36,7 @@ use std::ops::Bound;
 use serde::{Deserialize, Serialize};
 
 use super::bucket::Bucket;
+use super::command::stored_settings;
 use super::kept::Hidden;
 use super::machine::Queue;
 use super::remnants::Remnant;
@@ -61,7 +62,7 @@ const SHELVES_PER_PIECE: usize = 1_024;
 #[serde(rename_all = "snake_case")]
 enum Line {
     Header(Header),
-    Settings(Settings),
+    Settings(#[serde(serialize_with = "stored_settings")] Settings),
     Queue(QueueLine),
     Schedule(Box<Schedule>),
     Job(Box<Job>, Hidden),

@@ -11,6 +11,9 @@ use crate::record::{self, RecordError, milliseconds};
 use crate::session::{Glance, Sighting};
 use crate::{ElectionName, Incarnation, NodeId, Nonce, Wall};
 
+/// The label of a session that one-shot calls keep, without a process.
+pub const ONE_SHOT: &str = "tenure.one-shot";
+
 /// A session object, at `<namespace>/nodes/<node>/<incarnation>`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Record {
@@ -112,6 +115,12 @@ impl Record {
     /// Reads a stored session.
     pub fn decode(bytes: &[u8]) -> Result<Self, RecordError> {
         record::decode(bytes)
+    }
+
+    /// Whether this is the session of a one-shot candidate: a caller, not a running process.
+    #[must_use]
+    pub fn is_one_shot(&self) -> bool {
+        self.about.labels.contains_key(ONE_SHOT)
     }
 
     /// Who this session belongs to.

@@ -34,7 +34,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>) -> Result<Response, Proble
 
 /// What the store says about all of it.
 pub(crate) async fn look(app: &App) -> Result<Cluster, Problem> {
-    let view = app.node.view();
+    let view = app.node.view().at_one_look();
     let mut names = view.elections().await?;
     // However many elections users have, those of the product are shown.
     names.sort_by_key(|name| !name.is_reserved());

@@ -17,9 +17,10 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
-use tenure::core::election::{LeaseState, Term};
+use tenure::core::election::{Lease, LeaseState, Term};
+use tenure::core::session::record::About;
 use tenure::core::{ElectionName, NodeId};
-use tenure::{OneShot, Status, Withdrawal};
+use tenure::{OneShot, Withdrawal};
 use tenure_api::{
     Candidate, CandidateRequest, Code, ElectAnswer, ElectRequest, Election, ElectionQuery, Leader,
     Problem as ProblemBody, Secret, WithdrawRequest,
@@ -42,7 +43,8 @@ const TTL_MS_MAX: u64 = 3_600_000;
     responses((status = 200, description = "It is a candidate", body = Election),
         (status = 403, description = "The election is reserved for Tenure, or the candidate belongs to another program", body = ProblemBody),
         (status = 409, description = "Too many candidates have this id", body = ProblemBody),
-        (status = 422, description = "A name, time or secret is not valid", body = ProblemBody)))]
+        (status = 422, description = "A name, time or secret is not valid", body = ProblemBody),
+        (status = 429, description = "There are as many elections or candidates as are allowed, or too many calls wait", body = ProblemBody)))]
 pub(crate) async fn stand(
     State(app): State<Arc<App>>,
     NamedTwo(election, id): NamedTwo<ElectionName, NodeId>,
@@ -91,7 +93,8 @@ pub(crate) async fn withdraw(
     responses((status = 200, description = "The leader", body = ElectAnswer),
         (status = 403, description = "The election is reserved for Tenure, or the candidate belongs to another program", body = ProblemBody),
         (status = 409, description = "Too many candidates have this id", body = ProblemBody),
-        (status = 422, description = "A field is not valid", body = ProblemBody)))]
+        (status = 422, description = "A field is not valid", body = ProblemBody),
+        (status = 429, description = "There are as many elections or candidates as are allowed, or too many calls wait", body = ProblemBody)))]
 pub(crate) async fn elect(
     State(app): State<Arc<App>>,
     Named(election): Named<ElectionName>,
@@ -156,8 +159,8 @@ pub(crate) async fn leader(
     Named(election): Named<ElectionName>,
     Parameters(query): Parameters<ElectionQuery>,
 ) -> Result<Response, Problem> {
-    let status = app.node.view().status(&election).await?;
-    let leader = leader_of(&status);
+    let live = app.node.view().live_leader(&election).await?;
+    let leader = live.and_then(|(lease, session)| leader_of(&lease, &session.about));
     let is_leader =
         leader.is_some() && leader.as_ref().map(|leader| &leader.node) == query.candidate.as_ref();
     Ok(ok(&ElectAnswer {
@@ -190,6 +193,7 @@ fn elections(app: &App, election: &ElectionName, ttl_ms: Option<u64>) -> Result<
     }
     let ttl = Duration::from_millis(ttl_ms);
     let elections = OneShot::new(app.store.clone(), &app.config.namespace, ttl)?;
+    let elections = elections.with_bounds(app.election_bounds.clone());
     Ok(elections.with_election(election.as_str())?)
 }
 
@@ -245,29 +249,31 @@ async fn look(
         id: candidate.holder.node.clone(),
         ttl_ms: u64::try_from(candidate.holder.ttl.as_millis()).unwrap_or(u64::MAX),
     });
+    // If its session lives: a lease may name one that is long gone.
+    let leader = status.lease.as_ref().and_then(|lease| {
+        let holder = lease.holder()?.incarnation;
+        let mut all = status.candidates.iter();
+        let session = all.find(|candidate| candidate.holder.incarnation == holder)?;
+        leader_of(lease, &session.about)
+    });
     Ok(ok(&Election {
-        leader: leader_of(&status),
+        leader,
         term: status.lease.as_ref().map(|lease| lease.term.0),
         candidates: candidates.collect(),
         secret,
     }))
 }
 
-/// Who leads, if its session lives: a lease may name one that is long gone.
-fn leader_of(status: &Status) -> Option<Leader> {
-    let lease = status.lease.as_ref()?;
+/// Who leads, by the lease and what the session of its holder says.
+fn leader_of(lease: &Lease, about: &About) -> Option<Leader> {
     let LeaseState::Held { holder, since } = &lease.state else {
         return None;
     };
-    let session = status
-        .candidates
-        .iter()
-        .find(|candidate| candidate.holder.incarnation == holder.incarnation)?;
     Some(Leader {
         node: holder.node.clone(),
         term: lease.term.0,
         incarnation: Some(holder.incarnation),
-        address: session.about.address.clone(),
+        address: about.address.clone(),
         since_at: Some(since.0),
     })
 }

@@ -335,6 +335,32 @@ async fn a_server_with_tls_forwards_nothing_in_the_clear() {
 }
 
 #[tokio::test]
+async fn a_certificate_that_cannot_be_verified_is_named() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let store = store_in(&folders[0].path().join("store"));
+    let start = async |folder: &Path| {
+        let (files, certificate) = certificate_in(folder);
+        let mut config = config(&store);
+        config.tls = Some(files);
+        config.limits.hold_timeout = std::time::Duration::from_millis(300);
+        let mut broker = Broker::started(config).await;
+        broker.http = trusting(&certificate);
+        broker
+    };
+    let leader = start(folders[0].path()).await;
+    leader.serving().await;
+    let standby = start(folders[1].path()).await;
+    until(async || standby.handle.queue().election().leader()).await;
+    let answer = standby.post("/v1/jobs", json!({"type":"t"})).await;
+    problem(&answer, StatusCode::SERVICE_UNAVAILABLE, "no_leader", None);
+    let (_, ready) = standby.get("/readyz").await;
+    for text in [&answer.1["detail"], &ready["reason"]] {
+        let text = text.as_str().unwrap();
+        assert!(text.contains("certificate cannot be verified"), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_renewed_certificate_is_shown_without_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let (files, first) = certificate_in(folder.path());

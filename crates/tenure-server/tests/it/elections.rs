@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::Broker;
+use crate::support::{Broker, until};
 
 #[tokio::test]
 async fn the_first_to_ask_leads_until_it_withdraws() {
@@ -212,4 +212,47 @@ async fn the_brokers_election_is_shown_however_many_users_have() {
         (&names[0]["name"], &names[1]["name"]),
         (&json!("tenure.cluster"), &json!("tenure.queue"))
     );
+}
+
+#[tokio::test]
+async fn as_many_candidates_and_elections_as_the_limits_allow() {
+    let broker = Broker::start_with(|config| {
+        // The broker's session, and its two elections, count.
+        config.limits.candidates_max = 3;
+        config.limits.elections_max = 4;
+    })
+    .await;
+    let elections = async || {
+        let (_, shown) = broker.get("/v1/cluster").await;
+        shown["elections"].as_array().unwrap().len()
+    };
+    until(async || (elections().await == 2).then_some(())).await;
+    let elect = async |election: &str, candidate: &str| {
+        let secret = format!("the-only-secret-of-{candidate}");
+        let body = json!({ "candidate": candidate, "ttl_ms": 60_000, "secret": secret });
+        let path = format!("/v1/elections/{election}/elect");
+        broker.post(&path, body).await
+    };
+    assert_eq!(elect("e1", "a").await.0, 200);
+    assert_eq!(elect("e2", "b").await.0, 200);
+    let (status, refused) = elect("e1", "c").await;
+    assert_eq!(
+        (status, &refused["code"]),
+        (429, &json!("full")),
+        "{refused}"
+    );
+    let (status, refused) = elect("e3", "a").await;
+    assert_eq!(
+        (status, &refused["code"]),
+        (429, &json!("full")),
+        "{refused}"
+    );
+    let (status, refused) = broker.put("/v1/elections/e1/candidates/d", json!({})).await;
+    assert_eq!(
+        (status, &refused["code"]),
+        (429, &json!("full")),
+        "{refused}"
+    );
+    assert_eq!(elect("e1", "a").await.1["is_leader"], true);
+    assert_eq!(elections().await, 4);
 }

@@ -638,3 +638,21 @@ async fn a_stopping_server_answers_whoever_waits_and_keeps_what_it_said() {
         "ready"
     );
 }
+
+#[tokio::test]
+async fn what_is_left_of_a_deleted_job_cannot_be_retried_and_says_so() {
+    let broker = Broker::start().await;
+    let job = json!({"id":"a","type":"t"});
+    assert_eq!(broker.post("/v1/jobs", job).await.0, 201);
+    assert_eq!(broker.post("/v1/jobs/a/cancel", json!({})).await.0, 200);
+    assert_eq!(broker.delete("/v1/jobs/a").await.0, 204);
+    assert_eq!(broker.get("/v1/jobs/a").await.1["remnant"], true);
+    let answer = broker.post("/v1/jobs/a/retry", json!({})).await;
+    problem(&answer, StatusCode::CONFLICT, "state", None);
+    let detail = answer.1["detail"].as_str().unwrap();
+    assert!(detail.contains("only its id is left"), "{detail}");
+    let many = json!({"ids":["a","b"]});
+    let (_, answer) = broker.post("/v1/jobs/retry", many).await;
+    assert_eq!(answer["jobs"][0]["status"], "state", "{answer}");
+    assert_eq!(answer["jobs"][1]["status"], "not_found", "{answer}");
+}

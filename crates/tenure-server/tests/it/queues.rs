@@ -136,6 +136,7 @@ async fn settings_are_set_and_shown() {
     let broker = Broker::start().await;
     let (_, settings) = broker.get("/v1/settings").await;
     assert_eq!(settings["jobs_max"], 10_000_000);
+    assert_eq!(settings["ids"]["age_ms"], 3_600_000);
     let new = json!({"completed":{"count":5},"jobs_max":100});
     let (status, settings) = broker.put("/v1/settings", new).await;
     assert_eq!((status, &settings["completed"]), (200, &json!({"count":5})));

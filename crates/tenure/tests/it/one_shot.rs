@@ -1,6 +1,7 @@
 //! Elections without a background loop.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -16,7 +17,7 @@ use tenure::store::{
     Change, Description, Error as StoreError, Expect, Key, Object, Page, Prefix, Store, Version,
     Watch, list_all,
 };
-use tenure::{Error, Namespaced, Node, NodeOptions, OneShot, Withdrawal};
+use tenure::{Bounds, Error, Namespaced, Node, NodeOptions, OneShot, Withdrawal};
 
 use crate::support::until;
 
@@ -673,4 +674,159 @@ async fn an_election_that_is_dropped_keeps_nobody_from_leading() {
         elections.unregister_candidate(&b).await.unwrap();
     }
     assert!(dropped > 0, "none was dropped half way");
+}
+
+/// Counts requests, and what they carry: values, and the lines of listings.
+#[derive(Debug, Default)]
+struct Counted {
+    inner: Memory,
+    requests: AtomicU64,
+    lines: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// Requests, lines of listings, and bytes read.
+type Cost = (u64, u64, u64);
+
+impl Counted {
+    fn cost(&self) -> Cost {
+        let of = |number: &AtomicU64| number.load(Relaxed);
+        (of(&self.requests), of(&self.lines), of(&self.bytes))
+    }
+}
+
+#[async_trait]
+impl Store for Counted {
+    fn describe(&self) -> Description {
+        self.inner.describe()
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Object>, StoreError> {
+        self.requests.fetch_add(1, Relaxed);
+        let object = self.inner.get(key).await?;
+        let bytes = object.as_ref().map_or(0, |object| object.value.len());
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+        Ok(object)
+    }
+
+    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, StoreError> {
+        self.requests.fetch_add(1, Relaxed);
+        self.inner.get_if_changed(key, version).await
+    }
+
+    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, StoreError> {
+        self.requests.fetch_add(1, Relaxed);
+        self.inner.put(key, value, expect).await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), StoreError> {
+        self.requests.fetch_add(1, Relaxed);
+        self.inner.delete(key).await
+    }
+
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, StoreError> {
+        self.requests.fetch_add(1, Relaxed);
+        let page = self.inner.list(prefix, after).await?;
+        self.lines.fetch_add(page.entries.len() as u64, Relaxed);
+        Ok(page)
+    }
+
+    fn watch(&self, prefix: &Prefix) -> Option<Watch> {
+        self.inner.watch(prefix)
+    }
+}
+
+/// All that a broker does for its callers, except to list the candidates.
+#[tokio::test]
+async fn within_bounds_a_call_costs_the_same_however_many_there_are() {
+    let store = Arc::new(Counted::default());
+    let bounds = Arc::new(Bounds::new(10_000, 10_000));
+    let all = OneShot::new(store.clone(), "test", Duration::from_secs(600)).unwrap();
+    let all = all.with_bounds(bounds);
+    // A newcomer, a renewal, and a question; of some, the cheapest, since the first of them all has to count.
+    let mut made = 1000;
+    let mut cheapest = async || {
+        let mut cheapest: Option<[Cost; 3]> = None;
+        for _ in 0..5 {
+            made += 1;
+            let id: NodeId = format!("c{made}").parse().unwrap();
+            let election = all.clone().with_election(&format!("e{made}")).unwrap();
+            let mut costs = [Cost::default(); 3];
+            for (call, cost) in costs.iter_mut().enumerate() {
+                let before = store.cost();
+                let leads = match call {
+                    2 => election.is_leader(&id).await.unwrap(),
+                    _ => election.elect(&id).await.unwrap().is_leader(),
+                };
+                assert!(leads, "{id}, call {call}");
+                let after = store.cost();
+                *cost = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
+            }
+            cheapest = Some(match cheapest {
+                None => costs,
+                Some(best) => std::array::from_fn(|call| best[call].min(costs[call])),
+            });
+        }
+        cheapest.unwrap()
+    };
+    let few = cheapest().await;
+    for _ in 0..20 {
+        cheapest().await;
+    }
+    let many = cheapest().await;
+    let [(newcomer, lines, _), (renewal, _, _), (question, _, _)] = many;
+    assert!(newcomer <= 16 && renewal <= 8, "{many:?}");
+    assert_eq!((lines, question), (0, 2), "{many:?}");
+    for (few, many) in few.into_iter().zip(many) {
+        assert_eq!((few.0, few.1), (many.0, many.1));
+        // Some digits more.
+        assert!(many.2.abs_diff(few.2) <= 20, "{few:?} {many:?}");
+    }
+}
+
+#[tokio::test]
+async fn beyond_the_bounds_nothing_new_comes_in_until_there_is_room() {
+    let store = Arc::new(Memory::new());
+    let elections = OneShot::new(store.clone(), "test", Duration::from_secs(600)).unwrap();
+    let elections = elections.with_bounds(Arc::new(Bounds::new(3, 2)));
+    let ids: Vec<NodeId> = (0..4).map(|n| format!("c{n}").parse().unwrap()).collect();
+    for id in &ids[..3] {
+        elections.elect(id).await.unwrap();
+    }
+    let full = |error: Error| assert!(matches!(error, Error::Full { .. }), "{error}");
+    full(elections.elect(&ids[3]).await.unwrap_err());
+    full(elections.register_candidate(&ids[3]).await.unwrap_err());
+    assert_eq!(sessions(&*store).await, 3);
+    // Whoever is in stays in.
+    assert!(elections.elect(&ids[0]).await.unwrap().is_leader());
+    let named = |name| elections.clone().with_election(name).unwrap();
+    assert!(named("second").elect(&ids[0]).await.unwrap().is_leader());
+    full(named("third").elect(&ids[0]).await.unwrap_err());
+    let lease = Key::new("test/elections/third").unwrap();
+    assert!(store.get(&lease).await.unwrap().is_none());
+    assert!(!named("second").elect(&ids[1]).await.unwrap().is_leader());
+
+    elections.unregister_candidate(&ids[2]).await.unwrap();
+    until("there is room", async || {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        elections.elect(&ids[3]).await.is_ok()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn within_bounds_one_candidate_stands_in_so_many_elections_at_most() {
+    let elections = elections(Duration::from_secs(600));
+    let elections = elections.with_bounds(Arc::new(Bounds::new(1_000, 1_000)));
+    let a = "a".parse().unwrap();
+    let stand = async |number: usize| {
+        let election = elections.clone().with_election(&format!("e{number}"));
+        election.unwrap().register_candidate(&a).await
+    };
+    for number in 0..100 {
+        stand(number).await.unwrap();
+    }
+    let error = stand(100).await.unwrap_err();
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    stand(99).await.unwrap();
 }

@@ -9,7 +9,7 @@ use tenure_api::{
     Code, Job, JobId, LIMIT_DEFAULT, LIMIT_MAX, Problem as ProblemBody, Retried, RetriedStatus,
     RetryAnswer, RetryRequest,
 };
-use tenure_core::queue::{Changed, Filter, Place, Refusal, State as JobState};
+use tenure_core::queue::{Changed, Filter, Item, Place, Refusal, State as JobState};
 
 use super::{not_found, one, search};
 use crate::app::App;
@@ -47,7 +47,20 @@ pub(crate) async fn retry(
     Named(id): Named<JobId>,
     _: NoBody,
 ) -> Result<Response, Problem> {
-    let (id, ()) = one(app.queue.retry(vec![id]).await?)?;
+    let answers = app.queue.retry(vec![id]).await?;
+    if let [
+        Item {
+            id,
+            outcome: Err(Refusal::NotFound),
+        },
+    ] = &answers[..]
+        && is_remnant(&app, id)?
+    {
+        let problem =
+            format!("the job {id} was deleted: only its id is left, and it cannot be retried");
+        return Err(Problem::new(Code::State, problem).hint("submit it again with another id"));
+    }
+    let (id, ()) = one(answers)?;
     show(&app, &id)
 }
 
@@ -87,7 +100,7 @@ pub(crate) async fn retry_many(
             .await
             .map_err(|error| Problem::from(error).renamed("jobs", "ids"))?
             .into_iter()
-            .map(retried)
+            .map(|answer| retried(&app, answer))
             .collect(),
     };
     let count = jobs.len();
@@ -144,9 +157,13 @@ async fn oldest(app: &App, filter: &Filter, limit: usize) -> Result<Vec<JobId>, 
     }
 }
 
-fn retried(answer: Changed<()>) -> Retried {
+fn retried(app: &App, answer: Changed<()>) -> Retried {
     let (status, existing) = match answer.outcome {
         Ok(()) => (RetriedStatus::Retried, None),
+        // One that cannot be read any more after the others were retried is as good as not there.
+        Err(Refusal::NotFound) if is_remnant(app, &answer.id).unwrap_or(false) => {
+            (RetriedStatus::State, None)
+        }
         Err(Refusal::NotFound) => (RetriedStatus::NotFound, None),
         Err(Refusal::State { .. }) => (RetriedStatus::State, None),
         Err(Refusal::UniqueKey { existing }) => (RetriedStatus::UniqueKey, Some(existing)),
@@ -156,6 +173,11 @@ fn retried(answer: Changed<()>) -> Retried {
         status,
         existing,
     }
+}
+
+/// Whether only the id and the outcome of a job are left: it is shown, but has no payload to be retried with.
+fn is_remnant(app: &App, id: &JobId) -> Result<bool, Problem> {
+    Ok(app.queue.job(id)?.is_some_and(|job| job.remnant))
 }
 
 /// A job that was just changed.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::Namespaced;
 use tenure::cluster::{Config, Definition, Event};
 use tenure::core::{Namespace, NodeId};
 use tenure::store::engine::memory::Memory;
 use tenure::store::wrap::metered::{Metered, Operation, Outcome};
 use tenure::testing::ManualClock;
+use tenure::{Namespaced, OneShot};
 
 use super::{Board, Peer, memory, pass, peer_at};
 use crate::support::until;
@@ -107,4 +107,57 @@ async fn a_cluster_at_rest_costs_one_write_per_node_and_heartbeat() {
     assert!(written <= heartbeats + 4, "{written} writes in a minute");
     // One by each for the nodes, and now and then one for duplicates.
     assert!(listed <= heartbeats * 2, "{listed} listings in a minute");
+}
+
+/// They run nothing that could be handed to another, so nobody needs to know at once when they end.
+#[tokio::test]
+async fn one_shot_candidates_are_not_watched_and_are_removed_when_they_are_dead() {
+    let store = Arc::new(Metered::new(Arc::new(Memory::new())));
+    let clock = ManualClock::new();
+    let a = peer_at(clock.clock(), &store, "a", Config::default()).await;
+    a.node.joined().await.unwrap();
+    let reads = || {
+        let snapshot = store.meter().snapshot();
+        let ended = snapshot.ended.iter();
+        let reads = ended
+            .filter(|ended| matches!(ended.operation, Operation::Get | Operation::GetIfChanged));
+        reads.map(|ended| ended.count).sum::<u64>()
+    };
+    let passes = async |seconds| pass(&clock, &[&a], Duration::from_secs(seconds)).await;
+    let in_a_minute = async || {
+        let before = reads();
+        passes(60).await;
+        reads() - before
+    };
+    passes(60).await;
+    let alone = in_a_minute().await;
+    let long = OneShot::new(store.clone(), "test", Duration::from_secs(3600)).unwrap();
+    for number in 0..100 {
+        let id = format!("c{number}").parse().unwrap();
+        long.register_candidate(&id).await.unwrap();
+    }
+    // Each is read once when it is new.
+    passes(60).await;
+    let beside_many = in_a_minute().await;
+    assert!(
+        beside_many <= alone + 40,
+        "{alone} reads in a minute alone, and {beside_many} beside a hundred candidates"
+    );
+
+    let short = OneShot::new(store.clone(), "test", Duration::from_secs(10)).unwrap();
+    short
+        .register_candidate(&"short".parse().unwrap())
+        .await
+        .unwrap();
+    let view = Namespaced::new(store.clone(), Namespace::new("test").unwrap());
+    let is_there = async || {
+        let sessions = view.sessions().await.unwrap();
+        sessions.iter().any(|it| it.node.as_str() == "short")
+    };
+    until("the dead one is removed", async || {
+        passes(10).await;
+        !is_there().await
+    })
+    .await;
+    assert_eq!(view.sessions().await.unwrap().len(), 101);
 }
