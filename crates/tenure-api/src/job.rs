@@ -166,6 +166,16 @@ impl Submission {
             tracestate: None,
         }
     }
+
+    /// The bytes of its text: what clients choose the length of.
+    pub(crate) fn bytes(&self) -> usize {
+        let key = |key: &Option<Key>| key.as_ref().map_or(0, |key| key.as_str().len());
+        self.queue.as_str().len()
+            + self.job_type.as_str().len()
+            + self.payload.bytes()
+            + key(&self.unique_key)
+            + key(&self.group)
+    }
 }
 
 /// A job as it is shown.

@@ -11,7 +11,8 @@
 //!   text is taken too. Durations end in `_ms`.
 //! - Failures are a [`Problem`] with a stable [`Code`].
 //!
-//! The feature `openapi` adds a schema to every type.
+//! The feature `openapi` adds a schema to every type. The feature `text-times` reads RFC 3339 text: what takes requests needs
+//! it, a client does not.
 
 pub mod apart;
 mod backoff;

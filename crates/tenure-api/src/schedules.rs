@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Key, ScheduleName, Submission};
+use crate::{ScheduleName, Submission};
 
 /// What a schedule does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,15 +28,7 @@ impl ScheduleSpec {
     /// The bytes of all its text: what clients choose the length of.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        let job = &self.job;
-        let key = |key: &Option<Key>| key.as_ref().map_or(0, |key| key.as_str().len());
-        self.cron.len()
-            + self.timezone.len()
-            + job.queue.as_str().len()
-            + job.job_type.as_str().len()
-            + job.payload.bytes()
-            + key(&job.unique_key)
-            + key(&job.group)
+        self.cron.len() + self.timezone.len() + self.job.bytes()
     }
 }
 

@@ -59,9 +59,15 @@ fn a_single_job_is_what_it_is_in_a_batch() {
     );
     let batch: SubmitRequest = serde_json::from_str(&format!(r#"{{"jobs":[{every}]}}"#)).unwrap();
     assert_eq!(batch.into_jobs(), (vec![job], true));
-    let text: SubmitRequest =
-        serde_json::from_str(r#"{"type":"a","run_at":"2026-01-01T00:00:00Z"}"#).unwrap();
-    assert_eq!(text.into_jobs().0[0].run_at, Some(1_767_225_600_000));
+    let text = r#"{"type":"a","run_at":"2026-01-01T00:00:00Z"}"#;
+    let text = serde_json::from_str::<SubmitRequest>(text);
+    if cfg!(feature = "text-times") {
+        let job = &text.unwrap().into_jobs().0[0];
+        assert_eq!(job.run_at, Some(1_767_225_600_000));
+    } else {
+        let error = text.unwrap_err().to_string();
+        assert!(error.contains("the feature text-times"), "{error}");
+    }
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! Times in requests: milliseconds since 1970, or RFC 3339 text.
 
-use jiff::Timestamp;
-use jiff::fmt::temporal::Pieces;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
@@ -28,23 +26,32 @@ pub(crate) fn time_of_field<'de, D: Deserializer<'de>>(
     };
     match form {
         Form::Milliseconds(time) => Ok(Some(time)),
-        Form::Text(text) => {
-            let time: Timestamp = text.parse().map_err(|_| {
-                // The last day of the year 9999 is a time, but not one that is calculated with.
-                let what = match Pieces::parse(&text) {
-                    Ok(_) => "is too far away: no time from 9999-12-30T22:00:00Z on can be stored",
-                    Err(_) => "is not milliseconds since 1970 or an RFC 3339 time",
-                };
-                D::Error::custom(format!("{field} {what}"))
-            })?;
-            u64::try_from(time.as_millisecond())
-                .map(Some)
-                .map_err(|_| D::Error::custom(format!("{field} is before 1970")))
-        }
+        Form::Text(text) => match milliseconds(&text) {
+            Ok(time) => Ok(Some(time)),
+            Err(problem) => Err(D::Error::custom(format_args!("{field} {problem}"))),
+        },
     }
 }
 
-#[cfg(test)]
+#[cfg(feature = "text-times")]
+fn milliseconds(text: &str) -> Result<u64, &'static str> {
+    use jiff::Timestamp;
+    use jiff::fmt::temporal::Pieces;
+
+    let time: Timestamp = text.parse().map_err(|_| match Pieces::parse(text) {
+        // The last day of the year 9999 is a time, but not one that is calculated with.
+        Ok(_) => "is too far away: no time from 9999-12-30T22:00:00Z on can be stored",
+        Err(_) => "is not milliseconds since 1970 or an RFC 3339 time",
+    })?;
+    u64::try_from(time.as_millisecond()).map_err(|_| "is before 1970")
+}
+
+#[cfg(not(feature = "text-times"))]
+fn milliseconds(_: &str) -> Result<u64, &'static str> {
+    Err("is not milliseconds since 1970; text is read with the feature text-times")
+}
+
+#[cfg(all(test, feature = "text-times"))]
 mod tests {
     use crate::Submission;
 

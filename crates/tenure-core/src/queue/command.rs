@@ -172,6 +172,8 @@ mod tests {
             r#"{"at":1,"do":{"set_queue":["q",{"concurrency":2,"rate":{"jobs":5,"period_ms":1000}}]}}"#,
             r#"{"at":1,"do":{"set_schedule":["s",{"cron":"0 3 * * *","timezone":"Europe/Berlin","job":{"type":"mail","payload":[1]},"missed":"once"},7]}}"#,
             r#"{"at":1,"do":{"fire":[{"schedule":"s","revision":3,"due":7,"slots":[7],"next":9}]}}"#,
+            r#"{"at":1,"do":{"configure":{"completed":{"age_ms":1,"count":2},"cancelled":{},"dead":{},"jobs_max":9}}}"#,
+            r#"{"at":1,"do":{"configure":{"completed":{},"cancelled":{},"dead":{},"jobs_max":9,"ids":{"age_ms":5,"bytes_max":6}}}}"#,
             r#"{"at":1,"do":{"set_time":1767225600000}}"#,
             r#"{"at":1,"do":"tick"}"#,
         ] {

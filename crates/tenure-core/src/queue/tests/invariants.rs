@@ -142,8 +142,7 @@ impl Queue {
             users += u64::from(self.queues.users(handle)) - u64::from(queue.is_kept());
         }
         assert_eq!(self.totals, totals);
-        let pages = self.queues_behind(None, usize::MAX).into_iter();
-        let listed: Vec<_> = pages.map(|(queue, _)| queue).collect();
+        let listed = self.queues_behind(None, usize::MAX);
         assert_eq!(listed, self.queues().collect::<Vec<_>>());
         let remnants: Vec<_> = self.remnant_names().collect();
         assert_eq!(remnants.len() as u64, self.remnants().ids);
