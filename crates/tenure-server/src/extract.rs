@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tenure_api::strict::{self, Strict};
@@ -148,8 +148,29 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Held<T> {
         let (mut parts, body) = request.into_parts();
         let Named(id) = Named::from_request_parts(&mut parts, app).await?;
         let bytes = read_json(Request::from_parts(parts, body), app).await?;
-        parse(&with_id(&bytes, &id)).map(Self)
+        parse_with_id(&bytes, &id).map(Self)
     }
+}
+
+fn parse_with_id<T: DeserializeOwned>(body: &[u8], id: &JobId) -> Result<T, Problem> {
+    /// What the body must not have.
+    #[derive(Deserialize)]
+    struct Own {
+        id: Option<IgnoredAny>,
+    }
+    parse(&with_id(body, id)).map_err(|problem| {
+        // The mistake may be where the id was put in, and is told as the caller would see it.
+        match serde_json::from_slice::<Own>(body) {
+            Err(error) if problem.code() != Code::InvalidJson && !error.is_data() => {
+                Problem::new(Code::InvalidJson, error.to_string())
+            }
+            Ok(Own { id: Some(_) }) => {
+                Problem::new(Code::UnknownField, "unknown field `id`: it is in the path")
+                    .field("id")
+            }
+            _ => problem,
+        }
+    })
 }
 
 /// An object with this id at its end, so that what stands before it keeps its place. Anything else stays as it is.
@@ -583,7 +604,7 @@ mod tests {
     #[test]
     fn a_claim_has_the_id_of_its_address() {
         let id = JobId::new("a:1").unwrap();
-        let read = |body: &str| parse::<Completion>(&with_id(body.as_bytes(), &id));
+        let read = |body: &str| parse_with_id::<Completion>(body.as_bytes(), &id);
         let read = |body: &str| read(body).map_err(|problem| problem.code());
         let token = r#""token":"1f-0a1b2c3d""#;
         for body in [
@@ -594,7 +615,7 @@ mod tests {
         }
         for (body, code) in [
             ("{}".to_owned(), Code::InvalidField),
-            (format!(r#"{{{token},"id":"b"}}"#), Code::InvalidField),
+            (format!(r#"{{{token},"id":"b"}}"#), Code::UnknownField),
             (format!(r#"{{{token},"x":1}}"#), Code::UnknownField),
             (format!("{{{token},}}"), Code::InvalidJson),
             (format!("{{{token}}} }}"), Code::InvalidJson),
