@@ -161,7 +161,7 @@ fn parse_with_id<T: DeserializeOwned>(body: &[u8], id: &JobId) -> Result<T, Prob
     parse(&with_id(body, id)).map_err(|problem| {
         // The mistake may be where the id was put in, and is told as the caller would see it.
         match serde_json::from_slice::<Own>(body) {
-            Err(error) if problem.code() != Code::InvalidJson && !error.is_data() => {
+            Err(error) if problem.document().code != Code::InvalidJson && !error.is_data() => {
                 Problem::new(Code::InvalidJson, error.to_string())
             }
             Ok(Own { id: Some(_) }) => {
