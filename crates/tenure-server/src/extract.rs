@@ -159,11 +159,12 @@ fn parse_with_id<T: DeserializeOwned>(body: &[u8], id: &JobId) -> Result<T, Prob
         id: Option<IgnoredAny>,
     }
     parse(&with_id(body, id)).map_err(|problem| {
+        if problem.document().code == Code::InvalidJson {
+            return problem;
+        }
         // The mistake may be where the id was put in, and is told as the caller would see it.
         match serde_json::from_slice::<Own>(body) {
-            Err(error) if problem.document().code != Code::InvalidJson && !error.is_data() => {
-                Problem::new(Code::InvalidJson, error.to_string())
-            }
+            Err(error) if !error.is_data() => Problem::new(Code::InvalidJson, error.to_string()),
             Ok(Own { id: Some(_) }) => {
                 Problem::new(Code::UnknownField, "unknown field `id`: it is in the path")
                     .field("id")
@@ -620,6 +621,7 @@ mod tests {
             (format!("{{{token},}}"), Code::InvalidJson),
             (format!("{{{token}}} }}"), Code::InvalidJson),
             ("[]".to_owned(), Code::InvalidJson),
+            ("[[]]".to_owned(), Code::InvalidJson),
             ("}".to_owned(), Code::InvalidJson),
             (String::new(), Code::InvalidJson),
         ] {
