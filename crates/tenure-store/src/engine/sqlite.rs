@@ -32,7 +32,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous,
@@ -42,12 +41,9 @@ use sqlx::{ConnectOptions, Connection, Row};
 use super::clock::{Clock, Reading};
 use super::identity::Identity;
 use super::private;
-use super::sql::{self, Dial, Fate, Found, LISTED_MAX, Pool, Range, answered};
+use super::sql::{self, Dial, Fate, Found, LISTED_MAX, Pool, Range, Rows, answered};
 use crate::error::Cause;
-use crate::{
-    Capabilities, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
-    Watch, check_value,
-};
+use crate::{Capabilities, Description, Error, Key, Object};
 use writer::{Kind, Writer};
 
 /// How long a writer waits for those of other processes. Shorter than a statement may take, so that the
@@ -80,23 +76,11 @@ macro_rules! now {
 const GET: &str = concat!(
     "SELECT version, ",
     now!(),
-    " - modified_at, value, written FROM tenure_objects WHERE key = ?"
-);
-
-const GET_IF_CHANGED: &str = concat!(
-    "SELECT version, ",
-    now!(),
     " - modified_at, CASE WHEN version <> ? THEN value END, written FROM tenure_objects WHERE key = ?"
 );
 
 /// The same of a table without the column.
 const GET_OLDER: &str = concat!(
-    "SELECT version, ",
-    now!(),
-    " - modified_at, value FROM tenure_objects WHERE key = ?"
-);
-
-const GET_IF_CHANGED_OLDER: &str = concat!(
     "SELECT version, ",
     now!(),
     " - modified_at, CASE WHEN version <> ? THEN value END FROM tenure_objects WHERE key = ?"
@@ -204,15 +188,6 @@ impl Sqlite {
         format!("sqlite:{}", self.path.display())
     }
 
-    async fn read_entries(&self, doing: String, query: Query) -> Result<Vec<(String, i64)>, Error> {
-        let rows = self.read(doing.clone(), query).await?;
-        let entries: Result<_, sqlx::Error> = rows
-            .iter()
-            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
-            .collect();
-        entries.map_err(|error| self.read_error(doing, error))
-    }
-
     /// What was read counts only if the file was still there afterwards: a connection that was made for
     /// it may have opened another one.
     async fn read(&self, doing: String, query: Query) -> Result<Vec<SqliteRow>, Error> {
@@ -225,13 +200,6 @@ impl Sqlite {
         let rows = read.await;
         self.identity.check(&doing)?;
         rows.map_err(|error| self.read_error(doing, error))
-    }
-
-    async fn read_object(&self, key: &Key, query: Query) -> Result<Option<Found>, Error> {
-        let doing = format!("reading {key}");
-        let rows = self.read(doing.clone(), query).await?;
-        let row = rows.first().map(|row| self.decode_object(row)).transpose();
-        row.map_err(|error| self.read_error(doing, error))
     }
 
     fn decode_object(&self, row: &SqliteRow) -> Result<Found, sqlx::Error> {
@@ -296,9 +264,8 @@ async fn prepare(options: &SqliteConnectOptions, makes: bool) -> Result<Look, sq
     Ok(found)
 }
 
-#[async_trait]
-impl Store for Sqlite {
-    fn describe(&self) -> Description {
+impl Rows for Sqlite {
+    fn description(&self) -> Description {
         Description {
             engine: "sqlite",
             location: self.location(),
@@ -310,28 +277,22 @@ impl Store for Sqlite {
         }
     }
 
-    async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
+    async fn find(&self, key: &Key, known: i64) -> Result<Option<Found>, Error> {
         let statement = if self.has_written { GET } else { GET_OLDER };
-        let query = sqlx::query(statement).bind(key.to_string());
-        let found = self.read_object(key, query).await?;
-        Ok(found.and_then(|Found(object)| object))
+        let query = sqlx::query(statement).bind(known).bind(key.to_string());
+        let doing = format!("reading {key}");
+        let rows = self.read(doing.clone(), query).await?;
+        let row = rows.first().map(|row| self.decode_object(row)).transpose();
+        row.map_err(|error| self.read_error(doing, error))
     }
 
-    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
-        // No row has the version of another engine, nor a negative one.
-        let number = sql::version_number(version).unwrap_or(-1);
-        let statement = if self.has_written {
-            GET_IF_CHANGED
-        } else {
-            GET_IF_CHANGED_OLDER
-        };
-        let query = sqlx::query(statement).bind(number).bind(key.to_string());
-        let found = self.read_object(key, query).await?;
-        Ok(sql::to_change(found))
-    }
-
-    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
-        check_value(key, &value)?;
+    async fn write(
+        &self,
+        key: &Key,
+        value: Bytes,
+        version: i64,
+        expected: Option<i64>,
+    ) -> Result<u64, Error> {
         if !self.has_written {
             return Err(Error::refused(
                 format!("writing {key}"),
@@ -339,14 +300,6 @@ impl Store for Sqlite {
                 "the table was created by an older version of Tenure, and was opened for reading only",
             ));
         }
-        let expected = match expect {
-            Expect::Absent => None,
-            // No row has the version of another engine.
-            Expect::Version(expected) => {
-                Some(sql::version_number(expected).ok_or_else(|| Error::conflict(key))?)
-            }
-        };
-        let version = sql::new_version();
         let reading = self.clock.and_then(Clock::read);
         let change = writer::Change {
             key: key.clone(),
@@ -357,13 +310,10 @@ impl Store for Sqlite {
                 expected,
             },
         };
-        match self.writer.change(change).await? {
-            0 => Err(Error::conflict(key)),
-            _ => Ok(sql::to_version(version)),
-        }
+        self.writer.change(change).await
     }
 
-    async fn delete(&self, key: &Key) -> Result<(), Error> {
+    async fn remove(&self, key: &Key) -> Result<(), Error> {
         let change = writer::Change {
             key: key.clone(),
             kind: Kind::Delete,
@@ -371,18 +321,21 @@ impl Store for Sqlite {
         self.writer.change(change).await.map(drop)
     }
 
-    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
-        let range = Range::new(prefix, after);
+    async fn list_range(
+        &self,
+        doing: String,
+        range: Range<'_>,
+    ) -> Result<Vec<(String, i64)>, Error> {
         let query = sqlx::query(LIST)
             .bind(range.above.to_owned())
             .bind(range.below)
             .bind(i64::try_from(LISTED_MAX).expect("a page is small"));
-        let doing = format!("listing {prefix}");
-        sql::to_page(self.read_entries(doing, query).await?)
-    }
-
-    fn watch(&self, _prefix: &Prefix) -> Option<Watch> {
-        None
+        let rows = self.read(doing.clone(), query).await?;
+        let entries: Result<_, sqlx::Error> = rows
+            .iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+            .collect();
+        entries.map_err(|error| self.read_error(doing, error))
     }
 }
 
