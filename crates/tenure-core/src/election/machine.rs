@@ -346,8 +346,12 @@ impl Election {
         };
         match written {
             Written::Done(version) => {
+                let has_no_fence = self.has_no_fence();
                 self.see(now, *lease, version, outputs);
                 self.on_lease(now, started, outputs);
+                if has_no_fence {
+                    self.on_no_fence_to_raise(now, outputs);
+                }
                 self.due = started + self.random.jitter(self.config.heartbeat);
                 if std::mem::take(&mut self.is_hinted) {
                     self.due = now;

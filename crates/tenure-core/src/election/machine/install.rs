@@ -71,6 +71,29 @@ impl Election {
         };
     }
 
+    /// Whether there was neither a lease nor a fence when this process looked.
+    pub(super) fn has_no_fence(&self) -> bool {
+        matches!(
+            self.seen,
+            Seen::Missing {
+                fence: FenceSeen::Missing,
+                ..
+            }
+        )
+    }
+
+    /// The lease is ours, and there was no fence before it was: that need not be read again. Should there be one by now, it
+    /// is not overwritten, and read then.
+    pub(super) fn on_no_fence_to_raise(&mut self, now: Moment, outputs: &mut Vec<Output>) {
+        if let Phase::Installing {
+            step: Install::ReadFence,
+            ..
+        } = self.phase
+        {
+            self.on_fence_to_raise(now, Read::Missing, outputs);
+        }
+    }
+
     fn on_fence_to_raise(&mut self, now: Moment, read: Read<Fence>, outputs: &mut Vec<Output>) {
         let (Phase::Installing { term, .. }, Some((lease, _))) = (&self.phase, self.lease()) else {
             return;
