@@ -21,22 +21,23 @@
 //!
 //! # The file
 //!
-//! If the file is replaced or deleted while it is open, every request ends as [`Error::Gone`]: it is another
-//! store then, or none.
+//! If the file, its write-ahead log or the log's index is replaced or deleted while it is open, every request ends as
+//! [`Error::Gone`]: it is another store then, or none. SQLite deletes the latter two itself when nobody has the file
+//! open, so one connection stays open for as long as the store is.
 //!
 //! There are no hints: callers poll.
 
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, Connection, Row};
+use sqlx::{ConnectOptions, Row};
 
 use super::clock::{Clock, Reading};
 use super::identity::Identity;
@@ -112,6 +113,8 @@ pub struct Sqlite {
     path: PathBuf,
     clock: Option<Clock>,
     identity: Arc<Identity>,
+    /// Keeps the write-ahead log where it is. Never used, and in a lock because it could not be shared otherwise.
+    _open: Mutex<SqliteConnection>,
     /// Whether the table has the column `written`: one of an older version has not, until it is opened to
     /// be written to.
     has_written: bool,
@@ -166,12 +169,21 @@ impl Sqlite {
         let prepared = prepare(&options, makes)
             .await
             .map_err(|error| read_error(&path, doing.clone(), fate(&error), sql::cause(error)))?;
-        let has_written = match prepared {
+        let (connection, found) = prepared;
+        let has_written = match found {
             Look::Nothing => return Err(Error::no_store(doing)),
             Look::Older => false,
             Look::Present => true,
         };
-        let identity = Identity::of(&path).map_err(|error| Error::unavailable(&doing, error))?;
+        // One that older versions made may have no write-ahead log as long as nobody writes to it.
+        let beside = ["-wal", "-shm"].map(|suffix| {
+            let mut name = path.clone().into_os_string();
+            name.push(suffix);
+            PathBuf::from(name)
+        });
+        let beside = beside.into_iter().filter(|path| path.exists());
+        let identity = Identity::of([path.clone()].into_iter().chain(beside));
+        let identity = identity.map_err(|error| Error::unavailable(&doing, error))?;
         let identity = Arc::new(identity);
         // From here on a file that is not there is not made again: that would be another store.
         Ok(Self {
@@ -180,6 +192,7 @@ impl Sqlite {
             path,
             clock: Clock::start(),
             identity,
+            _open: Mutex::new(connection),
             has_written,
         })
     }
@@ -236,13 +249,16 @@ fn read_error(path: &Path, doing: String, fate: Fate, cause: Cause) -> Error {
     }
 }
 
-/// Makes what is missing, if it is to be made, and says what is there.
-async fn prepare(options: &SqliteConnectOptions, makes: bool) -> Result<Look, sqlx::Error> {
+/// Makes what is missing, if it is to be made, and says what is there. The connection has read from the database, so all
+/// of its files are open.
+async fn prepare(
+    options: &SqliteConnectOptions,
+    makes: bool,
+) -> Result<(SqliteConnection, Look), sqlx::Error> {
     if !makes {
         let mut connection = options.dial().await?;
         let found = look(&mut connection).await?;
-        let _ = connection.close().await;
-        return Ok(found);
+        return Ok((connection, found));
     }
     let options = options.clone().create_if_missing(true);
     let options = options.journal_mode(SqliteJournalMode::Wal);
@@ -260,8 +276,7 @@ async fn prepare(options: &SqliteConnectOptions, makes: bool) -> Result<Look, sq
     if let Err(error) = answered(sqlx::raw_sql(VIEWS).execute(&mut connection)).await {
         sql::without_views(&error);
     }
-    let _ = connection.close().await;
-    Ok(found)
+    Ok((connection, found))
 }
 
 impl Rows for Sqlite {
