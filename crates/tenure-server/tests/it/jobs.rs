@@ -616,7 +616,7 @@ async fn a_stopping_server_answers_whoever_waits_and_keeps_what_it_said() {
     let waiting = tokio::spawn(answered(request));
     let id = broker.submit("t").await;
     // A claim that is let in before the stop waits; one that comes after is refused a connection.
-    crate::support::until(async || {
+    until(async || {
         let page = broker
             .request(Method::GET, "/metrics")
             .send()
@@ -637,6 +637,31 @@ async fn a_stopping_server_answers_whoever_waits_and_keeps_what_it_said() {
         next.get(&format!("/v1/jobs/{id}")).await.1["state"],
         "ready"
     );
+}
+
+/// The job that a claim was woken for goes to its worker, or stays as it was: never to nobody.
+#[tokio::test]
+async fn a_stopping_server_answers_with_what_it_claims_just_then() {
+    let broker =
+        Broker::start_with(|config| config.log.commit_interval = Duration::from_millis(400)).await;
+    let request = broker
+        .request(Method::POST, "/v1/jobs/claim")
+        .json(&json!({"worker":"w","wait_ms":60_000}));
+    let waiting = tokio::spawn(answered(request));
+    until(async || {
+        let page = broker.request(Method::GET, "/metrics");
+        let page = page.send().await.unwrap().text().await.unwrap();
+        let waits = page.contains("tenure_http_requests_in_flight 2");
+        waits.then_some(())
+    })
+    .await;
+    // When this is answered, the claim is on its way to the next commit.
+    let id = broker.submit("t").await;
+    tokio::time::timeout(PATIENCE, broker.handle.stop())
+        .await
+        .unwrap();
+    let (status, answer) = waiting.await.unwrap();
+    assert_eq!((status, &answer["jobs"][0]["id"]), (200, &json!(id)));
 }
 
 #[tokio::test]

@@ -174,6 +174,17 @@ impl Queue {
     /// be claimed. If the future is dropped it claims nothing, or hands back what it has claimed, without
     /// costing an attempt; only if this process dies just then do the jobs wait until their lease runs out.
     pub async fn claim(&self, claim: Claim, wait: Duration) -> Result<Vec<Claimed>, Error> {
+        self.claim_until(claim, wait, std::future::pending()).await
+    }
+
+    /// The same, but waits no longer once `stop` has ended. What is being claimed just then is still claimed, and answered
+    /// with: a process that is about to end could not hand it back any more.
+    pub async fn claim_until(
+        &self,
+        claim: Claim,
+        wait: Duration,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Vec<Claimed>, Error> {
         let service = self.shared.service()?;
         let request = ClaimRequest {
             worker: claim.worker,
@@ -184,7 +195,9 @@ impl Queue {
             nonce: 0,
         };
         service.limits.claim(&request)?;
-        let events = self.shared.answer(service.claim(request, wait).await)?;
+        let events = self
+            .shared
+            .answer(service.claim(request, wait, stop).await)?;
         let claimed = events.into_iter().filter_map(|event| match event {
             Event::Claimed(claimed) => Some(*claimed),
             _ => None,

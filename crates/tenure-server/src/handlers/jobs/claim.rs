@@ -64,17 +64,14 @@ pub(crate) async fn take(app: &App, claim: Claim, wait: Duration) -> Result<Vec<
         true => None,
         false => Some(app.wait_permit()?),
     };
-    let jobs = tokio::select! {
-        biased;
-        jobs = app.queue.claim(claim, wait) => match jobs {
-            // It took none, and who waits asks again.
-            Err(Error::NotServing { .. } | Error::Stopped) if !wait.is_zero() => {
-                sleep(PAUSE).await;
-                Vec::new()
-            }
-            jobs => jobs?,
-        },
-        () = app.leaving.cancelled(), if !wait.is_zero() => Vec::new(),
+    let claimed = app.queue.claim_until(claim, wait, app.leaving.cancelled());
+    let jobs = match claimed.await {
+        // It took none, and who waits asks again.
+        Err(Error::NotServing { .. } | Error::Stopped) if !wait.is_zero() => {
+            sleep(PAUSE).await;
+            Vec::new()
+        }
+        jobs => jobs?,
     };
     app.rates.claimed.add(jobs.len());
     Ok(jobs)
