@@ -217,6 +217,10 @@ impl Store for File {
     fn append_folder(&self, prefix: &Prefix) -> Option<Arc<dyn AppendFolder>> {
         Some(Arc::new(append::Folder::new(self.inner.clone(), prefix)))
     }
+
+    fn is_gone(&self) -> bool {
+        self.inner.identity.is_gone()
+    }
 }
 
 impl Inner {

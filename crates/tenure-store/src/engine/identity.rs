@@ -40,6 +40,11 @@ impl Identity {
         }
     }
 
+    /// Whether it is certain that something else is there, or nothing.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.missing(), Ok(Some(_)))
+    }
+
     /// The first path that leads elsewhere now, or nowhere.
     pub(super) fn missing(&self) -> io::Result<Option<&Path>> {
         for part in &self.0 {

@@ -54,6 +54,10 @@ pub(super) trait Rows: Send + Sync + std::fmt::Debug + 'static {
     fn hints(&self, _prefix: &Prefix) -> Option<Watch> {
         None
     }
+
+    fn is_replaced(&self) -> bool {
+        false
+    }
 }
 
 /// A version that no row has.
@@ -106,6 +110,10 @@ impl<R: Rows> Store for R {
 
     fn watch(&self, prefix: &Prefix) -> Option<Watch> {
         self.hints(prefix)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_replaced()
     }
 }
 

@@ -352,6 +352,10 @@ impl Rows for Sqlite {
             .collect();
         entries.map_err(|error| self.read_error(doing, error))
     }
+
+    fn is_replaced(&self) -> bool {
+        self.identity.is_gone()
+    }
 }
 
 /// What is in the database.
