@@ -132,7 +132,8 @@ async fn bodies_that_are_never_finished_take_what_they_may_and_no_more() {
     for head in ["Content-Length: 1048576", "Transfer-Encoding: chunked"] {
         let mut bodies = JoinSet::new();
         for _ in 0..UNFINISHED {
-            bodies.spawn(unfinished(address.clone(), head));
+            let address = address.clone();
+            bodies.spawn(async move { unfinished(&address, head).await });
         }
         let held = bodies.join_all().await;
         let peak_kib = memory_kib(serving.id(), "VmHWM:");
@@ -154,11 +155,11 @@ async fn bodies_that_are_never_finished_take_what_they_may_and_no_more() {
 }
 
 /// Sends most of a body, as far as it is taken, and nothing more.
-async fn unfinished(address: String, length: &str) -> TcpStream {
+async fn unfinished(address: &str, length: &str) -> TcpStream {
     let head = format!(
         "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{length}\r\n\r\n"
     );
-    let mut stream = open(&address, &head).await;
+    let mut stream = open(address, &head).await;
     let is_chunked = length.contains("chunked");
     let piece = "x".repeat(8_000);
     let piece = match is_chunked {
