@@ -24,8 +24,8 @@ async fn a_server_without_its_store_is_alive_and_not_ready() {
         (200, json!({"status":"leader"}))
     );
     // Away, and in its place something that is no folder.
-    std::fs::rename(&place, folder.path().join("away")).unwrap();
-    std::fs::write(&place, "").unwrap();
+    fs::rename(&place, folder.path().join("away")).unwrap();
+    fs::write(&place, "").unwrap();
     let reason = until(async || {
         let (status, answer) = broker.get("/readyz").await;
         (status == 503).then(|| answer["reason"].as_str().unwrap().to_owned())
