@@ -119,7 +119,7 @@ const UNFINISHED_BYTES: usize = 1_000_000;
 /// What bodies may take together, and what else the server may take for so many connections: their buffers in the allocator's
 /// sizes, and one body that is put together.
 const BODIES_KIB_MAX: u64 = 256 * 1024;
-const BESIDE_BODIES_KIB_MAX: u64 = 64 * 1024;
+const BESIDE_BODIES_KIB_MAX: u64 = 96 * 1024;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_that_are_never_finished_take_what_they_may_and_no_more() {
