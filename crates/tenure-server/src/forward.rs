@@ -27,6 +27,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::app::App;
 use crate::connections::Connection;
+use crate::handlers::health::NO_ROOM;
 use crate::problem::{Problem, chain};
 use crate::{Error, Tls, config, tls};
 
@@ -324,6 +325,7 @@ pub(crate) async fn reason_not_to(app: &App, leader: &Leader) -> Option<&'static
     #[derive(serde::Deserialize)]
     struct Readiness {
         status: String,
+        reason: Option<String>,
     }
     let origin = match app.forwarder.origin(app, leader).await {
         Ok(origin) => origin,
@@ -345,6 +347,7 @@ pub(crate) async fn reason_not_to(app: &App, leader: &Leader) -> Option<&'static
     };
     match timeout(ASK_TIMEOUT, asked).await {
         Ok(Ok(answer)) if answer.status == "leader" => None,
+        Ok(Ok(answer)) if answer.reason.as_deref() == Some(NO_ROOM) => Some(NO_ROOM),
         Ok(Ok(_)) => Some("the leader does not serve at the moment"),
         Ok(Err(reason)) => Some(reason),
         Err(_) => Some(silent),
