@@ -17,6 +17,7 @@ pub(crate) mod elect;
 pub(crate) mod exec;
 mod family;
 mod files;
+pub(crate) mod gone;
 pub(crate) mod guard;
 mod guarded;
 pub(crate) mod history;

@@ -104,6 +104,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             }
         }
     });
+    let code = match code {
+        Ok(_) if commands::gone::is_gone() => Ok(ExitCode::from(EXIT_BROKEN)),
+        code => code,
+    };
     export.finish();
     // A request that hangs must not hold up the exit: every verb has ended its work by now, or said
     // that it could not.

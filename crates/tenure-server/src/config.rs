@@ -8,7 +8,7 @@ use tenure::core::queue as core;
 use tenure::core::session;
 use url::Url;
 
-use crate::{Tls, Tokens};
+use crate::{Tls, Tokens, extract};
 
 /// Where everything is kept unless told otherwise.
 pub const STORE_DEFAULT: &str = "file:./tenure-data";
@@ -68,7 +68,8 @@ pub struct Limits {
     pub elections_max: usize,
     /// The largest body of a request.
     pub body_bytes_max: usize,
-    /// All bodies being received together, as far as they have arrived. Beyond, requests are answered 429.
+    /// All bodies being received together, as far as they have arrived, with the buffers that they arrive in. Beyond,
+    /// connections that make no progress are closed, and further requests are answered 429.
     pub bodies_bytes_max: usize,
     /// All larger answers being read together. Beyond, readers that make no progress lose their connection, and
     /// further ones are answered 429.
@@ -230,8 +231,9 @@ impl Limits {
             ("body_timeout", self.body_timeout),
             ("write_timeout", self.write_timeout),
         ];
-        let small = (self.bodies_bytes_max < self.body_bytes_max)
-            .then(|| "bodies_bytes_max is less than body_bytes_max".to_owned());
+        let one = extract::held_bytes_max(self.body_bytes_max);
+        let small = (self.bodies_bytes_max < one)
+            .then(|| format!("bodies_bytes_max is less than the {one} bytes that one body of body_bytes_max takes while it arrives"));
         counts
             .into_iter()
             .filter(|(_, value, min, max)| value < min || value > max)

@@ -27,6 +27,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::app::App;
 use crate::connections::Connection;
+use crate::handlers::health::NO_ROOM;
 use crate::problem::{Problem, chain};
 use crate::{Error, Tls, config, tls};
 
@@ -324,6 +325,7 @@ pub(crate) async fn reason_not_to(app: &App, leader: &Leader) -> Option<&'static
     #[derive(serde::Deserialize)]
     struct Readiness {
         status: String,
+        reason: Option<String>,
     }
     let origin = match app.forwarder.origin(app, leader).await {
         Ok(origin) => origin,
@@ -345,6 +347,7 @@ pub(crate) async fn reason_not_to(app: &App, leader: &Leader) -> Option<&'static
     };
     match timeout(ASK_TIMEOUT, asked).await {
         Ok(Ok(answer)) if answer.status == "leader" => None,
+        Ok(Ok(answer)) if answer.reason.as_deref() == Some(NO_ROOM) => Some(NO_ROOM),
         Ok(Ok(_)) => Some("the leader does not serve at the moment"),
         Ok(Err(reason)) => Some(reason),
         Err(_) => Some(silent),
@@ -353,22 +356,17 @@ pub(crate) async fn reason_not_to(app: &App, leader: &Leader) -> Option<&'static
 
 /// Whether a connection failed since the certificate of the other side cannot be verified.
 fn is_distrust(error: &(dyn std::error::Error + 'static)) -> bool {
-    let is_it = |error: &(dyn std::error::Error + 'static)| {
-        let error = error.downcast_ref::<rustls::Error>();
-        matches!(error, Some(rustls::Error::InvalidCertificate(_)))
-    };
-    let mut next = Some(error);
-    while let Some(error) = next {
-        // What such an error holds is not its source, but has the same one.
-        let inner = error
-            .downcast_ref::<std::io::Error>()
-            .and_then(std::io::Error::get_ref);
-        if is_it(error) || inner.is_some_and(|inner| is_it(inner)) {
-            return true;
-        }
-        next = error.source();
+    if let Some(error) = error.downcast_ref::<rustls::Error>() {
+        return matches!(error, rustls::Error::InvalidCertificate(_));
     }
-    false
+    // The source of such an error is that of what it holds.
+    let held = error
+        .downcast_ref::<std::io::Error>()
+        .and_then(std::io::Error::get_ref);
+    match held {
+        Some(held) => is_distrust(held),
+        None => error.source().is_some_and(is_distrust),
+    }
 }
 
 /// What to say when a call was sent and its answer did not come.

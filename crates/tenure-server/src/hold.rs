@@ -108,7 +108,7 @@ where
 
 async fn pass_on(app: &App, call: &Kept, is_wary: bool) -> Result<Response, Failed> {
     let leader = forward::leader(app)?;
-    if is_wary && let Some(reason) = health::leader_reason(app, &leader, FRESH).await {
+    if is_wary && let Some(reason) = health::reason_not_to_ask(app, &leader, FRESH).await {
         return Err(Failed::NotDone(Problem::no_leader(reason)));
     }
     forward::try_forward(app, &leader, call.request()).await

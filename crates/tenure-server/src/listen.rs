@@ -37,7 +37,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The most bytes of a request's head, and of what is read ahead.
-const BUFFER_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
 /// The most headers of a request.
 const HEADERS_MAX: usize = 64;

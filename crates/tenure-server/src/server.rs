@@ -24,7 +24,7 @@ use crate::budget::Budget;
 use crate::connections::Connections;
 use crate::dashboard::{self, Dashboard};
 use crate::forward::Forwarder;
-use crate::handlers::health::{Probe, leader_reason};
+use crate::handlers::health::{Probe, reason_not_to_ask};
 use crate::listen::{FAREWELLS_MAX, Listening};
 use crate::metrics::Metrics;
 use crate::metrics::numbers::Numbers;
@@ -232,7 +232,9 @@ impl App {
         loop {
             if let Some(leader) = self.leader()
                 && !self.is_me(&leader)
-                && leader_reason(self, &leader, HAND_OVER_LOOK).await.is_none()
+                && reason_not_to_ask(self, &leader, HAND_OVER_LOOK)
+                    .await
+                    .is_none()
             {
                 return;
             }

@@ -134,6 +134,12 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
     fn append_folder(&self, _prefix: &Prefix) -> Option<Arc<dyn AppendFolder>> {
         None
     }
+
+    /// Whether what was opened has been replaced or deleted, so that every request ends as [`Error::Gone`]. This is no
+    /// request. Only files of this host can be so.
+    fn is_gone(&self) -> bool {
+        false
+    }
 }
 
 /// What a [`Store::put`] expects to find.
@@ -276,5 +282,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     fn append_folder(&self, prefix: &Prefix) -> Option<Arc<dyn AppendFolder>> {
         (**self).append_folder(prefix)
+    }
+    fn is_gone(&self) -> bool {
+        (**self).is_gone()
     }
 }

@@ -25,8 +25,9 @@
 //! | `segments/<takeover>-<number>` | many commits, in the form with files: `log/segment.rs` |
 //! | `snapshot/<place>-<unique>/<part>` | the state at a place: `log/snapshot.rs` |
 //! | `snapshot/<place>-<unique>/manifest` | what makes a snapshot count |
+//! | `trial` | there for a moment, on a store that refuses commits: `log/room.rs` |
 //!
-//! Everything but the first two is a frame: a header line, and lines (`log/frame.rs`). A *place* is the number of a
+//! Everything but the first two and the last is a frame: a header line, and lines (`log/frame.rs`). A *place* is the number of a
 //! frame in the log, a *position* that of a record; every *take-over* has a number too. All of them only grow.
 //!
 //! The forms differ in how a replaced leader is kept from acknowledging. With objects, its next place is
@@ -57,6 +58,7 @@ mod origin;
 mod policy;
 mod reached;
 mod recovery;
+mod room;
 mod segment;
 mod snapshot;
 mod snapshotter;

@@ -102,7 +102,11 @@ async fn begin(
     let passed = Passed::new()?;
     guarded::adopt()?;
     tokio::select! {
-        node = Node::start(options) => Ok(Some((place, node?, signals, passed))),
+        node = Node::start(options) => {
+            let node = node?;
+            super::gone::watch(&node, session.ttl);
+            Ok(Some((place, node, signals, passed)))
+        }
         _ = signals.next() => Ok(None),
     }
 }

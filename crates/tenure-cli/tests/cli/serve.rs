@@ -91,8 +91,13 @@ impl Serving {
     }
 
     /// Sends a signal, and waits for the end: the exit code, and what else was said.
-    pub(crate) fn end(mut self, signal: Signal) -> (Option<i32>, String) {
+    pub(crate) fn end(self, signal: Signal) -> (Option<i32>, String) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.ended()
+    }
+
+    /// How it ends, and what it has said.
+    pub(crate) fn ended(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         self.stderr.read_to_string(&mut rest).unwrap();
         (self.child.wait().unwrap().code(), rest)

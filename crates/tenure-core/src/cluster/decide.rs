@@ -526,16 +526,16 @@ impl<'a> Pass<'a> {
                 work.unreliable.push(node);
                 continue;
             }
-            match memory.standing(self.situation.now, id, record.incarnation) {
-                Some((Standing::Unreliable, until)) => {
-                    self.again_at = self.again_at.min(until);
-                    work.unreliable.push(node);
-                }
-                Some((Standing::OnTrial, _)) if starting.contains(&(position, node)) => {
-                    work.unreliable.push(node);
-                }
-                Some((Standing::OnTrial, _)) => work.on_trial.push(node),
-                None => {}
+            let standing = memory.standing(self.situation.now, id, record.incarnation);
+            let Some((standing, until)) = standing else {
+                continue;
+            };
+            self.again_at = self.again_at.min(until);
+            // One on trial has enough with what it is starting.
+            if standing == Standing::Unreliable || starting.contains(&(position, node)) {
+                work.unreliable.push(node);
+            } else {
+                work.on_trial.push(node);
             }
         }
         work

@@ -148,7 +148,7 @@ impl Memory {
             }
         }
         self.failures
-            .retain(|_, failures| now <= failures.any.forgiven_at);
+            .retain(|_, failures| now < failures.any.forgiven_at);
     }
 
     fn failed(
@@ -173,12 +173,14 @@ impl Memory {
         daemon: &DaemonId,
         node: Incarnation,
     ) -> Option<(Standing, Moment)> {
-        let failures = self.failures.get(&(daemon.clone(), node))?;
-        Some(if now < failures.any.until {
-            (Standing::Unreliable, failures.any.until)
+        let failure = self.failures.get(&(daemon.clone(), node))?.any;
+        if now < failure.until {
+            Some((Standing::Unreliable, failure.until))
+        } else if now < failure.forgiven_at {
+            Some((Standing::OnTrial, failure.forgiven_at))
         } else {
-            (Standing::OnTrial, Moment::NEVER)
-        })
+            None
+        }
     }
 
     /// Until when a node is passed over for a shard.
@@ -207,7 +209,7 @@ impl Failure {
         if now < self.until {
             return;
         }
-        if now > self.forgiven_at {
+        if now >= self.forgiven_at {
             self.count = 0;
         }
         let delay = config.failure_delay.saturating_mul(1 << self.count.min(20));
@@ -243,6 +245,26 @@ mod tests {
         now = now + Duration::from_secs(601);
         failure.again(now, Duration::ZERO, &config);
         assert_eq!(failure.until.since(now).as_secs(), 2);
+    }
+
+    #[test]
+    fn a_standing_says_until_when_it_lasts() {
+        let config = Config::default();
+        let (daemon, node) = (DaemonId::new("d").unwrap(), Incarnation(1));
+        let shard = Shard {
+            daemon: daemon.clone(),
+            index: 0,
+        };
+        let mut memory = Memory::default();
+        let mut now = Moment::from_origin(Duration::from_secs(1000));
+        memory.failed(now, Duration::ZERO, &config, &shard, node);
+        let mut standings = Vec::new();
+        while let Some((standing, until)) = memory.standing(now, &daemon, node) {
+            assert!(now < until && until < Moment::NEVER);
+            standings.push(standing);
+            now = until;
+        }
+        assert_eq!(standings, [Standing::Unreliable, Standing::OnTrial]);
     }
 
     #[test]

@@ -98,6 +98,8 @@ enum Seen {
 enum FenceSeen {
     NotYet,
     Missing,
+    /// There is one. The lease is to be read again before it counts as missing.
+    Doubted(Fence),
     Found(Fence),
 }
 
@@ -327,12 +329,21 @@ impl Election {
                 self.lose(EndReason::LeaseDamaged, outputs);
             }
             Read::Missing => {
-                if !matches!(self.seen, Seen::Missing { .. }) {
-                    self.seen = Seen::Missing {
-                        since: now,
-                        fence: FenceSeen::NotYet,
-                    };
-                    outputs.push(Output::Leader(None));
+                match &mut self.seen {
+                    Seen::Missing { fence, .. } => {
+                        if let FenceSeen::Doubted(found) = fence {
+                            let term = found.term;
+                            *fence = FenceSeen::Found(found.clone());
+                            outputs.push(Output::Anomaly(Anomaly::LeaseMissing { term }));
+                        }
+                    }
+                    _ => {
+                        self.seen = Seen::Missing {
+                            since: now,
+                            fence: FenceSeen::NotYet,
+                        };
+                        outputs.push(Output::Leader(None));
+                    }
                 }
                 self.no_longer_mine(now);
                 self.lose(EndReason::LeaseDeleted, outputs);
@@ -346,8 +357,12 @@ impl Election {
         };
         match written {
             Written::Done(version) => {
+                let has_no_fence = self.has_no_fence();
                 self.see(now, *lease, version, outputs);
                 self.on_lease(now, started, outputs);
+                if has_no_fence {
+                    self.on_no_fence_to_raise(now, outputs);
+                }
                 self.due = started + self.random.jitter(self.config.heartbeat);
                 if std::mem::take(&mut self.is_hinted) {
                     self.due = now;

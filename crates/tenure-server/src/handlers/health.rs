@@ -3,7 +3,7 @@
 //! `/healthz` says that the process answers, and nothing else: restarting it because the storage is away
 //! would help nobody. `/readyz` says that a call sent here now would be answered, and not only held: this server
 //! leads and has read the log, or the leader says so of itself when this server asks it; and in both cases its
-//! session is trusted and the store answers.
+//! session is trusted and the store answers, and takes again what it has refused.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Serialize;
 use tenure::core::election::machine::Leader;
+use tenure::queue::Error;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use utoipa::ToSchema;
@@ -27,10 +28,15 @@ const FRESH: Duration = Duration::from_secs(1);
 /// How long the store may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// Why a leader that serves is not ready: the store takes no jobs. What needs no room there is still answered.
+pub(crate) const NO_ROOM: &str =
+    "the store refuses to write jobs: it is full, or this broker may not write to it";
+
 /// When the store and the leader were asked last, and what was wrong then. One question at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Probe {
     store: Mutex<Option<(Instant, Option<&'static str>)>>,
+    room: Mutex<Option<(Instant, &'static str)>>,
     leader: Mutex<Option<(Instant, Leader, Option<&'static str>)>>,
 }
 
@@ -95,7 +101,7 @@ async fn not_ready(app: &App, of_itself: bool) -> Option<&'static str> {
         return Some(reason);
     }
     if app.is_serving() {
-        return None;
+        return room_reason(app).await;
     }
     match app.leader() {
         None => Some("there is no leader"),
@@ -106,11 +112,18 @@ async fn not_ready(app: &App, of_itself: bool) -> Option<&'static str> {
 }
 
 /// Why a leader cannot be asked anything, by what it said no longer ago than `fresh`; none if it can.
-pub(crate) async fn leader_reason(
+pub(crate) async fn reason_not_to_ask(
     app: &App,
     leader: &Leader,
     fresh: Duration,
 ) -> Option<&'static str> {
+    // It answers everything, if only that there is no room for it.
+    let reason = leader_reason(app, leader, fresh).await;
+    reason.filter(|&reason| reason != NO_ROOM)
+}
+
+/// Why a leader is not ready, by what it said no longer ago than `fresh`; none if it is.
+async fn leader_reason(app: &App, leader: &Leader, fresh: Duration) -> Option<&'static str> {
     let mut last = app.probe.leader.lock().await;
     if let Some((at, asked, reason)) = &*last
         && asked == leader
@@ -136,5 +149,24 @@ async fn store_reason(app: &App) -> Option<&'static str> {
         Err(_) => Some("the store does not answer in time"),
     };
     *last = Some((Instant::now(), reason));
+    reason
+}
+
+/// Why the store would refuse a submit as large as those that it has refused; none if it would not, or has refused none.
+/// While it has refused none the question costs nothing, so only a bad answer is kept.
+async fn room_reason(app: &App) -> Option<&'static str> {
+    let mut last = app.probe.room.lock().await;
+    if let Some((at, reason)) = *last
+        && at.elapsed() < FRESH
+    {
+        return Some(reason);
+    }
+    let reason = match timeout(PATIENCE, app.queue.check_room()).await {
+        // Whether it is still served was asked before.
+        Ok(Ok(()) | Err(Error::NotServing { .. })) => None,
+        Ok(Err(_)) => Some(NO_ROOM),
+        Err(_) => Some("the store does not write in time"),
+    };
+    *last = reason.map(|reason| (Instant::now(), reason));
     reason
 }

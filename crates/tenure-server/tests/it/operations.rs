@@ -1,11 +1,15 @@
 //! Health, readiness, metrics, and the page.
 
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
-use crate::support::{Broker, config, store_in, until};
+use crate::support::{Broker, config, problem, store_in, until};
 
 #[tokio::test]
 async fn a_server_without_its_store_is_alive_and_not_ready() {
@@ -20,8 +24,8 @@ async fn a_server_without_its_store_is_alive_and_not_ready() {
         (200, json!({"status":"leader"}))
     );
     // Away, and in its place something that is no folder.
-    std::fs::rename(&place, folder.path().join("away")).unwrap();
-    std::fs::write(&place, "").unwrap();
+    fs::rename(&place, folder.path().join("away")).unwrap();
+    fs::write(&place, "").unwrap();
     let reason = until(async || {
         let (status, answer) = broker.get("/readyz").await;
         (status == 503).then(|| answer["reason"].as_str().unwrap().to_owned())
@@ -31,6 +35,111 @@ async fn a_server_without_its_store_is_alive_and_not_ready() {
     assert_eq!(broker.get("/healthz").await, (200, json!({"status":"ok"})));
     let (status, answer) = broker.post("/v1/jobs", json!({"type":"t"})).await;
     assert!(status == 503, "{status} {answer}");
+}
+
+/// A file system of a few megabytes, in memory, until dropped.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    #[allow(clippy::print_stderr, reason = "what is skipped says so")]
+    fn mount() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=4m,mode=700", "tmpfs"]);
+        let mounted = mount.arg(folder.path()).output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(Self(folder));
+        }
+        let why = "skipped: a small disk: run as a user that may mount one";
+        let require = std::env::var("TENURE_TEST_REQUIRE");
+        assert_ne!(require.as_deref(), Ok("all"), "{why}");
+        eprintln!("{why}");
+        None
+    }
+
+    fn store(&self) -> PathBuf {
+        self.0.path().join("store")
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.0.path().join("filler")
+    }
+
+    /// Takes all room but for so many bytes.
+    fn fill(&self, left: u64) {
+        let mut file = File::create(self.filler()).unwrap();
+        while file.write_all(&[7; 4096]).is_ok() {}
+        let bytes = file.metadata().unwrap().len();
+        file.set_len(bytes - left).unwrap();
+    }
+
+    fn free(&self) {
+        fs::remove_file(self.filler()).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // Lazily: a store that is still open keeps its disk.
+        let mut unmount = Command::new("umount");
+        let _ = unmount.arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[tokio::test]
+async fn a_server_whose_disk_is_full_is_not_ready_until_there_is_room_again() {
+    let Some(disk) = Disk::mount() else { return };
+    let leader = Broker::started(config(&store_in(&disk.store()))).await;
+    leader.serving().await;
+    let standby = Broker::started(config(&store_in(&disk.store()))).await;
+    let ready = async |broker: &Broker| broker.get("/readyz").await;
+    let submit = async |broker: &Broker, bytes: usize| {
+        let job = json!({ "type": "t", "payload": "x".repeat(bytes) });
+        broker.post("/v1/jobs", job).await
+    };
+    until(async || (ready(&standby).await.0 == 200).then_some(())).await;
+
+    // Room for heartbeats and for small jobs, and not for this one.
+    disk.fill(64 * 1024);
+    let refused = submit(&leader, 120_000).await;
+    problem(
+        &refused,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "store_unavailable",
+        None,
+    );
+    let (status, answer) = ready(&leader).await;
+    assert_eq!(status, 503, "{answer}");
+    let reason = answer["reason"].as_str().unwrap();
+    assert!(reason.contains("refuses to write jobs"), "{reason}");
+    let said = until(async || {
+        let (status, answer) = ready(&standby).await;
+        (status == 503).then(|| answer["reason"].as_str().unwrap().to_owned())
+    });
+    assert_eq!(said.await, reason);
+    // What fits is taken, by way of the standby too, and proves nothing about what does not.
+    assert_eq!(submit(&leader, 10).await.0, 201);
+    assert_eq!(submit(&standby, 10).await.0, 201);
+    for _ in 0..3 {
+        assert_eq!(ready(&leader).await.0, 503);
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+
+    // Nobody has to submit anything for it to be found out.
+    disk.free();
+    for broker in [&leader, &standby] {
+        until(async || (ready(broker).await.0 == 200).then_some(())).await;
+    }
+    assert!(!disk.store().join("default/queue/trial").exists());
+    assert_eq!(submit(&leader, 120_000).await.0, 201);
+
+    // So does a commit that is as large.
+    disk.fill(64 * 1024);
+    assert_eq!(submit(&leader, 120_000).await.0, 503);
+    disk.free();
+    assert_eq!(submit(&leader, 120_000).await.0, 201);
+    until(async || (ready(&leader).await.0 == 200).then_some(())).await;
+    assert_eq!(leader.get("/v1/stats").await.0, 200);
 }
 
 #[tokio::test]

@@ -99,7 +99,7 @@ struct Inner {
     /// Made by the first write: who only reads makes nothing.
     scratch: OnceLock<Scratch>,
     locks: PathBuf,
-    /// Of the root.
+    /// Of the folder, by the path that was given and by the one without links.
     identity: Identity,
     /// Absent where the host has no clock that cannot be set.
     clock: Option<Clock>,
@@ -217,6 +217,10 @@ impl Store for File {
     fn append_folder(&self, prefix: &Prefix) -> Option<Arc<dyn AppendFolder>> {
         Some(Arc::new(append::Folder::new(self.inner.clone(), prefix)))
     }
+
+    fn is_gone(&self) -> bool {
+        self.inner.identity.is_gone()
+    }
 }
 
 impl Inner {
@@ -226,7 +230,8 @@ impl Inner {
         if !makes && !folder.join(CONTROL).join("lock").is_dir() {
             return Err(Error::no_store(doing));
         }
-        let folders = Folders::open(folder).map_err(broken)?;
+        let given = std::path::absolute(folder).map_err(broken)?;
+        let folders = Folders::open(&given).map_err(broken)?;
         private::check(&doing, folders.root())?;
         refuse_inside_another_store(&doing, folders.root())?;
         match filesystem::kind_of(folders.root()).map_err(broken)? {
@@ -255,7 +260,7 @@ impl Inner {
         }
         let inner = Self {
             scratch: OnceLock::new(),
-            identity: Identity::of(folders.root()).map_err(broken)?,
+            identity: Identity::of([&given, folders.root()]).map_err(broken)?,
             clock: Clock::start(),
             folders,
             locks,
@@ -458,7 +463,15 @@ fn refuse_inside_another_store(doing: &str, root: &Path) -> Result<(), Error> {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
-    match tokio::task::spawn_blocking(work).await {
+    // Panics if there is no thread for it and none can be started.
+    let spawn = std::panic::AssertUnwindSafe(|| tokio::task::spawn_blocking(work));
+    let Ok(spawned) = std::panic::catch_unwind(spawn) else {
+        return Err(Error::unavailable(
+            "using the file store",
+            "the system lets this process start no more threads",
+        ));
+    };
+    match spawned.await {
         Ok(result) => result,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         // Blocking work that has started is never cancelled, so this has not.

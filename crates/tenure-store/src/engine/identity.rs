@@ -1,8 +1,8 @@
-//! Whether a file or folder is still the one that was opened.
+//! Whether files and folders are still those that were opened.
 //!
-//! A database file or a folder can be replaced or deleted by name while a process has it open. The process
-//! would go on with what nobody else sees any more: a second leader, and jobs that are acknowledged and
-//! lost. So what a path leads to is compared with what it led to, before and after each request.
+//! A database file or a folder can be replaced or deleted by name while a process has it open, or a link on the way to it
+//! can be set to another. The process would go on with what nobody else sees any more: a second leader, and jobs that are
+//! acknowledged and lost. So what a path leads to is compared with what it led to, before and after each request.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -10,9 +10,12 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// What a path led to when the store was opened.
+/// What paths led to when the store was opened.
 #[derive(Debug)]
-pub(super) struct Identity {
+pub(super) struct Identity(Vec<Part>);
+
+#[derive(Debug)]
+struct Part {
     path: PathBuf,
     device: u64,
     inode: u64,
@@ -20,24 +23,54 @@ pub(super) struct Identity {
 
 impl Identity {
     /// Of what is there now.
-    pub(super) fn of(path: &Path) -> io::Result<Self> {
-        let metadata = std::fs::metadata(path)?;
+    pub(super) fn of(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> io::Result<Self> {
+        let parts = paths.into_iter().map(|path| Part::of(path.into()));
+        parts.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Fails if something else is there now, or nothing.
+    pub(super) fn check(&self, doing: &str) -> Result<(), Error> {
+        match self.missing() {
+            Ok(None) => Ok(()),
+            Ok(Some(path)) => Err(Error::Gone {
+                doing: doing.to_owned(),
+                location: path.display().to_string(),
+            }),
+            Err(error) => Err(Error::unavailable(doing, error)),
+        }
+    }
+
+    /// Whether it is certain that something else is there, or nothing.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.missing(), Ok(Some(_)))
+    }
+
+    /// The first path that leads elsewhere now, or nowhere.
+    pub(super) fn missing(&self) -> io::Result<Option<&Path>> {
+        for part in &self.0 {
+            if !part.is_there()? {
+                return Ok(Some(&part.path));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Part {
+    fn of(path: PathBuf) -> io::Result<Self> {
+        let metadata = std::fs::metadata(&path)?;
         Ok(Self {
-            path: path.to_owned(),
+            path,
             device: metadata.dev(),
             inode: metadata.ino(),
         })
     }
 
-    /// Fails if something else is there now, or nothing.
-    pub(super) fn check(&self, doing: &str) -> Result<(), Error> {
+    fn is_there(&self) -> io::Result<bool> {
         match std::fs::metadata(&self.path) {
-            Ok(now) if (now.dev(), now.ino()) == (self.device, self.inode) => Ok(()),
-            Err(error) if !is_absence(&error) => Err(Error::unavailable(doing, error)),
-            _ => Err(Error::Gone {
-                doing: doing.to_owned(),
-                location: self.path.display().to_string(),
-            }),
+            Ok(now) => Ok((now.dev(), now.ino()) == (self.device, self.inode)),
+            Err(error) if is_absence(&error) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 }

@@ -16,7 +16,6 @@
 //!
 //! There are no hints: callers poll.
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::mysql::{
     MySqlConnectOptions, MySqlConnection, MySqlDatabaseError, MySqlRow, MySqlSslMode,
@@ -24,11 +23,8 @@ use sqlx::mysql::{
 use sqlx::{ConnectOptions, Row};
 use url::Url;
 
-use super::sql::{self, Dial, Fate, Found, LISTED_MAX, Pool, Range, answered};
-use crate::{
-    Capabilities, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
-    Watch, check_value,
-};
+use super::sql::{self, Dial, Fate, Found, LISTED_MAX, Pool, Range, Rows, answered};
+use crate::{Capabilities, Description, Error, Key};
 
 /// Enough to keep a node busy; a server allows 151 by default, for all nodes together.
 const CONNECTIONS_MAX: usize = 8;
@@ -70,10 +66,7 @@ const VIEWS: &str = include_str!("views/mysql.sql");
 
 /// To show to people: the clock may have been set since the row was written, and may have been another
 /// server's then. In a zone that has no summer.
-const GET: &str = "SELECT version, TIMESTAMPDIFF(MICROSECOND, modified_at, UTC_TIMESTAMP(6)), value \
-     FROM tenure_objects WHERE `key` = ?";
-
-const GET_IF_CHANGED: &str = "SELECT version, \
+const GET: &str = "SELECT version, \
      TIMESTAMPDIFF(MICROSECOND, modified_at, UTC_TIMESTAMP(6)), \
      CASE WHEN version <> ? THEN value END FROM tenure_objects WHERE `key` = ?";
 
@@ -186,9 +179,8 @@ impl MySql {
     }
 }
 
-#[async_trait]
-impl Store for MySql {
-    fn describe(&self) -> Description {
+impl Rows for MySql {
+    fn description(&self) -> Description {
         Description {
             engine: "mysql",
             location: self.location.clone(),
@@ -200,67 +192,47 @@ impl Store for MySql {
         }
     }
 
-    async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
-        let query = sqlx::query(GET).bind(key.to_string());
-        match self.read_object(query).await {
-            Ok(found) => Ok(found.and_then(|Found(object)| object)),
-            Err(error) => Err(read_error(&format!("reading {key}"), error)),
-        }
+    async fn find(&self, key: &Key, known: i64) -> Result<Option<Found>, Error> {
+        let query = sqlx::query(GET).bind(known).bind(key.to_string());
+        let found = self.read_object(query).await;
+        found.map_err(|error| read_error(&format!("reading {key}"), error))
     }
 
-    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
-        // No row has the version of another engine, nor a negative one.
-        let number = sql::version_number(version).unwrap_or(-1);
-        let query = sqlx::query(GET_IF_CHANGED)
-            .bind(number)
-            .bind(key.to_string());
-        match self.read_object(query).await {
-            Ok(found) => Ok(sql::to_change(found)),
-            Err(error) => Err(read_error(&format!("reading {key}"), error)),
-        }
-    }
-
-    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
-        check_value(key, &value)?;
-        let version = sql::new_version();
-        let statement = match expect {
-            Expect::Absent => INSERT,
-            Expect::Version(_) => UPDATE,
-        };
+    async fn write(
+        &self,
+        key: &Key,
+        value: Bytes,
+        version: i64,
+        expected: Option<i64>,
+    ) -> Result<u64, Error> {
+        let statement = expected.map_or(INSERT, |_| UPDATE);
         let bytes = value.len();
         let mut query = sqlx::query(statement)
             .bind(Vec::from(value))
             .bind(version)
             .bind(key.to_string());
-        if let Expect::Version(expected) = expect {
-            let expected = sql::version_number(expected).ok_or_else(|| Error::conflict(key))?;
+        if let Some(expected) = expected {
             query = query.bind(expected);
         }
-        match self.change(key, query, bytes).await? {
-            0 => Err(Error::conflict(key)),
-            _ => Ok(sql::to_version(version)),
-        }
+        self.change(key, query, bytes).await
     }
 
-    async fn delete(&self, key: &Key) -> Result<(), Error> {
+    async fn remove(&self, key: &Key) -> Result<(), Error> {
         let query = sqlx::query(DELETE).bind(key.to_string());
         self.change(key, query, 0).await.map(drop)
     }
 
-    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
-        let range = Range::new(prefix, after);
+    async fn list_range(
+        &self,
+        doing: String,
+        range: Range<'_>,
+    ) -> Result<Vec<(String, i64)>, Error> {
         let query = sqlx::query(LIST)
             .bind(range.above.to_owned())
             .bind(range.below)
             .bind(LISTED_MAX as u64);
-        match self.read_entries(query).await {
-            Ok(rows) => sql::to_page(rows),
-            Err(error) => Err(read_error(&format!("listing {prefix}"), error)),
-        }
-    }
-
-    fn watch(&self, _prefix: &Prefix) -> Option<Watch> {
-        None
+        let entries = self.read_entries(query).await;
+        entries.map_err(|error| read_error(&doing, error))
     }
 }
 

@@ -36,7 +36,6 @@
 //! is opened, by the processes that serve it. Then there are no hints and callers poll; changes are still
 //! announced to those who are connected directly. `?hints=off` in the URL neither announces nor listens.
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::postgres::{
     PgConnectOptions, PgConnection, PgDatabaseError, PgRow, PgSeverity, PgSslMode,
@@ -47,11 +46,8 @@ use url::Url;
 use self::announcer::Announcer;
 use self::hints::Hints;
 use self::statement::Table;
-use super::sql::{self, Dial, Fate, Found, Pool, Range, answered};
-use crate::{
-    Capabilities, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
-    Watch, check_value,
-};
+use super::sql::{self, Dial, Fate, Found, Pool, Range, Rows, answered};
+use crate::{Capabilities, Description, Error, Key, Prefix, Watch};
 
 mod announcer;
 mod hints;
@@ -149,16 +145,8 @@ impl Postgres {
         })
     }
 
-    async fn read(&self, doing: String, statement: String) -> Result<Vec<PgRow>, Error> {
-        read(&self.pool, &doing, statement).await
-    }
-
-    async fn read_object(&self, key: &Key, statement: String) -> Result<Option<Found>, Error> {
-        let doing = format!("reading {key}");
-        let rows = self.read(doing.clone(), statement).await?;
-        rows.first()
-            .map(|row| decode_object(row).map_err(|error| read_error(&doing, error)))
-            .transpose()
+    async fn read(&self, doing: &str, statement: String) -> Result<Vec<PgRow>, Error> {
+        read(&self.pool, doing, statement).await
     }
 
     /// How many objects were changed. From the moment that the statement is sent until its answer, every
@@ -189,9 +177,8 @@ impl Postgres {
     }
 }
 
-#[async_trait]
-impl Store for Postgres {
-    fn describe(&self) -> Description {
+impl Rows for Postgres {
+    fn description(&self) -> Description {
         Description {
             engine: "postgres",
             location: self.location.clone(),
@@ -203,51 +190,45 @@ impl Store for Postgres {
         }
     }
 
-    async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
-        let found = self.read_object(key, self.table.get(key)).await?;
-        Ok(found.and_then(|Found(object)| object))
+    async fn find(&self, key: &Key, known: i64) -> Result<Option<Found>, Error> {
+        let doing = format!("reading {key}");
+        let rows = self.read(&doing, self.table.get(key, known)).await?;
+        let row = rows.first().map(decode_object).transpose();
+        row.map_err(|error| read_error(&doing, error))
     }
 
-    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
-        let statement = match sql::version_number(version) {
-            Some(number) => self.table.get_if_changed(key, number),
-            None => self.table.get(key),
+    async fn write(
+        &self,
+        key: &Key,
+        value: Bytes,
+        version: i64,
+        expected: Option<i64>,
+    ) -> Result<u64, Error> {
+        let statement = match expected {
+            None => self.table.insert(key, &value, version),
+            Some(expected) => self.table.update(key, &value, expected, version),
         };
-        Ok(sql::to_change(self.read_object(key, statement).await?))
+        self.change(key, statement).await
     }
 
-    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
-        check_value(key, &value)?;
-        let version = sql::new_version();
-        let statement = match expect {
-            Expect::Absent => self.table.insert(key, &value, version),
-            Expect::Version(expected) => {
-                let expected = sql::version_number(expected).ok_or_else(|| Error::conflict(key))?;
-                self.table.update(key, &value, expected, version)
-            }
-        };
-        match self.change(key, statement).await? {
-            0 => Err(Error::conflict(key)),
-            _ => Ok(sql::to_version(version)),
-        }
-    }
-
-    async fn delete(&self, key: &Key) -> Result<(), Error> {
+    async fn remove(&self, key: &Key) -> Result<(), Error> {
         self.change(key, self.table.delete(key)).await.map(drop)
     }
 
-    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
-        let doing = format!("listing {prefix}");
-        let statement = self.table.list(&Range::new(prefix, after));
-        let rows = self.read(doing.clone(), statement).await?;
-        let rows: Result<Vec<(String, i64)>, sqlx::Error> = rows
+    async fn list_range(
+        &self,
+        doing: String,
+        range: Range<'_>,
+    ) -> Result<Vec<(String, i64)>, Error> {
+        let rows = self.read(&doing, self.table.list(&range)).await?;
+        let entries: Result<_, sqlx::Error> = rows
             .iter()
             .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
             .collect();
-        sql::to_page(rows.map_err(|error| read_error(&doing, error))?)
+        entries.map_err(|error| read_error(&doing, error))
     }
 
-    fn watch(&self, prefix: &Prefix) -> Option<Watch> {
+    fn hints(&self, prefix: &Prefix) -> Option<Watch> {
         self.hints.watch(self.table.channel(prefix)?, prefix)
     }
 }

@@ -21,33 +21,30 @@
 //!
 //! # The file
 //!
-//! If the file is replaced or deleted while it is open, every request ends as [`Error::Gone`]: it is another
-//! store then, or none.
+//! If the file, its write-ahead log or the log's index is replaced or deleted while it is open, every request ends as
+//! [`Error::Gone`]: it is another store then, or none. SQLite deletes the latter two itself when nobody has the file
+//! open, so one connection stays open for as long as the store is.
 //!
 //! There are no hints: callers poll.
 
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteRow, SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, Connection, Row};
+use sqlx::{ConnectOptions, Row};
 
 use super::clock::{Clock, Reading};
 use super::identity::Identity;
 use super::private;
-use super::sql::{self, Dial, Fate, Found, LISTED_MAX, Pool, Range, answered};
+use super::sql::{self, Dial, Fate, Found, LISTED_MAX, Pool, Range, Rows, answered};
 use crate::error::Cause;
-use crate::{
-    Capabilities, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
-    Watch, check_value,
-};
+use crate::{Capabilities, Description, Error, Key, Object};
 use writer::{Kind, Writer};
 
 /// How long a writer waits for those of other processes. Shorter than a statement may take, so that the
@@ -80,23 +77,11 @@ macro_rules! now {
 const GET: &str = concat!(
     "SELECT version, ",
     now!(),
-    " - modified_at, value, written FROM tenure_objects WHERE key = ?"
-);
-
-const GET_IF_CHANGED: &str = concat!(
-    "SELECT version, ",
-    now!(),
     " - modified_at, CASE WHEN version <> ? THEN value END, written FROM tenure_objects WHERE key = ?"
 );
 
 /// The same of a table without the column.
 const GET_OLDER: &str = concat!(
-    "SELECT version, ",
-    now!(),
-    " - modified_at, value FROM tenure_objects WHERE key = ?"
-);
-
-const GET_IF_CHANGED_OLDER: &str = concat!(
     "SELECT version, ",
     now!(),
     " - modified_at, CASE WHEN version <> ? THEN value END FROM tenure_objects WHERE key = ?"
@@ -128,6 +113,8 @@ pub struct Sqlite {
     path: PathBuf,
     clock: Option<Clock>,
     identity: Arc<Identity>,
+    /// Keeps the write-ahead log where it is. Never used, and in a lock because it could not be shared otherwise.
+    _open: Mutex<SqliteConnection>,
     /// Whether the table has the column `written`: one of an older version has not, until it is opened to
     /// be written to.
     has_written: bool,
@@ -182,12 +169,21 @@ impl Sqlite {
         let prepared = prepare(&options, makes)
             .await
             .map_err(|error| read_error(&path, doing.clone(), fate(&error), sql::cause(error)))?;
-        let has_written = match prepared {
+        let (connection, found) = prepared;
+        let has_written = match found {
             Look::Nothing => return Err(Error::no_store(doing)),
             Look::Older => false,
             Look::Present => true,
         };
-        let identity = Identity::of(&path).map_err(|error| Error::unavailable(&doing, error))?;
+        // One that older versions made may have no write-ahead log as long as nobody writes to it.
+        let beside = ["-wal", "-shm"].map(|suffix| {
+            let mut name = path.clone().into_os_string();
+            name.push(suffix);
+            PathBuf::from(name)
+        });
+        let beside = beside.into_iter().filter(|path| path.exists());
+        let identity = Identity::of([path.clone()].into_iter().chain(beside));
+        let identity = identity.map_err(|error| Error::unavailable(&doing, error))?;
         let identity = Arc::new(identity);
         // From here on a file that is not there is not made again: that would be another store.
         Ok(Self {
@@ -196,21 +192,13 @@ impl Sqlite {
             path,
             clock: Clock::start(),
             identity,
+            _open: Mutex::new(connection),
             has_written,
         })
     }
 
     fn location(&self) -> String {
         format!("sqlite:{}", self.path.display())
-    }
-
-    async fn read_entries(&self, doing: String, query: Query) -> Result<Vec<(String, i64)>, Error> {
-        let rows = self.read(doing.clone(), query).await?;
-        let entries: Result<_, sqlx::Error> = rows
-            .iter()
-            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
-            .collect();
-        entries.map_err(|error| self.read_error(doing, error))
     }
 
     /// What was read counts only if the file was still there afterwards: a connection that was made for
@@ -225,13 +213,6 @@ impl Sqlite {
         let rows = read.await;
         self.identity.check(&doing)?;
         rows.map_err(|error| self.read_error(doing, error))
-    }
-
-    async fn read_object(&self, key: &Key, query: Query) -> Result<Option<Found>, Error> {
-        let doing = format!("reading {key}");
-        let rows = self.read(doing.clone(), query).await?;
-        let row = rows.first().map(|row| self.decode_object(row)).transpose();
-        row.map_err(|error| self.read_error(doing, error))
     }
 
     fn decode_object(&self, row: &SqliteRow) -> Result<Found, sqlx::Error> {
@@ -268,13 +249,16 @@ fn read_error(path: &Path, doing: String, fate: Fate, cause: Cause) -> Error {
     }
 }
 
-/// Makes what is missing, if it is to be made, and says what is there.
-async fn prepare(options: &SqliteConnectOptions, makes: bool) -> Result<Look, sqlx::Error> {
+/// Makes what is missing, if it is to be made, and says what is there. The connection has read from the database, so all
+/// of its files are open.
+async fn prepare(
+    options: &SqliteConnectOptions,
+    makes: bool,
+) -> Result<(SqliteConnection, Look), sqlx::Error> {
     if !makes {
         let mut connection = options.dial().await?;
         let found = look(&mut connection).await?;
-        let _ = connection.close().await;
-        return Ok(found);
+        return Ok((connection, found));
     }
     let options = options.clone().create_if_missing(true);
     let options = options.journal_mode(SqliteJournalMode::Wal);
@@ -292,13 +276,11 @@ async fn prepare(options: &SqliteConnectOptions, makes: bool) -> Result<Look, sq
     if let Err(error) = answered(sqlx::raw_sql(VIEWS).execute(&mut connection)).await {
         sql::without_views(&error);
     }
-    let _ = connection.close().await;
-    Ok(found)
+    Ok((connection, found))
 }
 
-#[async_trait]
-impl Store for Sqlite {
-    fn describe(&self) -> Description {
+impl Rows for Sqlite {
+    fn description(&self) -> Description {
         Description {
             engine: "sqlite",
             location: self.location(),
@@ -310,28 +292,22 @@ impl Store for Sqlite {
         }
     }
 
-    async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
+    async fn find(&self, key: &Key, known: i64) -> Result<Option<Found>, Error> {
         let statement = if self.has_written { GET } else { GET_OLDER };
-        let query = sqlx::query(statement).bind(key.to_string());
-        let found = self.read_object(key, query).await?;
-        Ok(found.and_then(|Found(object)| object))
+        let query = sqlx::query(statement).bind(known).bind(key.to_string());
+        let doing = format!("reading {key}");
+        let rows = self.read(doing.clone(), query).await?;
+        let row = rows.first().map(|row| self.decode_object(row)).transpose();
+        row.map_err(|error| self.read_error(doing, error))
     }
 
-    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
-        // No row has the version of another engine, nor a negative one.
-        let number = sql::version_number(version).unwrap_or(-1);
-        let statement = if self.has_written {
-            GET_IF_CHANGED
-        } else {
-            GET_IF_CHANGED_OLDER
-        };
-        let query = sqlx::query(statement).bind(number).bind(key.to_string());
-        let found = self.read_object(key, query).await?;
-        Ok(sql::to_change(found))
-    }
-
-    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
-        check_value(key, &value)?;
+    async fn write(
+        &self,
+        key: &Key,
+        value: Bytes,
+        version: i64,
+        expected: Option<i64>,
+    ) -> Result<u64, Error> {
         if !self.has_written {
             return Err(Error::refused(
                 format!("writing {key}"),
@@ -339,14 +315,6 @@ impl Store for Sqlite {
                 "the table was created by an older version of Tenure, and was opened for reading only",
             ));
         }
-        let expected = match expect {
-            Expect::Absent => None,
-            // No row has the version of another engine.
-            Expect::Version(expected) => {
-                Some(sql::version_number(expected).ok_or_else(|| Error::conflict(key))?)
-            }
-        };
-        let version = sql::new_version();
         let reading = self.clock.and_then(Clock::read);
         let change = writer::Change {
             key: key.clone(),
@@ -357,13 +325,10 @@ impl Store for Sqlite {
                 expected,
             },
         };
-        match self.writer.change(change).await? {
-            0 => Err(Error::conflict(key)),
-            _ => Ok(sql::to_version(version)),
-        }
+        self.writer.change(change).await
     }
 
-    async fn delete(&self, key: &Key) -> Result<(), Error> {
+    async fn remove(&self, key: &Key) -> Result<(), Error> {
         let change = writer::Change {
             key: key.clone(),
             kind: Kind::Delete,
@@ -371,18 +336,25 @@ impl Store for Sqlite {
         self.writer.change(change).await.map(drop)
     }
 
-    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
-        let range = Range::new(prefix, after);
+    async fn list_range(
+        &self,
+        doing: String,
+        range: Range<'_>,
+    ) -> Result<Vec<(String, i64)>, Error> {
         let query = sqlx::query(LIST)
             .bind(range.above.to_owned())
             .bind(range.below)
             .bind(i64::try_from(LISTED_MAX).expect("a page is small"));
-        let doing = format!("listing {prefix}");
-        sql::to_page(self.read_entries(doing, query).await?)
+        let rows = self.read(doing.clone(), query).await?;
+        let entries: Result<_, sqlx::Error> = rows
+            .iter()
+            .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+            .collect();
+        entries.map_err(|error| self.read_error(doing, error))
     }
 
-    fn watch(&self, _prefix: &Prefix) -> Option<Watch> {
-        None
+    fn is_replaced(&self) -> bool {
+        self.identity.is_gone()
     }
 }
 

@@ -427,6 +427,10 @@ impl Store for Faulty {
     fn append_folder(&self, _: &Prefix) -> Option<Arc<dyn AppendFolder>> {
         None
     }
+
+    fn is_gone(&self) -> bool {
+        self.inner.is_gone()
+    }
 }
 
 #[cfg(test)]

@@ -247,6 +247,10 @@ impl Store for Metered {
     fn append_folder(&self, prefix: &Prefix) -> Option<Arc<dyn AppendFolder>> {
         self.inner.append_folder(prefix)
     }
+
+    fn is_gone(&self) -> bool {
+        self.inner.is_gone()
+    }
 }
 
 #[cfg(test)]

@@ -139,6 +139,10 @@ impl Store for Prefixed {
     fn append_folder(&self, _: &Prefix) -> Option<Arc<dyn AppendFolder>> {
         None
     }
+
+    fn is_gone(&self) -> bool {
+        self.inner.is_gone()
+    }
 }
 
 #[cfg(test)]

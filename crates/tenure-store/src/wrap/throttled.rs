@@ -249,6 +249,10 @@ impl Store for Throttled {
     fn append_folder(&self, _: &Prefix) -> Option<Arc<dyn AppendFolder>> {
         None
     }
+
+    fn is_gone(&self) -> bool {
+        self.inner.is_gone()
+    }
 }
 
 #[cfg(test)]

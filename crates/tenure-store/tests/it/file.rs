@@ -545,6 +545,43 @@ async fn a_folder_that_is_replaced_or_deleted_is_another_store() {
     );
 }
 
+/// Whoever opens the store by the same name gets another.
+#[tokio::test]
+async fn a_folder_behind_a_link_that_is_set_to_another_is_another_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let named = |name: &str| folder.path().join(name);
+    let point_at = |target: &str| {
+        std::os::unix::fs::symlink(target, named("new")).unwrap();
+        fs::rename(named("new"), named("link")).unwrap();
+    };
+    fs::create_dir(named("first")).unwrap();
+    fs::create_dir(named("second")).unwrap();
+    point_at("first");
+    // The link itself, and one above the folder.
+    for path in [named("link"), named("link").join("below")] {
+        let store = open(&path).await;
+        store
+            .put(&key("a"), "old".into(), &Expect::Absent)
+            .await
+            .unwrap();
+        let prefix = Prefix::new("p").unwrap();
+        let appended = store.append_folder(&prefix).unwrap();
+        appended.make().await.unwrap();
+        let file = appended.create("f").await.unwrap();
+        assert!(file.is_in_place().await.unwrap());
+        point_at("second");
+        let error = store.get(&key("a")).await.unwrap_err();
+        assert!(matches!(error, Error::Gone { .. }), "{error:?}");
+        assert!(!file.is_in_place().await.unwrap());
+        point_at("first");
+        assert!(store.get(&key("a")).await.unwrap().is_some());
+        assert!(file.is_in_place().await.unwrap());
+        drop(store);
+        fs::remove_dir_all(path.canonicalize().unwrap()).unwrap();
+        fs::create_dir_all(named("first")).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn who_only_looks_makes_nothing() {
     let folder = tempfile::tempdir().unwrap();

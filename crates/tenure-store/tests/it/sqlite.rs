@@ -279,6 +279,30 @@ async fn a_file_that_is_replaced_or_deleted_is_another_store() {
     assert!(!path.exists(), "the file was made again");
 }
 
+/// As somebody does who restores a backup in place.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_whose_log_is_deleted_is_another_store() {
+    for suffix in ["-wal", "-shm"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.db");
+        let store = tenure_store::open(&url(&path)).await.unwrap();
+        let key = counter();
+        let version = store.put(&key, "0".into(), &Expect::Absent).await.unwrap();
+        // Others that come and go, and a checkpoint, leave it as it is.
+        let other = tenure_store::open(&url(&path)).await.unwrap();
+        assert!(other.get(&key).await.unwrap().is_some());
+        drop(other);
+        execute(&path, "PRAGMA wal_checkpoint(TRUNCATE)").await;
+        assert!(store.get(&key).await.unwrap().is_some());
+        std::fs::remove_file(format!("{}{suffix}", path.display())).unwrap();
+        let expect = Expect::Version(version);
+        let error = store.put(&key, "1".into(), &expect).await.unwrap_err();
+        assert!(matches!(error, Error::Gone { .. }), "{error:?}");
+        let error = store.get(&key).await.unwrap_err();
+        assert!(matches!(error, Error::Gone { .. }), "{error:?}");
+    }
+}
+
 #[tokio::test]
 async fn who_only_looks_makes_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -248,6 +248,10 @@ impl Keys {
         self.queue.key("reached").expect(NAMES_FIT)
     }
 
+    pub(crate) fn trial(&self) -> Key {
+        self.queue.key("trial").expect(NAMES_FIT)
+    }
+
     pub(crate) fn log(&self) -> Prefix {
         self.queue.join("log").expect(NAMES_FIT)
     }

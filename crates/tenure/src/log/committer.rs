@@ -81,6 +81,8 @@ enum Runs {
 pub(crate) struct Done<M: Machine> {
     pub(crate) batch: Batch<M>,
     pub(crate) result: Result<Appended, Error>,
+    /// How many bytes its records have.
+    pub(crate) bytes: usize,
     pub(crate) took: Duration,
 }
 
@@ -161,7 +163,7 @@ impl<M: Machine> Commits<M> {
             let _ = self.inbox.thread.set(thread::current());
         }
         while let Some(records) = self.take().await {
-            let count = records.count();
+            let (count, bytes) = (records.count(), records.bytes());
             let started = Instant::now();
             self.last = Some(started);
             let flight = Flight::begin(&self.inbox.counters);
@@ -177,6 +179,7 @@ impl<M: Machine> Commits<M> {
             let done = Done {
                 batch,
                 result,
+                bytes,
                 took,
             };
             // An error means that the writer is gone. What it would have answered is not known to its callers.

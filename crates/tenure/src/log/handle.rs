@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::frame::Lines;
 use super::metrics::{Counters, Statistics, add};
-use super::{Config, Error, Machine, Position, Record};
+use super::room::Room;
+use super::{Config, Error, Log, Machine, Position, Record};
 
 /// Sends records to a [`Writer`](super::Writer). Cheap to clone; the writer ends when the last is dropped.
 pub struct Handle<M: Machine> {
@@ -40,6 +41,7 @@ pub(crate) struct Inbox<M: Machine> {
     pub(crate) thread: OnceLock<Thread>,
     pub(crate) machine: Mutex<M>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) room: Room,
     /// Cancelled when the writer has ended, in any way.
     pub(crate) ended: CancellationToken,
 }
@@ -112,6 +114,12 @@ impl<M: Machine> Handle<M> {
         }
     }
 
+    /// Whether the store takes records as large as those that it has refused last. Asks the store only if it has
+    /// refused any, and has taken none as large since.
+    pub async fn check_room(&self) -> Result<(), Error> {
+        self.inbox.room.check().await
+    }
+
     /// Takes no more records, commits those that wait, and returns when the writer has ended.
     pub async fn shutdown(&self) {
         self.closer.close();
@@ -151,13 +159,14 @@ impl<M: Machine> Drop for Closer<M> {
 }
 
 impl<M: Machine> Inbox<M> {
-    pub(crate) fn new(config: &Config, machine: M, counters: Arc<Counters>) -> Arc<Self> {
+    pub(crate) fn new(log: &Log, machine: M, counters: Arc<Counters>) -> Arc<Self> {
         Arc::new(Self {
-            backlog: Mutex::new(Backlog::new(config)),
+            backlog: Mutex::new(Backlog::new(log.config())),
             arrived: Notify::new(),
             thread: OnceLock::new(),
             machine: Mutex::new(machine),
             counters,
+            room: Room::new(log.access().clone()),
             ended: CancellationToken::new(),
         })
     }

@@ -66,7 +66,7 @@ impl<M: Machine> Writer<M> {
         stop: CancellationToken,
         counters: Arc<Counters>,
     ) -> (Handle<M>, Self) {
-        let inbox = Inbox::new(log.config(), machine, counters);
+        let inbox = Inbox::new(&log, machine, counters);
         let handle = Handle::new(&inbox);
         let writer = Self {
             log,
@@ -141,6 +141,11 @@ impl<M: Machine> Writer<M> {
     /// A batch has come out. An error means that the log has ended.
     async fn done(&mut self, done: Done<M>) -> Result<(), Error> {
         let result = done.result.map(|appended| self.log.appended(appended));
+        match &result {
+            Ok(_) => self.inbox.room.taken(done.bytes),
+            Err(Error::Store(_)) => self.inbox.room.refused(done.bytes),
+            Err(_) => {}
+        }
         // Before anything in a new file is acknowledged.
         self.log.note_file().await;
         self.settle(done.batch, result, done.took)

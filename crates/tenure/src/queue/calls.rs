@@ -175,12 +175,22 @@ impl Queue {
     /// Whoever waits longest is first to get a job that it could take. Nothing is written while nothing can
     /// be claimed. If the future is dropped it claims nothing, or hands back what it has claimed, without
     /// costing an attempt; only if this process dies just then do the jobs wait until their lease runs out.
-    pub async fn claim(&self, mut request: ClaimRequest) -> Result<Vec<Claimed>, Error> {
+    pub async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, Error> {
+        self.claim_until(request, std::future::pending()).await
+    }
+
+    /// The same, but waits no longer once `stop` has ended. What is being claimed just then is still claimed, and answered
+    /// with: a process that is about to end could not hand it back any more.
+    pub async fn claim_until(
+        &self,
+        mut request: ClaimRequest,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Vec<Claimed>, Error> {
         let service = self.shared.service()?;
         service.limits.claim(&request)?;
         // How long its caller waits is not for the log.
         let wait = Duration::from_millis(std::mem::take(&mut request.wait_ms).into());
-        self.shared.answer(service.claim(request, wait).await)
+        self.shared.answer(service.claim(request, wait, stop).await)
     }
 
     /// Renews claims, and notes progress. One answer per claim, in order. Costs no storage request.

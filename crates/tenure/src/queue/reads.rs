@@ -168,6 +168,12 @@ impl Queue {
         Ok(self.shared.service()?.handle.statistics())
     }
 
+    /// Whether the store takes commits as large as those that it has refused last. Asks the store, with a write, only if
+    /// it has refused any, and has taken none as large since.
+    pub async fn check_room(&self) -> Result<(), Error> {
+        self.shared.service()?.handle.check_room().await
+    }
+
     /// The queue's time, in milliseconds since 1970.
     pub fn now_ms(&self) -> Result<u64, Error> {
         Ok(self.shared.service()?.time.at())

@@ -1,13 +1,15 @@
 //! The queue in one term: what the calls of [`Queue`](super::Queue) are answered with.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tenure_core::queue::{self, Action, ClaimRequest, Claimed, Command, Limits, LoggedClaim};
 use tenure_core::{Moment, QueueName};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 use super::Error;
 use super::broker::{Answer, Broker, Signals};
@@ -139,28 +141,34 @@ impl Service {
         &self,
         request: ClaimRequest,
         wait: Duration,
+        stop: impl Future<Output = ()>,
     ) -> Result<Vec<Claimed>, Error> {
-        let deadline = (!wait.is_zero()).then(|| Instant::now() + wait.min(WAIT_MAX));
+        let mut over = pin!(timeout(wait.min(WAIT_MAX), stop));
         let mut place = None;
-        let mut may_wait = deadline.is_some();
+        let mut may_wait = !wait.is_zero();
         loop {
             let answered = match self.begin_claim(&request, &mut place, may_wait)? {
                 Begun::Empty => return Ok(Vec::new()),
                 Begun::Sent(receiver) => receiver.await,
                 Begun::Waits(mut waits) => {
-                    let deadline = deadline.unwrap_or_else(Instant::now);
-                    match timeout_at(deadline, &mut waits.receiver).await {
-                        Ok(answered) => answered,
-                        Err(_) if waits.leave() => return Ok(Vec::new()),
-                        // It is being committed.
-                        Err(_) => (&mut waits.receiver).await,
-                    }
-                    .inspect(|answered| waits.is_settled = answered.is_ok())
+                    let answered = tokio::select! {
+                        biased;
+                        answered = &mut waits.receiver => answered,
+                        _ = &mut over => {
+                            if waits.leave() {
+                                return Ok(Vec::new());
+                            }
+                            may_wait = false;
+                            // It is being committed.
+                            (&mut waits.receiver).await
+                        }
+                    };
+                    answered.inspect(|answered| waits.is_settled = answered.is_ok())
                 }
             };
             let answered = answered.unwrap_or(Err(Error::Unknown { source: None }))?;
             let jobs = answered.answer.take().claimed();
-            may_wait = deadline.is_some_and(|deadline| Instant::now() < deadline);
+            may_wait = may_wait && (&mut over).now_or_never().is_none();
             if !jobs.is_empty() || !may_wait {
                 return Ok(jobs);
             }

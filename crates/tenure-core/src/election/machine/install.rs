@@ -49,26 +49,50 @@ impl Election {
             return;
         }
         match &mut self.phase {
-            Phase::Following => self.on_fence_of_missing_lease(read, outputs),
+            Phase::Following => self.on_fence_of_missing_lease(now, read),
             Phase::Installing { .. } => self.on_fence_to_raise(now, read, outputs),
             Phase::Leading { .. } | Phase::Stopping { .. } => {}
         }
     }
 
-    fn on_fence_of_missing_lease(&mut self, read: Read<Fence>, outputs: &mut Vec<Output>) {
+    fn on_fence_of_missing_lease(&mut self, now: Moment, read: Read<Fence>) {
         let Seen::Missing { fence, .. } = &mut self.seen else {
             return;
         };
         *fence = match read {
+            // The first leader may just have written both.
             Read::Found { record, .. } => {
-                outputs.push(Output::Anomaly(Anomaly::LeaseMissing { term: record.term }));
-                FenceSeen::Found(record)
+                (self.due, self.has_looked) = (now, false);
+                FenceSeen::Doubted(record)
             }
             _ => {
                 self.was_wiped = self.has_seen_lease;
                 FenceSeen::Missing
             }
         };
+    }
+
+    /// Whether there was neither a lease nor a fence when this process looked.
+    pub(super) fn has_no_fence(&self) -> bool {
+        matches!(
+            self.seen,
+            Seen::Missing {
+                fence: FenceSeen::Missing,
+                ..
+            }
+        )
+    }
+
+    /// The lease is ours, and there was no fence before it was: that need not be read again. Should there be one by now, it
+    /// is not overwritten, and read then.
+    pub(super) fn on_no_fence_to_raise(&mut self, now: Moment, outputs: &mut Vec<Output>) {
+        if let Phase::Installing {
+            step: Install::ReadFence,
+            ..
+        } = self.phase
+        {
+            self.on_fence_to_raise(now, Read::Missing, outputs);
+        }
     }
 
     fn on_fence_to_raise(&mut self, now: Moment, read: Read<Fence>, outputs: &mut Vec<Output>) {

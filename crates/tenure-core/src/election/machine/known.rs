@@ -125,7 +125,7 @@ impl Election {
             },
             // Taken, not yet led: what the fence tells decides how long to wait.
             Seen::Missing { since, fence } => match fence {
-                FenceSeen::NotYet => Moment::NEVER,
+                FenceSeen::NotYet | FenceSeen::Doubted(_) => Moment::NEVER,
                 FenceSeen::Missing | FenceSeen::Found(_) => {
                     (*since + hesitation).max(self.take_from)
                 }

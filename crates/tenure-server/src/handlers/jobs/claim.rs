@@ -57,17 +57,14 @@ pub(crate) async fn take(app: &App, request: ClaimRequest) -> Result<Vec<Claimed
         true => Some(app.wait_permit()?),
         false => None,
     };
-    let jobs = tokio::select! {
-        biased;
-        jobs = app.queue.claim(request) => match jobs {
-            // It took none, and who waits asks again.
-            Err(Error::NotServing { .. } | Error::Stopped) if waits => {
-                sleep(PAUSE).await;
-                Vec::new()
-            }
-            jobs => jobs?,
-        },
-        () = app.leaving.cancelled(), if waits => Vec::new(),
+    let claimed = app.queue.claim_until(request, app.leaving.cancelled());
+    let jobs = match claimed.await {
+        // It took none, and who waits asks again.
+        Err(Error::NotServing { .. } | Error::Stopped) if waits => {
+            sleep(PAUSE).await;
+            Vec::new()
+        }
+        jobs => jobs?,
     };
     app.rates.claimed.add(jobs.len());
     Ok(jobs)

@@ -21,6 +21,7 @@ pub(super) struct Folder {
 
 #[derive(Debug)]
 struct File {
+    store: Arc<Inner>,
     file: fs::File,
     path: PathBuf,
 }
@@ -71,7 +72,8 @@ impl AppendFolder for Folder {
                 .truncate(true)
                 .mode(0o600)
                 .open(&path)?;
-            let file: Box<dyn AppendFile> = Box::new(File { file, path });
+            let store = self.store.clone();
+            let file: Box<dyn AppendFile> = Box::new(File { store, file, path });
             Ok(file)
         })
     }
@@ -120,7 +122,9 @@ impl AppendFile for File {
     }
 
     fn is_in_place(&self) -> Operation<'_, bool> {
-        Operation::now(|| is_at(&self.file, &self.path))
+        Operation::now(|| {
+            Ok(self.store.identity.missing()?.is_none() && is_at(&self.file, &self.path)?)
+        })
     }
 }
 

@@ -83,16 +83,8 @@ impl Table {
         }
     }
 
-    pub(super) fn get(&self, key: &Key) -> String {
-        format!(
-            "SELECT version, {AGE}, encode(value, 'hex') FROM {} WHERE key = {}",
-            self.name,
-            Literal::new(key.as_str())
-        )
-    }
-
-    /// Like [`Table::get`], with `NULL` for the value if the version is still `version`.
-    pub(super) fn get_if_changed(&self, key: &Key, version: i64) -> String {
+    /// With `NULL` for the value if the version is still `version`.
+    pub(super) fn get(&self, key: &Key, version: i64) -> String {
         format!(
             "SELECT version, {AGE}, CASE WHEN version <> {version} THEN encode(value, 'hex') END \
              FROM {} WHERE key = {}",
