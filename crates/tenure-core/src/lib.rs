@@ -20,8 +20,6 @@ pub mod election;
 #[cfg(test)]
 mod fuzz;
 mod io;
-#[doc(hidden)]
-pub mod mutation;
 mod name;
 pub mod node;
 pub mod queue;

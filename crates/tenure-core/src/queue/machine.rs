@@ -21,7 +21,6 @@ use super::slab::{Handle, Slab};
 use super::snapshot::Pending;
 use super::table::Table;
 use super::trace::Trace;
-use crate::mutation::{self, Mutation};
 use crate::{JobId, JobType, QueueName};
 
 /// All jobs, queues and schedules of a namespace.
@@ -308,7 +307,7 @@ impl Queue {
         let run_at = submission.run_at.or(delayed).unwrap_or(now);
         let class = match &submission.group {
             _ if run_at > now => Class::Scheduled,
-            Some(_) if !mutation::is(Mutation::GroupNotHeld) => Class::Blocked,
+            Some(_) => Class::Blocked,
             _ => Class::Ready,
         };
         let extra = Extra {
@@ -391,8 +390,7 @@ impl Queue {
         job.running = None;
         let sequence = job.sequence;
         self.move_to(handle, class);
-        let keeps_key = mutation::is(Mutation::UniqueKeyKept);
-        if self.jobs[handle].unique_key().is_some() && !keeps_key {
+        if self.jobs[handle].unique_key().is_some() {
             let hash = self.hash_of_unique(handle);
             self.unique.remove(hash, handle);
         }
@@ -411,8 +409,7 @@ impl Queue {
             self.unique.insert(hash, handle);
         }
         let job = &self.jobs[handle];
-        let group_key = job.group_key();
-        if let Some(key) = group_key.filter(|_| !mutation::is(Mutation::GroupNotHeld)) {
+        if let Some(key) = job.group_key() {
             let group = self.groups.join(job.queue, key, job.sequence, handle);
             self.jobs[handle].extra_mut().group = Some(group);
         }
@@ -538,7 +535,7 @@ impl Queue {
 
     /// The unfinished job of a queue with this unique key.
     pub(crate) fn holder_of_key(&self, queue: &QueueName, key: Option<&Key>) -> Option<Handle> {
-        let key = key.filter(|_| !mutation::is(Mutation::UniqueKeyIgnored))?;
+        let key = key?;
         let queue = self.queues.find(queue)?;
         self.unique.find(self.hash_of_key(key), |handle| {
             let job = &self.jobs[handle];

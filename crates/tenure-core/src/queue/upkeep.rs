@@ -7,7 +7,6 @@ use super::named_queue::NamedQueue;
 use super::rules::Rules;
 use super::schedule::{Due, Firing, Schedule, ScheduleSpec};
 use super::shelves::Class;
-use crate::mutation::{self, Mutation};
 use crate::{QueueName, ScheduleName};
 
 impl Queue {
@@ -225,8 +224,7 @@ impl Queue {
                 };
                 let age = self.now.saturating_sub(self.jobs[oldest].changed_at);
                 let many = self.finished[place].len() as u64;
-                let early = u64::from(mutation::is(Mutation::ForgottenEarly));
-                let too_old = keep.age_ms.is_some_and(|most| age >= most >> early);
+                let too_old = keep.age_ms.is_some_and(|most| age >= most);
                 let too_many = keep.count.is_some_and(|most| many > most);
                 if !too_old && !too_many {
                     break;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_core::Namespace;
-use tenure_core::mutation::{self, Mutation};
 use tenure_store::{AppendFolder, Entry, Expect, Key, Object, Page, Prefix, Store, Version};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -128,10 +127,6 @@ impl Access {
                         pause.after(error).await?;
                     }
                     continue;
-                }
-                Err(_) if mutation::is(Mutation::UnknownCommitDone) => return Ok(Created::Done),
-                Err(error) if mutation::is(Mutation::UnknownCommitFailed) => {
-                    return Err(Error::Store(Arc::new(error)));
                 }
                 Err(_) => is_uncertain = true,
             }

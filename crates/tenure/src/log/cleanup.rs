@@ -21,7 +21,6 @@
 use std::collections::BTreeSet;
 
 use futures_util::{StreamExt, stream};
-use tenure_core::mutation::{self, Mutation};
 use tenure_store::{AppendFolder, Key};
 
 use super::access::Access;
@@ -64,10 +63,7 @@ pub(crate) async fn sweep(
         .filter(|&seq| seq <= newest.seq)
         .collect();
     published.dedup();
-    let horizon = match mutation::is(Mutation::CleanUpTooFar) {
-        true => newest.seq + 1,
-        false => policy::horizon(&published),
-    };
+    let horizon = policy::horizon(&published);
     if !remains.ownership.is_current(access).await? {
         return Err(Error::Fenced);
     }

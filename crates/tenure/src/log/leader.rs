@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_core::Namespace;
-use tenure_core::mutation::{self, Mutation};
 use tenure_core::queue::Rules;
 use tenure_store::{AppendFolder, Store};
 
@@ -105,18 +104,12 @@ impl Log {
         config.check()?;
         let access = Access::new(store, namespace, config);
         let mut replay = Replay::new(machine, &mut progress);
-        let reads_first = mutation::is(Mutation::ReadBeforeFence);
-        if reads_first && let Some(origin) = Origin::read(&access).await? {
-            replay.run(&access, origin.form).await?;
-        }
         let wanted = access.config.rules_max.min(replay.machine.rules_max());
         // The origin before the log. With files it is the fence: a leader that read first could miss what the one before
         // it still acknowledges. With objects the fence is the term record, which goes to the end that was read.
         let ownership = Ownership::take(&access, &owner, wanted).await?;
         let origin = &ownership.origin;
-        if !reads_first {
-            replay.run(&access, origin.form).await?;
-        }
+        replay.run(&access, origin.form).await?;
         // A later leader has written already. Our term record would be behind its own, with a lower number.
         if replay.tail.takeover >= origin.takeover {
             return Err(Error::Fenced);
@@ -197,12 +190,6 @@ impl Log {
     }
 
     async fn begin_objects<M: Machine>(&self, replay: &mut Replay<'_, M>) -> Result<Cursor, Error> {
-        if mutation::is(Mutation::NoTermRecord) {
-            return Ok(Cursor {
-                seq: replay.tail.seq,
-                ..self.next
-            });
-        }
         let lines = self.about();
         let cursor = objects::take_place(&self.access, replay, self.next, &lines).await?;
         replay.tail.kept.push(cursor.seq);
@@ -370,9 +357,8 @@ impl Log {
 
     /// What a snapshot of the present state is written at, and what there is to clean up behind it.
     pub(crate) fn base(&self) -> (Cursor, Remains) {
-        let ahead = u64::from(mutation::is(Mutation::SnapshotOneAhead));
         let cursor = Cursor {
-            seq: self.next.seq - 1 + ahead,
+            seq: self.next.seq - 1,
             position: self.position(),
             ..self.next
         };

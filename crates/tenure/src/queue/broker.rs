@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use tenure_core::Moment;
-use tenure_core::mutation::{self, Mutation};
 use tenure_core::queue::{
     Action, Claim, ClaimRequest, Command, Event, Leases, Queue, Restore, Rules, SnapshotError,
 };
@@ -137,9 +136,7 @@ impl Broker {
 
     /// The log has been replayed: every running job gets a fresh lease.
     pub(crate) fn begin(&mut self) {
-        if !mutation::is(Mutation::LeasesNotResumed) {
-            self.leases = Leases::resume(&self.queue, self.clock.moment());
-        }
+        self.leases = Leases::resume(&self.queue, self.clock.moment());
         self.count();
     }
 

@@ -29,7 +29,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenure_core::mutation::{self, Mutation};
 use tenure_core::node::Ticket;
 use tenure_core::session::Config;
 use tenure_core::{ElectionName, Moment, Version};
@@ -144,10 +143,6 @@ impl Polls {
         } else {
             self.pause
         };
-        if self.pages_seen.is_some() && mutation::is(Mutation::PageServesLater) {
-            self.listed.polls.insert(key, poll);
-            return;
-        }
         self.starts_at = self.starts_at.min(poll.asked + pause);
         self.gathering.late_at = self.gathering.late_at.min(poll.asked + self.patience);
         self.gathering.polls.insert(key, poll);
@@ -285,9 +280,6 @@ impl Polls {
     fn end(&mut self) {
         self.pages_seen = None;
         let listed = std::mem::replace(&mut self.listed, Group::empty());
-        if mutation::is(Mutation::PageForgets) {
-            return;
-        }
         self.left.extend(listed.polls.into_values());
     }
 }
