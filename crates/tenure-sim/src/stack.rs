@@ -5,7 +5,7 @@
 //! its writer, recovery, clean-up, claims and maintenance. Simulated are what it stands on and who uses it:
 //!
 //! - **time** is tokio's, paused, so it jumps to the next timer when everyone waits;
-//! - each **host** has a clock with a rate and a wall clock of its own, and a [process](tenure::simulation)
+//! - each **host** has a clock with a rate and a wall clock of its own, and a process
 //!   that is crashed between any two steps, paused, and started again;
 //! - the **store** is memory behind a slow network, and for each host a
 //!   [`Faulty`](tenure_store::wrap::Faulty) before it;
@@ -34,6 +34,7 @@ mod ledger;
 mod network;
 mod people;
 mod plan;
+mod process;
 mod shrink;
 mod store;
 mod submitter;

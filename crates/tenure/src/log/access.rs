@@ -10,12 +10,15 @@ use tenure_store::{AppendFolder, Entry, Expect, Key, Object, Page, Prefix, Store
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Config, Error};
+use crate::Runtime;
+use crate::runtime::HOST;
 
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The store, and where in it the log of a namespace is.
 pub(crate) struct Access {
+    pub(crate) runtime: Runtime,
     pub(crate) store: Arc<dyn Store>,
     /// Where the log can be kept in files: only a store that has such files can hold a log of that form.
     pub(crate) files: Option<Arc<dyn AppendFolder>>,
@@ -41,9 +44,20 @@ pub(crate) enum Created {
 }
 
 impl Access {
+    /// On this host.
     pub(crate) fn new(store: Arc<dyn Store>, namespace: &Namespace, config: Config) -> Arc<Self> {
+        Self::on(&HOST, store, namespace, config)
+    }
+
+    pub(crate) fn on(
+        runtime: &Runtime,
+        store: Arc<dyn Store>,
+        namespace: &Namespace,
+        config: Config,
+    ) -> Arc<Self> {
         let keys = Keys::new(namespace, &config.folder);
         Arc::new(Self {
+            runtime: runtime.clone(),
             files: store.append_folder(&keys.segments()),
             store,
             keys,

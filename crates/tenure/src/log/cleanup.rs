@@ -28,7 +28,6 @@ use super::origin::{Form, Ownership};
 use super::segment::{self, Link, Name};
 use super::snapshot::{Listing, Published, seq_of};
 use super::{Error, policy};
-use crate::task::blocking;
 
 /// How many objects are deleted at once.
 const DELETES_AHEAD: usize = 8;
@@ -71,7 +70,7 @@ pub(crate) async fn sweep(
         (Form::Segments, Some(folder)) => {
             let (blocks, folder, chain) = (folder.blocks(), folder.clone(), remains.chain.clone());
             let sweep = async move { sweep_segments(&*folder, &chain, horizon).await };
-            blocking(blocks, sweep).await?;
+            access.runtime.blocking(blocks, sweep).await?;
         }
         _ => {
             let places = (remains.swept + 1..=horizon).filter(|seq| !remains.kept.contains(seq));

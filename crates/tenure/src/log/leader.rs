@@ -18,7 +18,8 @@ use super::reached::Reached;
 use super::recovery::{Progress, Replay, Tail};
 use super::segment::{Fence, Last, Name, SegmentWriter};
 use super::{Config, Error, Machine, Owner, Position, objects};
-use crate::task::blocking;
+use crate::Runtime;
+use crate::runtime::HOST;
 
 /// A record that can be committed: one line, without zero bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,10 +100,23 @@ impl Log {
         owner: Owner,
         config: Config,
         machine: &mut M,
+        progress: impl FnMut(Progress) + Send,
+    ) -> Result<Self, Error> {
+        Self::take_over_on(&HOST, store, namespace, owner, config, machine, progress).await
+    }
+
+    /// The same, with what the process of the owner runs on.
+    pub async fn take_over_on<M: Machine>(
+        runtime: &Runtime,
+        store: Arc<dyn Store>,
+        namespace: &Namespace,
+        owner: Owner,
+        config: Config,
+        machine: &mut M,
         mut progress: impl FnMut(Progress) + Send,
     ) -> Result<Self, Error> {
         config.check()?;
-        let access = Access::new(store, namespace, config);
+        let access = Access::on(runtime, store, namespace, config);
         let mut replay = Replay::new(machine, &mut progress);
         let wanted = access.config.rules_max.min(replay.machine.rules_max());
         // The origin before the log. With files it is the fence: a leader that read first could miss what the one before
@@ -179,7 +193,7 @@ impl Log {
         let (blocks, last) = (folder.blocks(), last_file(replay));
         let bytes_max = self.access.config.segment_bytes_max;
         let begin = SegmentWriter::begin(folder, fence, self.next, last, bytes_max, self.about());
-        let (mut file, before) = blocking(blocks, begin).await?;
+        let (mut file, before) = self.access.runtime.blocking(blocks, begin).await?;
         // It may go on from a copy.
         if let (Some(link), Some((name, end))) = (replay.tail.chain.last_mut(), before) {
             (link.name, link.end) = (name, Some(end));
@@ -235,7 +249,7 @@ impl Log {
             (appender, result)
         };
         let (appender, result) = match blocks {
-            true => blocking(blocks, commit).await,
+            true => self.access.runtime.blocking(blocks, commit).await,
             false => commit.await,
         };
         // It says itself whether it goes on.

@@ -17,7 +17,8 @@ use tokio::sync::{Notify, broadcast, mpsc};
 use super::claims::Waiting;
 use super::follow::Followed;
 use super::{Error, Position};
-use crate::Clock;
+use crate::Runtime;
+use crate::clock::Clock;
 use crate::log::Machine;
 
 /// What came of a command. Dropped before it was [taken](Answer::take), it hands back what was claimed: its
@@ -113,18 +114,18 @@ impl Alarm {
 
 impl Broker {
     pub(crate) fn new(
-        clock: Clock,
+        runtime: &Runtime,
         follow_max: usize,
         signals: Arc<Signals>,
         abandoned: mpsc::UnboundedSender<Claim>,
     ) -> Self {
-        let seed = crate::task::unique().as_u64_pair().0;
+        let seed = runtime.unique().as_u64_pair().0;
         Self {
             queue: Queue::new(seed),
             leases: Leases::default(),
             waiting: Waiting::default(),
             followers: Some(broadcast::Sender::new(follow_max)),
-            clock,
+            clock: runtime.clock.clone(),
             restore: None,
             seed,
             alarm: Alarm::UNSET,
