@@ -66,6 +66,8 @@ pub struct Options {
     pub off: BTreeSet<Fault>,
     /// Whether the log is kept in files, not in objects; if nothing is said, in half of the seeds.
     pub files: Option<bool>,
+    /// Whether hosts stand still at times, and their clocks with them; if nothing is said, in a third of the seeds.
+    pub freezes: Option<bool>,
     /// How many lines of a failing trace are shown.
     pub trace_lines: usize,
     /// Whether those of a run that breaks nothing are shown too.
@@ -78,6 +80,7 @@ impl Default for Options {
             chaos: Duration::from_secs(43 * 60),
             off: BTreeSet::new(),
             files: None,
+            freezes: None,
             trace_lines: 150,
             always_trace: false,
         }
@@ -125,7 +128,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Box<Failure>> {
     let world = {
         let _entered = runtime.enter();
         let mut random = Random::of_run(seed);
-        let plan = Plan::draw(&mut random, &options.off, options.files);
+        let plan = Plan::draw(&mut random, options);
         World::new(random, plan)
     };
     world.trace().keep(options.trace_lines);
