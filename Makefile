@@ -26,6 +26,7 @@ sim: ## simulate nodes on a faulty store, then the whole stack; SEEDS=N for more
 
 model: ## look at every order of events within bounds, and break each rule to see that it is noticed
 	cargo run --quiet --release --locked -p tenure-sim --bin model
+	scripts/mutants --model
 
 OVERLAP_SECONDS ?= 300
 overlap: ## kill, stop and cut off real nodes and programs for five minutes: no shard may run twice

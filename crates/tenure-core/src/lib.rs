@@ -9,6 +9,7 @@
 //! - [`cluster`]: who runs which daemon, as desired by the leader and reported by the nodes.
 //! - [`node`]: one process as one machine: its session, what it observes of others, its elections, and its part
 //!   in the cluster.
+//! - [`polls`]: many looks at leases, answered by one listing.
 //! - [`queue`]: the durable job queue: commands in, events out, replayed exactly.
 //!
 //! Read [`session`] first, then [`election`]: their module texts are the protocol.
@@ -18,9 +19,8 @@ pub mod election;
 #[cfg(test)]
 mod fuzz;
 mod io;
-#[doc(hidden)]
-pub mod mutation;
 pub mod node;
+pub mod polls;
 pub mod queue;
 mod random;
 mod record;

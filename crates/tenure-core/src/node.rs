@@ -35,7 +35,6 @@ use crate::cluster::member::{self, Heard, Question};
 use crate::cluster::{Going, Member};
 use crate::election::machine as election;
 use crate::election::{Election, Term};
-use crate::mutation::{self, Mutation};
 use crate::session::machine as session;
 use crate::session::record::About;
 use crate::session::{Config, Holder, Observer, Record, Session, observer};
@@ -647,7 +646,7 @@ impl Node {
         }
         // A session that is gone frees whatever it holds at once. While anything works, somebody else would start
         // the same beside it.
-        if is_working && !mutation::is(Mutation::LeaveWhileWorking) {
+        if is_working {
             finishing.give_up_at = now.moment + self.config.ttl;
             return;
         }
@@ -661,7 +660,7 @@ impl Node {
             return;
         }
         let free = free || !finishing.gives_back;
-        if free || mutation::is(Mutation::LeaveWhileWorking) || now.moment >= finishing.give_up_at {
+        if free || now.moment >= finishing.give_up_at {
             finishing.leaves = true;
             self.step_session(now, session::Input::Leave, outputs);
         }

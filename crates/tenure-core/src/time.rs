@@ -10,7 +10,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::Nonce;
-use crate::mutation::{self, Mutation};
 
 /// A reading of this host's monotonic clock, from an arbitrary origin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,7 +52,7 @@ impl Reading {
     /// two leaders.
     #[must_use]
     pub fn since(self, earlier: Reading) -> Option<Duration> {
-        let is_one_clock = self.clock == earlier.clock || mutation::is(Mutation::AgeByAnyClock);
+        let is_one_clock = self.clock == earlier.clock;
         (is_one_clock && self.moment >= earlier.moment).then(|| self.moment.since(earlier.moment))
     }
 }

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use tenure_core::election::Term;
 use tenure_core::node::{Input, Node};
+use tenure_core::polls::Polls;
 use tenure_core::session::Config;
 use tenure_core::{ElectionName, Incarnation, Moment, NodeId};
-
-use tenure::simulation::Listings;
 
 use crate::clock::Clock;
 
@@ -54,7 +53,7 @@ pub struct Process {
     /// How busy it is.
     pub meter: Meter,
     /// Its looks at leases that wait for a listing, if it looks at them so.
-    pub listings: Option<Listings>,
+    pub listings: Option<Polls<ElectionName>>,
 }
 
 /// Requests in the current second.

@@ -5,7 +5,7 @@
 //! its writer, recovery, clean-up, claims and maintenance. Simulated are what it stands on and who uses it:
 //!
 //! - **time** is tokio's, paused, so it jumps to the next timer when everyone waits;
-//! - each **host** has a clock with a rate and a wall clock of its own, and a [process](tenure::simulation)
+//! - each **host** has a clock with a rate and a wall clock of its own, and a process
 //!   that is crashed between any two steps, paused, and started again;
 //! - the **store** is memory behind a slow network, and for each host a
 //!   [`Faulty`](tenure_store::wrap::Faulty) before it;
@@ -34,6 +34,7 @@ mod ledger;
 mod network;
 mod people;
 mod plan;
+mod process;
 mod shrink;
 mod store;
 mod submitter;
@@ -65,6 +66,8 @@ pub struct Options {
     pub off: BTreeSet<Fault>,
     /// Whether the log is kept in files, not in objects; if nothing is said, in half of the seeds.
     pub files: Option<bool>,
+    /// Whether hosts stand still at times, and their clocks with them; if nothing is said, in a third of the seeds.
+    pub freezes: Option<bool>,
     /// How many lines of a failing trace are shown.
     pub trace_lines: usize,
     /// Whether those of a run that breaks nothing are shown too.
@@ -77,6 +80,7 @@ impl Default for Options {
             chaos: Duration::from_secs(43 * 60),
             off: BTreeSet::new(),
             files: None,
+            freezes: None,
             trace_lines: 150,
             always_trace: false,
         }
@@ -124,7 +128,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Box<Failure>> {
     let world = {
         let _entered = runtime.enter();
         let mut random = Random::of_run(seed);
-        let plan = Plan::draw(&mut random, &options.off, options.files);
+        let plan = Plan::draw(&mut random, options);
         World::new(random, plan)
     };
     world.trace().keep(options.trace_lines);

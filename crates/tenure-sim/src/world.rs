@@ -9,8 +9,8 @@ mod words;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenure::simulation::Listings;
 use tenure_core::node::{Answer, Input, Node, Output, Request};
+use tenure_core::polls::{Poll, Polls};
 use tenure_core::session::{Config, Holder, record::About};
 use tenure_core::{ElectionName, Incarnation, Lineage, NodeId, Nonce, Now, Read};
 use tenure_random::Random;
@@ -24,7 +24,6 @@ use crate::process::{Meter, Process};
 use crate::store::Store;
 use crate::trace::Trace;
 use crate::{judge, liveness};
-use listings::Asked;
 use requests::Flight;
 
 /// What a run is made of, beside its seed.
@@ -85,7 +84,7 @@ pub struct World {
     lists: bool,
     /// Pages that have been asked for, and looks that wait for one.
     pages: BTreeMap<u64, listings::Flight>,
-    asked: BTreeMap<u64, Vec<Asked>>,
+    asked: BTreeMap<u64, Vec<Poll>>,
 }
 
 /// Where processes run: a node id, its times, and a host with a clock.
@@ -333,7 +332,7 @@ impl World {
             wake_token: 0,
             idle_wakes: 0,
             meter: Meter::default(),
-            listings: self.lists.then(|| Listings::new(&host.config)),
+            listings: self.lists.then(|| Polls::new(&host.config)),
         };
         self.trace.say(self.now, &process.label, "starts");
         self.processes.insert(id, process);

@@ -1,8 +1,7 @@
-//! The exhaustive check within small bounds, and rules broken on purpose that it has to find.
+//! The exhaustive check within small bounds. `model_mutations.rs` has the rules broken on purpose that it has to find.
 
 use std::time::Duration;
 
-use tenure_core::mutation::{Mutation, with};
 use tenure_sim::model::{Bounds, Kind, cluster, explore, scenarios};
 
 #[test]
@@ -35,54 +34,18 @@ fn one_look_is_like_another() {
 }
 
 #[test]
-fn broken_rules_are_found_with_the_steps_that_show_it() {
-    for mutation in [
-        Mutation::LeadBeforeFence,
-        Mutation::TakeWithoutEviction,
-        Mutation::TrustFromAnswer,
-        Mutation::LeaveWhileWorking,
-        Mutation::RecreateSession,
-        Mutation::UnknownHeartbeatFailed,
-    ] {
-        let found = scenarios::small().into_iter().find_map(|bounds| {
-            let bounds = Bounds {
-                states_max: 50_000,
-                ..bounds
-            };
-            with(Some(mutation), || explore(&bounds)).err()
-        });
-        let found = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));
-        assert!(!found.path.is_empty() || mutation == Mutation::LeadBeforeFence);
-    }
-}
-
-#[test]
 fn of_a_process_and_its_copy_one_goes_on() {
-    let copies = || {
-        let mut all = scenarios::all().into_iter();
-        let bounds = all.find(|bounds| bounds.kinds == [Kind::Copied]);
-        bounds.expect("it is one of the looks")
-    };
+    let mut all = scenarios::all().into_iter();
+    let copies = all.find(|bounds| bounds.kinds == [Kind::Copied]);
     let bounds = Bounds {
         window: Duration::from_secs(1),
         horizon: Duration::from_secs(16),
-        ..copies()
+        ..copies.expect("it is one of the looks")
     };
     let explored = explore(&bounds).unwrap_or_else(|found| {
         panic!("{}\n{}", found.path.join("\n"), found.violation);
     });
     assert!(explored.is_complete && explored.faults.contains_key(&Kind::Copied));
-    for (mutation, property) in [
-        (
-            Mutation::RecogniseByCounter,
-            "trust is backed by what the store did",
-        ),
-        (Mutation::GiveBackOutrun, "at most one trusted leader"),
-    ] {
-        let found = with(Some(mutation), || explore(&copies()));
-        let found = found.expect_err("a broken rule is found");
-        assert_eq!(found.violation.property, property, "{mutation:?}");
-    }
 }
 
 #[test]
@@ -98,49 +61,3 @@ fn nothing_within_small_bounds_breaks_an_assignment() {
     }
     assert_eq!(faults.len(), cluster::KINDS.len(), "{faults:?}");
 }
-
-/// By the look that shows it soonest. The others, which take more states to show, are a part of `make model`.
-#[test]
-fn broken_rules_of_assignments_are_found_with_the_steps_that_show_it() {
-    let looks = [cluster::scenarios::small(), cluster::scenarios::hunts()].concat();
-    for (mutation, name, property) in [
-        (Mutation::NoDrain, "shards from nothing", ONE_HOLDER),
-        (
-            Mutation::DecideBeforeInstalled,
-            "shards from nothing",
-            INSTALLED,
-        ),
-        (Mutation::ForceEarly, "shards from nothing", ONE_HOLDER),
-        (Mutation::SilenceConfirms, "shards from nothing", ONE_HOLDER),
-        (
-            Mutation::StartAgain,
-            "shards from nothing",
-            "generations only grow",
-        ),
-        (
-            Mutation::TrustUnseenAssignment,
-            "shards in a drain",
-            ONE_HOLDER,
-        ),
-        (Mutation::NeverForce, "shards in a drain", EVERY_SHARD),
-        (
-            Mutation::WholeDrainTrust,
-            "shards in a drain, slow looks",
-            ONE_HOLDER,
-        ),
-    ] {
-        let look = looks.iter().find(|look| look.name == name);
-        let bounds = cluster::Bounds {
-            states_max: 100_000,
-            ..look.expect("it is one of them").clone()
-        };
-        let found = with(Some(mutation), || cluster::explore(&bounds)).err();
-        let found = found.unwrap_or_else(|| panic!("{mutation:?} is not found"));
-        assert_eq!(found.violation.property, property, "{mutation:?}");
-        assert!(!found.path.is_empty());
-    }
-}
-
-const ONE_HOLDER: &str = "a shard is trusted by one process";
-const INSTALLED: &str = "a leader decides after its term is installed";
-const EVERY_SHARD: &str = "every shard runs when all is well";

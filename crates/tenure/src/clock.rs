@@ -6,7 +6,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tenure_core::{ClockId, Moment, Nonce, Now, Reading, Wall};
 use tokio::sync::watch;
 
-use crate::task;
 use crate::testing::Running;
 
 /// How long to sleep at a stretch at most. Tokio's timers stop while the machine is suspended; waking up
@@ -20,9 +19,9 @@ pub(crate) const HOST: Clock = Clock {
 };
 
 /// What time it is: on this host, or, for tests, on a [`ManualClock`](crate::testing::ManualClock) or a
-/// [`RunningClock`](crate::testing::RunningClock).
+/// [`RunningClock`](crate::testing::RunningClock). A part of the [`Runtime`](crate::Runtime).
 #[derive(Debug, Clone, Default)]
-pub struct Clock {
+pub(crate) struct Clock {
     pub(crate) source: Source,
 }
 
@@ -48,17 +47,6 @@ impl Clock {
             },
             Source::Manual(manual) => *manual.borrow(),
             Source::Running(running) => running.now(),
-        }
-    }
-
-    /// The same for one step of a machine, with what marks its writes. It is randomness of the operating system, mixed
-    /// with the time: a copy of a whole virtual machine may go on with the same state of that randomness.
-    pub(crate) fn step(&self) -> Now {
-        let now = self.now();
-        let time = now.moment.since_origin().as_nanos();
-        Now {
-            nonce: Nonce(task::unique().as_u128() ^ time),
-            ..now
         }
     }
 

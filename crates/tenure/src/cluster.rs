@@ -120,7 +120,7 @@ impl Cluster {
                 ..Part::default()
             },
             follows: options.follows,
-            seed: crate::task::unique().as_u64_pair().0,
+            seed: inner.runtime().unique().as_u64_pair().0,
         };
         let part = TakePart {
             membership,

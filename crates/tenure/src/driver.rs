@@ -19,6 +19,7 @@ use tenure_core::cluster::Member;
 use tenure_core::election::Term;
 use tenure_core::election::machine::EndReason;
 use tenure_core::node::{Answer, Input, Node, Output, Request, Ticket};
+use tenure_core::polls::{Poll, Polls};
 use tenure_core::session::machine::Farewell;
 use tenure_core::session::record::About;
 use tenure_core::session::{Config, Holder, Record, State};
@@ -31,17 +32,15 @@ use tracing::Instrument;
 pub(crate) mod cluster;
 mod events;
 
-use crate::Clock;
+use crate::Runtime;
 use crate::duplicates::{self, Duplicates, Look};
 use crate::election::Seat;
 use crate::keys::Keys;
 use crate::leadership::TermState;
 use crate::metrics::Counters;
 use crate::nudge::{Nudge, Nudger};
-use crate::polls::{Poll, Polls};
 use crate::requests::{self, Chain};
 use crate::sweep::Sweep;
-use crate::task;
 use crate::turns::{Rank, Turns};
 
 /// How many commands are carried out before time is looked at again.
@@ -73,7 +72,7 @@ pub(crate) struct Driver {
     pub(crate) keys: Keys,
     pub(crate) node: NodeId,
     pub(crate) config: Config,
-    pub(crate) clock: Clock,
+    pub(crate) runtime: Runtime,
     pub(crate) about: About,
     pub(crate) commands: mpsc::UnboundedReceiver<Command>,
     /// For the terms, which report the end of their work.
@@ -103,7 +102,7 @@ struct Run {
     /// Requests about elections that wait for their turn.
     turns: Turns<Waiting>,
     /// Looks at leases that wait for a listing.
-    polls: Polls,
+    polls: Polls<Key>,
     leading: BTreeMap<ElectionName, Arc<TermState>>,
     /// Those whose work has a watchdog.
     watched: Vec<Arc<TermState>>,
@@ -160,14 +159,10 @@ struct Waiting {
 
 impl From<Poll> for Waiting {
     fn from(poll: Poll) -> Self {
-        let request = Request::ReadLease {
-            election: poll.election,
-            known: Some(poll.known),
-        };
         Self {
             ticket: poll.ticket,
-            request,
             within: poll.within,
+            request: poll.into(),
         }
     }
 }
@@ -219,7 +214,7 @@ impl Driver {
     }
 
     async fn run_incarnation(&mut self, hints: &mut Option<Watch>) -> Run {
-        let incarnation = Incarnation(task::unique().as_u128());
+        let incarnation = Incarnation(self.runtime.unique().as_u128());
         // Of the highest level, so that warnings and errors are never without it.
         let span = tracing::error_span!(
             "session",
@@ -231,18 +226,18 @@ impl Driver {
         let whole = async {
             tracing::info!("joining");
             let seats = self.elections.values();
-            let joins = seats.map(|(seat, priority)| join(seat, *priority));
+            let joins = seats.map(|(seat, priority)| join(&self.runtime, seat, *priority));
             let inputs = [Input::Wake].into_iter().chain(joins).collect();
             self.step_all(&mut run, inputs);
             while !run.left {
-                if run.polls.take_hint(self.clock.moment()) {
+                if run.polls.take_hint(self.runtime.clock.moment()) {
                     self.step_by_listing(&mut run, Input::HintAll, Looks::Hinted);
                 }
                 self.send_waiting(&mut run);
                 let wake = self.next(&mut run, hints).await;
                 // Time first: nothing that came meanwhile may hide that trust has ended, least of all
                 // after the whole process was paused.
-                if run.deadline() <= self.clock.moment() {
+                if run.deadline() <= self.runtime.clock.moment() {
                     self.on_time(&mut run);
                 }
                 match wake {
@@ -280,7 +275,7 @@ impl Driver {
                 me.clone(),
                 about,
                 self.member.take(),
-                self.clock.now(),
+                self.runtime.clock.now(),
                 seed,
             ),
             me,
@@ -299,7 +294,7 @@ impl Driver {
     /// Waits for whatever comes first. Nothing is lost if another branch wins: every branch can be
     /// cancelled, and requests go on in tasks of their own.
     async fn next(&mut self, run: &mut Run, hints: &mut Option<Watch>) -> Wake {
-        let listing_at = run.polls.wake_at(self.clock.moment());
+        let listing_at = run.polls.wake_at(self.runtime.clock.moment());
         let deadline = run.deadline().min(listing_at);
         tokio::select! {
             biased;
@@ -321,7 +316,7 @@ impl Driver {
                 Nudge::OfMany => Wake::HintAll,
             },
             hints = next_of_cluster(self.daemons.as_deref_mut()) => Wake::Cluster(hints),
-            () = self.clock.sleep_towards(deadline) => Wake::Time,
+            () = self.runtime.clock.sleep_towards(deadline) => Wake::Time,
         }
     }
 
@@ -373,7 +368,8 @@ impl Driver {
     }
 
     fn on_page(&mut self, run: &mut Run, page: Option<Page>) {
-        let shown = run.polls.on_page(self.clock.moment(), page);
+        let page = page.map(requests::leases);
+        let shown = run.polls.on_page(self.runtime.clock.moment(), page);
         if let Some(next) = shown.next {
             self.list(run, Some(next));
         }
@@ -395,7 +391,7 @@ impl Driver {
             return;
         };
         let (store, keys) = (self.store.clone(), self.keys.clone());
-        let (within, nonce) = (self.config.request_timeout, self.clock.now().nonce);
+        let (within, nonce) = (self.config.request_timeout, self.runtime.clock.now().nonce);
         let said = async move {
             let said = farewell(&*store, &keys, &words, nonce);
             let told = tokio::time::timeout(within, said).await;
@@ -404,12 +400,13 @@ impl Driver {
         };
         let said = AssertUnwindSafe(said).catch_unwind();
         let done = said.map(|ended| Done::Farewell(ended.unwrap_or_default()));
-        run.requests.spawn(task::scoped(done.in_current_span()));
+        run.requests
+            .spawn(self.runtime.task(done.in_current_span()));
     }
 
     fn on_time(&mut self, run: &mut Run) {
         self.check_watchdogs(run);
-        let now = self.clock.moment();
+        let now = self.runtime.clock.moment();
         if run.duplicates.next_look.is_some_and(|at| at <= now) {
             self.look(run);
         }
@@ -425,7 +422,7 @@ impl Driver {
         };
         let sweep = is_due.then(|| run.sweep.clone());
         let (store, keys, me) = (self.store.clone(), self.keys.clone(), run.me.clone());
-        let (within, clock) = (self.config.request_timeout, self.clock.clone());
+        let (within, clock) = (self.config.request_timeout, self.runtime.clock.clone());
         let look = async move {
             let look = duplicates::look(&*store, &keys, &me, &before);
             let look = match tokio::time::timeout(within, look).await {
@@ -455,11 +452,14 @@ impl Driver {
             let (look, swept) = ended.unwrap_or_default();
             Done::Look(look, swept)
         });
-        run.requests.spawn(task::scoped(done.in_current_span()));
+        run.requests
+            .spawn(self.runtime.task(done.in_current_span()));
     }
 
     fn on_look(&self, run: &mut Run, look: Option<Look>) {
-        let new = run.duplicates.end(self.clock.moment(), &self.config, look);
+        let new = run
+            .duplicates
+            .end(self.runtime.clock.moment(), &self.config, look);
         for record in new {
             tracing::warn!(
                 other = %record.incarnation,
@@ -494,7 +494,7 @@ impl Driver {
     fn on_command(&mut self, run: &mut Run, command: Command) -> Option<Input> {
         Some(match command {
             Command::Join { seat, priority } => {
-                let input = join(&seat, priority);
+                let input = join(&self.runtime, &seat, priority);
                 self.elections.insert(seat.name().clone(), (seat, priority));
                 input
             }
@@ -520,7 +520,7 @@ impl Driver {
     }
 
     fn check_watchdogs(&mut self, run: &mut Run) {
-        let now = self.clock.moment();
+        let now = self.runtime.clock.moment();
         for term in run.take_starved(now) {
             tracing::warn!(election = %term.election, term = %term.term, "the work makes no progress: resigning");
             term.clear_watchdog();
@@ -535,7 +535,7 @@ impl Driver {
 
     /// The same for inputs that came together.
     fn step_all(&mut self, run: &mut Run, inputs: Vec<Input>) {
-        let outputs = run.machine.step_all(self.clock.step(), inputs);
+        let outputs = run.machine.step_all(self.runtime.step(), inputs);
         self.carry_out(run, outputs, Looks::Singly);
     }
 
@@ -546,7 +546,7 @@ impl Driver {
 
     /// The same for an input that makes many elections look at their leases.
     fn step_by_listing(&mut self, run: &mut Run, input: Input, looks: Looks) {
-        let outputs = run.machine.step(self.clock.step(), input);
+        let outputs = run.machine.step(self.runtime.step(), input);
         let looks = match run.polls.is_worth(self.elections.len()) {
             true => looks,
             false => Looks::Singly,
@@ -593,7 +593,7 @@ impl Driver {
                     election: election.clone(),
                     known: known.clone(),
                     within: waiting.within,
-                    asked: self.clock.moment(),
+                    asked: self.runtime.clock.moment(),
                 };
                 let key = self.keys.lease(election);
                 return run.polls.join(key, poll, looks == Looks::Hinted);
@@ -603,7 +603,7 @@ impl Driver {
             } if lease.holder().is_none() => {
                 // However the term has ended: whoever waits for the lease is told when it is free.
                 if let Some(nudger) = &mut self.nudger {
-                    nudger.prepare(&self.store, &self.keys, election, &run.me);
+                    nudger.prepare(&self.runtime, &self.store, &self.keys, election, &run.me);
                 }
                 Rank::Ends
             }
@@ -632,7 +632,7 @@ impl Driver {
 
     /// Sends whatever has its turn.
     fn send_waiting(&self, run: &mut Run) {
-        let now = self.clock.moment();
+        let now = self.runtime.clock.moment();
         if run.polls.start(now) {
             self.list(run, None);
         }
@@ -678,7 +678,7 @@ impl Driver {
         };
         let is_of_session = sent.is_of_session();
         let (store, keys) = (self.store.clone(), self.keys.clone());
-        let (clock, started) = (self.clock.clone(), self.clock.moment());
+        let (clock, started) = (self.runtime.clock.clone(), self.runtime.clock.moment());
         let done = move |answer| {
             let took = clock.moment().since(started);
             Done::Answer(ticket, sent, Box::new(answer), took)
@@ -699,7 +699,7 @@ impl Driver {
             })
         });
         let answered = answer.map(done).in_current_span();
-        run.requests.spawn(task::scoped(answered));
+        run.requests.spawn(self.runtime.task(answered));
     }
 
     /// Asks for a page of the listing of all leases.
@@ -713,7 +713,8 @@ impl Driver {
                 None
             }))
         });
-        run.requests.spawn(task::scoped(page.in_current_span()));
+        run.requests
+            .spawn(self.runtime.task(page.in_current_span()));
     }
 }
 
@@ -830,11 +831,11 @@ impl Drop for Run {
     }
 }
 
-fn join(seat: &Seat, priority: Option<u8>) -> Input {
+fn join(runtime: &Runtime, seat: &Seat, priority: Option<u8>) -> Input {
     Input::Join {
         election: seat.name().clone(),
         priority,
-        new_lineage: Lineage(task::unique().as_u128()),
+        new_lineage: Lineage(runtime.unique().as_u128()),
     }
 }
 

@@ -13,7 +13,7 @@ use tenure_store::Key;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::Clock;
+use crate::clock::Clock;
 use crate::driver::Command;
 use crate::fence::Token;
 

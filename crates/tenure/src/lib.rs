@@ -41,18 +41,13 @@ mod metrics;
 mod node;
 mod nudge;
 mod one_shot;
-mod polls;
 pub mod queue;
 mod requests;
-#[cfg(feature = "__simulation")]
-#[doc(hidden)]
-pub mod simulation;
+mod runtime;
 mod sweep;
-mod task;
 pub mod testing;
 mod turns;
 
-pub use clock::Clock;
 pub use cluster::Cluster;
 pub use daemon::Daemon;
 pub use election::{Election, Transition, Transitions};
@@ -66,6 +61,7 @@ pub use leadership::{Leadership, Stopped, Watchdog, Working};
 pub use metrics::{ClusterMetrics, ElectionMetrics, HeartbeatOutcome, Heartbeats, Metrics};
 pub use node::{Node, NodeOptions, host_name};
 pub use one_shot::{Bounds, OneShot, Outcome, Withdrawal, is_one_shot};
+pub use runtime::{Process, Runtime};
 
 pub use tenure_core as core;
 pub use tenure_store as store;

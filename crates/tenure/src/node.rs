@@ -15,7 +15,7 @@ use tenure_store::wrap::metered::{Meter, Metered};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::Clock;
+use crate::clock::Clock;
 use crate::cluster::events::Hub;
 use crate::cluster::{self, Cluster};
 use crate::driver::{Command, Driver};
@@ -24,7 +24,7 @@ use crate::inspect::Namespaced;
 use crate::keys::Keys;
 use crate::metrics::{Counters, Metrics};
 use crate::nudge::Nudger;
-use crate::{Error, requests, task};
+use crate::{Error, Runtime, requests};
 
 /// How long the threads of a session are kept that do what blocks: as good as for ever. One that ends may have no
 /// successor, if programs have taken every process that this user may have; and then no heartbeat could be sent.
@@ -51,8 +51,8 @@ pub struct NodeOptions {
     pub nudge: Option<SocketAddr>,
     /// Counts every request to the store, if given: see [`tenure_store::wrap::metered`].
     pub meter: Option<Arc<Meter>>,
-    /// What time it is; another than the host's only in tests.
-    pub clock: Clock,
+    /// What it runs on; anything else than the host only in tests.
+    pub runtime: Runtime,
 }
 
 impl NodeOptions {
@@ -67,7 +67,7 @@ impl NodeOptions {
             address: None,
             nudge: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
             meter: None,
-            clock: Clock::default(),
+            runtime: Runtime::default(),
         }
     }
 
@@ -94,7 +94,7 @@ pub(crate) struct Inner {
     session: watch::Receiver<Option<Holder>>,
     duplicates: watch::Receiver<Vec<Record>>,
     counters: Arc<Counters>,
-    clock: Clock,
+    runtime: Runtime,
     /// The times of the session, for what has to fit to them.
     pub(crate) session_config: Config,
     /// Tells of the cluster, if this process takes part in it.
@@ -141,7 +141,7 @@ impl Node {
         let (session, session_seen) = watch::channel(None);
         let (duplicates, duplicates_seen) = watch::channel(Vec::new());
         let counters = Arc::new(Counters::default());
-        let clock = options.clock.clone();
+        let runtime = options.runtime.clone();
         let session_config = options.session.clone();
         let stopped = CancellationToken::new();
         let (ready, opened) = oneshot::channel();
@@ -165,7 +165,7 @@ impl Node {
             session: session_seen,
             duplicates: duplicates_seen,
             counters,
-            clock,
+            runtime,
             session_config,
             hub: OnceLock::new(),
             seats: Mutex::default(),
@@ -211,11 +211,15 @@ impl Node {
     /// What this node has counted so far.
     #[must_use]
     pub fn metrics(&self) -> Metrics {
-        self.inner.counters.snapshot(self.inner.clock.moment())
+        self.inner.counters.snapshot(self.clock().moment())
     }
 
     pub(crate) fn clock(&self) -> &Clock {
-        &self.inner.clock
+        &self.inner.runtime.clock
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.inner.runtime
     }
 
     /// What the store says about this namespace.
@@ -302,6 +306,10 @@ impl Inner {
         let _ = self.commands.send(command);
     }
 
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
     pub(crate) fn counters(&self) -> &Arc<Counters> {
         &self.counters
     }
@@ -347,9 +355,9 @@ impl Thread {
         ready: oneshot::Sender<Result<(), Error>>,
         ended: DropGuard,
     ) -> Result<(), Error> {
-        if self.options.clock.is_of_runtime() {
+        if self.options.runtime.clock.is_of_runtime() {
             // Another thread would not go by that time.
-            task::spawn(async move {
+            self.options.runtime.clone().spawn(async move {
                 let _ended = ended;
                 self.serve(ready).await;
             });
@@ -434,7 +442,7 @@ impl Thread {
             keys: Keys::new(self.namespace),
             node: self.id,
             config: self.options.session,
-            clock: self.options.clock,
+            runtime: self.options.runtime,
             about,
             commands: self.receiver,
             reports: self.reports,

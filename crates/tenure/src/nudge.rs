@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::keys::Keys;
-use crate::{inspect, task};
+use crate::{Runtime, inspect};
 
 /// How often nudges make this process look, at most.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -119,6 +119,7 @@ impl Nudger {
     /// A lease of ours is about to be given up: find out whom to tell, unless that is known or being found out.
     pub(crate) fn prepare(
         &mut self,
+        runtime: &Runtime,
         store: &Arc<dyn Store>,
         keys: &Keys,
         election: &ElectionName,
@@ -131,7 +132,7 @@ impl Nudger {
         }
         self.known = None;
         let (store, keys, me) = (store.clone(), keys.clone(), me.incarnation);
-        self.look_up.spawn(task::scoped(async move {
+        self.look_up.spawn(runtime.task(async move {
             let sessions = inspect::live_sessions(&*store, &keys).await;
             let others = sessions.unwrap_or_default().into_iter();
             others

@@ -68,7 +68,7 @@ use crate::clock::HOST;
 use crate::inspect::{Candidate, Namespaced, candidates};
 use crate::keys::Keys;
 use crate::requests::{Chain, carry_out};
-use crate::{Error, Token};
+use crate::{Error, Token, runtime};
 
 mod bounds;
 
@@ -471,7 +471,7 @@ impl OneShot {
                 },
             };
             record.counter += 1;
-            record.nonce = HOST.step().nonce;
+            record.nonce = runtime::HOST.step().nonce;
             // Never shorter than an earlier call was told that it may act.
             record.ttl = record.ttl.max(self.config.ttl);
             change(&mut record);
@@ -787,7 +787,7 @@ impl<'a> Call<'a> {
     }
 
     fn step(&mut self, input: Input) {
-        for output in self.machine.step(HOST.step(), input) {
+        for output in self.machine.step(runtime::HOST.step(), input) {
             let election = self.elections.election.clone();
             let request = match output {
                 Output::ReadLease { known } => {

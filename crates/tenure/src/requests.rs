@@ -7,6 +7,7 @@ use tenure_core::cluster::registry::Listed;
 use tenure_core::cluster::{Assignments, Drains};
 use tenure_core::election::{Fence, Lease};
 use tenure_core::node::{Answer, Request};
+use tenure_core::polls;
 use tenure_core::session::Record;
 use tenure_core::{Expect, Read, RecordError, Version, Written};
 use tenure_store::{Change, Entry, Error, Key, Object, Outage, Page, Prefix, Store, list_all};
@@ -144,6 +145,17 @@ pub(crate) async fn list(
             ));
             None
         }
+    }
+}
+
+/// The leases on a page of a listing, as the core knows their versions.
+pub(crate) fn leases(page: Page) -> polls::Page<Key> {
+    let entries = page.entries.into_iter();
+    polls::Page {
+        leases: entries
+            .map(|entry| (entry.key, from_store(&entry.version)))
+            .collect(),
+        more: page.more,
     }
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use super::record::{AssignmentState, Assignments, Generation, Shard, look_trust};
 use super::report::{Going, Part, Run, RunState, Stuck, short};
-use crate::mutation::{self, Mutation};
 use crate::random::Random;
 use crate::session;
 use crate::{DaemonId, Incarnation, Moment, Read, Version};
@@ -187,7 +186,7 @@ impl Agent {
         Self {
             heartbeat: session.heartbeat,
             retry: session.retry(),
-            random: Random::from_seed(seed),
+            random: Random::new(session, seed),
             me: None,
             session_trusted_until: Moment::default(),
             offers: BTreeSet::new(),
@@ -214,9 +213,6 @@ impl Agent {
 
     /// Until when a shard is nobody else's: while it was seen to be assigned here, and by a live session.
     fn trust_of(&self, local: &Local) -> Moment {
-        if mutation::is(Mutation::TrustWithoutSession) {
-            return local.until;
-        }
         local.until.min(self.session_trusted_until)
     }
 
@@ -348,11 +344,6 @@ impl Agent {
         // read them, and an answer can be slow. The leader counts from when it knew its revoke to be stored, which
         // is later than any look that did not show it.
         view.until = look.started + look_trust(view.drain_timeout);
-        if mutation::is(Mutation::TrustUnseenAssignment) {
-            view.until = Moment::NEVER;
-        } else if mutation::is(Mutation::TrustAssignmentFromAnswer) {
-            view.until = now + look_trust(view.drain_timeout);
-        }
         for (shard, local) in &mut self.local {
             // Only a look that shows this very generation, not revoking, prolongs trust. What it had before it keeps:
             // the leader waits for that.
@@ -461,8 +452,7 @@ impl Agent {
             let has_ended = self
                 .ended
                 .get(shard)
-                .is_some_and(|&(ended, _)| ended >= generation)
-                && !mutation::is(Mutation::StartAgain);
+                .is_some_and(|&(ended, _)| ended >= generation);
             let local = self.local.get(shard);
             if has_ended || local.is_some_and(|local| local.generation == generation) {
                 continue;
@@ -474,7 +464,7 @@ impl Agent {
                 refused.push((shard.clone(), generation, state));
             } else if !is_trusted {
                 self.waits_for_trust = true;
-            } else if local.is_none() || mutation::is(Mutation::StartBesideOlder) {
+            } else if local.is_none() {
                 let phase = Phase::Starting;
                 let started = Local {
                     generation,

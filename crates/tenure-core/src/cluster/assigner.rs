@@ -132,7 +132,7 @@ impl Assigner {
             config,
             heartbeat: session.heartbeat,
             retry: session.retry(),
-            random: Random::from_seed(seed),
+            random: Random::new(session, seed),
             me,
             lineage: None,
             phase: Phase::Following,

@@ -14,7 +14,6 @@ use super::placement::{NoPlace, Placement, Room, Work};
 use super::plan::{Decision, Reason};
 use super::record::{Assignment, AssignmentState, Assignments, Daemon, Shard};
 use super::report::{Count, Definition, Going, Part, RunState};
-use crate::mutation::{self, Mutation};
 use crate::session::{Holder, Record};
 use crate::{DaemonId, Moment, NodeId};
 
@@ -279,10 +278,6 @@ impl<'a> Pass<'a> {
             return vacant(is_surplus, None, prefer);
         }
         let Some(&node) = self.positions.get(&assignment.incarnation) else {
-            if mutation::is(Mutation::SilenceIsDeath) {
-                self.free(shard, holder, Reason::SessionUnknown);
-                return vacant(is_surplus, None, None);
-            }
             // Not heard of is not dead: it keeps what it has until its session has ended.
             self.wait(shard, Reason::SessionUnknown);
             return if revoking {
@@ -299,18 +294,10 @@ impl<'a> Pass<'a> {
             let revoking = revoking || is_former;
             return self.has_ended(shard, holder, node, revoking, is_surplus, state);
         }
-        if revoking && report.is_none() && mutation::is(Mutation::SilenceConfirms) {
-            self.free(shard, holder, Reason::Stopped);
-            return vacant(is_surplus, None, None);
-        }
         if revoking {
             return self.is_leaving(shard, holder, node, assignment, is_surplus);
         }
         match self.must_go(definition, &shard, node, assignment, report) {
-            Some(reason) if mutation::is(Mutation::NoDrain) => {
-                self.free(shard, holder, reason);
-                vacant(is_surplus, Some(node), None)
-            }
             Some(reason) => {
                 self.revoke(shard, holder, reason);
                 Seat::Leaves { node: Some(node) }
@@ -368,7 +355,7 @@ impl<'a> Pass<'a> {
             return Seat::Leaves { node: Some(node) };
         }
         let since = self.situation.memory.since(&shard.daemon, shard.index);
-        let forced_at = since + forced_after(self.situation.force_after);
+        let forced_at = since + self.situation.force_after;
         if self.situation.now >= forced_at {
             self.failing.insert((shard.daemon.clone(), node));
             self.free(shard, holder, Reason::Unanswered);
@@ -564,9 +551,7 @@ impl<'a> Pass<'a> {
                     Seat::Vacant { avoid, prefer } => {
                         match self.place_one(position, index, avoid, prefer) {
                             Ok((to, reason)) => {
-                                if !mutation::is(Mutation::SameGeneration) {
-                                    generation = generation.next();
-                                }
+                                generation = generation.next();
                                 self.decisions.push(Decision::Assign {
                                     shard: shard(),
                                     generation,
@@ -683,17 +668,6 @@ impl<'a> Pass<'a> {
             from,
             reason,
         });
-    }
-}
-
-/// How long a node that does not answer keeps a shard after its revoke.
-fn forced_after(force_after: Duration) -> Duration {
-    if mutation::is(Mutation::ForceEarly) {
-        force_after / 2
-    } else if mutation::is(Mutation::NeverForce) {
-        Duration::MAX
-    } else {
-        force_after
     }
 }
 

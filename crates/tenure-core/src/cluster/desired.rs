@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::plan::{Decision, Reason};
 use super::record::{Assignment, AssignmentState, Assignments, Daemon, Failure, Generation, Shard};
 use super::report::{Definition, Part};
-use crate::mutation::{self, Mutation};
 use crate::session::Record;
 use crate::{NodeId, Wall};
 
@@ -34,7 +33,7 @@ pub(crate) fn apply(assignments: &Assignments, decisions: &[Decision], at: Wall)
                 ..
             } => {
                 assert!(
-                    *generation > next.generation || mutation::is(Mutation::SameGeneration),
+                    *generation > next.generation,
                     "a generation is given out once, and they only grow"
                 );
                 next.generation = *generation;

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::report::{Count, Definition, SHARDS_MAX};
 use crate::election::{Term, Writer};
-use crate::mutation::{self, Mutation};
 use crate::record::{self, RecordError, milliseconds};
 use crate::session::Holder;
 use crate::{DaemonId, Incarnation, Lineage, NodeId, Wall};
@@ -133,9 +132,6 @@ pub struct Drained {
 /// rates, and the time it takes to end a daemon.
 #[must_use]
 pub(crate) fn look_trust(drain_timeout: Duration) -> Duration {
-    if mutation::is(Mutation::WholeDrainTrust) {
-        return drain_timeout;
-    }
     drain_timeout - drain_timeout / 10
 }
 

@@ -148,7 +148,7 @@ impl Registry {
         Self {
             heartbeat: session.heartbeat,
             retry: session.retry(),
-            random: Random::from_seed(seed),
+            random: Random::new(session, seed),
             known: BTreeMap::new(),
             holders: None,
             leads: false,

@@ -6,7 +6,6 @@ mod requests;
 
 pub use super::messages::{Anomaly, EndReason, Input, Leader, Output};
 use super::record::{Fence, Lease, Request, RequestKind, Term};
-use crate::mutation::{self, Mutation};
 use crate::random::Random;
 use crate::session::observer::End;
 use crate::session::{Config, Holder};
@@ -142,8 +141,8 @@ impl Election {
     #[must_use]
     pub fn new(config: Config, me: Holder, new_lineage: Lineage, now: Moment, seed: u64) -> Self {
         Self {
+            random: Random::new(&config, seed),
             config,
-            random: Random::from_seed(seed),
             me,
             stands: None,
             new_lineage,
@@ -291,12 +290,9 @@ impl Election {
     // ---- answers ------------------------------------------------------------------------------------
 
     fn on_lease_read(&mut self, now: Moment, read: Read<Lease>, outputs: &mut Vec<Output>) {
-        let Some(Flight::ReadLease { mut started }) = self.in_flight.take() else {
+        let Some(Flight::ReadLease { started }) = self.in_flight.take() else {
             return;
         };
-        if mutation::is(Mutation::TrustFromLookAnswer) {
-            started = now;
-        }
         self.due = started + self.random.jitter(self.config.heartbeat);
         if std::mem::take(&mut self.is_hinted) {
             self.due = now;
@@ -369,10 +365,6 @@ impl Election {
                 }
             }
             Written::NotApplied => self.back_off(now),
-            Written::Unknown if mutation::is(Mutation::UnknownLeaseApplied) => {
-                self.see(now, *lease, Version::new("unknown"), outputs);
-                self.on_lease(now, started, outputs);
-            }
             // Someone else's write, or our own that landed: look.
             Written::Conflict => {
                 self.must_read = true;
@@ -438,11 +430,7 @@ impl Election {
         let Some((lease, _)) = self.lease() else {
             return;
         };
-        let lineage = lease.lineage;
-        let step = match mutation::is(Mutation::LeadBeforeFence) {
-            true => Install::Raised { lineage },
-            false => Install::ReadFence,
-        };
+        let step = Install::ReadFence;
         let (mine, lease_term, request) = (self.is_mine(), lease.term, lease.request.clone());
         match &self.phase {
             // Also a write of ours whose answer was lost: it is recognised here, however late.
@@ -551,9 +539,6 @@ impl Election {
                     until,
                 };
                 outputs.push(Output::Stop { term });
-                if mutation::is(Mutation::ReleaseWhileWorking) {
-                    self.end(EndReason::Resigned, outputs);
-                }
             }
             // It would be taken again when the work has ended, but now it is given up.
             Phase::Stopping { reason: first, .. } if *first == EndReason::Expired => {

@@ -13,7 +13,6 @@ use super::rules::Rules;
 use super::shelves::{Class, Shelf, Turn};
 use super::slab::Handle;
 use super::{Claimed, Key, Token};
-use crate::mutation::{self, Mutation};
 use crate::{JobId, JobType, QueueName};
 
 /// How many bytes of payloads one claim hands out; the first job comes whatever its size. A part of the second
@@ -306,11 +305,7 @@ impl Queue {
         };
         let job = &self.jobs[handle];
         match &job.running {
-            Some(running)
-                if running.token == token || mutation::is(Mutation::StaleTokenAccepted) =>
-            {
-                Ok(handle)
-            }
+            Some(running) if running.token == token => Ok(handle),
             Some(_) => Err(Lost::Superseded {
                 attempt: job.attempt,
             }),
@@ -327,7 +322,6 @@ impl Queue {
         let full = queue
             .options
             .concurrency
-            .filter(|_| !mutation::is(Mutation::ConcurrencyIgnored))
             .is_some_and(|most| running >= u64::from(most));
         if queue.paused || full {
             return None;
@@ -336,7 +330,6 @@ impl Queue {
             queue
                 .options
                 .rate
-                .filter(|_| !mutation::is(Mutation::RateIgnored))
                 .map_or(0, |rate| queue.bucket.open_at(rate)),
         )
     }

@@ -15,7 +15,6 @@ use super::{
     Backoff, Claimed, Job, Key, Payload, State, Submission, Token, Traceparent, Tracestate,
 };
 use crate::JobId;
-use crate::mutation::{self, Mutation};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
@@ -183,7 +182,7 @@ impl Queue {
         let run_at = submission.run_at.or(delayed).unwrap_or(now);
         let class = match &submission.group {
             _ if run_at > now => Class::Scheduled,
-            Some(_) if !mutation::is(Mutation::GroupNotHeld) => Class::Blocked,
+            Some(_) => Class::Blocked,
             _ => Class::Ready,
         };
         let extra = Extra {

@@ -21,7 +21,6 @@ use super::machine::Queue;
 use super::shelves::Class;
 use super::view::Place;
 use super::{Claim, Payload, Token};
-use crate::mutation::{self, Mutation};
 use crate::{JobId, Moment};
 
 /// The leases of all running jobs.
@@ -162,13 +161,7 @@ impl Leases {
 
     fn grant(&mut self, id: JobId, token: Token, lease_ms: u32, now: Moment) {
         let length = Duration::from_millis(lease_ms.into());
-        let mut deadline = now + length;
-        if mutation::is(Mutation::LeaseNeverExpires) {
-            deadline = Moment::NEVER;
-        }
-        if mutation::is(Mutation::LeaseExpiresEarly) {
-            deadline = now + length / 2;
-        }
+        let deadline = now + length;
         let lease = Lease {
             id,
             token,

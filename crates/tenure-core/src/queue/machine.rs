@@ -22,7 +22,6 @@ use super::slab::{Handle, Slab};
 use super::snapshot::Pending;
 use super::table::Table;
 use super::{Key, Settings, State, Submission};
-use crate::mutation::{self, Mutation};
 use crate::{JobId, JobType, QueueName};
 
 /// All jobs, queues and schedules of a namespace.
@@ -329,8 +328,7 @@ impl Queue {
         job.running = None;
         let sequence = job.sequence;
         self.move_to(handle, class);
-        let keeps_key = mutation::is(Mutation::UniqueKeyKept);
-        if self.jobs[handle].unique_key().is_some() && !keeps_key {
+        if self.jobs[handle].unique_key().is_some() {
             let hash = self.hash_of_unique(handle);
             self.unique.remove(hash, handle);
         }
@@ -349,8 +347,7 @@ impl Queue {
             self.unique.insert(hash, handle);
         }
         let job = &self.jobs[handle];
-        let group_key = job.group_key();
-        if let Some(key) = group_key.filter(|_| !mutation::is(Mutation::GroupNotHeld)) {
+        if let Some(key) = job.group_key() {
             let group = self.groups.join(job.queue, key, job.sequence, handle);
             self.jobs[handle].extra_mut().group = Some(group);
         }
@@ -476,7 +473,7 @@ impl Queue {
 
     /// The unfinished job of a queue with this unique key.
     pub(crate) fn holder_of_key(&self, queue: &QueueName, key: Option<&Key>) -> Option<Handle> {
-        let key = key.filter(|_| !mutation::is(Mutation::UniqueKeyIgnored))?;
+        let key = key?;
         let queue = self.queues.find(queue)?;
         self.unique.find(self.hash_of_key(key), |handle| {
             let job = &self.jobs[handle];

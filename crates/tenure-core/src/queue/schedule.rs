@@ -19,7 +19,6 @@ use super::command::Action;
 use super::cron::Cron;
 use super::validate::Invalid;
 use super::{Missed, ScheduleSpec, Submission};
-use crate::mutation::{self, Mutation};
 use crate::{JobId, ScheduleName};
 
 /// The most slots that one firing catches up with.
@@ -90,7 +89,6 @@ impl Due {
     pub fn plan(&self, now: u64) -> Option<Firing> {
         let clockwork = Clockwork::new(&self.cron, &self.timezone).ok()?;
         let count = match self.missed {
-            _ if mutation::is(Mutation::MissedSlotsForgotten) => 1,
             Missed::All(count) => count.clamp(1, CATCH_UP_MAX) as usize,
             Missed::Once | Missed::Skip => 1,
         };

@@ -11,7 +11,6 @@ use super::rules::Rules;
 use super::schedule::{Due, Firing, Schedule};
 use super::shelves::Class;
 use super::{Keep, QueueOptions, ScheduleSpec};
-use crate::mutation::{self, Mutation};
 use crate::{QueueName, ScheduleName};
 
 impl Queue {
@@ -239,8 +238,7 @@ impl Queue {
                 };
                 let age = self.now.saturating_sub(self.jobs[oldest].changed_at);
                 let many = self.finished[place].len() as u64;
-                let early = u64::from(mutation::is(Mutation::ForgottenEarly));
-                let too_old = keep.age_ms.is_some_and(|most| age >= most >> early);
+                let too_old = keep.age_ms.is_some_and(|most| age >= most);
                 let too_many = keep.count.is_some_and(|most| many > most);
                 if !too_old && !too_many {
                     break;

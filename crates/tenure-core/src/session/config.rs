@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::mutation::{self, Mutation};
-
 /// The times of a session. Every node of a namespace may have its own: the record's ttl rules its
 /// observers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -29,6 +27,10 @@ pub struct Config {
     /// Ignore the age that a store reports, also where the store URL asks for one by the clock of a server.
     /// A freshly started observer then waits a whole ttl, whatever it finds. Default false.
     pub strict_age: bool,
+    /// Shorten each wait by up to a fifth, so that nodes that were started together do not ask together.
+    /// Without it, every wait is as long as it can be: for a model checker, which tries each order anyway and has
+    /// fewer moments to look at. Default true.
+    pub jitter: bool,
 }
 
 /// All that is unsafe in a configuration, with the arithmetic.
@@ -63,6 +65,7 @@ impl Config {
             request_timeout: ttl / 5,
             stand_back: ttl / 2,
             strict_age: false,
+            jitter: true,
         }
     }
 
@@ -115,9 +118,6 @@ impl Config {
     /// How long after the start of a confirmed request trust lasts.
     #[must_use]
     pub(crate) fn trust(&self) -> Duration {
-        if mutation::is(Mutation::NoMargin) {
-            return self.ttl;
-        }
         self.ttl.saturating_sub(self.margin)
     }
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::record::{About, Record, State};
 use super::{Config, Holder};
-use crate::mutation::{self, Mutation};
 use crate::random::Random;
 use crate::{Expect, Moment, Nonce, Now, Read, Version, Written};
 
@@ -135,7 +134,6 @@ impl Reason {
     #[must_use]
     pub fn gives_back(&self) -> bool {
         match self {
-            _ if mutation::is(Mutation::GiveBackOutrun) => true,
             Reason::Evicted { .. } | Reason::Deleted => true,
             Reason::Expired | Reason::Overwritten | Reason::CannotRead => false,
         }
@@ -159,8 +157,7 @@ impl std::fmt::Display for Reason {
 impl Attempt {
     /// Whether it is what was read: not a write of a copy of this process, which has counted as far.
     fn is(&self, record: &Record) -> bool {
-        let is_ours = self.nonce == record.nonce || mutation::is(Mutation::RecogniseByCounter);
-        self.counter == record.counter && is_ours
+        self.counter == record.counter && self.nonce == record.nonce
     }
 }
 
@@ -209,8 +206,8 @@ impl Session {
             about: Box::new(about),
         };
         Self {
+            random: Random::new(&config, seed),
             config,
-            random: Random::from_seed(seed),
             record,
             phase: Phase::Joining,
             confirmed: None,
@@ -324,17 +321,8 @@ impl Session {
     }
 
     fn on_written(&mut self, now: Moment, written: Written, outputs: &mut Vec<Output>) {
-        let Some(Flight::Write(mut attempt)) = self.in_flight.take() else {
+        let Some(Flight::Write(attempt)) = self.in_flight.take() else {
             return;
-        };
-        if mutation::is(Mutation::TrustFromAnswer) {
-            attempt.started = now;
-        }
-        let written = match written {
-            Written::Unknown if mutation::is(Mutation::UnknownHeartbeatFailed) => {
-                Written::NotApplied
-            }
-            written => written,
         };
         match written {
             Written::Done(version) => self.confirm(attempt, version, outputs),
@@ -371,10 +359,6 @@ impl Session {
                 self.on_own_record(&record, version, outputs);
             }
             Read::Missing if self.confirmed.is_none() => self.due = now,
-            Read::Missing if mutation::is(Mutation::RecreateSession) => {
-                self.confirmed = None;
-                self.due = now;
-            }
             Read::Missing => self.over(Reason::Deleted, outputs),
             // A read for settling is never conditional, so unchanged is as foreign as anything else.
             Read::Found { .. } | Read::Unreadable { .. } | Read::Unchanged { .. } => {
@@ -396,9 +380,6 @@ impl Session {
             .find(|attempt| attempt.is(record))
             .copied();
         match (&record.state, landed) {
-            (State::Evicted { .. }, _) if mutation::is(Mutation::IgnoreEviction) => {
-                self.confirmed = Some(version);
-            }
             (State::Evicted { by }, _) => self.over(Reason::Evicted { by: by.clone() }, outputs),
             (_, Some(attempt)) => self.confirm(attempt, version, outputs),
             // Nothing has landed yet, though it still may.

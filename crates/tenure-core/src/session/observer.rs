@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use super::Config;
 use super::record::{Holder, Record, State};
-use crate::mutation::{self, Mutation};
 use crate::random::Random;
 use crate::{Expect, Incarnation, Moment, NodeId, Read, Version, Written};
 
@@ -121,9 +120,9 @@ impl Observer {
     #[must_use]
     pub fn new(config: Config, me: NodeId, seed: u64) -> Self {
         Self {
+            random: Random::new(&config, seed),
             config,
             me,
-            random: Random::from_seed(seed),
             watched: BTreeMap::new(),
         }
     }
@@ -153,10 +152,7 @@ impl Observer {
         let mut outputs = Vec::new();
         match input {
             Input::Wake => {}
-            Input::Watch(mut holder) => {
-                if mutation::is(Mutation::ObserverTtl) {
-                    holder.ttl = self.config.ttl;
-                }
+            Input::Watch(holder) => {
                 self.watched
                     .entry(holder.incarnation)
                     .or_insert_with(|| Watched::new(holder, now));
@@ -172,12 +168,7 @@ impl Observer {
                     watched.due = watched.due.min(now);
                 }
             }
-            Input::Read(incarnation, mut read) => {
-                if let (Read::Found { record, .. }, true) =
-                    (&mut read, mutation::is(Mutation::ObserverTtl))
-                {
-                    record.ttl = self.config.ttl;
-                }
+            Input::Read(incarnation, read) => {
                 if let Some(watched) = self.watched.get_mut(&incarnation) {
                     watched.in_flight = None;
                     let known = watched.known();
@@ -222,7 +213,6 @@ impl Watched {
             Seen::Standing { record, since, .. } => {
                 (*since + self.ttl(record.as_deref())).max(self.evict_from)
             }
-            Seen::Missing { since } if mutation::is(Mutation::MissingSessionIsDead) => *since,
             Seen::Missing { since } => *since + self.holder.ttl,
             Seen::Nothing | Seen::Ended(_) => Moment::NEVER,
         }
@@ -231,12 +221,7 @@ impl Watched {
     /// The record's ttl rules, not the observer's; where it cannot be read, what its holder wrote into
     /// the lease.
     fn ttl(&self, record: Option<&Record>) -> Duration {
-        let ttl = record.map_or(self.holder.ttl, |record| record.ttl);
-        if mutation::is(Mutation::EvictEarly) {
-            ttl / 2
-        } else {
-            ttl
-        }
+        record.map_or(self.holder.ttl, |record| record.ttl)
     }
 
     fn wake_at(&self) -> Moment {
@@ -359,9 +344,6 @@ impl Watched {
         }
         match &self.seen {
             Seen::Missing { .. } => self.ended(End::Missing, outputs),
-            Seen::Standing { .. } if mutation::is(Mutation::TakeWithoutEviction) => {
-                self.ended(End::Evicted, outputs);
-            }
             Seen::Standing {
                 version, record, ..
             } => {

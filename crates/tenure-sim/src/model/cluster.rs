@@ -74,5 +74,5 @@ pub struct Bounds {
 ///
 /// The first violation, with the steps that led to it.
 pub fn explore(bounds: &Bounds) -> Result<Explored<Kind>, Box<Counterexample>> {
-    tenure_core::mutation::steadily(|| search::<State>(bounds, bounds.states_max))
+    search::<State>(bounds, bounds.states_max)
 }

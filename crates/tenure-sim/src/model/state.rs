@@ -471,6 +471,7 @@ impl State {
         let config = Config {
             stop_within: ttl / 2,
             strict_age: true,
+            jitter: false,
             ..Config::for_ttl(ttl)
         };
         let incarnation = Incarnation(u128::from(id));

@@ -42,7 +42,7 @@ pub(crate) async fn rage(world: &Arc<World>, until: Duration) {
         world.pause_about(world.plan.trouble_every).await;
         let trouble = draw(world);
         if world.plan.allows(trouble) {
-            strike(world, trouble, victim(world)).await;
+            strike(world, trouble, victim(world, trouble)).await;
         }
         check_trust(world);
     }
@@ -170,12 +170,13 @@ fn hand_over(world: &Arc<World>, number: usize, trouble: Fault) {
     });
 }
 
-/// Whoever serves is the most interesting.
-fn victim(world: &World) -> usize {
+/// Whoever serves is the most interesting. To others it means little to be frozen.
+fn victim(world: &World, trouble: Fault) -> usize {
     let serving = world.hosts.iter().position(super::host::Host::is_serving);
     let mut random = world.random();
+    let chance = if trouble == Fault::Frozen { 900 } else { 500 };
     match serving {
-        Some(number) if random.chance(500) => number,
+        Some(number) if random.chance(chance) => number,
         _ => random.index(world.hosts.len()),
     }
 }
@@ -259,10 +260,15 @@ fn pause(world: &Arc<World>, number: usize, is_frozen: bool) {
     });
 }
 
-/// A host goes on at the very time when its successor begins.
+/// A host goes on at the very time when its successor begins, or has just read the log: what it commits then is not
+/// among what was read.
 async fn frozen_until_takeover(world: &World) {
     let most = world.plan.session.ttl * 12;
-    let takeover = tokio::time::timeout(most, world.takeover.notified()).await;
+    let moment = match world.plan.files && world.random().chance(700) {
+        true => world.replay.notified(),
+        false => world.takeover.notified(),
+    };
+    let takeover = tokio::time::timeout(most, moment).await;
     if takeover.is_ok() {
         world.count(Fault::FrozenUntilTakeover);
         world.pause_about(world.plan.latency).await;

@@ -310,13 +310,18 @@ impl Disk {
     async fn read_file(&self, name: String, most: usize) -> io::Result<Vec<u8>> {
         self.step().await;
         self.fails(Fault::DiskReadFailed, io::ErrorKind::Other)?;
-        let read = {
+        let (read, is_end) = {
             let mut state = self.state();
+            let is_last = state.names.keys().next_back() == Some(&name);
             let number = state.number(&name)?;
             let file = &state.file(number)?.written;
-            file[..file.len().min(most)].to_vec()
+            let read = file[..file.len().min(most)].to_vec();
+            (read, is_last && file.len() <= most)
         };
         self.step().await;
+        if is_end {
+            self.world().replay.notify_waiters();
+        }
         Ok(read)
     }
 

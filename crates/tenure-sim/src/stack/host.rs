@@ -7,7 +7,6 @@ use std::time::Duration;
 use tenure::cluster::Definition;
 use tenure::daemon::{Context, daemon};
 use tenure::queue::{Options, Queue, Serving};
-use tenure::simulation::Process;
 use tenure::testing::RunningClock;
 use tenure::{Election, Node, NodeOptions, cluster};
 use tenure_core::election::Term;
@@ -19,6 +18,7 @@ use tenure_store::wrap::faulty::{Faults, Faulty};
 use super::faults::Fault;
 use super::invariants::{check_trust, nothing_is_damaged, recovered_is_committed};
 use super::plan::{BATCH_BYTES_SMALL, Plan};
+use super::process::Process;
 use super::store::{Local, Recorded};
 use super::world::{WALL_MS, World};
 
@@ -138,7 +138,7 @@ pub(crate) fn start(world: &Arc<World>, number: usize) {
     let world = world.clone();
     let own = process.clone();
     process.spawn(async move {
-        let (node, queue, clusters) = open(&world, number).await;
+        let (node, queue, clusters) = open(&world, number, &own).await;
         let running = Running {
             process: own.clone(),
             node,
@@ -150,13 +150,17 @@ pub(crate) fn start(world: &Arc<World>, number: usize) {
     });
 }
 
-async fn open(world: &Arc<World>, number: usize) -> (Node, Queue, Election) {
+async fn open(
+    world: &Arc<World>,
+    number: usize,
+    process: &Arc<Process>,
+) -> (Node, Queue, Election) {
     let (host, plan) = (&world.hosts[number], &world.plan);
     let mut options = NodeOptions::new("memory:", world.namespace.as_str());
     options.node = Some(host.name.clone());
     options.session = plan.session.clone();
     options.nudge = None;
-    options.clock = host.clock.clock();
+    options.runtime = host.clock.runtime().with_process(process.clone());
     let store: Arc<dyn Store> = if plan.files {
         Arc::new(Local {
             store: host.store.clone(),

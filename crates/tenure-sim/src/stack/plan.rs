@@ -13,6 +13,7 @@ use tenure_core::session::Config;
 use tenure_random::Random;
 use tenure_store::wrap::faulty::Faults;
 
+use super::Options;
 use super::faults::Fault;
 
 /// What a run is like.
@@ -72,8 +73,10 @@ pub(crate) struct Disk {
 }
 
 impl Plan {
-    /// Draws a plan, without some faults. Half of all keep the log in files, unless it is said which.
-    pub(crate) fn draw(random: &mut Random, off: &BTreeSet<Fault>, files: Option<bool>) -> Self {
+    /// Draws a plan, without some faults. Half of all keep the log in files, and in a third of all hosts freeze, unless it
+    /// is said which.
+    pub(crate) fn draw(random: &mut Random, options: &Options) -> Self {
+        let off = &options.off;
         let ttl = Duration::from_secs(*random.pick(&[2, 5, 10, 10]));
         let mut session = Config::for_ttl(ttl);
         session.strict_age = random.chance(300);
@@ -96,7 +99,7 @@ impl Plan {
             trouble_every: Duration::from_secs(*random.pick(&[4, 8, 15, 30])),
             submit_every: Duration::from_millis(*random.pick(&[2_000, 4_000, 8_000])),
             settings: settings(random),
-            freezes: random.chance(350) && !off.contains(&Fault::Frozen),
+            freezes: random.chance(350),
             calls_bad: *random.pick(&[0, 20, 60]),
             workers_bad: *random.pick(&[0, 50, 150]),
             off: off.clone(),
@@ -110,7 +113,8 @@ impl Plan {
             plan.log.batch_bytes_max = *random.pick(&[BATCH_BYTES_SMALL, 300_000]);
             plan.large = 0;
         }
-        plan.files = files.unwrap_or(plan.files);
+        plan.files = options.files.unwrap_or(plan.files);
+        plan.freezes = options.freezes.unwrap_or(plan.freezes) && plan.allows(Fault::Frozen);
         plan
     }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tenure_core::mutation::{self, Mutation};
 use tenure_store::engine::memory::Memory;
 use tenure_store::wrap::faulty::Faulty;
 use tenure_store::{
@@ -112,9 +111,7 @@ impl Recorded {
             Duration::ZERO
         };
         object.shown_age = object.shown_age.map(|age| age + ahead);
-        object.age = object
-            .shown_age
-            .filter(|_| mutation::is(Mutation::AgeByAnyClock));
+        object.age = None;
     }
 
     /// One way through the network.

@@ -35,6 +35,8 @@ pub(crate) struct World {
     pub(crate) disk: Arc<Disk>,
     /// Someone begins to take the log over.
     pub(crate) takeover: Notify,
+    /// Someone has read the last file of it.
+    pub(crate) replay: Notify,
     /// Cancelled at the first violation.
     pub(crate) broken: CancellationToken,
     pub(crate) requests: AtomicU64,
@@ -71,6 +73,7 @@ impl World {
                 store,
                 disk,
                 takeover: Notify::new(),
+                replay: Notify::new(),
                 broken: CancellationToken::new(),
                 requests: AtomicU64::new(0),
                 served: Notify::new(),

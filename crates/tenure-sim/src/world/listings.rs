@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tenure::simulation::Look;
 use tenure_core::node::{Answer, Input, Request, Ticket};
-use tenure_core::{ElectionName, Moment, Read, Version};
+use tenure_core::polls::{Page, Poll};
+use tenure_core::{ElectionName, Read, Version};
 
 use super::{Happening, World};
 use crate::faults::Fault;
@@ -18,19 +18,12 @@ pub(crate) struct Flight {
     process: u64,
     begun_at: Duration,
     /// Whoever had asked when it was sent: only to them it says anything.
-    asked: Vec<Asked>,
+    asked: Vec<Poll>,
     after: Option<ElectionName>,
     /// How many leases fit on it.
     most: usize,
     /// What was read, and whether there is more.
-    page: Option<(Vec<(ElectionName, Version)>, bool)>,
-}
-
-/// A look that waits for a page, and when it was asked for.
-#[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    look: Look,
-    at: Moment,
+    page: Option<Page<ElectionName>>,
 }
 
 impl World {
@@ -48,15 +41,15 @@ impl World {
         let Some(listings) = &mut process.listings else {
             return;
         };
-        let at = process.clock.moment(self.now);
-        let look = Look {
+        let poll = Poll {
             ticket,
-            election,
+            election: election.clone(),
             known,
             within,
+            asked: process.clock.moment(self.now),
         };
-        listings.join(at, look.clone());
-        self.asked.entry(id).or_default().push(Asked { look, at });
+        listings.join(election, poll.clone(), false);
+        self.asked.entry(id).or_default().push(poll);
     }
 
     /// Asks for whatever is due.
@@ -75,22 +68,23 @@ impl World {
         loop {
             let process = self.processes.get_mut(&id);
             let listings = process.and_then(|process| process.listings.as_mut());
-            let Some(look) = listings.and_then(|listings| listings.take_late(now)) else {
+            let Some(poll) = listings.and_then(|listings| listings.take_late(now)) else {
                 return Ok(());
             };
-            self.read_singly(id, &look)?;
+            self.read_singly(id, poll)?;
         }
     }
 
-    fn read_singly(&mut self, id: u64, look: &Look) -> Result<(), Violation> {
-        self.forget_asked(id, look);
+    fn read_singly(&mut self, id: u64, poll: Poll) -> Result<(), Violation> {
+        self.forget_asked(id, &poll);
         self.requests += 1;
-        self.send(id, look.ticket, Request::from(look), look.within)
+        let (ticket, within) = (poll.ticket, poll.within);
+        self.send(id, ticket, Request::from(poll), within)
     }
 
-    fn forget_asked(&mut self, id: u64, look: &Look) {
+    fn forget_asked(&mut self, id: u64, poll: &Poll) {
         if let Some(asked) = self.asked.get_mut(&id) {
-            asked.retain(|one| one.look.ticket != look.ticket);
+            asked.retain(|one| one.ticket != poll.ticket);
         }
     }
 
@@ -170,12 +164,9 @@ impl World {
         for election in elections {
             let object = self.store.get(&Key::Lease(election.clone()));
             let version = object.map(|object| object.version.clone());
-            for Asked { look, at } in flight
-                .asked
-                .iter()
-                .filter(|one| one.look.election == election)
-            {
-                let request = Request::from(look);
+            let asked = flight.asked.iter();
+            for poll in asked.filter(|one| one.election == election) {
+                let request = Request::from(poll.clone());
                 let (answer, _) = self.store.execute(self.now, &request, way);
                 let is_unchanged = matches!(answer, Answer::Lease(Read::Unchanged { .. }));
                 if let Some(process) = self.processes.get(&flight.process)
@@ -185,7 +176,7 @@ impl World {
                         &mut self.oracle,
                         &self.store,
                         process,
-                        *at,
+                        poll.asked,
                         &request,
                         &answer,
                     );
@@ -193,7 +184,7 @@ impl World {
             }
             leases.extend(version.map(|version| (election, version)));
         }
-        flight.page = Some((leases, more));
+        flight.page = Some(Page { leases, more });
     }
 
     pub(crate) fn page_back(&mut self, id: u64, came: bool) -> Result<(), Violation> {
@@ -226,13 +217,13 @@ impl World {
         if let Some(next) = shown.next {
             self.ask_for_page(process, Some(next));
         }
-        for look in shown.changed {
-            self.read_singly(process, &look)?;
+        for poll in shown.changed {
+            self.read_singly(process, poll)?;
         }
-        for look in shown.unchanged {
-            self.forget_asked(process, &look);
+        for poll in shown.unchanged {
+            self.forget_asked(process, &poll);
             let answer = Answer::Lease(Read::Unchanged { age: None });
-            self.deliver(process, Input::Answer(look.ticket, answer))?;
+            self.deliver(process, Input::Answer(poll.ticket, answer))?;
         }
         self.serve_listings(process)?;
         self.plan_wake(process);

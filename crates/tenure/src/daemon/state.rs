@@ -10,7 +10,7 @@ use tenure_core::{Moment, NodeId};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use crate::Clock;
+use crate::clock::Clock;
 use crate::driver::Command;
 use crate::driver::cluster::Order;
 

@@ -141,7 +141,7 @@ impl Driver {
             }
             Order::Plan(answer) => {
                 let member = run.machine.member();
-                let _ = answer.send(member.and_then(|it| it.plan(self.clock.moment())));
+                let _ = answer.send(member.and_then(|it| it.plan(self.runtime.clock.moment())));
                 return None;
             }
             Order::Started(shard, generation) => {
@@ -216,7 +216,7 @@ impl Driver {
                 until,
             } => {
                 if let Some(state) = daemons.running_in(&shard, generation) {
-                    let within = until.since(self.clock.moment());
+                    let within = until.since(self.runtime.clock.moment());
                     tracing::info!(%shard, %generation, ?within, "draining");
                     if !state.was_told() {
                         self.counters.shard(&What::Revoked);
@@ -285,7 +285,7 @@ impl Driver {
             generation,
             count,
             self.node.clone(),
-            self.clock.clone(),
+            self.runtime.clock.clone(),
             self.reports.clone(),
         );
         let trusted_until = member.trusted_until(&shard, generation);
@@ -305,7 +305,7 @@ impl Driver {
         daemons.running.insert(shard, state.clone());
         // Should that runtime be gone, the task is dropped, and that tells of the end as well.
         let life = live(daemon.0.clone(), state);
-        daemons.runtime.spawn(crate::task::scoped(life));
+        daemons.runtime.spawn(self.runtime.task(life));
     }
 
     /// Whoever waits for the end of all daemons hears of it, and a leader hears of every session.

@@ -26,7 +26,7 @@ impl Driver {
             Event::SessionEnded { incarnation, end } => {
                 tracing::info!(other = %incarnation, ?end, "another session has ended");
                 self.counters
-                    .session_ended(self.clock.moment(), incarnation);
+                    .session_ended(self.runtime.clock.moment(), incarnation);
                 if let Some(daemons) = &self.daemons {
                     daemons.hub.session_ended(incarnation);
                 }
@@ -40,7 +40,7 @@ impl Driver {
             Event::Stop { election, term } => {
                 tracing::info!(%election, %term, "telling the work to stop");
                 if let Some(nudger) = &mut self.nudger {
-                    nudger.prepare(&self.store, &self.keys, &election, &run.me);
+                    nudger.prepare(&self.runtime, &self.store, &self.keys, &election, &run.me);
                 }
                 // Trust now ends no later than the time that the work has to stop.
                 run.refresh_trust(&election);
@@ -73,7 +73,7 @@ impl Driver {
     }
 
     fn on_trusted(&mut self, run: &mut Run, until: Moment) {
-        tracing::debug!(remaining = ?until.since(self.clock.moment()), "trusted");
+        tracing::debug!(remaining = ?until.since(self.runtime.clock.moment()), "trusted");
         self.counters.trusted_until(until);
         let is_new = self.session.send_if_modified(|current| {
             let is_new = current.is_none();
@@ -96,7 +96,7 @@ impl Driver {
             None => tracing::info!(%election, "the lease is free"),
         }
         self.counters
-            .leader(self.clock.moment(), election, leader.as_ref());
+            .leader(self.runtime.clock.moment(), election, leader.as_ref());
         if leader.is_none()
             && let Some(nudger) = &mut self.nudger
         {
@@ -125,7 +125,7 @@ impl Driver {
         let fence_key = self.keys.fence(&election);
         let reports = self.reports.clone();
         let token = Token { lineage, term };
-        let clock = self.clock.clone();
+        let clock = self.runtime.clock.clone();
         let incarnation = run.me.incarnation;
         let state = TermState::new(
             election.clone(),

@@ -6,17 +6,19 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_core::Namespace;
-use tenure_core::mutation::{self, Mutation};
 use tenure_store::{AppendFolder, Entry, Expect, Key, Object, Page, Prefix, Store, Version};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{Config, Error};
+use crate::Runtime;
+use crate::runtime::HOST;
 
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The store, and where in it the log of a namespace is.
 pub(crate) struct Access {
+    pub(crate) runtime: Runtime,
     pub(crate) store: Arc<dyn Store>,
     /// Where the log can be kept in files: only a store that has such files can hold a log of that form.
     pub(crate) files: Option<Arc<dyn AppendFolder>>,
@@ -42,9 +44,20 @@ pub(crate) enum Created {
 }
 
 impl Access {
+    /// On this host.
     pub(crate) fn new(store: Arc<dyn Store>, namespace: &Namespace, config: Config) -> Arc<Self> {
+        Self::on(&HOST, store, namespace, config)
+    }
+
+    pub(crate) fn on(
+        runtime: &Runtime,
+        store: Arc<dyn Store>,
+        namespace: &Namespace,
+        config: Config,
+    ) -> Arc<Self> {
         let keys = Keys::new(namespace, &config.folder);
         Arc::new(Self {
+            runtime: runtime.clone(),
             files: store.append_folder(&keys.segments()),
             store,
             keys,
@@ -128,10 +141,6 @@ impl Access {
                         pause.after(error).await?;
                     }
                     continue;
-                }
-                Err(_) if mutation::is(Mutation::UnknownCommitDone) => return Ok(Created::Done),
-                Err(error) if mutation::is(Mutation::UnknownCommitFailed) => {
-                    return Err(Error::Store(Arc::new(error)));
                 }
                 Err(_) => is_uncertain = true,
             }

@@ -21,7 +21,6 @@
 use std::collections::BTreeSet;
 
 use futures_util::{StreamExt, stream};
-use tenure_core::mutation::{self, Mutation};
 use tenure_store::{AppendFolder, Key};
 
 use super::access::Access;
@@ -29,7 +28,6 @@ use super::origin::{Form, Ownership};
 use super::segment::{self, Link, Name};
 use super::snapshot::{Listing, Published, seq_of};
 use super::{Error, policy};
-use crate::task::blocking;
 
 /// How many objects are deleted at once.
 const DELETES_AHEAD: usize = 8;
@@ -64,10 +62,7 @@ pub(crate) async fn sweep(
         .filter(|&seq| seq <= newest.seq)
         .collect();
     published.dedup();
-    let horizon = match mutation::is(Mutation::CleanUpTooFar) {
-        true => newest.seq + 1,
-        false => policy::horizon(&published),
-    };
+    let horizon = policy::horizon(&published);
     if !remains.ownership.is_current(access).await? {
         return Err(Error::Fenced);
     }
@@ -75,7 +70,7 @@ pub(crate) async fn sweep(
         (Form::Segments, Some(folder)) => {
             let (blocks, folder, chain) = (folder.blocks(), folder.clone(), remains.chain.clone());
             let sweep = async move { sweep_segments(&*folder, &chain, horizon).await };
-            blocking(blocks, sweep).await?;
+            access.runtime.blocking(blocks, sweep).await?;
         }
         _ => {
             let places = (remains.swept + 1..=horizon).filter(|seq| !remains.kept.contains(seq));

@@ -46,7 +46,7 @@ use super::frame::Lines;
 use super::handle::{Batch, Inbox};
 use super::metrics::Flight;
 use super::{Error, Machine};
-use crate::task::spawn_thread;
+use crate::Runtime;
 
 /// How many batches may be committed and not applied. Several, so that the disk need not wait while the writer waits
 /// for its turn behind hundreds of callers.
@@ -100,6 +100,7 @@ struct Commits<M: Machine> {
 impl<M: Machine> Committer<M> {
     /// Starts to commit. Ends when the inbox has, when `stop` is cancelled and it is woken, or when this is dropped.
     pub(crate) fn start(
+        runtime: &Runtime,
         appender: Box<Appender>,
         inbox: Arc<Inbox<M>>,
         stop: CancellationToken,
@@ -118,7 +119,7 @@ impl<M: Machine> Committer<M> {
         };
         let runs = match is_on_disk {
             true => {
-                let thread = spawn_thread("tenure-commit", blocks, commits.run());
+                let thread = runtime.spawn_thread("tenure-commit", blocks, commits.run());
                 Runs::Apart(thread.map_err(|error| tenure_store::Error::Unavailable {
                     doing: "starting the thread that commits".to_owned(),
                     source: error.into(),

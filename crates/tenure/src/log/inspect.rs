@@ -24,7 +24,6 @@ use super::recovery::Replay;
 use super::segment;
 use super::snapshot::{self, Listing, Manifest};
 use super::{Config, Error, Machine};
-use crate::task::blocking;
 
 mod frame;
 mod name;
@@ -143,7 +142,8 @@ impl Stored {
         let Some(folder) = self.folder() else {
             return Ok(Vec::new());
         };
-        blocking(folder.blocks(), async move { layout(&*folder).await }).await
+        let (blocks, layout) = (folder.blocks(), async move { layout(&*folder).await });
+        self.access.runtime.blocking(blocks, layout).await
     }
 
     /// The frames at some places. What is not there any more is left out; what is damaged is an error, behind
@@ -190,12 +190,13 @@ impl Stored {
 
     fn segment(&self, name: &str, end: Option<u64>) -> BoxStream<'static, Result<Frame, Error>> {
         let (folder, parsed) = (self.folder(), name.parse::<segment::Name>());
-        let named = Name::Segment(name.to_owned());
+        let (named, access) = (Name::Segment(name.to_owned()), self.access.clone());
         let read = async move {
             let (Some(folder), Ok(name)) = (folder, parsed) else {
                 return Err(not_there(&named));
             };
-            let opened = blocking(folder.blocks(), segment::Frames::open(folder, name, end)).await;
+            let (blocks, open) = (folder.blocks(), segment::Frames::open(folder, name, end));
+            let opened = access.runtime.blocking(blocks, open).await;
             let frames = opened.map_err(|halt| gone(halt, &named))?;
             Ok(stream::unfold(Some((frames, named)), next_in_file))
         };
@@ -207,7 +208,7 @@ impl Stored {
         let (Some(folder), Name::Segment(name)) = (self.folder(), name.clone()) else {
             return Ok(0);
         };
-        let read = blocking(folder.blocks(), async move {
+        let read = self.access.runtime.blocking(folder.blocks(), async move {
             let file = folder.read(&name, usize::MAX).await.unwrap_or_default();
             let last = file.iter().rposition(|&byte| byte != 0);
             last.map_or(0, |last| last as u64 + 1)
@@ -227,7 +228,7 @@ impl Stored {
             Some(folder) => {
                 let blocks = folder.blocks();
                 let chain = async move { segment::chain(&*folder, after + 1).await };
-                let listed = blocking(blocks, chain).await;
+                let listed = self.access.runtime.blocking(blocks, chain).await;
                 let chain = listed.map_err(|halt| passed_by(halt, after))?;
                 let this = self.clone();
                 stream::iter(chain)

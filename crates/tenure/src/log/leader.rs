@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tenure_core::Namespace;
-use tenure_core::mutation::{self, Mutation};
 use tenure_core::queue::Rules;
 use tenure_store::{AppendFolder, Store};
 
@@ -19,7 +18,8 @@ use super::reached::Reached;
 use super::recovery::{Progress, Replay, Tail};
 use super::segment::{Fence, Last, Name, SegmentWriter};
 use super::{Config, Error, Machine, Owner, Position, objects};
-use crate::task::blocking;
+use crate::Runtime;
+use crate::runtime::HOST;
 
 /// A record that can be committed: one line, without zero bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,23 +100,30 @@ impl Log {
         owner: Owner,
         config: Config,
         machine: &mut M,
+        progress: impl FnMut(Progress) + Send,
+    ) -> Result<Self, Error> {
+        Self::take_over_on(&HOST, store, namespace, owner, config, machine, progress).await
+    }
+
+    /// The same, with what the process of the owner runs on.
+    pub async fn take_over_on<M: Machine>(
+        runtime: &Runtime,
+        store: Arc<dyn Store>,
+        namespace: &Namespace,
+        owner: Owner,
+        config: Config,
+        machine: &mut M,
         mut progress: impl FnMut(Progress) + Send,
     ) -> Result<Self, Error> {
         config.check()?;
-        let access = Access::new(store, namespace, config);
+        let access = Access::on(runtime, store, namespace, config);
         let mut replay = Replay::new(machine, &mut progress);
-        let reads_first = mutation::is(Mutation::ReadBeforeFence);
-        if reads_first && let Some(origin) = Origin::read(&access).await? {
-            replay.run(&access, origin.form).await?;
-        }
         let wanted = access.config.rules_max.min(replay.machine.rules_max());
         // The origin before the log. With files it is the fence: a leader that read first could miss what the one before
         // it still acknowledges. With objects the fence is the term record, which goes to the end that was read.
         let ownership = Ownership::take(&access, &owner, wanted).await?;
         let origin = &ownership.origin;
-        if !reads_first {
-            replay.run(&access, origin.form).await?;
-        }
+        replay.run(&access, origin.form).await?;
         // A later leader has written already. Our term record would be behind its own, with a lower number.
         if replay.tail.takeover >= origin.takeover {
             return Err(Error::Fenced);
@@ -186,7 +193,7 @@ impl Log {
         let (blocks, last) = (folder.blocks(), last_file(replay));
         let bytes_max = self.access.config.segment_bytes_max;
         let begin = SegmentWriter::begin(folder, fence, self.next, last, bytes_max, self.about());
-        let (mut file, before) = blocking(blocks, begin).await?;
+        let (mut file, before) = self.access.runtime.blocking(blocks, begin).await?;
         // It may go on from a copy.
         if let (Some(link), Some((name, end))) = (replay.tail.chain.last_mut(), before) {
             (link.name, link.end) = (name, Some(end));
@@ -197,12 +204,6 @@ impl Log {
     }
 
     async fn begin_objects<M: Machine>(&self, replay: &mut Replay<'_, M>) -> Result<Cursor, Error> {
-        if mutation::is(Mutation::NoTermRecord) {
-            return Ok(Cursor {
-                seq: replay.tail.seq,
-                ..self.next
-            });
-        }
         let lines = self.about();
         let cursor = objects::take_place(&self.access, replay, self.next, &lines).await?;
         replay.tail.kept.push(cursor.seq);
@@ -248,7 +249,7 @@ impl Log {
             (appender, result)
         };
         let (appender, result) = match blocks {
-            true => blocking(blocks, commit).await,
+            true => self.access.runtime.blocking(blocks, commit).await,
             false => commit.await,
         };
         // It says itself whether it goes on.
@@ -370,9 +371,8 @@ impl Log {
 
     /// What a snapshot of the present state is written at, and what there is to clean up behind it.
     pub(crate) fn base(&self) -> (Cursor, Remains) {
-        let ahead = u64::from(mutation::is(Mutation::SnapshotOneAhead));
         let cursor = Cursor {
-            seq: self.next.seq - 1 + ahead,
+            seq: self.next.seq - 1,
             position: self.position(),
             ..self.next
         };

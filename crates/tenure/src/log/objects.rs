@@ -37,7 +37,6 @@
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use tenure_core::mutation::{self, Mutation};
 
 use super::access::{Access, Created};
 use super::error::Halt;
@@ -91,7 +90,7 @@ pub(crate) async fn commit(access: &Access, seq: u64, frame: &Bytes) -> Result<(
     let key = access.keys.log_object(seq);
     let created = access.create(&key, frame).await?;
     // A new leader puts its term record at the first gap, which is here.
-    if matches!(created, Created::Taken(_)) && !mutation::is(Mutation::TakenPlaceIgnored) {
+    if matches!(created, Created::Taken(_)) {
         return Err(Error::Fenced);
     }
     Ok(())

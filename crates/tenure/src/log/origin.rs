@@ -142,7 +142,7 @@ impl Ownership {
             term: owner.token.term,
             incarnation: owner.incarnation,
             rules,
-            nonce: Incarnation(crate::task::unique().as_u128()),
+            nonce: Incarnation(access.runtime.unique().as_u128()),
         };
         let value = serde_json::to_vec(&origin).expect("an origin has no failing serializers");
         Ok(Self {

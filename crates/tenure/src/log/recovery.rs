@@ -29,7 +29,6 @@ use super::segment::{self, Link};
 use super::snapshot::{self, Listing, Published};
 use super::{Error, Machine, Position, objects};
 use crate::requests::Chain;
-use crate::task::blocking;
 
 /// How often a reader may be overtaken by clean-up. Each time a whole new snapshot was written.
 const RESTARTS_MAX: usize = 10;
@@ -279,7 +278,8 @@ impl<'a, M: Machine> Replay<'a, M> {
         let (blocks, from) = (folder.blocks(), self.tail.seq + 1);
         let chain = {
             let folder = folder.clone();
-            blocking(blocks, async move { segment::chain(&*folder, from).await }).await?
+            let chain = async move { segment::chain(&*folder, from).await };
+            access.runtime.blocking(blocks, chain).await?
         };
         if chain.is_empty() && self.tail.snapshot.is_some() {
             return Err(Halt::Missing(segment::location(&**folder, "*")));
@@ -288,7 +288,7 @@ impl<'a, M: Machine> Replay<'a, M> {
         let mut contents = stream::iter(chain.clone())
             .map(|link| {
                 let folder = folder.clone();
-                blocking(blocks, async move {
+                access.runtime.blocking(blocks, async move {
                     let read = segment::read(folder, &link).await;
                     read.map(|read| (link, read))
                 })

@@ -63,9 +63,10 @@ impl Room {
             return Ok(());
         }
         let (access, key) = (&self.access, self.access.keys.trial());
+        let (seed, _) = access.runtime.unique().as_u64_pair();
         // What a process has left that died over it.
         access.delete(&key).await?;
-        let put = access.put(&key, &noise(bytes), &Expect::Absent).await;
+        let put = access.put(&key, &noise(seed, bytes), &Expect::Absent).await;
         let deleted = access.delete(&key).await;
         put?;
         deleted?;
@@ -75,8 +76,8 @@ impl Room {
 }
 
 /// Bytes that take as much room as they are: nothing on the way can make them fewer.
-fn noise(bytes: usize) -> Bytes {
-    let (mut state, _) = crate::task::unique().as_u64_pair();
+fn noise(seed: u64, bytes: usize) -> Bytes {
+    let mut state = seed | 1;
     let words = std::iter::repeat_with(|| {
         state ^= state << 13;
         state ^= state >> 7;
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn noise_is_as_long_as_asked_and_does_not_repeat() {
-        let bytes = noise(10_001);
+        let bytes = noise(1, 10_001);
         assert_eq!(bytes.len(), 10_001);
         let mut words: Vec<_> = bytes.chunks_exact(8).collect();
         words.sort_unstable();

@@ -149,7 +149,7 @@ pub(crate) async fn write(
     mut manifest: Manifest,
     mut pieces: mpsc::Receiver<Piece>,
 ) -> Result<(Published, u64), Error> {
-    let unique = crate::task::unique().as_u64_pair().0;
+    let unique = access.runtime.unique().as_u64_pair().0;
     let name = name_of(cursor.seq, unique);
     let (mut part, mut total) = (Lines::with_capacity(0), 0);
     while let Piece::Lines(lines) = pieces.recv().await.ok_or(Error::Stopped)? {

@@ -54,7 +54,7 @@ impl Snapshotter {
         let (sender, receiver) = mpsc::channel(PIECES_MAX);
         let (access, (cursor, remains)) = (log.access().clone(), log.base());
         let (growth, position) = (log.growth(), log.position());
-        let task = crate::task::spawn(async move {
+        let task = log.access().runtime.spawn(async move {
             let manifest = Manifest {
                 parts: Vec::new(),
                 swept: remains.swept,

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use tenure_core::Moment;
-use tenure_core::mutation::{self, Mutation};
 use tenure_core::queue::{
     self, Action, Claim, ClaimRequest, Claimed, Command, Event, Leases, Queue, Restore, Rules,
     SnapshotError,
@@ -19,7 +18,8 @@ use tokio::sync::{Notify, broadcast, mpsc};
 use super::claims::Waiting;
 use super::follow::Followed;
 use super::{Error, Position};
-use crate::Clock;
+use crate::Runtime;
+use crate::clock::Clock;
 use crate::log::Machine;
 
 /// What came of a command. Dropped before it was [taken](Answer::take), it hands back what was claimed: its
@@ -123,19 +123,19 @@ impl Alarm {
 
 impl Broker {
     pub(crate) fn new(
-        clock: Clock,
+        runtime: &Runtime,
         follow_max: usize,
         signals: Arc<Signals>,
         abandoned: mpsc::UnboundedSender<Claim>,
     ) -> Self {
-        let seed = crate::task::unique().as_u64_pair().0;
+        let seed = runtime.unique().as_u64_pair().0;
         Self {
             queue: Queue::new(seed),
             leases: Leases::default(),
             waiting: Waiting::default(),
             followers: Some(broadcast::Sender::new(follow_max)),
             events: Vec::new(),
-            clock,
+            clock: runtime.clock.clone(),
             restore: None,
             seed,
             alarm: Alarm::UNSET,
@@ -147,9 +147,7 @@ impl Broker {
 
     /// The log has been replayed: every running job gets a fresh lease.
     pub(crate) fn begin(&mut self) {
-        if !mutation::is(Mutation::LeasesNotResumed) {
-            self.leases = Leases::resume(&self.queue, self.clock.moment());
-        }
+        self.leases = Leases::resume(&self.queue, self.clock.moment());
         self.count();
     }
 

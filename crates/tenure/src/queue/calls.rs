@@ -18,7 +18,7 @@ use super::serve::serve;
 use super::service::Service;
 use super::{Error, Follower, Heartbeat, Options, Serving};
 use crate::log::Counters;
-use crate::{Election, Node, task};
+use crate::{Election, Node};
 
 /// How many schedules go into one command when time was set back.
 const REPLANNED_MAX: usize = 500;
@@ -103,7 +103,7 @@ impl Queue {
         let election = node.join_own(name, options.priority);
         let shared = Arc::new(Shared::new(node.clone(), election, options));
         let open = Arc::new(shared.closing.clone().drop_guard());
-        task::spawn(serve(shared.clone()));
+        node.runtime().spawn(serve(shared.clone()));
         Ok(Self {
             shared,
             _open: open,
@@ -268,7 +268,8 @@ impl Queue {
         change: impl FnOnce(&mut QueueOptions) + Send + 'static,
     ) -> Result<(), Error> {
         let queue = self.clone();
-        let done = task::spawn(async move { queue.change_queue_in_turn(name, change).await });
+        let runtime = self.shared.node.runtime();
+        let done = runtime.spawn(async move { queue.change_queue_in_turn(name, change).await });
         done.await.unwrap_or(Err(Error::Unknown { source: None }))
     }
 
@@ -346,7 +347,8 @@ impl Queue {
     /// time before.
     pub async fn set_time(&self, to: Option<u64>) -> Result<(), Error> {
         let queue = self.clone();
-        let done = task::spawn(async move { queue.set_time_and_slots(to).await });
+        let runtime = self.shared.node.runtime();
+        let done = runtime.spawn(async move { queue.set_time_and_slots(to).await });
         done.await.unwrap_or(Err(Error::Unknown { source: None }))
     }
 

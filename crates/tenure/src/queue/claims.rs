@@ -26,7 +26,6 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use tenure_core::mutation::{self, Mutation};
 use tenure_core::queue::{ClaimRequest, Event, Queue, Submission};
 use tenure_core::{JobType, QueueName};
 
@@ -287,9 +286,6 @@ impl Waiting {
     /// There may be more of what a claim could have taken: it got all that it asked for, or it was woken and
     /// could not be committed.
     pub(crate) fn left_over(&mut self, queues: &[QueueName]) {
-        if mutation::is(Mutation::OpeningUnnoted) {
-            return self.credit_any();
-        }
         if queues.is_empty() || queues.len() > LEFT_OVER_QUEUES_MAX {
             self.credit_any();
         }
@@ -304,9 +300,6 @@ impl Waiting {
 
     /// Notes when a queue with a rate opens, if it is closed and someone waits for it.
     fn opens(&mut self, queue: &Queue, name: &QueueName, at: u64) {
-        if mutation::is(Mutation::OpeningUnnoted) {
-            return;
-        }
         let opens = queue.claimable_at(std::slice::from_ref(name), &[]);
         if let Some(opens) = opens.filter(|&opens| opens > at) {
             self.wake_at(opens, Some(name.clone()));

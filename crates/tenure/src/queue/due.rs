@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tenure_core::Moment;
-use tenure_core::mutation::{self, Mutation};
 use tenure_core::queue::{Action, Claim, Due, Firing, Queue};
 use tokio::sync::mpsc;
 
@@ -138,10 +137,7 @@ pub(crate) fn portions<T: Serialize>(
     bytes_max: usize,
     count: impl Fn(&T) -> usize,
 ) -> Vec<Vec<T>> {
-    let bytes_max = match mutation::is(Mutation::CutByNumberOnly) {
-        true => usize::MAX,
-        false => bytes_max.saturating_sub(RECORD_BYTES_BESIDE),
-    };
+    let bytes_max = bytes_max.saturating_sub(RECORD_BYTES_BESIDE);
     let mut portions: Vec<Vec<T>> = Vec::new();
     let (mut counted, mut bytes) = (0, 0);
     for item in items {

@@ -37,7 +37,6 @@ use super::time::{ClockLimits, Time};
 use super::{Config, Error, Progress, Serving};
 use crate::Leadership;
 use crate::log::{Log, Owner, Writer};
-use crate::task::scoped;
 
 /// How long a process that could not serve stays out of the election.
 const STAND_BACK_MIN: Duration = Duration::from_secs(1);
@@ -146,15 +145,11 @@ async fn serve_term(
         // It ended just now, and the term with it.
         return Ok(Ended::Over);
     };
-    let (options, clock) = (&shared.options, shared.node.clock());
+    let (options, runtime) = (&shared.options, shared.node.runtime());
+    let clock = &runtime.clock;
     let signals = Arc::new(Signals::default());
     let (abandoned, claims) = mpsc::unbounded_channel();
-    let mut broker = Broker::new(
-        clock.clone(),
-        options.follow_max,
-        signals.clone(),
-        abandoned,
-    );
+    let mut broker = Broker::new(runtime, options.follow_max, signals.clone(), abandoned);
     let owner = Owner {
         token: leadership.token(),
         incarnation: session.incarnation,
@@ -200,13 +195,13 @@ async fn serve_term(
         record_bytes_max: (options.log.batch_bytes_max / 2).min(RECORD_BYTES_MAX),
         signals,
         changes: tokio::sync::Mutex::default(),
-        nonce: AtomicU32::new(crate::task::unique().as_fields().0),
+        nonce: AtomicU32::new(runtime.unique().as_fields().0),
     });
     let mut tasks = JoinSet::new();
     let [first, second, third] = std::array::from_fn(|_| service.clone());
-    tasks.spawn(scoped(async move { maintain(&first).await }));
-    tasks.spawn(scoped(async move { wake_claims(&second).await }));
-    tasks.spawn(scoped(async move { hand_back(&third, claims).await }));
+    tasks.spawn(runtime.task(async move { maintain(&first).await }));
+    tasks.spawn(runtime.task(async move { wake_claims(&second).await }));
+    tasks.spawn(runtime.task(async move { hand_back(&third, claims).await }));
     shared.install(&service);
     shared.set(Serving::Serving {
         term,
@@ -257,7 +252,8 @@ async fn take_over(
         ..options.log.clone()
     };
     let (store, namespace) = (node.view().store().clone(), node.view().namespace());
-    Log::take_over(store, namespace, owner, config, broker, progress).await
+    let runtime = shared.node.runtime();
+    Log::take_over_on(runtime, store, namespace, owner, config, broker, progress).await
 }
 
 /// Resolves if a task of the term has ended for a reason that is not the end of the term: it panicked, or met an

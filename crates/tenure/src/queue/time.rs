@@ -27,7 +27,7 @@ use std::time::Duration;
 use tenure_core::{Moment, Now};
 
 use super::Error;
-use crate::Clock;
+use crate::clock::Clock;
 
 /// From when on a clock that is behind is worth a word. Hosts are never quite together.
 const BEHIND_TOLD: Duration = Duration::from_secs(60);
@@ -326,7 +326,7 @@ mod tests {
     fn months_without_a_command_are_nothing_special() {
         let clock = ManualClock::new();
         let reached = clock.wall_ms() - 200 * 24 * 3_600_000;
-        let time = Time::new(clock.clock(), LIMITS, reached);
+        let time = Time::new(clock.runtime().clock, LIMITS, reached);
         assert_eq!(time.at(), clock.wall_ms());
         assert_eq!(time.clock_state(), ClockState::Followed);
     }
@@ -335,7 +335,7 @@ mod tests {
     fn a_clock_years_ahead_is_not_followed_and_time_goes_on() {
         let clock = ManualClock::new();
         let right = clock.wall_ms();
-        let time = Time::new(clock.clock(), LIMITS, right);
+        let time = Time::new(clock.runtime().clock, LIMITS, right);
         clock.set_wall_ms(right + milliseconds(10 * YEAR));
         clock.advance(second(7));
         assert_eq!(time.at(), right + 7_000);
@@ -350,7 +350,7 @@ mod tests {
     fn a_clock_behind_is_caught_up_with_and_never_stands_still() {
         let clock = ManualClock::new();
         let ahead = clock.wall_ms() + 100_000;
-        let time = Time::new(clock.clock(), LIMITS, ahead);
+        let time = Time::new(clock.runtime().clock, LIMITS, ahead);
         assert_eq!(time.at(), ahead);
         assert_eq!(time.clock_state(), ClockState::Behind { by: second(100) });
         // Asked ever so often, it still moves: at half speed.
@@ -369,7 +369,7 @@ mod tests {
         let clock = ManualClock::new();
         let right = clock.wall_ms();
         clock.set_wall_ms(1_000);
-        let time = Time::new(clock.clock(), LIMITS, 0);
+        let time = Time::new(clock.runtime().clock, LIMITS, 0);
         assert_eq!(time.at(), 1_000);
         clock.set_wall_ms(right);
         assert_eq!(time.at(), right);
@@ -379,7 +379,7 @@ mod tests {
     fn one_second_of_a_wrong_clock_changes_nothing() {
         let clock = ManualClock::new();
         let right = clock.wall_ms();
-        let time = Time::new(clock.clock(), LIMITS, right);
+        let time = Time::new(clock.runtime().clock, LIMITS, right);
         assert_eq!(time.at(), right);
         clock.set_wall_ms(right + 200 * 24 * 3_600_000);
         // Asked ever so often, it is not followed either.
@@ -398,7 +398,7 @@ mod tests {
     fn minutes_are_believed_and_not_again_and_again() {
         let clock = ManualClock::new();
         let right = clock.wall_ms();
-        let time = Time::new(clock.clock(), LIMITS, right);
+        let time = Time::new(clock.runtime().clock, LIMITS, right);
         time.at();
         clock.set_wall_ms(right + 240_000);
         assert_eq!(time.at(), right + 240_000);
@@ -415,7 +415,7 @@ mod tests {
     fn a_clock_that_was_set_right_by_more_than_is_believed_is_caught_up_with() {
         let clock = ManualClock::new();
         let slow = clock.wall_ms();
-        let time = Time::new(clock.clock(), LIMITS, slow);
+        let time = Time::new(clock.runtime().clock, LIMITS, slow);
         time.at();
         clock.set_wall_ms(slow + milliseconds(20 * MINUTE));
         assert_eq!(time.at(), slow);
@@ -433,7 +433,7 @@ mod tests {
         let reached = right - milliseconds(72 * 60 * MINUTE);
         for wrong in [1_000, right + milliseconds(20 * YEAR)] {
             clock.set_wall_ms(wrong);
-            let time = Time::new(clock.clock(), LIMITS, reached);
+            let time = Time::new(clock.runtime().clock, LIMITS, reached);
             assert_eq!(time.at(), reached);
             clock.set_wall_ms(right);
             assert_eq!(time.at(), right);

@@ -5,10 +5,10 @@ use std::time::Duration;
 use tenure_core::{Moment, Now, Wall};
 use tokio::sync::watch;
 
-use crate::clock::Source;
-use crate::{Clock, clock};
+use crate::Runtime;
+use crate::clock::{self, Clock, Source};
 
-/// A clock that stands still until it is moved. Every node that was given a [`clock`](ManualClock::clock)
+/// A clock that stands still until it is moved. Every node that was given a [`runtime`](ManualClock::runtime)
 /// of it shares its time. Its wall clock starts with the host's and moves along.
 ///
 /// ```
@@ -20,7 +20,7 @@ use crate::{Clock, clock};
 /// # async fn main() -> Result<(), tenure::Error> {
 /// let clock = ManualClock::new();
 /// let mut options = NodeOptions::new("memory:", "demo");
-/// options.clock = clock.clock();
+/// options.runtime = clock.runtime();
 /// let node = Node::start(options).await?;
 /// let leadership = node.join("reports").await?.elected().await?;
 ///
@@ -51,12 +51,12 @@ impl ManualClock {
         }
     }
 
-    /// For [`NodeOptions::clock`](crate::NodeOptions::clock).
+    /// For [`NodeOptions::runtime`](crate::NodeOptions::runtime).
     #[must_use]
-    pub fn clock(&self) -> Clock {
-        Clock {
+    pub fn runtime(&self) -> Runtime {
+        Runtime::at(Clock {
             source: Source::Manual(self.time.subscribe()),
-        }
+        })
     }
 
     /// Lets time pass. Nodes act on it on their own threads, a moment later; what they check at use is

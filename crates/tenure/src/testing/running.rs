@@ -7,8 +7,8 @@ use std::time::Duration;
 use tenure_core::{Moment, Now, Wall};
 use tokio::time::Instant;
 
-use crate::Clock;
-use crate::clock::Source;
+use crate::Runtime;
+use crate::clock::{Clock, Source};
 
 /// A clock that runs with tokio's time, at a rate of its own: that of one simulated host. A node that is
 /// given it keeps its session on the present runtime, not on a thread of its own, so that with
@@ -22,7 +22,7 @@ use crate::clock::Source;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), tenure::Error> {
 /// let mut options = NodeOptions::new("memory:", "demo");
-/// options.clock = RunningClock::new(1_000_000, 1_767_225_600_000).clock();
+/// options.runtime = RunningClock::new(1_000_000, 1_767_225_600_000).runtime();
 /// let node = Node::start(options).await?;
 /// let leadership = node.join("reports").await?.elected().await?;
 /// assert!(leadership.check().is_ok());
@@ -74,12 +74,12 @@ impl RunningClock {
         }
     }
 
-    /// For [`NodeOptions::clock`](crate::NodeOptions::clock).
+    /// For [`NodeOptions::runtime`](crate::NodeOptions::runtime).
     #[must_use]
-    pub fn clock(&self) -> Clock {
-        Clock {
+    pub fn runtime(&self) -> Runtime {
+        Runtime::at(Clock {
             source: Source::Running(self.running.clone()),
-        }
+        })
     }
 
     /// What the wall clock says, in milliseconds since 1970.

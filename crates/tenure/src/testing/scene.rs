@@ -74,7 +74,7 @@ impl Scene {
 
     /// The same with options of your own. The store and the clock are the scene's, whatever they say.
     pub async fn host_with(&self, mut options: NodeOptions) -> Result<Host, Error> {
-        options.clock = self.clock.clock();
+        options.runtime = self.clock.runtime();
         let session = options.session.clone();
         let seed = self.seed.wrapping_add(self.hosts().len() as u64);
         let line = Arc::new(Faulty::new(self.memory.clone(), Faults::default(), seed)?);

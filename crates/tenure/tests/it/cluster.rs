@@ -186,7 +186,7 @@ impl Peer {
 
 /// A node on a clock that is moved by hand.
 pub(crate) async fn peer_at(
-    clock: tenure::Clock,
+    runtime: tenure::Runtime,
     store: &Arc<impl Store>,
     name: &str,
     config: Config,
@@ -194,7 +194,7 @@ pub(crate) async fn peer_at(
     let mut node_options = NodeOptions::new("memory:", "test");
     node_options.node = Some(name.to_owned());
     node_options.session = session::Config::for_ttl(Duration::from_secs(10));
-    node_options.clock = clock;
+    node_options.runtime = runtime;
     let node = Node::start_with(store.clone(), node_options).await.unwrap();
     let options = Options {
         config,

@@ -37,7 +37,7 @@ impl Scene {
         let mut options = NodeOptions::new("memory:", "test");
         options.node = Some(name.to_owned());
         options.session = Config::for_ttl(TTL);
-        options.clock = self.clock.clock();
+        options.runtime = self.clock.runtime();
         let node = Node::start_with(self.store.clone(), options).await.unwrap();
         let election = node.join("e").await.unwrap();
         (node, election)

@@ -133,7 +133,7 @@ async fn node(store: &Arc<Slow>) -> Node {
     options.node = Some("a".to_owned());
     options.session = Config::for_ttl(TTL);
     options.nudge = None;
-    options.clock = RunningClock::new(1_000_000, 1_767_225_600_000).clock();
+    options.runtime = RunningClock::new(1_000_000, 1_767_225_600_000).runtime();
     Node::start_with(store.clone(), options).await.unwrap()
 }
 

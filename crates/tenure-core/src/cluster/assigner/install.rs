@@ -9,7 +9,6 @@ use super::super::desired;
 use super::super::record::{Assignments, Generation};
 use super::{Anomaly, Assigner, Flight, Output, Phase, Stored};
 use crate::election::Term;
-use crate::mutation::{self, Mutation};
 use crate::{Expect, Moment, Nonce, Now, Read, Version, Wall};
 
 /// If the assignments are lost, generations go on above the term times this, and above everything that is
@@ -103,8 +102,6 @@ impl Assigner {
             outputs.push(Output::Anomaly(Anomaly::AssignmentsRestored));
             self.phase = Phase::Taking { term, lost: true };
             self.restored(&found, version);
-        } else if mutation::is(Mutation::DecideBeforeInstalled) {
-            self.adopt(now, found, version, outputs);
         } else {
             self.stored = Stored::Found {
                 assignments: Box::new(found),
@@ -118,7 +115,7 @@ impl Assigner {
     /// and whoever led before it has ended. Found later, it is a successor's.
     fn is_newer(&self, found: &Assignments, term: Term) -> bool {
         match (found.lineage, self.lineage) {
-            (Some(found), Some(mine)) if found != mine && !mutation::is(Mutation::RowIgnored) => {
+            (Some(found), Some(mine)) if found != mine => {
                 matches!(self.phase, Phase::Leading { .. })
             }
             _ => found.term >= term,
@@ -148,7 +145,7 @@ impl Assigner {
         outputs: &mut Vec<Output>,
     ) {
         if let Phase::Taking { term, lost } = self.phase {
-            let wait = if lost && !mutation::is(Mutation::NoWaitAfterLoss) {
+            let wait = if lost {
                 // Nodes may have seen something else meanwhile: everything starts to count now.
                 self.memory.forget_timers();
                 assignments.force_after

@@ -3,7 +3,6 @@
 
 use super::{Anomaly, Election, FenceSeen, Flight, Output, Phase, Seen};
 use crate::election::record::{Fence, Lease, PastTerm, Term};
-use crate::mutation::{self, Mutation};
 use crate::{Expect, Lineage, Moment, Read, Written};
 
 /// What is to be done next.
@@ -114,8 +113,7 @@ impl Election {
                 }
             }
             Read::Found { record, .. }
-                if (record.term >= term || record.lineage != lease.lineage)
-                    && !mutation::is(Mutation::ForgetFence) =>
+                if record.term >= term || record.lineage != lease.lineage =>
             {
                 outputs.push(Output::Anomaly(Anomaly::LeaseBehindFence {
                     lease: term,
@@ -171,9 +169,6 @@ impl Election {
     /// Whether the leader that raised the fence is known to lead no more: its term is in the history of
     /// the lease that we hold. It is not if someone deleted the lease or restored an older copy.
     fn has_ended(&self, lease: &Lease, fence: &Fence) -> bool {
-        if mutation::is(Mutation::NoWaitAfterDamage) {
-            return true;
-        }
         let leader = fence.holder.incarnation;
         let past = |past: &PastTerm| past.term == fence.term && past.incarnation == leader;
         leader == self.me.incarnation || lease.history.iter().any(past)

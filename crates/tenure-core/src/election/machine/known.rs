@@ -3,7 +3,6 @@
 use super::install::Install;
 use super::{Election, FenceSeen, PRIORITY_DEFAULT, Phase, Seen};
 use crate::election::record::{Lease, LeaseState};
-use crate::mutation::{self, Mutation};
 use crate::{Moment, Version};
 
 impl Election {
@@ -12,10 +11,7 @@ impl Election {
             Phase::Stopping { until, .. } => until,
             _ => Moment::NEVER,
         };
-        let seen_until = match mutation::is(Mutation::TrustUnseenLease) {
-            true => Moment::NEVER,
-            false => self.checked + self.config.trust(),
-        };
+        let seen_until = self.checked + self.config.trust();
         self.session_trusted_until.min(seen_until).min(stopped_by)
     }
 
@@ -29,9 +25,6 @@ impl Election {
     /// Whether the lease, as last seen, is held by this very process.
     pub(super) fn is_mine(&self) -> bool {
         let holder = self.lease().and_then(|(lease, _)| lease.holder());
-        if mutation::is(Mutation::OwnByName) {
-            return holder.is_some_and(|holder| holder.node == self.me.node);
-        }
         holder.is_some_and(|holder| holder.incarnation == self.me.incarnation)
     }
 
@@ -55,11 +48,7 @@ impl Election {
     /// else takes it while our session stands.
     pub(super) fn blind_at(&self) -> Moment {
         match self.blind_since {
-            Some(since)
-                if (self.is_mine() || self.must_read)
-                    && !self.is_outrun
-                    && !mutation::is(Mutation::KeepUnreadable) =>
-            {
+            Some(since) if (self.is_mine() || self.must_read) && !self.is_outrun => {
                 since + self.config.ttl
             }
             _ => Moment::NEVER,
@@ -83,7 +72,6 @@ impl Election {
         let gives_up = self.stands.is_none() || self.stands_back || self.hand_to.is_some();
         match self.working {
             _ if !self.is_mine() || self.is_outrun => Moment::NEVER,
-            Some(_) if mutation::is(Mutation::ReleaseWhileWorking) => Moment::default(),
             Some(_) => self.lapses_at,
             None if gives_up => Moment::default(),
             None => Moment::NEVER,

@@ -3,7 +3,6 @@
 use super::install::Install;
 use super::{Election, EndReason, FenceSeen, Flight, Output, Phase, Seen};
 use crate::election::record::{Lease, LeaseState, Term, Writer};
-use crate::mutation::{self, Mutation};
 use crate::session::observer::End;
 use crate::{Expect, Lineage, Now};
 
@@ -33,10 +32,7 @@ impl Election {
             Phase::Following if self.needs_fence() => self.read_fence(outputs),
             Phase::Following if now.moment >= self.release_at() => self.release(now, outputs),
             Phase::Following => {
-                let term = match mutation::is(Mutation::SameTerm) {
-                    true => self.highest_known_term().max(Term(1)),
-                    false => self.highest_known_term().next(),
-                };
+                let term = self.highest_known_term().next();
                 let (lineage, state, reason) =
                     (self.lineage(), self.held_by_me(now), self.why_ended());
                 self.write_lease(now, lineage, term, state, reason, outputs);
@@ -107,7 +103,7 @@ impl Election {
             Seen::Missing {
                 fence: FenceSeen::Found(fence),
                 ..
-            } if !mutation::is(Mutation::ForgetFence) => fence.term.max(self.led),
+            } => fence.term.max(self.led),
             _ => self.led,
         }
     }

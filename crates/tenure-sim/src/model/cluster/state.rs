@@ -94,6 +94,7 @@ pub(super) fn daemon() -> DaemonId {
 pub(super) fn session_config() -> session::Config {
     session::Config {
         strict_age: true,
+        jitter: false,
         ..session::Config::for_ttl(TTL)
     }
 }

@@ -19,7 +19,6 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tenure_core::mutation::{self, Mutation};
 use tenure_store::{AppendFile, AppendFolder, Key};
 
 use super::{Link, Name, failed, location, unknown};
@@ -152,17 +151,13 @@ impl SegmentWriter {
             }
         }
         // From here on a successor may have read the frame, so no error says that it is not in the log.
-        if !mutation::is(Mutation::CommitBeforeSync) {
-            self.file
-                .sync_data()
-                .await
-                .map_err(|error| unknown(&self.location(), error))?;
-        }
+        self.file
+            .sync_data()
+            .await
+            .map_err(|error| unknown(&self.location(), error))?;
         // Behind the sync: a successor replaces the fence before it reads. If the fence is still ours, every
         // leader that replaces it from now on finds this frame, and the disk has it.
-        if !mutation::is(Mutation::FenceUnchecked) {
-            self.check_fence().await?;
-        }
+        self.check_fence().await?;
         // A fence that was copied with its folder says nothing about the file that we have open.
         match self.file.is_in_place().await {
             Ok(true) => {}
@@ -247,14 +242,7 @@ async fn secure(
         is_durable,
     } = last;
     let end = bytes.len() as u64;
-    if is_durable || mutation::is(Mutation::BuildOnUnsynced) {
-        return Ok((name, end));
-    }
-    if mutation::is(Mutation::TrustFailedSync) {
-        for sync in [folder.sync_file(&name.to_string()), folder.sync()] {
-            let failed = |error| failed("syncing", &folder.location(), error);
-            sync.await.map_err(failed)?;
-        }
+    if is_durable {
         return Ok((name, end));
     }
     // Its writer may not have synced what we have read, or its sync has failed.
@@ -314,10 +302,7 @@ async fn create(
     };
     let sync = async {
         file.sync_all().await?;
-        match mutation::is(Mutation::FolderUnsynced) {
-            true => Ok(()),
-            false => folder.sync().await,
-        }
+        folder.sync().await
     };
     sync.await.map_err(Failure::Unsynced)?;
     Ok(file)

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use self::generator::Generator;
 use super::{Broker, Machine, Position};
-use crate::clock::HOST;
+use crate::runtime::HOST;
 
 #[allow(dead_code, reason = "more than this test needs")]
 #[path = "../../../../tenure-core/src/queue/tests/generator.rs"]
@@ -14,7 +14,7 @@ mod generator;
 
 fn broker() -> Broker {
     let (abandoned, _) = mpsc::unbounded_channel();
-    Broker::new(HOST, 16, Default::default(), abandoned)
+    Broker::new(&HOST, 16, Default::default(), abandoned)
 }
 
 #[test]

@@ -172,13 +172,13 @@ async fn a_daemon_that_never_starts_is_moved_after_its_timeout() {
         how: How::NeverStarts,
         tried: tried.clone(),
     };
-    let a = peer_at(clock.clock(), &store, "a", times()).await;
+    let a = peer_at(clock.runtime(), &store, "a", times()).await;
     a.cluster.register(fussy(), Definition::shards(1)).unwrap();
     pass_until(&clock, &[&a], "it is tried on a", async || {
         tried.load(Ordering::SeqCst) == 1
     })
     .await;
-    let b = peer_at(clock.clock(), &store, "b", times()).await;
+    let b = peer_at(clock.runtime(), &store, "b", times()).await;
     b.cluster.register(fussy(), Definition::shards(1)).unwrap();
     let passed = pass_until(&clock, &[&a, &b], "it runs on b", async || {
         board.loads().contains_key("b")
@@ -206,14 +206,14 @@ async fn a_daemon_that_never_drains_is_aborted_before_its_timeout() {
             }
         })
     };
-    let a = peer_at(clock.clock(), &store, "a", times()).await;
+    let a = peer_at(clock.runtime(), &store, "a", times()).await;
     let first = stubborn(runs.clone(), flag);
     a.cluster.register(first, Definition::shards(1)).unwrap();
     pass_until(&clock, &[&a], "it runs on a", async || {
         runs.load(Ordering::SeqCst) == 1
     })
     .await;
-    let b = peer_at(clock.clock(), &store, "b", times()).await;
+    let b = peer_at(clock.runtime(), &store, "b", times()).await;
     let other = stubborn(runs.clone(), Arc::default());
     b.cluster.register(other, Definition::shards(1)).unwrap();
     a.cluster.drain().await.unwrap();
@@ -383,7 +383,7 @@ async fn a_daemon_that_blocks_its_thread_is_taken_away_and_costs_no_heartbeat() 
     let wall = Arc::new(Wall::default());
     let blocked = Arc::new(AtomicBool::new(false));
     let blocking = || blocking(&wall, &blocked, &board);
-    let a = peer_at(clock.clock(), &store, "a", times()).await;
+    let a = peer_at(clock.runtime(), &store, "a", times()).await;
     a.cluster
         .register(blocking(), Definition::shards(1))
         .unwrap();
@@ -391,7 +391,7 @@ async fn a_daemon_that_blocks_its_thread_is_taken_away_and_costs_no_heartbeat() 
         blocked.load(Ordering::SeqCst)
     })
     .await;
-    let b = peer_at(clock.clock(), &store, "b", times()).await;
+    let b = peer_at(clock.runtime(), &store, "b", times()).await;
     b.cluster
         .register(blocking(), Definition::shards(1))
         .unwrap();
@@ -424,7 +424,7 @@ async fn a_node_that_leaves_with_work_that_never_ends_loses_it_all_the_same() {
     let wall = Arc::new(Wall::default());
     let blocked = Arc::new(AtomicBool::new(false));
     let blocking = || blocking(&wall, &blocked, &board);
-    let a = peer_at(clock.clock(), &store, "a", times()).await;
+    let a = peer_at(clock.runtime(), &store, "a", times()).await;
     a.cluster
         .register(blocking(), Definition::shards(1))
         .unwrap();
@@ -432,7 +432,7 @@ async fn a_node_that_leaves_with_work_that_never_ends_loses_it_all_the_same() {
         blocked.load(Ordering::SeqCst)
     })
     .await;
-    let b = peer_at(clock.clock(), &store, "b", times()).await;
+    let b = peer_at(clock.runtime(), &store, "b", times()).await;
     b.cluster
         .register(blocking(), Definition::shards(1))
         .unwrap();

@@ -20,7 +20,7 @@ async fn outage_of(time: Duration, outage: Outage) -> (usize, Arc<Board>) {
     let (store, board, clock) = (Arc::new(faulty), Board::new(), ManualClock::new());
     let mut peers = Vec::new();
     for name in ["a", "b", "c"] {
-        let peer = peer_at(clock.clock(), &store, name, Config::default()).await;
+        let peer = peer_at(clock.runtime(), &store, name, Config::default()).await;
         let daemon = board.daemon("d");
         peer.cluster
             .register(daemon, Definition::shards(6))

@@ -16,9 +16,9 @@ use crate::support::until;
 #[tokio::test]
 async fn what_a_dead_node_leaves_behind_is_removed_much_later() {
     let (store, clock, other) = (memory(), ManualClock::new(), ManualClock::new());
-    let a = peer_at(clock.clock(), &store, "a", Config::default()).await;
+    let a = peer_at(clock.runtime(), &store, "a", Config::default()).await;
     let mut events = a.cluster.subscribe();
-    let dead = peer_at(other.clock(), &store, "dead", Config::default()).await;
+    let dead = peer_at(other.runtime(), &store, "dead", Config::default()).await;
     let view = Namespaced::new(store.clone(), Namespace::new("test").unwrap());
     let sessions = async || view.sessions().await.unwrap().len();
     for peer in [&a, &dead] {
@@ -74,7 +74,7 @@ async fn a_cluster_at_rest_costs_one_write_per_node_and_heartbeat() {
     let (board, clock) = (Board::new(), ManualClock::new());
     let mut peers = Vec::new();
     for name in ["a", "b", "c", "e"] {
-        let peer = peer_at(clock.clock(), &store, name, Config::default()).await;
+        let peer = peer_at(clock.runtime(), &store, name, Config::default()).await;
         let daemon = board.daemon("d");
         peer.cluster
             .register(daemon, Definition::shards(12))
@@ -114,7 +114,7 @@ async fn a_cluster_at_rest_costs_one_write_per_node_and_heartbeat() {
 async fn one_shot_candidates_are_not_watched_and_are_removed_when_they_are_dead() {
     let store = Arc::new(Metered::new(Arc::new(Memory::new())));
     let clock = ManualClock::new();
-    let a = peer_at(clock.clock(), &store, "a", Config::default()).await;
+    let a = peer_at(clock.runtime(), &store, "a", Config::default()).await;
     a.node.joined().await.unwrap();
     let reads = || {
         let snapshot = store.meter().snapshot();

@@ -28,7 +28,7 @@ pub(crate) async fn node_on(
     options.node = Some(name.to_owned());
     options.session = Config::for_ttl(ttl);
     if let Some(clock) = clock {
-        options.clock = clock.clock();
+        options.runtime = clock.runtime();
     }
     Node::start_with(store, options).await.unwrap()
 }

@@ -22,7 +22,7 @@ async fn woken_broker_is_fenced(url: &str) {
     let clock = ManualClock::new();
     let session = tenure::core::session::Config::for_ttl(ttl);
     let mut options: NodeOptions = support::options(url, &namespace, "old", session);
-    options.clock = clock.clock();
+    options.runtime = clock.runtime();
     let old_node = Node::start(options).await.unwrap();
     let old = open(&old_node).await;
     submit(&old, &["a", "b"]).await;

@@ -13,10 +13,10 @@
 //! A namespace may have many more elections than this process is in, and a page may be slow. So:
 //!
 //! - A page serves those whose names it has come past, whatever becomes of the next one.
-//! - Polls that have waited for [`Polls::patience`] are late. From then on some are read for each page, from the end of
+//! - Polls that have waited for as long as a request may take are late. From then on some are read for each page, from the end of
 //!   the alphabet, while the listing goes on from its beginning until they meet.
 //! - A page that fails, or does not come in time, ends its listing. Whoever still waits is read one by one.
-//! - A further page that could serve no more than [`SAVED_MIN`] polls is not asked for: they are read instead.
+//! - A further page that could serve no more than ten polls is not asked for: they are read instead.
 //! - How many pages there are is learnt from every page, so the next polls know whether a listing is worth it.
 //!
 //! # Hints
@@ -29,13 +29,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenure_core::mutation::{self, Mutation};
-use tenure_core::node::Ticket;
-use tenure_core::session::Config;
-use tenure_core::{ElectionName, Moment, Version};
-use tenure_store::{Key, Page};
-
-use crate::requests::to_store;
+use crate::node::{Request, Ticket};
+use crate::session::Config;
+use crate::{ElectionName, Moment, Version};
 
 /// How many single reads a page of a listing must save: a listing is a heavier request than they are.
 const SAVED_MIN: usize = 10;
@@ -49,26 +45,40 @@ const LATE_MAX: usize = 100;
 
 /// A look at a lease whose version is known.
 #[derive(Debug, Clone)]
-pub(crate) struct Poll {
-    pub(crate) ticket: Ticket,
-    pub(crate) election: ElectionName,
-    pub(crate) known: Version,
-    pub(crate) within: Duration,
-    pub(crate) asked: Moment,
+pub struct Poll {
+    /// Names the request.
+    pub ticket: Ticket,
+    /// Of which election.
+    pub election: ElectionName,
+    /// The version that is known.
+    pub known: Version,
+    /// How long the answer may take.
+    pub within: Duration,
+    /// When it was asked for.
+    pub asked: Moment,
 }
 
-/// The polls that wait, and the listing that is under way.
+impl From<Poll> for Request {
+    fn from(poll: Poll) -> Self {
+        Request::ReadLease {
+            election: poll.election,
+            known: Some(poll.known),
+        }
+    }
+}
+
+/// The polls that wait, and the listing that is under way. Leases are listed by `K`, in its order.
 #[derive(Debug, Clone)]
-pub(crate) struct Polls {
+pub struct Polls<K> {
     /// How long a listing waits for company. Polls are jittered, so they come one by one.
     pause: Duration,
     /// How long a poll waits for its page.
     patience: Duration,
     /// Those who wait for the next listing, and when it is to start.
-    gathering: Group,
+    gathering: Group<K>,
     starts_at: Moment,
     /// Those who wait for the listing that is under way.
-    listed: Group,
+    listed: Group<K>,
     /// How many pages of it have come; `None` while there is none under way.
     pages_seen: Option<usize>,
     /// When the last page of it came, or it began, and how many that were late have been read since.
@@ -84,12 +94,12 @@ pub(crate) struct Polls {
 }
 
 #[derive(Debug, Clone)]
-struct Group {
-    polls: BTreeMap<Key, Poll>,
+struct Group<K> {
+    polls: BTreeMap<K, Poll>,
     late_at: Moment,
 }
 
-impl Group {
+impl<K> Group<K> {
     fn empty() -> Self {
         Self {
             polls: BTreeMap::new(),
@@ -98,18 +108,30 @@ impl Group {
     }
 }
 
-/// What a page says to those who waited for it.
-#[derive(Debug)]
-pub(crate) struct Shown {
-    pub(crate) unchanged: Vec<Poll>,
-    /// These are not at the version that was known, or not there.
-    pub(crate) changed: Vec<Poll>,
-    /// The listing goes on behind this key.
-    pub(crate) next: Option<Key>,
+/// A page of a listing of leases, in order.
+#[derive(Debug, Clone)]
+pub struct Page<K> {
+    /// The leases, each with its version.
+    pub leases: Vec<(K, Version)>,
+    /// Whether there are more behind them.
+    pub more: bool,
 }
 
-impl Polls {
-    pub(crate) fn new(config: &Config) -> Self {
+/// What a page says to those who waited for it.
+#[derive(Debug)]
+pub struct Shown<K> {
+    /// These are at the version that was known.
+    pub unchanged: Vec<Poll>,
+    /// These are not, or not there: they are to be read.
+    pub changed: Vec<Poll>,
+    /// The listing goes on behind this one.
+    pub next: Option<K>,
+}
+
+impl<K: Ord + Clone> Polls<K> {
+    /// Of a process with these times.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
         // Patience for an answer counts from the question, so company is waited for only so long.
         let pause = config.heartbeat.min(config.request_timeout) / 4;
         Self::with(pause, config.request_timeout)
@@ -133,33 +155,30 @@ impl Polls {
     }
 
     /// Whether a listing costs less than looking at this many objects one by one.
-    pub(crate) fn is_worth(&self, objects: usize) -> bool {
+    #[must_use]
+    pub fn is_worth(&self, objects: usize) -> bool {
         objects > SAVED_MIN * self.pages
     }
 
     /// Waits for a listing that has not been started yet: soon, or when others have had time to join.
-    pub(crate) fn join(&mut self, key: Key, poll: Poll, is_hinted: bool) {
+    pub fn join(&mut self, key: K, poll: Poll, is_hinted: bool) {
         let pause = if is_hinted {
             Duration::ZERO
         } else {
             self.pause
         };
-        if self.pages_seen.is_some() && mutation::is(Mutation::PageServesLater) {
-            self.listed.polls.insert(key, poll);
-            return;
-        }
         self.starts_at = self.starts_at.min(poll.asked + pause);
         self.gathering.late_at = self.gathering.late_at.min(poll.asked + self.patience);
         self.gathering.polls.insert(key, poll);
     }
 
     /// Anything may have changed.
-    pub(crate) fn hint(&mut self) {
+    pub fn hint(&mut self) {
         self.is_hinted = true;
     }
 
     /// Whether all are to look now, because of a hint.
-    pub(crate) fn take_hint(&mut self, now: Moment) -> bool {
+    pub fn take_hint(&mut self, now: Moment) -> bool {
         let is_due = self.is_hinted && self.pages_seen.is_none() && now >= self.hints_from;
         if is_due {
             self.is_hinted = false;
@@ -169,7 +188,8 @@ impl Polls {
     }
 
     /// When to call [`start`](Self::start), [`take_late`](Self::take_late) or [`take_hint`](Self::take_hint) next.
-    pub(crate) fn wake_at(&self, now: Moment) -> Moment {
+    #[must_use]
+    pub fn wake_at(&self, now: Moment) -> Moment {
         let starts_at = match self.pages_seen {
             None => self.starts_at,
             Some(_) => Moment::NEVER,
@@ -195,7 +215,7 @@ impl Polls {
     }
 
     /// Whether a listing is to be started now. There is one at a time.
-    pub(crate) fn start(&mut self, now: Moment) -> bool {
+    pub fn start(&mut self, now: Moment) -> bool {
         if self.pages_seen.is_some() || now < self.starts_at {
             return false;
         }
@@ -211,19 +231,19 @@ impl Polls {
     }
 
     /// The page that was asked for, or `None` if it did not come.
-    pub(crate) fn on_page(&mut self, now: Moment, page: Option<Page>) -> Shown {
+    pub fn on_page(&mut self, now: Moment, page: Option<Page<K>>) -> Shown<K> {
         (self.page_at, self.late) = (now, 0);
         let mut shown = Shown {
             unchanged: Vec::new(),
             changed: Vec::new(),
             next: None,
         };
-        let Some(Page { entries, more }) = page else {
+        let Some(Page { leases, more }) = page else {
             self.end();
             return shown;
         };
         let seen = self.pages_seen.unwrap_or_default() + 1;
-        let last = entries.last().map(|entry| entry.key.clone());
+        let last = leases.last().map(|(key, _)| key.clone());
         let passed = match last.filter(|_| more) {
             // All who come before the end of this page, or at it.
             Some(last) => {
@@ -237,8 +257,8 @@ impl Polls {
             None => std::mem::take(&mut self.listed.polls),
         };
         for (key, poll) in passed {
-            let at = entries.binary_search_by(|entry| entry.key.cmp(&key));
-            if at.is_ok_and(|at| entries[at].version == to_store(&poll.known)) {
+            let at = leases.binary_search_by(|(listed, _)| listed.cmp(&key));
+            if at.is_ok_and(|at| leases[at].1 == poll.known) {
                 shown.unchanged.push(poll);
             } else {
                 shown.changed.push(poll);
@@ -257,7 +277,7 @@ impl Polls {
     }
 
     /// The next poll that is to be read by itself, if any is.
-    pub(crate) fn take_late(&mut self, now: Moment) -> Option<Poll> {
+    pub fn take_late(&mut self, now: Moment) -> Option<Poll> {
         if let Some(poll) = self.left.pop() {
             return Some(poll);
         }
@@ -285,9 +305,6 @@ impl Polls {
     fn end(&mut self) {
         self.pages_seen = None;
         let listed = std::mem::replace(&mut self.listed, Group::empty());
-        if mutation::is(Mutation::PageForgets) {
-            return;
-        }
         self.left.extend(listed.polls.into_values());
     }
 }

@@ -1,5 +1,3 @@
-use tenure_store::{Entry, PAGE_ENTRIES_MAX};
-
 use super::*;
 
 const PAUSE: Duration = Duration::from_millis(500);
@@ -9,21 +7,21 @@ fn at(milliseconds: u64) -> Moment {
     Moment::default() + Duration::from_millis(milliseconds)
 }
 
-fn key(number: usize) -> Key {
-    Key::new(format!("n/elections/{number:06}")).unwrap()
+fn key(number: usize) -> ElectionName {
+    ElectionName::new(format!("{number:06}")).unwrap()
 }
 
 fn poll(number: usize, asked: Moment) -> Poll {
     Poll {
         ticket: Ticket::default(),
-        election: ElectionName::new(format!("{number:06}")).unwrap(),
+        election: key(number),
         known: Version::new("1"),
         within: PATIENCE,
         asked,
     }
 }
 
-fn polls(numbers: impl IntoIterator<Item = usize>) -> Polls {
+fn polls(numbers: impl IntoIterator<Item = usize>) -> Polls<ElectionName> {
     let mut polls = Polls::with(PAUSE, PATIENCE);
     for number in numbers {
         polls.join(key(number), poll(number, at(0)), false);
@@ -31,13 +29,10 @@ fn polls(numbers: impl IntoIterator<Item = usize>) -> Polls {
     polls
 }
 
-fn page(numbers: std::ops::Range<usize>, version: &str, more: bool) -> Page {
-    let entries = numbers.map(|number| Entry {
-        key: key(number),
-        version: tenure_store::Version::new(version),
-    });
+fn page(numbers: std::ops::Range<usize>, version: &str, more: bool) -> Page<ElectionName> {
+    let leases = numbers.map(|number| (key(number), Version::new(version)));
     Page {
-        entries: entries.collect(),
+        leases: leases.collect(),
         more,
     }
 }
@@ -55,7 +50,7 @@ fn a_listing_serves_all_who_asked_before_it_and_nobody_later() {
     polls.join(key(3), poll(3, at(501)), true);
     assert!(!polls.start(at(600)), "one at a time");
     let mut first = page(0..2, "1", false);
-    first.entries.extend(page(2..4, "2", false).entries);
+    first.leases.extend(page(2..4, "2", false).leases);
     let shown = polls.on_page(at(600), Some(first));
     assert_eq!(names(&shown.unchanged), ["000001"]);
     assert_eq!(names(&shown.changed), ["000002"]);
@@ -68,7 +63,7 @@ fn a_listing_serves_all_who_asked_before_it_and_nobody_later() {
 fn a_page_serves_whom_it_has_come_past_and_the_rest_is_read_if_the_next_one_fails() {
     let mut polls = polls((0..100).map(|number| number * 20));
     assert!(polls.start(at(500)));
-    let shown = polls.on_page(at(600), Some(page(0..PAGE_ENTRIES_MAX, "1", true)));
+    let shown = polls.on_page(at(600), Some(page(0..1000, "1", true)));
     assert_eq!(shown.unchanged.len(), 50);
     assert_eq!(shown.next, Some(key(999)));
     assert!(polls.take_late(at(600)).is_none(), "the others wait on");

@@ -1,0 +1,93 @@
+//! What `scripts/mutants` breaks is still there: a change of the product notices at once which entry to adapt.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use toml::{Table, Value};
+
+/// One copy of the source has them all.
+const RULES: [&str; 4] = ["elections", "cluster", "queue", "log"];
+
+fn root() -> &'static Path {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    root.expect("the workspace is two folders up")
+}
+
+fn table(name: &str) -> Table {
+    let path = root().join(format!("crates/tenure-sim/mutants/{name}.toml"));
+    let text = std::fs::read_to_string(&path).expect("the table can be read");
+    text.parse()
+        .unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn text<'a>(entry: &'a Table, key: &str) -> &'a str {
+    let value = entry.get(key).and_then(Value::as_str);
+    value.unwrap_or_else(|| panic!("it has no {key}: {entry:?}"))
+}
+
+/// The pieces of a mutant.
+fn pieces(mutant: &Table) -> Vec<&Table> {
+    let also = mutant.get("also").and_then(Value::as_array);
+    let also = also.into_iter().flatten().filter_map(Value::as_table);
+    std::iter::once(mutant).chain(also).collect()
+}
+
+/// Files of the product, with what was applied to them so far.
+#[derive(Default)]
+struct Copy(BTreeMap<String, String>);
+
+impl Copy {
+    /// Whether the piece is there once, and replaced.
+    fn apply(&mut self, piece: &Table) -> Result<(), String> {
+        let file = text(piece, "file");
+        if !self.0.contains_key(file) {
+            let original = std::fs::read_to_string(root().join(file))
+                .map_err(|error| format!("{file}: {error}"))?;
+            self.0.insert(file.to_owned(), original);
+        }
+        let (is, becomes) = (text(piece, "is"), text(piece, "becomes"));
+        let now = self.0.get_mut(file).expect("it was just read");
+        match now.matches(is).count() {
+            1 => *now = now.replace(is, becomes),
+            count => return Err(format!("{file} has {count} times, instead of once:\n{is}")),
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn every_rule_can_be_broken_in_one_copy() {
+    let (mut copy, mut names, mut wrong) = (Copy::default(), BTreeSet::new(), Vec::new());
+    for (name, mutant) in RULES.into_iter().flat_map(table) {
+        let mutant = mutant.as_table().expect("a mutant is a table");
+        let pieces = pieces(mutant);
+        assert!(!text(mutant, "breaks").is_empty());
+        if !pieces
+            .iter()
+            .any(|piece| text(piece, "becomes").contains("BROKEN"))
+        {
+            wrong.push(format!("{name} has no switch"));
+        }
+        for piece in pieces {
+            let done = copy.apply(piece);
+            wrong.extend(done.err().map(|error| format!("{name}: {error}")));
+        }
+        assert!(names.insert(name.clone()), "{name} is there twice");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn every_single_line_can_be_broken() {
+    let mut wrong = Vec::new();
+    for (name, mutant) in table("checks") {
+        let mutant = mutant.as_table().expect("a mutant is a table");
+        assert!(text(mutant, "check").starts_with("cargo "), "{name}");
+        let mut copy = Copy::default();
+        for piece in pieces(mutant) {
+            let done = copy.apply(piece);
+            wrong.extend(done.err().map(|error| format!("{name}: {error}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
