@@ -89,7 +89,7 @@ class Task:
         #: Set when the handler should end: the job was cancelled or lost, no heartbeat got through for a full lease, or
         #: the worker was told to stop.
         self.stopped = threading.Event()
-        #: The job was cancelled. End, and return or raise as usual.
+        #: The job was cancelled. End, and return or raise as usual. The claim is renewed until the handler has ended.
         self.cancelled = False
         #: The claim has ended, and another worker may have the job. The handler's result is discarded.
         self.lost = False

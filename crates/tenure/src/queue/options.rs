@@ -169,6 +169,6 @@ impl Claim {
 pub enum Heartbeat {
     /// It lasts this much longer.
     Renewed(Duration),
-    /// The job is to be given up. The lease was not renewed: what is left of it is for stopping.
+    /// It was renewed, and the job is to be given up: stop, renew the claim until the work has ended, then end it as usual.
     Cancelled,
 }
