@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from tenure import Claimed, Client, HandBack, NotAllowed, Permanent, RetryIn, Submission, Task, Worker
 
@@ -167,6 +168,34 @@ class Workers(Claims):
         cleaned.set()
         self.assertEqual(self.client.wait(first.id, timeout=120).state, "cancelled")
         self.assertEqual(self.client.wait(second.id, timeout=120).state, "completed")
+
+    def jobs_without_a_thread_are_handed_back_together(self) -> None:
+        worker = Worker(self.client, queues=["threads"], concurrency=8)
+        ran: list[int] = []
+        started: list[float] = []
+
+        @worker.handles("threads")
+        def handle(task: Task) -> None:
+            ran.append(task.payload)
+
+        class Scarce(threading.Thread):
+            def start(self) -> None:
+                if self.name == "tenure-threads":
+                    started.append(time.monotonic())
+                    if len(started) <= 8:
+                        raise RuntimeError("can't start new thread")
+                super().start()
+
+        jobs = [Submission("threads", n, queue="threads", max_attempts=1) for n in range(8)]
+        receipts = self.client.submit_many(jobs)
+        with mock.patch("tenure.worker.threading.Thread", Scarce):
+            self._running(worker)
+            for receipt in receipts:
+                job = self.client.wait(receipt.id, timeout=120)
+                self.assertEqual((job.state, job.attempt), ("completed", 1))
+        self.assertEqual(sorted(ran), list(range(8)))
+        # One pause for all of them, and not one each, in which the last would lose its lease.
+        self.assertLess(started[7] - started[0], 3.5)
 
     def a_stopped_worker_hands_back_what_takes_too_long(self) -> None:
         worker = Worker(self.client, queues=["back"], drain=0.2, poll=0.2)
