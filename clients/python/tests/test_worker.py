@@ -9,8 +9,10 @@ import sys
 import tempfile
 import textwrap
 import threading
+import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from tenure import Claimed, Client, HandBack, NotAllowed, Permanent, RetryIn, Submission, Task, Worker
 
@@ -138,6 +140,62 @@ class Workers(Claims):
         self.assertTrue(started.wait(100))
         self.client.cancel(receipt.id)
         self.assertEqual(self.client.wait(receipt.id, timeout=120).state, "cancelled")
+
+    def a_cancelled_job_is_kept_until_its_handler_has_ended(self) -> None:
+        worker = Worker(self.client, queues=["kept"], lease=1.5)
+        told, cleaned = threading.Event(), threading.Event()
+        self.addCleanup(cleaned.set)
+        ran: list[int] = []
+
+        @worker.handles("kept")
+        def handle(task: Task) -> None:
+            ran.append(task.payload)
+            if task.payload == 1:
+                self.assertTrue(task.stopped.wait(100))
+                told.set()
+                cleaned.wait(100)
+                raise ValueError("cleaned up")
+
+        jobs = [Submission("kept", n, queue="kept", group="g", unique_key=f"kept-{n}") for n in (1, 2)]
+        first, second = self.client.submit_many(jobs)
+        self._running(worker)
+        eventually(lambda: ran == [1], "the first job runs")
+        self.client.cancel(first.id)
+        self.assertTrue(told.wait(100))
+        time.sleep(4.0)  # far longer than the lease
+        self.assertEqual(self.client.job(first.id).state, "running")
+        self.assertEqual(ran, [1])
+        cleaned.set()
+        self.assertEqual(self.client.wait(first.id, timeout=120).state, "cancelled")
+        self.assertEqual(self.client.wait(second.id, timeout=120).state, "completed")
+
+    def jobs_without_a_thread_are_handed_back_together(self) -> None:
+        worker = Worker(self.client, queues=["threads"], concurrency=8)
+        ran: list[int] = []
+        started: list[float] = []
+
+        @worker.handles("threads")
+        def handle(task: Task) -> None:
+            ran.append(task.payload)
+
+        class Scarce(threading.Thread):
+            def start(self) -> None:
+                if self.name == "tenure-threads":
+                    started.append(time.monotonic())
+                    if len(started) <= 8:
+                        raise RuntimeError("can't start new thread")
+                super().start()
+
+        jobs = [Submission("threads", n, queue="threads", max_attempts=1) for n in range(8)]
+        receipts = self.client.submit_many(jobs)
+        with mock.patch("tenure.worker.threading.Thread", Scarce):
+            self._running(worker)
+            for receipt in receipts:
+                job = self.client.wait(receipt.id, timeout=120)
+                self.assertEqual((job.state, job.attempt), ("completed", 1))
+        self.assertEqual(sorted(ran), list(range(8)))
+        # One pause for all of them, and not one each, in which the last would lose its lease.
+        self.assertLess(started[7] - started[0], 3.5)
 
     def a_stopped_worker_hands_back_what_takes_too_long(self) -> None:
         worker = Worker(self.client, queues=["back"], drain=0.2, poll=0.2)

@@ -206,8 +206,8 @@ pub enum OutcomeStatus {
     Ok,
     /// The token does not hold the job, or no longer. Nothing was done.
     Lost,
-    /// To a heartbeat: stop the work, then end the claim as usual. To a fail or a release: the job was
-    /// to be cancelled, and is now.
+    /// To a heartbeat: the claim was renewed, and the job is to be cancelled. Stop the work, renew the claim until it has
+    /// ended, then end the claim as usual. To a fail or a release: the job was to be cancelled, and is now.
     Cancelled,
     /// This item of the request cannot be carried out, as `problem` says. Nothing was done about it: the claim
     /// stands as it stood.

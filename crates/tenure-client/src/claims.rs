@@ -78,8 +78,8 @@ pub struct Failed {
 pub enum Ended {
     /// As asked.
     Done,
-    /// To a heartbeat: the job is to be given up; stop, then end the claim as usual. To a failure or a
-    /// release: it was to be given up, and now is.
+    /// To a heartbeat: the claim is kept, and the job is to be given up; stop, keep the claim until the work has
+    /// ended, then end it as usual. To a failure or a release: it was to be given up, and now is.
     Cancelled,
     /// The claim does not hold. Nothing was done.
     Lost(Option<LostReason>),

@@ -15,6 +15,8 @@
 //!   cannot be dropped; give such work to `tokio::task::spawn_blocking`, and watch
 //!   [`Job::cancellation`] there.
 //! - A panic in a handler fails its job and nothing else.
+//! - A job that is to be cancelled stays claimed until its handler has ended, and so do its key and its turn.
+//! - A job that a handler cannot begin here ([`Failure::hand_back`]) goes to others, and less is claimed for a while.
 //! - When the worker stops it claims no more, lets handlers finish for as long as it may, and then hands
 //!   their jobs back. That costs them no attempt.
 //!
@@ -48,12 +50,14 @@ mod handler;
 mod job;
 mod keeper;
 mod outbox;
+mod room;
 
 use board::Board;
 pub(crate) use handler::Returned;
 use handler::{End, Ending, Handler, ending, erase};
 use job::Control;
 use outbox::Letter;
+use room::Room;
 
 pub use failure::Failure;
 pub use job::{CancelReason, Job};
@@ -98,7 +102,7 @@ pub struct Summary {
     pub completed: u64,
     /// Attempts that failed.
     pub failed: u64,
-    /// Jobs that were handed back because the worker stopped.
+    /// Jobs that were handed back: the worker stopped, or had no room for them.
     pub released: u64,
     /// Claims that were lost, or whose end was refused.
     pub lost: u64,
@@ -110,6 +114,7 @@ pub(crate) struct Shared {
     pub(crate) board: Board,
     /// Wakes whoever sends heartbeats.
     pub(crate) wake: Arc<Notify>,
+    room: Room,
     /// Handlers are not waited for any longer.
     hand_back: CancellationToken,
     /// The handlers that have not ended yet.
@@ -232,8 +237,9 @@ impl Worker {
     ) -> Result<(Vec<Claimed>, OwnedSemaphorePermit), Error> {
         let closed = "the semaphore is never closed";
         let mut permits = slots.clone().acquire_owned().await.expect(closed);
+        let most = self.shared.room.wait(self.settings.concurrency).await;
         // Nobody else takes permits, so what is free now can be taken.
-        let free = slots.available_permits().min(CLAIM_MAX - 1);
+        let free = slots.available_permits().min(CLAIM_MAX - 1).min(most - 1);
         if let Ok(free) = u32::try_from(free)
             && let Ok(more) = slots.clone().try_acquire_many_owned(free)
         {
@@ -248,6 +254,7 @@ impl Worker {
             wait_ms: milliseconds(self.settings.wait).min(WAIT_MS_MAX),
         };
         let jobs = self.shared.client.claim(&request).await?;
+        self.shared.room.claimed(jobs.len());
         Ok((jobs, permits))
     }
 
@@ -303,6 +310,10 @@ async fn attend(shared: &Arc<Shared>, claimed: Claimed, outbox: mpsc::Sender<Let
         let _handling = shared.handling.token();
         supervise(work, &control, shared.grace).await
     };
+    match end.no_room() {
+        Some(why) => shared.room.ran_out(why),
+        None => shared.room.has_ended(),
+    }
     let ending = ending(claim, end, control.reason());
     let wanted = match ending {
         Some(Ending::Complete(_)) => &shared.completed,
@@ -461,6 +472,7 @@ impl WorkerBuilder {
                 client: self.client,
                 board: Board::default(),
                 wake: Arc::new(Notify::new()),
+                room: Room::default(),
                 hand_back: CancellationToken::new(),
                 handling: TaskTracker::new(),
                 name,

@@ -72,8 +72,10 @@ where
                 Some(NotServed) => response,
             }
         } else if is_forwarded {
-            let taken = "this broker was mistaken for the leader";
-            return Problem::no_leader(taken).into_response();
+            // Perhaps by itself, in a session that has ended since.
+            let no_leader =
+                "this broker does not lead at the moment; if that lasts, its log says why";
+            return Problem::no_leader(no_leader).into_response();
         } else {
             match pass_on(&app, &call, is_wary).await {
                 Ok(response) => {

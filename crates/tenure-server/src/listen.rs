@@ -19,7 +19,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -35,6 +35,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long to wait when the system has no room for a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often to say that connections cannot be accepted.
+const SAY_AGAIN: Duration = Duration::from_secs(30);
 
 /// The most bytes of a request's head, and of what is read ahead.
 pub(crate) const BUFFER_BYTES_MAX: usize = 64 * 1024;
@@ -92,9 +95,29 @@ impl Drop for Leaving {
     }
 }
 
+/// Connections that cannot be accepted, several times a second: said once, and then now and then.
+#[derive(Debug, Default)]
+struct Complaint {
+    said_at: Option<Instant>,
+    unsaid: u64,
+}
+
+impl Complaint {
+    /// Whether to say it now, and how often it was not said since the last time.
+    fn is_due(&mut self, now: Instant) -> Option<u64> {
+        if self.said_at.is_some_and(|at| now < at + SAY_AGAIN) {
+            self.unsaid += 1;
+            return None;
+        }
+        self.said_at = Some(now);
+        Some(std::mem::take(&mut self.unsaid))
+    }
+}
+
 impl Listening {
     /// Accepts until it is told to stop. Connections go on in tasks of their own.
     pub(crate) async fn run(self, listener: TcpListener) {
+        let mut complaint = Complaint::default();
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -107,7 +130,9 @@ impl Listening {
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
-                    tracing::error!(%error, "cannot accept a connection");
+                    if let Some(unsaid) = complaint.is_due(Instant::now()) {
+                        tracing::error!(%error, unsaid, "cannot accept connections");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -202,4 +227,20 @@ fn is_of_one_connection(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionAborted
             | io::ErrorKind::ConnectionReset
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_all_the_time_is_said_now_and_then() {
+        let mut complaint = Complaint::default();
+        let now = Instant::now();
+        assert_eq!(complaint.is_due(now), Some(0));
+        for looks in 1..20 {
+            assert_eq!(complaint.is_due(now + ACCEPT_PAUSE * looks), None);
+        }
+        assert_eq!(complaint.is_due(now + SAY_AGAIN), Some(19));
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tenure::core::election::machine::Leader;
-use tenure::core::session;
+use tenure::core::{Incarnation, session};
 use tenure::queue::{Options, Queue};
 use tenure::{Bounds, Node, NodeOptions, cluster};
 use tenure_store::Key;
@@ -40,6 +40,9 @@ const HAND_OVER_MAX: Duration = Duration::from_secs(5);
 
 /// How often it looks.
 const HAND_OVER_LOOK: Duration = Duration::from_millis(50);
+
+/// After how many looks to see whether anybody is left to hand over to: that is a request to the store.
+const HAND_OVER_COUNT: u32 = 5;
 
 /// Starts servers.
 #[derive(Debug)]
@@ -217,19 +220,11 @@ impl App {
         let Some(session) = self.node.session() else {
             return;
         };
-        let election = self.queue.election().name();
-        let Ok(status) = self.node.view().status(election).await else {
-            return;
-        };
-        let mut others = status
-            .candidates
-            .iter()
-            .filter(|candidate| candidate.holder.incarnation != session.incarnation);
-        if others.next().is_none() {
+        if self.can_another_lead(session.incarnation).await != Some(true) {
             return;
         }
         self.queue.close().await;
-        loop {
+        for look in 1_u32.. {
             if let Some(leader) = self.leader()
                 && !self.is_me(&leader)
                 && reason_not_to_ask(self, &leader, HAND_OVER_LOOK)
@@ -238,8 +233,21 @@ impl App {
             {
                 return;
             }
+            // Whoever was there may have been stopped together with this one.
+            let counts = look.is_multiple_of(HAND_OVER_COUNT);
+            if counts && self.can_another_lead(session.incarnation).await == Some(false) {
+                return;
+            }
             sleep(HAND_OVER_LOOK).await;
         }
+    }
+
+    /// Whether the election has another candidate, or leader; none if the store does not tell.
+    async fn can_another_lead(&self, me: Incarnation) -> Option<bool> {
+        let election = self.queue.election().name();
+        let status = self.node.view().status(election).await.ok()?;
+        let mut all = status.candidates.iter();
+        Some(all.any(|candidate| candidate.holder.incarnation != me))
     }
 }
 

@@ -89,7 +89,7 @@ class Task:
         #: Set when the handler should end: the job was cancelled or lost, no heartbeat got through for a full lease, or
         #: the worker was told to stop.
         self.stopped = threading.Event()
-        #: The job was cancelled. End, and return or raise as usual.
+        #: The job was cancelled. End, and return or raise as usual. The claim is renewed until the handler has ended.
         self.cancelled = False
         #: The claim has ended, and another worker may have the job. The handler's result is discarded.
         self.lost = False
@@ -264,7 +264,7 @@ class Worker:
     # ------------------------------------------------------------------ taking jobs
 
     def _claim_until_stopped(self, until_idle: bool) -> None:
-        waits = Waits(0.5, 10.0)
+        waits, shortages = Waits(0.5, 10.0), Waits(1.0, 30.0)
         while not self._stop.is_set():
             free = self._wait_for_room()
             if free == 0:
@@ -291,11 +291,15 @@ class Worker:
             waits.reset()
             # Not from when it was sent: a claim may wait for a job for longer than the lease, which begins after that.
             answered_at = clock.now()
-            for claimed in jobs:
-                self._start(Task(claimed, answered_at))
+            started = [self._start(Task(claimed, answered_at)) for claimed in jobs]
             if jobs and answered_at - sent_at > self._lease / 3:
                 # Nor can it be told how old this answer is: after a suspend the claims may be lost already.
                 self._beat_now.set()
+            if not all(started):
+                # Others may have threads to spare; claiming jobs again at once would only repeat this.
+                self._stop.wait(shortages.next())
+            elif jobs:
+                shortages.reset()
             if until_idle and not jobs:
                 if ran_nothing:
                     return
@@ -315,19 +319,20 @@ class Worker:
             if self._tasks:
                 self._changed.wait(0.5)
 
-    def _start(self, task: Task) -> None:
+    def _start(self, task: Task) -> bool:
+        """Whether there is a thread for it; if not, it is handed back."""
         with self._changed:
             self._tasks[task.claimed.token] = task
         try:
             # Not of a pool, whose threads Python waits for when it exits: one that hangs would hold it up for ever.
             threading.Thread(target=self._work, args=(task,), name=f"tenure-{task.type}", daemon=True).start()
-        except RuntimeError as problem:
+            return True
+        except (RuntimeError, MemoryError) as problem:
             log.error("cannot start a thread for %r: %s", task, problem)
             self._hand_back(task)
             with self._changed:
                 self._tasks.pop(task.claimed.token, None)
-            # Others may have threads to spare; claiming it again at once would only repeat this.
-            self._stop.wait(1.0)
+            return False
 
     # ------------------------------------------------------------------ doing them
 

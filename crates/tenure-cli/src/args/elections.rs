@@ -19,12 +19,17 @@ does not cover what others start for CMD: cron, systemd, a container engine. CMD
 into the background: when it exits, everything that it has started is killed.
 
 If tenure may not kill a process of CMD because it runs as another user (sudo), tenure says so,
-keeps the lease or shard until it ends, and shows it in `tenure status` or `tenure daemons`.
+keeps the lease or shard until it ends, and shows it in `tenure status` or `tenure daemons`. It
+cannot keep what it loses: if tenure is killed, or cannot reach the store for a --ttl, another node
+starts CMD beside that process. tenure then starts nothing before the process has ended, and is no
+candidate until then.
 
 When CMD exits on its own it is started again, after a longer wait each time. After 5 failures in a
 row, another node gets its turn. SIGTERM and SIGINT are passed on to CMD and its group, and tenure
-exits when CMD has; a second signal kills CMD. SIGHUP, SIGUSR1 and SIGUSR2 are passed on to CMD
-while it runs. When the terminal is closed, tenure stops as after SIGTERM; with nohup it does not.
+exits when CMD has; a second signal kills CMD. If a process of CMD may not be killed, that signal
+ends tenure and leaves the process running: another node starts CMD beside it after a --ttl. SIGHUP,
+SIGUSR1 and SIGUSR2 are passed on to CMD while it runs. When the terminal is closed, tenure stops as
+after SIGTERM; with nohup it does not.
 
 With --daemon, CMD runs once for each shard, on the nodes that the leader of the cluster chooses:
 start the same command on every host. The environment of CMD then has TENURE_DAEMON, TENURE_SHARD

@@ -25,8 +25,14 @@ SIGHUP the worker claims no more jobs and lets programs finish for up to --drain
 and hands their jobs back. A second signal hands them back at once. If the worker is killed, its
 programs are killed too. A program must not put itself into the background: when it exits,
 everything that it has started is killed. The worker may not be able to kill a process that runs as
-another user (sudo). It then says so, shows it as the job's progress, and hands the job back only
-after that process has ended. A third signal ends the worker anyway.
+another user (sudo). It then says so, shows it as the job's progress, and ends the job's claim only
+after that process has ended. A third signal ends the worker anyway; the job runs again after its
+lease, beside that process.
+
+A cancelled job stays claimed until its program has ended: the next job of its group, or with its
+unique key, waits for that. A job whose program cannot be started for want of files, processes or
+memory is handed back, which costs it no attempt; the worker then claims fewer jobs for a while. If
+--concurrency programs do not fit into the limit of open files, fewer run at once.
 
 Examples:
   tenure worker --type mail --exec './send-mail'

@@ -5,8 +5,10 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use rustix::io::Errno;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use super::files;
@@ -15,6 +17,10 @@ use crate::output::{self, Hinted};
 /// What shells return for a program that is not there, and for one that cannot be started.
 const EXIT_NOT_FOUND: u8 = 127;
 const EXIT_CANNOT_START: u8 = 126;
+
+/// For how long to try again where memory or files are short, and how often.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// `__exec GUARD FILES -- CMD...`
 pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<ExitCode> {
@@ -37,7 +43,7 @@ pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<E
         .into());
     };
     files::limit(files);
-    let error = Command::new(program).args(rest).exec();
+    let error = become_program(program, rest);
     let code = match error.kind() {
         io::ErrorKind::NotFound => EXIT_NOT_FOUND,
         _ => EXIT_CANNOT_START,
@@ -45,4 +51,17 @@ pub(crate) fn run(mut words: impl Iterator<Item = OsString>) -> anyhow::Result<E
     let program = program.to_string_lossy().into_owned();
     output::error(&anyhow::Error::from(error).context(format!("cannot start {program}")));
     Ok(ExitCode::from(code))
+}
+
+/// Becomes the program. Says why that cannot be, if it cannot; what is short for a moment is waited for.
+fn become_program(program: &OsString, arguments: &[OsString]) -> io::Error {
+    let give_up_at = Instant::now() + PATIENCE;
+    loop {
+        let error = Command::new(program).args(arguments).exec();
+        let is_short = Errno::from_io_error(&error).is_some_and(files::is_short);
+        if !is_short || Instant::now() >= give_up_at {
+            return error;
+        }
+        std::thread::sleep(PAUSE);
+    }
 }

@@ -1,8 +1,11 @@
-//! How many files this process may have open, and how many of them its programs may take.
+//! How many files this process may have open, and how many of them its programs may take. What a start lacks, if it lacks
+//! something that the host has too little of.
 
+use std::fmt;
 use std::io;
 use std::sync::OnceLock;
 
+use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// How many files are kept for the session and its store: it must not fail because programs took the last. Where few
@@ -10,8 +13,13 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 const RESERVE_MAX: u64 = 64;
 const RESERVE_PART: u64 = 4;
 
-/// How many files a program costs while it runs, and for a moment when it is started.
-const PER_PROGRAM: u64 = 8;
+/// How many files a program costs for a moment when it is started, and a worker's program while it runs: a socket twice,
+/// three pipes, and what tells of its guard's end.
+const PER_START: u64 = 8;
+const PER_RUN: u64 = 6;
+
+/// How many files a worker's connections to its servers may take.
+const CONNECTIONS: u64 = 8;
 
 /// The limit that this process was started with, which its programs get.
 static INHERITED: OnceLock<u64> = OnceLock::new();
@@ -47,20 +55,132 @@ pub(crate) fn limit(files: u64) {
     }
 }
 
+/// There is no room for another program.
+#[derive(Debug)]
+pub(crate) struct NoRoom {
+    open: u64,
+    most: u64,
+    reserve: u64,
+}
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            open,
+            most,
+            reserve,
+        } = self;
+        write!(
+            formatter,
+            "{open} of {most} files are open, and {reserve} are reserved for the session: raise the limit \
+             (ulimit -Hn, LimitNOFILE)"
+        )
+    }
+}
+
+impl std::error::Error for NoRoom {}
+
 /// Whether another program can be started without taking what the session needs.
-pub(crate) fn check_room() -> io::Result<()> {
-    let Some(most) = getrlimit(Resource::Nofile).current else {
+pub(crate) fn check_room() -> Result<(), NoRoom> {
+    let Some(most) = most() else {
         return Ok(());
     };
-    let reserve = RESERVE_MAX.min(most / RESERVE_PART);
-    // Where it cannot be counted, the start itself fails if there are too few.
-    let open = std::fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64);
-    if open + PER_PROGRAM + reserve <= most {
+    let (open, reserve) = (open(), reserve(most));
+    if open + PER_START + reserve <= most {
         Ok(())
     } else {
-        Err(io::Error::other(format!(
-            "{open} of {most} files are open, and {reserve} are reserved for the session: raise the limit \
-         (ulimit -Hn, LimitNOFILE)"
-        )))
+        Err(NoRoom {
+            open,
+            most,
+            reserve,
+        })
+    }
+}
+
+/// How many programs of a worker have room at once, at least one, and how many files may be open; none if that is not
+/// limited.
+pub(crate) fn programs_max() -> Option<(u64, u64)> {
+    let most = most()?;
+    Some((fitting(most, open()), most))
+}
+
+fn fitting(most: u64, open: u64) -> u64 {
+    let taken = open + reserve(most) + CONNECTIONS + PER_START;
+    (most.saturating_sub(taken) / PER_RUN).max(1)
+}
+
+/// How many files may be open; none if that is not limited.
+pub(crate) fn most() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+fn reserve(most: u64) -> u64 {
+    RESERVE_MAX.min(most / RESERVE_PART)
+}
+
+/// Where it cannot be counted, a start itself fails if there are too few.
+fn open() -> u64 {
+    std::fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64)
+}
+
+/// Whether something could not be done for want of files, processes, threads or memory: it may be possible later, or
+/// elsewhere, and nothing is wrong with what was to be done.
+pub(crate) fn is_shortage(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let of_system = cause
+            .downcast_ref::<io::Error>()
+            .and_then(Errno::from_io_error)
+            .or_else(|| cause.downcast_ref::<Errno>().copied());
+        cause.is::<NoRoom>() || of_system.is_some_and(is_short)
+    })
+}
+
+/// The same for what the system says.
+pub(crate) fn is_short(errno: Errno) -> bool {
+    [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::AGAIN,
+        Errno::NOMEM,
+        Errno::NOBUFS,
+    ]
+    .contains(&errno)
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn a_shortage_is_told_from_a_program_that_cannot_be_started() {
+        let no_room = NoRoom {
+            open: 43,
+            most: 64,
+            reserve: 16,
+        };
+        for short in [
+            Err::<(), _>(no_room).context("cannot start"),
+            Err(io::Error::from(Errno::AGAIN)).context("cannot start"),
+            Err(Errno::MFILE).context("cannot start"),
+        ] {
+            assert!(is_shortage(&short.unwrap_err()));
+        }
+        for errno in [Errno::NOENT, Errno::ACCESS, Errno::NOEXEC] {
+            let error = Err::<(), _>(io::Error::from(errno)).context("cannot start");
+            assert!(!is_shortage(&error.unwrap_err()));
+        }
+    }
+
+    #[test]
+    fn as_many_programs_fit_as_can_be_started() {
+        let (most, open) = (1024, 20);
+        let fitting = fitting(most, open);
+        // The last of them is started beside all others.
+        let before = open + CONNECTIONS + (fitting - 1) * PER_RUN;
+        assert!(before + PER_START + reserve(most) <= most);
+        assert!(fitting > 150, "{fitting}");
+        assert_eq!(super::fitting(20, 20), 1);
     }
 }

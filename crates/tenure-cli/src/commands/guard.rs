@@ -54,6 +54,7 @@ use rustix::time::{
 use tenure::core::Moment;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::commands::files;
 use crate::output::{self, Hinted};
 use crate::signals::is_ignored;
 
@@ -216,7 +217,11 @@ impl Guard {
             // Too many processes, say: that passes.
             Err(error) => {
                 output::error(&error);
-                return Ok((Status::Exited(EXIT_CANNOT_START), Why::Itself));
+                let why = match files::is_shortage(&error) {
+                    true => Why::Short,
+                    false => Why::Itself,
+                };
+                return Ok((Status::Exited(EXIT_CANNOT_START), why));
             }
         };
         self.report(&Report::Started(program.as_raw_nonzero().get()));

@@ -291,29 +291,30 @@ impl fmt::Display for Stuck {
 /// Says that a program cannot be ended, once and then now and then.
 #[derive(Debug, Default)]
 pub(crate) struct Complaint {
-    text: Option<String>,
+    about: Option<Stuck>,
     again_at: Option<Instant>,
 }
 
 impl Complaint {
     /// Says it now, with what is kept because of it and what to do.
-    pub(crate) fn say(&mut self, text: String) {
-        output::warning(&text);
-        self.text = Some(text);
+    pub(crate) fn say(&mut self, about: Stuck, meaning: &str) {
+        output::warning(&format!("{about}: {meaning}"));
+        self.about = Some(about);
         self.again_at = Some(Instant::now() + SAY_AGAIN);
     }
 
-    /// Says it again whenever it is time to. Never returns.
-    pub(crate) async fn repeat(&mut self) {
-        loop {
-            match (self.again_at, &self.text) {
-                (Some(at), Some(text)) => {
-                    tokio::time::sleep_until(at).await;
-                    output::warning(text);
-                    self.again_at = Some(at + SAY_AGAIN);
-                }
-                _ => std::future::pending().await,
-            }
+    /// Says it again, if it was said: what it means is another thing now.
+    pub(crate) fn say_again(&mut self, meaning: &str) {
+        if let Some(about) = self.about.take() {
+            self.say(about, meaning);
+        }
+    }
+
+    /// Waits until it is time to say it again; for ever, if it was not said. What it means may have changed.
+    pub(crate) async fn is_due(&self) {
+        match self.again_at {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
         }
     }
 }

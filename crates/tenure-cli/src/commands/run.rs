@@ -186,10 +186,10 @@ impl Runner {
             let delay = match ended.why {
                 // Trust was all but over, and then it was not: this process was slow, not the program.
                 Why::Late | Why::Told => Duration::ZERO,
-                Why::Itself => match back_off.next(ended.status, started.elapsed()) {
+                Why::Itself | Why::Short => match back_off.next(ended.status, started.elapsed()) {
                     Next::After(delay) => delay,
                     Next::GiveUp(failures) => {
-                        let what = if has_run {
+                        let what = if has_run && ended.why != Why::Short {
                             format!("the program {}", ended.status)
                         } else {
                             "the program could not be started".to_owned()
@@ -255,16 +255,15 @@ impl Runner {
                     }
                     Event::Heard(kill_at) => watch.heard(kill_at),
                     Event::Stuck(stuck) => {
-                        complaint.say(format!(
-                            "{stuck}: the lease is kept until it ends. End it, or send the signal again to leave it running"
-                        ));
                         node.set_trouble(Some(stuck.to_string()));
+                        complaint.say(stuck, kept(leadership));
                     }
                 },
-                () = complaint.repeat() => {}
+                () = complaint.is_due() => complaint.say_again(kept(leadership)),
                 () = over.cancelled(), if !watch.killing => {
                     program.order(Order::Kill);
                     watch.kill_within(KILL_PATIENCE);
+                    complaint.say_again(kept(leadership));
                 }
                 () = stopping.cancelled(), if !told => {
                     told = true;
@@ -314,6 +313,19 @@ impl Runner {
             ("TENURE_NAMESPACE", Some(self.namespace.clone())),
             ("TENURE_ELECTION", Some(leadership.election().to_string())),
         ]
+    }
+}
+
+/// What a process that may not be killed means for the lease.
+fn kept(leadership: &Leadership) -> &'static str {
+    match leadership.check() {
+        Ok(_) => {
+            "the lease is kept until it ends. End it, or send the signal again to leave it running"
+        }
+        Err(_) => {
+            "the lease is lost, and another node may start the program beside it. End it; nothing is started here \
+             before it has ended"
+        }
     }
 }
 

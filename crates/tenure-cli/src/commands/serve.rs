@@ -20,12 +20,20 @@ const TOKEN_VARIABLES: [(&str, Scope); 3] = [
     ("TENURE_READ_TOKEN", Scope::Read),
 ];
 
+/// With fewer files than this a broker may not get ready: its store, its socket and its connections take some each.
+const FILES_MIN: u64 = 64;
+
 pub(crate) async fn run(arguments: Serve) -> anyhow::Result<ExitCode> {
     // Before anything is opened: a signal that comes while it starts is not lost.
     let mut signals = Signals::new()?;
     let config = config(arguments)?;
     // Connections are files.
     super::files::raise();
+    if let Some(most) = super::files::most().filter(|most| *most < FILES_MIN) {
+        output::warning(&format!(
+            "only {most} files may be open, which may be too few for a broker: raise the limit (ulimit -Hn, LimitNOFILE)"
+        ));
+    }
     let server = tokio::select! {
         server = Server::start(config.clone()) => server.map_err(hinted)?,
         _ = signals.next() => return Ok(ExitCode::SUCCESS),
@@ -36,7 +44,7 @@ pub(crate) async fn run(arguments: Serve) -> anyhow::Result<ExitCode> {
         _ = signals.next() => {}
         () = tell(server.queue(), server.node().id()) => {}
     }
-    output::note("stopping: finishing requests in flight; signal again to stop at once");
+    output::note("stopping: handing over and finishing requests; signal again to stop at once");
     tokio::select! {
         () = server.stop() => Ok(ExitCode::SUCCESS),
         stop = signals.next() => Ok(stop.exit_code()),

@@ -21,6 +21,7 @@ use program::Program;
 const GRACE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub(crate) async fn run(arguments: Worker) -> anyhow::Result<ExitCode> {
+    files::raise();
     let worker = worker(&arguments)?;
     let nodes = arguments_shown(&arguments)?;
     output::note(&format!(
@@ -29,7 +30,6 @@ pub(crate) async fn run(arguments: Worker) -> anyhow::Result<ExitCode> {
         arguments.types.join(", ")
     ));
     let mut signals = Signals::with_hang_up()?;
-    files::raise();
     guarded::adopt()?;
     let stop = CancellationToken::new();
     let mut signals_seen = 0;
@@ -74,7 +74,7 @@ fn worker(arguments: &Worker) -> anyhow::Result<tenure_client::Worker> {
         kill_after: arguments.kill_after,
     });
     let mut builder = tenure_client::Worker::builder(at_server::client(&arguments.server)?)
-        .concurrency(usize::try_from(arguments.concurrency)?)
+        .concurrency(slots(arguments.concurrency)?)
         .lease(arguments.lease)
         .drain(arguments.drain)
         .grace(GRACE);
@@ -92,6 +92,20 @@ fn worker(arguments: &Worker) -> anyhow::Result<tenure_client::Worker> {
         });
     }
     Ok(builder.build()?)
+}
+
+/// How many programs run at once: those that fit into the limit of files, at most. Jobs beyond would only be claimed to be
+/// handed back.
+fn slots(wanted: u32) -> anyhow::Result<usize> {
+    let mut slots = u64::from(wanted);
+    if let Some((fitting, most)) = files::programs_max().filter(|(fitting, _)| *fitting < slots) {
+        output::warning(&format!(
+            "only {fitting} of {slots} programs run at once: {most} files may be open, which is too few for more. \
+             Raise the limit (ulimit -Hn, LimitNOFILE)"
+        ));
+        slots = fitting;
+    }
+    Ok(usize::try_from(slots)?)
 }
 
 /// The servers, without passwords.

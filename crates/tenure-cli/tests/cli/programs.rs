@@ -227,6 +227,44 @@ fn a_program_that_may_not_be_killed_keeps_its_shard() {
     }
 }
 
+/// Trust ends while the store is away. What may not be killed runs on, and nobody says otherwise.
+#[test]
+fn a_program_that_may_not_be_killed_outlives_trust_and_that_shows() {
+    if !is_root("programs that change their user") {
+        return;
+    }
+    let users = Users::new();
+    let scene = &users.scene;
+    let run_as = |node, more: &[&str]| {
+        let mut arguments = vec!["run", "--ttl", "2s", "--node", node];
+        arguments.extend(["--kill-after", "300ms"]);
+        arguments.extend(more);
+        users.start(&arguments)
+    };
+    let mut a = run_as("a", &["--namespace", "other"]);
+    let mut d = run_as("d", &["--daemon", "worker"]);
+    scene.wait_for("a tick");
+    scene.wait_for("d tick");
+    std::fs::rename(scene.path("store"), scene.path("away")).unwrap();
+    a.wait_for_note("the lease is lost, and another node may start the program beside it");
+    d.wait_for_note("worker/0 is no longer this node's");
+    std::fs::rename(scene.path("away"), scene.path("store")).unwrap();
+    until("the shard is shown as stuck", || {
+        let (_, daemons, _) = users.asked(&["daemons"]);
+        daemons.contains("stuck: this user may not kill process")
+    });
+    // Longer than a node gets to start what it was given.
+    std::thread::sleep(Duration::from_secs(8));
+    let (_, daemons, _) = users.asked(&["daemons"]);
+    assert!(daemons.contains("stuck: "), "{daemons}");
+    let (_, plan, _) = users.asked(&["plan"]);
+    assert!(plan.contains("wait, its node cannot end it"), "{plan}");
+    assert!(!d.said().contains("has stopped"), "{}", d.said());
+    for (program, _) in scene.starts() {
+        let _ = kill_process(program, Signal::KILL);
+    }
+}
+
 /// `GENERATION NODE WORD SHARD/SHARDS`, at its start, all the time, and at its end.
 const COUNTING: &str = r#"
 say() { echo "$TENURE_GENERATION $TENURE_NODE $1 $TENURE_SHARD/$TENURE_SHARDS" >> "$LOG"; }

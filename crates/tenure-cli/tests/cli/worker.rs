@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -240,6 +240,178 @@ fn a_cancelled_job_ends_its_program_and_what_that_started() {
     ends(&child);
 }
 
+/// A program that cleans up for longer than a lease.
+#[test]
+fn a_cancelled_job_is_kept_until_its_program_has_ended() {
+    let scene = Scene::new();
+    let line = r#"if [ "$TENURE_JOB_ID" = a ]; then trap 'while ! [ -e go ]; do sleep 0.05; done; touch clean; exit 3' TERM; fi
+        touch "started-$TENURE_JOB_ID"; [ -e clean ] && exit 0
+        while true; do sleep 0.05; done"#;
+    let _worker = scene.worker(line, &["--kill-after", "60s", "--lease", "3s"]);
+    scene.submit("a", "1", &["--group", "g", "--unique-key", "k"]);
+    scene.submit("b", "1", &["--group", "g"]);
+    scene.made("started-a");
+    scene.cancel("a");
+    // Far longer than a lease.
+    std::thread::sleep(Duration::from_secs(7));
+    let job = scene.reaches("a", "running");
+    assert_eq!(job["attempt"], 1);
+    assert!(!scene.folder.path().join("started-b").exists());
+    let second = [
+        "job",
+        "submit",
+        "work",
+        "1",
+        "--unique-key",
+        "k",
+        "--id",
+        "c",
+    ];
+    let ended = run(tenure(&second).env("TENURE_SERVER", scene.url()));
+    assert!(!ended.1.starts_with('c'), "{ended:?}");
+    let ended = run(tenure(&["job", "retry", "a"]).env("TENURE_SERVER", scene.url()));
+    assert_eq!(ended.0, 1, "{ended:?}");
+    std::fs::write(scene.folder.path().join("go"), "").unwrap();
+    let job = scene.reaches("a", "cancelled");
+    let error = job["error"].as_str().unwrap_or_default();
+    assert!(error.starts_with("exit code 3"), "{job}");
+    scene.reaches("b", "completed");
+}
+
+/// A worker under limits that a shell sets first.
+fn limited(scene: &Scene, limits: &str, line: &str, more: &[&str]) -> Worker {
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &format!("{limits}; exec \"$0\" \"$@\"")])
+        .arg(tenure(&[]).get_program())
+        .args(["worker", "--type", "work", "--exec", line])
+        .args(more)
+        .env("TENURE_SERVER", scene.url())
+        .current_dir(scene.folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    Worker(command.spawn().unwrap())
+}
+
+#[test]
+fn a_worker_short_of_files_uses_as_many_slots_as_fit() {
+    let scene = Scene::new();
+    for number in 0..40 {
+        scene.submit(&format!("j{number}"), "1", &["--max-attempts", "1"]);
+    }
+    let more = ["--concurrency", "40"];
+    let worker = limited(&scene, "ulimit -n 80", "sleep 0.5", &more);
+    for number in 0..40 {
+        let job = scene.reaches(&format!("j{number}"), "completed");
+        assert_eq!(job["attempt"], 1);
+    }
+    worker.send(Signal::TERM);
+    let (code, stderr) = worker.ended();
+    assert_eq!(code, Some(0), "{stderr}");
+    let said = stderr.lines().next().unwrap_or_default();
+    assert!(
+        said.starts_with("warning: only ")
+            && said.contains(" of 40 programs run at once: 80 files"),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("no room"), "{stderr}");
+}
+
+#[test]
+fn a_job_that_finds_no_room_for_its_program_is_handed_back() {
+    let scene = Scene::new();
+    let line = "touch started-$TENURE_JOB_ID; while ! [ -e go ]; do sleep 0.05; done";
+    let worker = scene.worker(line, &["--concurrency", "4", "--drain", "60s"]);
+    scene.submit("a", "1", &["--max-attempts", "1"]);
+    scene.made("started-a");
+    let limit = |files: &str| {
+        let mut command = Command::new("prlimit");
+        let pid = worker.0.id().to_string();
+        command.args(["--pid", &pid, &format!("--nofile={files}:")]);
+        assert!(command.status().unwrap().success());
+    };
+    // So few that none is left beside what the session needs.
+    limit("24");
+    for id in ["b", "c", "d"] {
+        scene.submit(id, "1", &["--max-attempts", "1"]);
+    }
+    std::thread::sleep(Duration::from_secs(4));
+    for id in ["b", "c", "d"] {
+        let (_, body) = scene.serving.ask("GET", &format!("/v1/jobs/{id}"), "");
+        let job: Value = serde_json::from_str(&body).unwrap();
+        assert!(job["state"] != "dead" && job["error"].is_null(), "{job}");
+    }
+    limit("1000");
+    std::fs::write(scene.folder.path().join("go"), "").unwrap();
+    for id in ["a", "b", "c", "d"] {
+        assert_eq!(scene.reaches(id, "completed")["attempt"], 1);
+    }
+    worker.send(Signal::TERM);
+    let (code, stderr) = worker.ended();
+    assert_eq!(code, Some(0), "{stderr}");
+    let warned = stderr.matches("there is no room for more jobs").count();
+    assert_eq!(warned, 1, "{stderr}");
+    assert!(stderr.contains("are reserved for the session"), "{stderr}");
+}
+
+/// A user that may have no more processes for a while: the guard of a program cannot be started.
+#[cfg(feature = "file")]
+#[test]
+fn a_job_that_finds_no_process_for_its_program_is_handed_back() {
+    use crate::programs::{is_root, make_sudo, nobody};
+    if !is_root("processes of another user") {
+        return;
+    }
+    let scene = Scene::new();
+    make_sudo(scene.folder.path());
+    // Makes a copy of the binary that everybody may start.
+    let plain = nobody(scene.folder.path(), &[]);
+    let limited = |line: &str| {
+        // A user of whom there are no other processes.
+        let user = (100_000 + std::process::id() % 100_000).to_string();
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid", &user, "--regid", &user, "--clear-groups"])
+            .args(["prlimit", "--nproc=40", "sh", "-c", line])
+            .envs(
+                plain
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
+            .env("TENURE_SERVER", scene.url())
+            .current_dir(scene.folder.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let worker = Worker(limited(
+        "exec ./tenure worker --type work --exec 'touch ran-$TENURE_JOB_ID'",
+    ));
+    scene.submit("a", "1", &["--max-attempts", "1"]);
+    scene.reaches("a", "completed");
+    // They end by themselves.
+    let fill = "i=0; while [ $i -lt 60 ]; do sleep 10 >/dev/null 2>&1 & i=$((i + 1)); done";
+    let filled = limited(fill).wait_with_output().unwrap();
+    assert!(
+        !filled.status.success(),
+        "there is room for more: {filled:?}"
+    );
+    scene.submit("b", "1", &["--max-attempts", "1"]);
+    std::thread::sleep(Duration::from_secs(3));
+    let (_, body) = scene.serving.ask("GET", "/v1/jobs/b", "");
+    let job: Value = serde_json::from_str(&body).unwrap();
+    assert!(job["state"] != "dead", "{job}");
+    assert!(!scene.folder.path().join("ran-b").exists());
+    assert_eq!(scene.reaches("b", "completed")["attempt"], 1);
+    worker.send(Signal::TERM);
+    let (code, stderr) = worker.ended();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        stderr.contains("there is no room for more jobs"),
+        "{stderr}"
+    );
+}
+
 #[test]
 fn a_worker_that_is_asked_to_stop_lets_its_program_finish() {
     let scene = Scene::new();
@@ -455,6 +627,44 @@ fn a_job_is_kept_while_its_program_may_not_be_killed() {
     assert!(is_running(&pid));
     kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
     scene.reaches("a", "ready");
+    let (code, stderr) = worker.ended();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("job a is kept until it ends"), "{stderr}");
+}
+
+#[cfg(feature = "file")]
+#[test]
+fn a_cancelled_job_is_kept_while_its_program_may_not_be_killed() {
+    use crate::programs::{is_root, make_sudo, nobody};
+    if !is_root("programs that change their user") {
+        return;
+    }
+    let scene = Scene::new();
+    make_sudo(scene.folder.path());
+    let line = "if [ $TENURE_JOB_ID = b ]; then touch b; exit 0; fi
+        exec ./sudo --reuid 0 --regid 0 --clear-groups sh -c 'echo $$ >pid.new; mv pid.new pid; exec sleep 1000'";
+    let arguments = ["worker", "--type", "work", "--exec", line];
+    let child = nobody(scene.folder.path(), &arguments)
+        .args(["--kill-after", "100ms", "--lease", "3s"])
+        .env("TENURE_SERVER", scene.url())
+        .current_dir(scene.folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    let worker = Worker(child.unwrap());
+    scene.submit("a", "1", &["--group", "g"]);
+    scene.submit("b", "1", &["--group", "g"]);
+    let pid = scene.made("pid");
+    scene.cancel("a");
+    std::thread::sleep(Duration::from_secs(8));
+    let job = scene.reaches("a", "running");
+    let said = job["progress"]["stuck"].as_str().unwrap_or_default();
+    assert!(said.contains("this user may not kill"), "{job}");
+    assert!(is_running(&pid) && !scene.folder.path().join("b").exists());
+    kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+    scene.reaches("a", "cancelled");
+    scene.made("b");
+    worker.send(Signal::TERM);
     let (code, stderr) = worker.ended();
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stderr.contains("job a is kept until it ends"), "{stderr}");

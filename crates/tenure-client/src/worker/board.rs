@@ -59,17 +59,23 @@ impl Board {
     /// The answer to a heartbeat that was sent at `sent`: trust counts from then, however late the answer.
     pub(crate) fn answered(&self, control: &Control, ended: Ended, sent: Moment) {
         match ended {
-            Ended::Done => {
-                if let Some(held) = self.lock().get_mut(&control.claim.token.number) {
-                    held.trusted_until = held.trusted_until.max(sent + held.lease);
-                }
+            Ended::Done => self.renew(control, sent),
+            // Kept until its handler has ended: others may wait for its key or its turn.
+            Ended::Cancelled => {
+                self.renew(control, sent);
+                control.cancel(CancelReason::Cancelled);
             }
-            Ended::Cancelled => control.cancel(CancelReason::Cancelled),
             Ended::Lost(_) => control.cancel(CancelReason::Lost),
             // It was not renewed: trust ends with the lease, unless another heartbeat gets through.
             Ended::Refused(problem) => {
                 tracing::warn!(id = %control.claim.id, %problem, "the heartbeat of a claim was refused");
             }
+        }
+    }
+
+    fn renew(&self, control: &Control, sent: Moment) {
+        if let Some(held) = self.lock().get_mut(&control.claim.token.number) {
+            held.trusted_until = held.trusted_until.max(sent + held.lease);
         }
     }
 
@@ -151,5 +157,10 @@ mod tests {
         board.answered(&control, Ended::Cancelled, moment(101));
         assert_eq!(control.reason(), Some(CancelReason::Cancelled));
         assert_eq!(board.to_keep().len(), 1);
+        board.answered(&control, Ended::Lost(None), moment(102));
+        assert_eq!(control.reason(), Some(CancelReason::Lost));
+        assert_eq!(board.to_keep().len(), 0, "nothing is left to keep");
+        board.answered(&control, Ended::Cancelled, moment(103));
+        assert_eq!(control.reason(), Some(CancelReason::Lost), "lost is lost");
     }
 }

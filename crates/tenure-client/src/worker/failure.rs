@@ -26,6 +26,7 @@ pub struct Failure {
     pub(crate) message: String,
     pub(crate) permanent: bool,
     pub(crate) retry_in: Option<Duration>,
+    pub(crate) hand_back: bool,
 }
 
 impl Failure {
@@ -34,6 +35,18 @@ impl Failure {
     pub fn permanent(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self {
             permanent: true,
+            ..Self::from(error)
+        }
+    }
+
+    /// The work could not begin, for want of something that this host has too little of: files, processes, memory. That
+    /// is not the job's fault: it is handed back, which costs it no attempt, and the worker claims less for a while.
+    ///
+    /// Not for work that has begun, nor for what depends on the job: such a job would be handed back for ever.
+    #[must_use]
+    pub fn hand_back(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self {
+            hand_back: true,
             ..Self::from(error)
         }
     }
@@ -58,6 +71,7 @@ impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
             message: with_causes(&*error.into()),
             permanent: false,
             retry_in: None,
+            hand_back: false,
         }
     }
 }

@@ -59,6 +59,14 @@ pub(crate) enum End {
 }
 
 impl End {
+    /// Why the handler could not begin here, if that is how it ended.
+    pub(crate) fn no_room(&self) -> Option<&str> {
+        match self {
+            End::Returned(Err(failure)) if failure.hand_back => Some(&failure.message),
+            _ => None,
+        }
+    }
+
     /// The end of a task that did not return.
     pub(crate) fn of_panic(panic: &(dyn Any + Send)) -> Self {
         let text = panic
@@ -74,8 +82,8 @@ impl End {
 pub(crate) enum Ending {
     Complete(Completed),
     Fail(Failed),
-    /// The worker stops before the handler could finish. That is no fault of the job: the attempt does not
-    /// count, so a job on its last one outlives any number of deployments.
+    /// The worker stops before the handler could finish, or has no room for the job. That is no fault of the job: the
+    /// attempt does not count, so a job on its last one outlives any number of deployments.
     Release(Claim),
 }
 
@@ -95,6 +103,10 @@ pub(crate) fn ending(claim: Claim, end: End, reason: Option<CancelReason>) -> Op
             _ => "the handler did not stop in time and was dropped",
         }),
     };
+    if failure.hand_back {
+        tracing::debug!(id = %claim.id, why = failure.message, "handing the job back");
+        return Some(Ending::Release(claim));
+    }
     if reason == Some(CancelReason::Stopping) && !failure.permanent {
         let why = &failure.message;
         tracing::info!(id = %claim.id, why, "handing the job back: the worker is stopping");
@@ -110,6 +122,8 @@ pub(crate) fn ending(claim: Claim, end: End, reason: Option<CancelReason>) -> Op
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tenure_api::JobId;
 
     use super::*;
@@ -154,6 +168,22 @@ mod tests {
             let ending = ending(claim(), end, Some(CancelReason::Stopping));
             assert_eq!(ending, Some(Ending::Release(claim())));
         }
+    }
+
+    #[test]
+    fn what_cannot_begin_here_is_handed_back() {
+        let failure = || Failure::hand_back("too many open files").retry_in(Duration::ZERO);
+        for reason in [
+            None,
+            Some(CancelReason::Cancelled),
+            Some(CancelReason::Stopping),
+        ] {
+            let end = End::Returned(Err(failure()));
+            assert_eq!(end.no_room(), Some("too many open files"));
+            assert_eq!(ending(claim(), end, reason), Some(Ending::Release(claim())));
+        }
+        let end = End::Returned(Err(failure()));
+        assert_eq!(ending(claim(), end, Some(CancelReason::Lost)), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 use tenure_api::{Claimed, Payload};
@@ -32,7 +32,8 @@ impl<T> Deref for Job<T> {
 /// Why a handler is to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelReason {
-    /// Somebody wants the job given up. An error ends it as cancelled; a success still counts.
+    /// Somebody wants the job given up. An error ends it as cancelled; a success still counts. The claim is kept until
+    /// the handler has ended.
     Cancelled,
     /// The claim is lost: somebody else has the job, or it is gone. Whatever the handler returns is dropped.
     Lost,
@@ -52,10 +53,10 @@ impl<T> Job<T> {
         self.cancel_reason().unwrap_or(CancelReason::Lost)
     }
 
-    /// Why the handler is to stop, if it is.
+    /// Why the handler is to stop, if it is. Whatever the first reason was, a claim that is lost is told as lost.
     #[must_use]
     pub fn cancel_reason(&self) -> Option<CancelReason> {
-        self.control.reason.get().copied()
+        self.control.reason()
     }
 
     /// A token that is cancelled when the handler is to stop, to pass on.
@@ -97,7 +98,7 @@ impl Job<Payload> {
 pub(crate) struct Control {
     pub(crate) claim: Claim,
     pub(crate) stop: CancellationToken,
-    reason: OnceLock<CancelReason>,
+    reason: Mutex<Option<CancelReason>>,
     /// The latest that was not sent yet.
     progress: Mutex<Option<Payload>>,
     /// Wakes whoever sends heartbeats.
@@ -109,7 +110,7 @@ impl Control {
         Self {
             claim,
             stop: CancellationToken::new(),
-            reason: OnceLock::new(),
+            reason: Mutex::new(None),
             progress: Mutex::new(None),
             wake,
         }
@@ -117,12 +118,16 @@ impl Control {
 
     /// Tells the handler to stop. The first reason counts, unless the claim turns out to be lost.
     pub(crate) fn cancel(&self, reason: CancelReason) {
-        let _ = self.reason.set(reason);
+        let mut first = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        if first.is_none() || reason == CancelReason::Lost {
+            *first = Some(reason);
+        }
+        drop(first);
         self.stop.cancel();
     }
 
     pub(crate) fn reason(&self) -> Option<CancelReason> {
-        self.reason.get().copied()
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set_progress(&self, progress: Payload) {
@@ -145,6 +150,8 @@ impl fmt::Debug for Control {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not the claim: its token is a secret.
         let mut debug = formatter.debug_struct("Control");
-        debug.field("reason", &self.reason).finish_non_exhaustive()
+        debug
+            .field("reason", &self.reason())
+            .finish_non_exhaustive()
     }
 }

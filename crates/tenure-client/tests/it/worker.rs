@@ -226,6 +226,97 @@ async fn a_cancelled_job_stops_its_handler() {
     working.stop().await;
 }
 
+/// A handler that takes longer to stop than its lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_job_is_kept_until_its_handler_has_ended() {
+    let broker = Broker::start().await;
+    let (told, mut reasons) = mpsc::unbounded_channel();
+    let go_on = Arc::new(Notify::new());
+    let waits_for = go_on.clone();
+    let handler = move |job: Job<u32>| {
+        let (told, go_on) = (told.clone(), waits_for.clone());
+        async move {
+            if job.payload == 0 {
+                let _ = told.send(job.cancelled().await);
+                job.progress(&"cleaning up");
+                go_on.notified().await;
+            }
+            Err::<(), _>(Failure::from("stopped"))
+        }
+    };
+    let lease = Duration::from_secs(3);
+    let builder = Worker::builder(broker.client.clone()).handle("wait", handler);
+    let working = Working::start(builder.lease(lease).grace(PATIENCE * 10));
+    let of_group = |payload| {
+        let job = NewJob::new("wait", &payload).max_attempts(1);
+        job.group("g").unique_key(format!("key-{payload}"))
+    };
+    let cancelled = submit(&broker, of_group(0)).await;
+    let next = submit(&broker, of_group(1)).await;
+    broker.reaches(&cancelled, State::Running).await;
+    let asked = broker.client.cancel(&cancelled).await.unwrap();
+    assert!(asked.cancel_requested);
+    let reason = timeout(PATIENCE, reasons.recv()).await.unwrap();
+    assert_eq!(reason, Some(CancelReason::Cancelled));
+
+    sleep(lease * 2).await;
+    let job = broker.client.job(&cancelled).await.unwrap();
+    assert_eq!((job.state, job.attempt), (State::Running, 1));
+    assert_eq!(job.progress.unwrap().as_str(), r#""cleaning up""#);
+    let waits = broker.client.job(&next).await.unwrap();
+    assert_eq!(waits.attempt, 0, "its turn comes when the other has ended");
+    let again = broker.client.submit(of_group(0)).await.unwrap();
+    assert_eq!(again.existing, Some(cancelled.clone()), "its key is taken");
+
+    go_on.notify_one();
+    let job = broker.reaches(&cancelled, State::Cancelled).await;
+    assert_eq!(job.error.as_deref(), Some("stopped"));
+    broker.reaches(&next, State::Dead).await;
+    working.stop().await;
+}
+
+/// Most jobs find no room here. They are handed back, and are claimed again as room is made.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_without_room_is_handed_back_and_less_is_claimed() {
+    const JOBS: u64 = 12;
+    const ROOM: usize = 3;
+    let broker = Broker::start().await;
+    let running = Arc::new(AtomicUsize::new(0));
+    let refused = Arc::new(AtomicUsize::new(0));
+    let (runs, refuses) = (running.clone(), refused.clone());
+    let handler = move |_: Job<u64>| {
+        let (running, refused) = (runs.clone(), refuses.clone());
+        async move {
+            if running.fetch_add(1, Ordering::SeqCst) >= ROOM {
+                running.fetch_sub(1, Ordering::SeqCst);
+                refused.fetch_add(1, Ordering::SeqCst);
+                return Err(Failure::hand_back("no room"));
+            }
+            sleep(Duration::from_millis(300)).await;
+            running.fetch_sub(1, Ordering::SeqCst);
+            Ok(())
+        }
+    };
+    let jobs = (0..JOBS).map(|number| NewJob::new("room", &number).max_attempts(1));
+    let submitted = broker.client.submit_all(jobs).await.unwrap();
+    let builder = Worker::builder(broker.client.clone()).handle("room", handler);
+    let working = Working::start(builder.concurrency(JOBS as usize));
+    for job in &submitted {
+        let job = broker.reaches(&job.id, State::Completed).await;
+        assert_eq!(job.attempt, 1);
+    }
+    let refused = refused.load(Ordering::SeqCst);
+    let claimed_at_once = JOBS as usize - ROOM;
+    // One or two tries for more come to nothing, too.
+    assert!(
+        (claimed_at_once..claimed_at_once + 6).contains(&refused),
+        "{refused}"
+    );
+    let summary = working.stop().await;
+    assert_eq!(summary.completed, JOBS);
+    assert_eq!(summary.released, refused as u64);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_claim_stops_its_handler_and_its_result_is_not_sent() {
     let broker = Broker::start().await;

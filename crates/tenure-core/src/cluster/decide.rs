@@ -297,6 +297,16 @@ impl<'a> Pass<'a> {
         if revoking {
             return self.is_leaving(shard, holder, node, assignment, is_surplus);
         }
+        let part = self.part(node);
+        // It was lost with an earlier session, and still runs there. Wherever else it started, it would be beside that.
+        if let Some(error) = part.blocked(&shard.daemon, shard.index, assignment.generation) {
+            let error = error.to_owned();
+            self.wait(shard, Reason::Stuck { error });
+            return Seat::Stays {
+                node: Some(node),
+                movable: false,
+            };
+        }
         match self.must_go(definition, &shard, node, assignment, report) {
             Some(reason) => {
                 self.revoke(shard, holder, reason);

@@ -155,6 +155,14 @@ impl Part {
         found.map(|it| it.2.as_str())
     }
 
+    /// Why a shard cannot start on the node, if something of an earlier generation cannot be ended there.
+    #[must_use]
+    pub fn blocked(&self, daemon: &DaemonId, index: u32, generation: Generation) -> Option<&str> {
+        let mut stuck = self.stuck.get(daemon)?.iter();
+        let found = stuck.find(|it| it.0 == index && it.1 < generation);
+        found.map(|it| it.2.as_str())
+    }
+
     /// Whether the node may be given work of this daemon, as far as the two of them are concerned.
     pub(crate) fn takes(&self, daemon: &DaemonId) -> bool {
         self.going.is_none() && self.offers.contains_key(daemon)

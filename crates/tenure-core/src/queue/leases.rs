@@ -47,7 +47,8 @@ struct Lease {
 pub enum Heartbeat {
     /// It lasts this much longer.
     Renewed(Duration),
-    /// The job is to be given up. The lease was not renewed: what is left of it is for stopping.
+    /// The claim was renewed, and the job is to be given up. As long as its worker says that it still stops, nobody else
+    /// may have the job, its key or its turn.
     Cancelled,
 }
 
@@ -101,14 +102,14 @@ impl Leases {
         if progress.is_some() {
             lease.progress = progress;
         }
-        if status.cancel_requested {
-            return Ok(Heartbeat::Cancelled);
-        }
         let renewed = now + lease.length;
         lease.deadline = Some(renewed);
         self.deadlines.remove(&(deadline, token.number));
         self.deadlines.insert((renewed, token.number));
-        Ok(Heartbeat::Renewed(lease.length))
+        Ok(match status.cancel_requested {
+            true => Heartbeat::Cancelled,
+            false => Heartbeat::Renewed(lease.length),
+        })
     }
 
     /// When the next lease runs out.
@@ -236,13 +237,16 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_job_is_told_and_gets_no_more_time() {
+    fn a_cancelled_job_is_told_with_every_heartbeat_and_is_kept_while_it_stops() {
         let (mut story, mut leases, claimed) = running();
         let _ = story.act(Action::Cancel(vec![id("a")]));
         leases.follow(&story.events, at(1));
-        let beat = leases.heartbeat(&story.queue, &id("a"), claimed.token, None, at(20));
-        assert_eq!(beat, Ok(Heartbeat::Cancelled));
-        assert_eq!(leases.next_deadline(), Some(at(30)));
+        for now in [20, 40, 60] {
+            let beat = leases.heartbeat(&story.queue, &id("a"), claimed.token, None, at(now));
+            assert_eq!(beat, Ok(Heartbeat::Cancelled));
+            assert_eq!(leases.next_deadline(), Some(at(now + 30)));
+        }
+        assert_eq!(leases.expired(at(90), 10).len(), 1, "its worker is gone");
     }
 
     #[test]

@@ -99,6 +99,28 @@ fn what_a_node_cannot_end_stays_with_it() {
 }
 
 #[test]
+fn what_outlives_its_session_keeps_its_shard_from_starting_elsewhere() {
+    let mut world = three();
+    world.nodes[1].sticks = true;
+    let kept = world.shards_on(1);
+    world.faults.outage_until = world.now + seconds(30);
+    world.run(seconds(60));
+    let before = world.now;
+    world.run(seconds(300));
+    let started = started(&world, before);
+    assert!(
+        kept.iter().all(|shard| !started.contains(shard)),
+        "{started:?}"
+    );
+    let words = "wait, its node cannot end it: it belongs to another user";
+    assert!(world.describe().contains(words), "{}", world.describe());
+    world.nodes[1].sticks = false;
+    world.end_all(1);
+    world.run(seconds(20));
+    assert!(world.settled().is_ok(), "{:?}", world.settled());
+}
+
+#[test]
 fn a_fourth_node_gets_three_of_twelve_and_nothing_else_moves() {
     let mut world = three();
     let before = world.now;

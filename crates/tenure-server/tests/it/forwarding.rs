@@ -35,6 +35,21 @@ async fn ready(broker: &Broker, role: &str) {
         .await;
 }
 
+/// Both are stopped at once, as by an operator or a host that goes down.
+#[tokio::test]
+async fn a_leader_does_not_wait_for_a_standby_that_has_gone() {
+    // It would wait for five seconds each time. A slow machine may take as long, but not always.
+    for _ in 0..3 {
+        let (_folder, leader, standby) = pair().await;
+        let begun = Instant::now();
+        tokio::join!(leader.handle.stop(), standby.handle.stop());
+        if begun.elapsed() < Duration::from_millis(4_500) {
+            return;
+        }
+    }
+    panic!("it waited for nobody, three times");
+}
+
 #[tokio::test]
 async fn a_standby_answers_what_the_leader_does() {
     let (_folder, leader, standby) = pair().await;

@@ -154,7 +154,11 @@ impl Namespaced {
                 let node = holders[&assignment.incarnation].node.clone();
                 let holder = live.get(&assignment.incarnation);
                 let part = holder.map(|record| Part::of(&record.about));
-                let stuck = part.and_then(|it| it.stuck(id, index, assignment.generation));
+                let generation = assignment.generation;
+                let stuck = part.and_then(|it| {
+                    let earlier = it.blocked(id, index, generation);
+                    it.stuck(id, index, generation).or(earlier)
+                });
                 ShardStatus {
                     assigned: Some((node, *assignment)),
                     reported: report.map(|run| run.2.clone()),

@@ -57,6 +57,8 @@ pub(crate) enum Why {
     Told,
     /// Trust was not extended in time, or there is no `tenure run` any more.
     Late,
+    /// It could not be started for want of processes, files or memory, and never ran.
+    Short,
 }
 
 impl Order {
@@ -90,9 +92,7 @@ impl Report {
                     "killed" => Status::Killed(number),
                     _ => return None,
                 };
-                let why = [Why::Itself, Why::Told, Why::Late]
-                    .into_iter()
-                    .find(|known| known.word() == why)?;
+                let why = Why::ALL.into_iter().find(|known| known.word() == why)?;
                 Report::Ended { status, why }
             }
             _ => return None,
@@ -106,11 +106,14 @@ fn moment(nanoseconds: &str) -> Option<Moment> {
 }
 
 impl Why {
+    const ALL: [Self; 4] = [Why::Itself, Why::Told, Why::Late, Why::Short];
+
     fn word(self) -> &'static str {
         match self {
             Why::Itself => "itself",
             Why::Told => "told",
             Why::Late => "late",
+            Why::Short => "short",
         }
     }
 }
@@ -188,7 +191,7 @@ mod tests {
             assert_eq!(Order::parse(&order.to_string()), Some(order));
         }
         for status in [Status::Exited(255), Status::Killed(9)] {
-            for why in [Why::Itself, Why::Told, Why::Late] {
+            for why in Why::ALL {
                 let report = Report::Ended { status, why };
                 assert_eq!(Report::parse(&report.to_string()), Some(report));
             }

@@ -4,14 +4,15 @@
 //! good time before trust ends and killed before it does, with everything that descends from it, also if this
 //! process is killed or stopped. A shard counts as ended only when nothing of its program is left.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tenure::Node;
-use tenure::cluster::{Cluster, Config, Count, Definition, Event, Events, Options};
+use tenure::cluster::{Cluster, Config, Count, Definition, Event, Events, Options, Shard};
 use tenure::core::{NodeId, session};
 use tenure::daemon::{Context, Daemon, DaemonError, Work, Working};
 use tokio::sync::{broadcast, oneshot, watch};
@@ -68,9 +69,11 @@ pub(super) async fn run(arguments: Run, id: &str) -> anyhow::Result<ExitCode> {
         kill_after: arguments.kill_after,
         pass: pass.clone(),
         killed,
+        stuck: StuckShards::default(),
     };
     output::note(&format!("{} can run {id}", node.id()));
-    tokio::spawn(tell(node.id().clone(), cluster.subscribe()));
+    let stuck = programs.stuck.clone();
+    tokio::spawn(tell(node.id().clone(), cluster.subscribe(), stuck));
     cluster.register(programs, definition)?;
     drop(cluster);
     wait(&node, signals, passed, &pass, &kill).await;
@@ -124,7 +127,7 @@ async fn wait(
 }
 
 /// Says what happens to the shards of this node.
-async fn tell(me: NodeId, mut events: Events) {
+async fn tell(me: NodeId, mut events: Events, stuck: StuckShards) {
     while let Some(event) = events.next().await {
         match event {
             Event::Started {
@@ -134,8 +137,13 @@ async fn tell(me: NodeId, mut events: Events) {
             } if node == me => {
                 output::note(&format!("{shard} is running, generation {generation}"));
             }
+            // The cluster knows that it is not this node's any more. Whoever may not be killed runs on.
             Event::Stopped { shard, node, .. } if node == me => {
-                output::note(&format!("{shard} has stopped"));
+                let what = match lock(&stuck).contains(&shard) {
+                    true => "is lost, and its program still runs",
+                    false => "has stopped",
+                };
+                output::note(&format!("{shard} {what}"));
             }
             Event::Failed {
                 shard, error, node, ..
@@ -156,6 +164,14 @@ struct Programs {
     pass: broadcast::Sender<Signal>,
     /// Whether everything is to be killed at once.
     killed: watch::Receiver<bool>,
+    stuck: StuckShards,
+}
+
+/// The shards whose programs cannot be ended.
+type StuckShards = Arc<Mutex<BTreeSet<Shard>>>;
+
+fn lock(stuck: &StuckShards) -> MutexGuard<'_, BTreeSet<Shard>> {
+    stuck.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Daemon for Programs {
@@ -183,6 +199,7 @@ impl Daemon for Programs {
             kill_after: self.kill_after,
             pass: self.pass.subscribe(),
             killed: self.killed.clone(),
+            stuck: self.stuck.clone(),
         };
         let (sender, ended) = oneshot::channel();
         tokio::spawn(async move {
@@ -191,6 +208,9 @@ impl Daemon for Programs {
                     why: Why::Itself,
                     status,
                 }) => Err(format!("the program {status}").into()),
+                Ok(Ended {
+                    why: Why::Short, ..
+                }) => Err("the program could not be started".into()),
                 Ok(Ended { why: Why::Told, .. }) => Ok(()),
                 Ok(Ended { why: Why::Late, .. }) => match trust_ends(&context, grace).await {
                     true => Ok(()),
@@ -241,6 +261,7 @@ struct Supervisor {
     kill_after: Duration,
     pass: broadcast::Receiver<Signal>,
     killed: watch::Receiver<bool>,
+    stuck: StuckShards,
 }
 
 impl Supervisor {
@@ -255,18 +276,22 @@ impl Supervisor {
             tokio::select! {
                 biased;
                 became = watch.next(&mut self.program) => match became? {
-                    Became::Ended(ended) => return Ok(ended),
+                    Became::Ended(ended) => {
+                        lock(&self.stuck).remove(context.shard());
+                        return Ok(ended);
+                    }
                     Became::Heard(kill_at) => watch.heard(kill_at),
                     Became::Stuck(stuck) => {
-                        let shard = context.shard();
-                        complaint.say(format!("{stuck}: {shard} is kept until it ends. End it"));
+                        lock(&self.stuck).insert(context.shard().clone());
                         context.cannot_end(Some(stuck.to_string()));
+                        complaint.say(stuck, &kept(context));
                     }
                 },
-                () = complaint.repeat() => {}
+                () = complaint.is_due() => complaint.say_again(&kept(context)),
                 () = over.cancelled(), if !watch.killing => {
                     self.program.order(Order::Kill);
                     watch.kill_within(KILL_PATIENCE);
+                    complaint.say_again(&kept(context));
                 }
                 () = is_set(&mut self.killed), if !watch.killing => {
                     self.program.order(Order::Kill);
@@ -295,6 +320,18 @@ impl Supervisor {
     fn trust_of(&self, context: &Context) -> Duration {
         let remaining = context.check().unwrap_or_default();
         remaining.saturating_sub(self.grace / 8)
+    }
+}
+
+/// What a process that may not be killed means for its shard.
+fn kept(context: &Context) -> String {
+    let shard = context.shard();
+    match context.check() {
+        Ok(_) => format!("{shard} is kept until it ends. End it"),
+        Err(_) => format!(
+            "{shard} is no longer this node's, and another node may start it beside it. End it; it is not started here \
+             before that"
+        ),
     }
 }
 

@@ -13,8 +13,9 @@ use tokio::net::unix::pipe;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 
-use crate::commands::guard::message::{Order, Status, Until};
-use crate::commands::guarded::{Complaint, Event, Program as Guarded, Start};
+use crate::commands::files;
+use crate::commands::guard::message::{Order, Status, Until, Why};
+use crate::commands::guarded::{Complaint, Ended, Event, Program as Guarded, Start};
 use crate::commands::run::START_PATIENCE;
 use crate::output;
 
@@ -65,8 +66,14 @@ const SECRETS: [&str; 7] = [
 impl Program {
     /// Runs the program for a job. If this is dropped, the program and whatever it started are killed.
     pub(super) async fn run(&self, job: Job<Payload>) -> Result<Option<Payload>, Failure> {
-        let cannot = |error| Failure::from(format!("cannot start the program: {error:#}"));
-        let (mut program, input) = self.start(&job).map_err(cannot)?;
+        let (mut program, input) = self.start(&job).map_err(|error| {
+            let text = format!("cannot start the program: {error:#}");
+            // Nothing is wrong with the job, and another worker may have what is missing here.
+            match files::is_shortage(&error) {
+                true => Failure::hand_back(text),
+                false => Failure::from(text),
+            }
+        })?;
         let printed = Tail::new(OUTPUT_KEPT);
         let complained = Tail::new(ERROR_KEPT);
         let (stdout, stderr) = program.take_output();
@@ -83,7 +90,7 @@ impl Program {
             // A program that does not want its payload closes the pipe.
             let _ = input.write_all(&payload).await;
         });
-        let status = self.wait(&mut program, &job).await;
+        let ended = self.wait(&mut program, &job).await;
         feeding.abort();
         for reader in readers.into_iter().flatten() {
             let abort = reader.abort_handle();
@@ -91,9 +98,20 @@ impl Program {
                 abort.abort();
             }
         }
-        match status? {
-            Status::Exited(0) => Ok(result(&job, printed.last_json())),
-            status => Err(failure(status, &complained)),
+        match ended? {
+            Ended {
+                why: Why::Short, ..
+            } => {
+                let words = complained.last_lines(ERROR_LINES);
+                Err(Failure::hand_back(format!(
+                    "cannot start the program: {words}"
+                )))
+            }
+            Ended {
+                status: Status::Exited(0),
+                ..
+            } => Ok(result(&job, printed.last_json())),
+            Ended { status, .. } => Err(failure(status, &complained)),
         }
     }
 
@@ -130,7 +148,7 @@ impl Program {
     }
 
     /// Waits for the end. A program that is to stop is told, and killed if it does not.
-    async fn wait(&self, program: &mut Guarded, job: &Job<Payload>) -> Result<Status, Failure> {
+    async fn wait(&self, program: &mut Guarded, job: &Job<Payload>) -> Result<Ended, Failure> {
         let mut complaint = Complaint::default();
         let (mut told, mut late_at, mut is_late) = (false, None, false);
         let (mut unheard, started) = (0, Instant::now());
@@ -141,12 +159,19 @@ impl Program {
             tokio::select! {
                 biased;
                 event = next(program, is_late) => match event {
-                    Ok(Event::Ended(ended)) => return Ok(ended.status),
+                    // A guard that was killed before it could start the program.
+                    Ok(Event::Ended(ended)) if ended.why == Why::Late && !program.is_started() && !told && !is_late => {
+                        return Err(Failure::hand_back("the guard of the program was killed before the start"));
+                    }
+                    Ok(Event::Ended(ended)) => return Ok(ended),
                     Ok(Event::Heard(_)) => unheard = 0,
                     Ok(Event::Stuck(stuck)) => {
-                        complaint.say(format!("{stuck}: {}", kept(job)));
                         // For whoever looks at the job.
                         job.progress(&serde_json::json!({ "stuck": stuck.to_string() }));
+                        complaint.say(stuck, &kept(job));
+                    }
+                    Err(error) if !program.is_started() && !told && !is_late => {
+                        return Err(Failure::hand_back(format!("{error:#}")));
                     }
                     Err(error) => return Err(Failure::from(format!("{error:#}"))),
                 },
@@ -169,7 +194,7 @@ impl Program {
                         program.order(Order::Until(FOR_EVER));
                     }
                 }
-                () = complaint.repeat() => {}
+                () = complaint.is_due() => complaint.say_again(&kept(job)),
             }
         }
     }
@@ -188,9 +213,11 @@ async fn next(program: &mut Guarded, is_late: bool) -> anyhow::Result<Event> {
 fn kept(job: &Job<Payload>) -> String {
     let id = &job.id;
     match job.cancel_reason() {
-        Some(CancelReason::Cancelled) => format!("job {id} was cancelled but still runs. End it"),
         Some(CancelReason::Lost) => {
             format!("job {id} was given to another worker and may be done twice. End it")
+        }
+        Some(CancelReason::Expired) => {
+            format!("job {id} is given to another worker if no heartbeat gets through. End it")
         }
         _ => {
             format!(
