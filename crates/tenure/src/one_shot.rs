@@ -345,6 +345,8 @@ impl OneShot {
             return Ok(Withdrawal::NotStanding);
         };
         let mut call = Call::new(self, record.holder(), Moment::default());
+        // An earlier call led it, or this one would not find it.
+        call.machine.give_up_found();
         let mut is_given_back = false;
         let give_up = HOST.moment() + self.config.ttl;
         // A machine that does not stand gives back whatever it finds in its hands.

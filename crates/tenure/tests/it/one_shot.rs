@@ -400,6 +400,22 @@ async fn without_ages_those_who_come_remove_what_others_saw_before() {
     assert!(most_requests < 30, "{most_requests} requests for a call");
 }
 
+#[tokio::test]
+async fn a_term_that_was_led_and_given_up_was_resigned() {
+    let store = Arc::new(Memory::new());
+    let elections = OneShot::new(store.clone(), "test", Duration::from_secs(60)).unwrap();
+    let view = Namespaced::new(store, Namespace::new("test").unwrap());
+    let id = "a".parse().unwrap();
+    for _ in 0..2 {
+        assert!(elections.elect(&id).await.unwrap().is_leader());
+        elections.unregister_candidate(&id).await.unwrap();
+    }
+    let status = view.status(&"default".parse().unwrap()).await.unwrap();
+    let history = status.lease.unwrap().history;
+    let reasons: Vec<&str> = history.iter().map(|past| &*past.reason).collect();
+    assert_eq!(reasons, ["resigned", "resigned"]);
+}
+
 /// Nobody stays out for ever because those who stood under the name had other secrets, and are dead.
 #[tokio::test]
 async fn without_ages_a_crowd_of_the_dead_makes_room() {
