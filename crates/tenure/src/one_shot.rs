@@ -95,7 +95,10 @@ const REMOVED_AT_ONCE: usize = 4;
 const STANDING_MAX: usize = 8;
 
 /// How often a write is tried against others, or an answer settled, before giving up.
-const ATTEMPTS_MAX: usize = 20;
+const ATTEMPTS_MAX: u32 = 20;
+
+/// The longest pause before a write is tried again.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// One-shot elections in a namespace.
 #[derive(Debug, Clone)]
@@ -430,7 +433,7 @@ impl OneShot {
         };
         let missing = Missing::Create;
         let written = self.write(id, Some(found), stand, missing).await?;
-        written.ok_or_else(|| self.contended())
+        written.ok_or_else(|| busy(id))
     }
 
     /// Changes the session of `id`, once, whatever happens to the answers. None if it has none, and none is to be made.
@@ -444,7 +447,8 @@ impl OneShot {
         // A write of ours whose answer was lost is recognised by its nonce: another call for the same candidate counts on
         // from the same number.
         let mut lost: Option<(Record, Moment)> = None;
-        for _ in 0..ATTEMPTS_MAX {
+        for attempt in 1..=ATTEMPTS_MAX {
+            let begun = HOST.moment();
             let found = match seen.take() {
                 Some(found) => found,
                 None => self.find(id).await?,
@@ -489,8 +493,13 @@ impl OneShot {
                 Err(tenure_store::Error::Unknown { .. }) => lost = Some((record, started)),
                 Err(error) => return Err(error.into()),
             }
+            // Of many calls for one candidate one gets through at a time. Those that came off badly wait for some turns,
+            // each for another number of them, so that everybody gets one.
+            let turn = HOST.moment().since(begun);
+            let most = turn.saturating_mul(2 * attempt);
+            tokio::time::sleep(chance_of(most.min(PAUSE_MAX))).await;
         }
-        Err(self.contended())
+        Err(busy(id))
     }
 
     fn contended(&self) -> Error {
@@ -651,11 +660,25 @@ impl OneShot {
     }
 }
 
+fn busy(id: &NodeId) -> Error {
+    Error::CandidateBusy { node: id.clone() }
+}
+
+/// Any number.
+fn chance() -> u64 {
+    uuid::Uuid::new_v4().as_u64_pair().0
+}
+
+/// Any time up to this one.
+fn chance_of(most: Duration) -> Duration {
+    let nanoseconds = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+    Duration::from_nanos(chance() % nanoseconds.max(1))
+}
+
 /// All of them once, from any place on: another one each time.
 fn some_of<T>(all: &[T]) -> impl Iterator<Item = &T> {
     let places = all.len();
-    let chance = uuid::Uuid::new_v4().as_u64_pair().0;
-    let start = usize::try_from(chance % places.max(1) as u64).unwrap_or_default();
+    let start = usize::try_from(chance() % places.max(1) as u64).unwrap_or_default();
     all.iter().cycle().skip(start).take(places)
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::future::join_all;
 use tenure::core::election::{LeaseState, Term};
 use tenure::core::session::{Record, State};
 use tenure::core::{ElectionName, Namespace, NodeId};
@@ -414,6 +415,28 @@ async fn a_term_that_was_led_and_given_up_was_resigned() {
     let history = status.lease.unwrap().history;
     let reasons: Vec<&str> = history.iter().map(|past| &*past.reason).collect();
     assert_eq!(reasons, ["resigned", "resigned"]);
+}
+
+/// They all change one session.
+#[tokio::test]
+async fn many_calls_at_once_for_one_candidate_all_get_through() {
+    let faults = Faults {
+        delayed: 1.0,
+        delay: Duration::from_millis(1)..=Duration::from_millis(5),
+        ..Faults::default()
+    };
+    let store = Faulty::new(Arc::new(Memory::new()), faults, 1).unwrap();
+    let elections = OneShot::new(Arc::new(store), "test", Duration::from_secs(60)).unwrap();
+    let id: NodeId = "a".parse().unwrap();
+    elections.register_candidate(&id).await.unwrap();
+    let calls = (0..40).map(|number| {
+        let elections = elections.clone().with_election(&format!("e{number}"));
+        let id = id.clone();
+        async move { elections.unwrap().elect(&id).await }
+    });
+    for (number, outcome) in join_all(calls).await.into_iter().enumerate() {
+        assert!(outcome.unwrap().is_leader(), "e{number}");
+    }
 }
 
 /// Nobody stays out for ever because those who stood under the name had other secrets, and are dead.
