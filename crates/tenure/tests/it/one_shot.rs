@@ -8,8 +8,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use tenure::core::election::{LeaseState, Term};
+use tenure::core::session::record::{About, ONE_SHOT};
 use tenure::core::session::{Record, State};
-use tenure::core::{ElectionName, Namespace, NodeId};
+use tenure::core::{ElectionName, Incarnation, Namespace, NodeId, Nonce, Wall};
 use tenure::queue::{Options, Queue};
 use tenure::store::engine::memory::Memory;
 use tenure::store::wrap::faulty::{Fault, Faults, Faulty, Kind};
@@ -398,6 +399,45 @@ async fn without_ages_those_who_come_remove_what_others_saw_before() {
         most_sessions < 60,
         "{most_sessions} sessions of 301 candidates"
     );
+    assert!(most_requests < 30, "{most_requests} requests for a call");
+}
+
+/// Candidates of the past, and one that goes on calling: nobody new comes who would remove them.
+#[tokio::test]
+async fn those_who_stay_remove_the_dead_as_well() {
+    let store = Arc::new(Metered::new(Arc::new(Later(Ageless(Memory::new())))));
+    let elections = OneShot::new(store.clone(), "test", Duration::from_secs(5)).unwrap();
+    let id: NodeId = "a".parse().unwrap();
+    let first = elections.elect(&id).await.unwrap();
+    for number in 0..40_u128 {
+        let dead = Record {
+            node: format!("dead{number}").parse().unwrap(),
+            incarnation: Incarnation(number + 1),
+            counter: 1,
+            nonce: Nonce::default(),
+            ttl: Duration::from_secs(5),
+            state: State::Alive,
+            joined_at: Wall(0),
+            about: Box::new(About {
+                labels: [(ONE_SHOT.to_owned(), "true".to_owned())].into(),
+                ..About::default()
+            }),
+        };
+        let key = format!("test/nodes/{}/{}", dead.node, dead.incarnation);
+        let (key, value) = (Key::new(key).unwrap(), Bytes::from(dead.encode()));
+        store.put(&key, value, &Expect::Absent).await.unwrap();
+    }
+    let mut most_requests = 0;
+    for number in 0..300 {
+        let before = requests(store.meter());
+        let now = elections.elect(&id).await.unwrap();
+        most_requests = most_requests.max(requests(store.meter()) - before);
+        assert_eq!(
+            now.token, first.token,
+            "call {number}: it leads all the time"
+        );
+    }
+    assert_eq!(sessions(&*store).await, 1, "its own");
     assert!(most_requests < 30, "{most_requests} requests for a call");
 }
 
