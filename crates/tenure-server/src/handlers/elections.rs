@@ -33,6 +33,9 @@ use crate::problem::Problem;
 /// How long a candidate stands without another call, unless it says.
 const TTL_MS_DEFAULT: u64 = 60_000;
 
+/// The shortest that it can say, as for every session.
+const TTL_MS_MIN: u64 = 200;
+
 /// The longest that it can say: an hour. Who does not come back is in the way for that long.
 const TTL_MS_MAX: u64 = 3_600_000;
 
@@ -184,10 +187,10 @@ fn elections(app: &App, election: &ElectionName, ttl_ms: Option<u64>) -> Result<
         .hint("choose a name that does not begin with \"tenure.\""));
     }
     let ttl_ms = ttl_ms.unwrap_or(TTL_MS_DEFAULT);
-    if ttl_ms > TTL_MS_MAX {
+    if !(TTL_MS_MIN..=TTL_MS_MAX).contains(&ttl_ms) {
         return Err(Problem::new(
             Code::InvalidField,
-            format!("ttl_ms is {ttl_ms}, but may be at most {TTL_MS_MAX}"),
+            format!("ttl_ms is {ttl_ms}, but must be between {TTL_MS_MIN} and {TTL_MS_MAX}"),
         )
         .field("ttl_ms"));
     }

@@ -256,3 +256,26 @@ async fn as_many_candidates_and_elections_as_the_limits_allow() {
     assert_eq!(elect("e1", "a").await.1["is_leader"], true);
     assert_eq!(elections().await, 4);
 }
+
+#[tokio::test]
+async fn what_is_wrong_is_told_in_the_callers_terms() {
+    let broker = Broker::start_with(|config| config.limits.candidates_max = 2).await;
+    for ttl_ms in [0_u64, 199, 3_600_001, 90_000_000] {
+        let body = json!({ "candidate": "a", "ttl_ms": ttl_ms });
+        let (status, problem) = broker.post("/v1/elections/e/elect", body).await;
+        assert_eq!((status, &problem["field"]), (422, &json!("ttl_ms")));
+        let detail = format!("ttl_ms is {ttl_ms}, but must be between 200 and 3600000");
+        assert_eq!(problem["detail"], json!(detail));
+    }
+    let body = json!({ "candidate": "a", "ttl_ms": 3_600_000, "secret": "one-secret-for-all" });
+    assert_eq!(broker.post("/v1/elections/e/elect", body).await.0, 200);
+    let candidate = async |id: &str| {
+        let path = format!("/v1/elections/e/candidates/{id}");
+        broker.put(&path, json!({})).await.1
+    };
+    let titles = [
+        candidate("a").await["title"].clone(),
+        candidate("b").await["title"].clone(),
+    ];
+    assert_eq!(titles, ["not allowed", "a limit is reached"]);
+}
