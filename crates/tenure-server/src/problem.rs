@@ -9,10 +9,10 @@ use axum::response::{IntoResponse, Response};
 use tenure_core::api::{self, Code};
 
 /// A problem on its way to a client. Boxed: it is rare, and results that carry it are many.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Problem(Box<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Inner {
     document: api::Problem,
     retry_after_seconds: Option<u32>,

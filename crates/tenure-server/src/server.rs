@@ -26,6 +26,7 @@ use crate::dashboard::{self, Dashboard};
 use crate::forward::Forwarder;
 use crate::handlers::health::{Probe, leader_reason};
 use crate::listen::{FAREWELLS_MAX, Listening};
+use crate::looks::Looks;
 use crate::metrics::Metrics;
 use crate::metrics::numbers::Numbers;
 use crate::rates::Rates;
@@ -190,6 +191,7 @@ impl App {
                 config.limits.candidates_max,
                 config.limits.elections_max,
             )),
+            looks: Looks::default(),
             waits: Semaphore::new(config.limits.waits_max),
             holds: Semaphore::new(config.limits.holds_max),
             followers: Arc::new(Semaphore::new(config.limits.followers_max)),
