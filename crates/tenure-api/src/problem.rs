@@ -156,16 +156,16 @@ codes! {
     TooLarge = "too_large", 413, "the request is too large";
     /// No token, or a wrong one.
     Unauthorized = "unauthorized", 401, "a token is needed";
-    /// The token does not reach this far.
-    Forbidden = "forbidden", 403, "the token does not allow this";
+    /// The token does not reach this far, or what is meant belongs to somebody else.
+    Forbidden = "forbidden", 403, "not allowed";
     /// Something else stands under this name.
     Conflict = "conflict", 409, "the request conflicts with what exists";
     /// The claim does not hold, or no longer. Nothing was done.
     Lost = "lost", 409, "the claim is lost";
     /// The job's state does not allow it. Nothing was done.
     State = "state", 409, "the state of the job does not allow this";
-    /// There are as many jobs as the settings allow. Nothing was done.
-    Full = "full", 429, "the queue is full";
+    /// There are as many jobs, elections or candidates as are allowed. Nothing was done.
+    Full = "full", 429, "a limit is reached";
     /// More is asked than can be done. Nothing was done; try again later.
     Overloaded = "overloaded", 429, "too many requests at once";
     /// Nobody leads right now. Nothing was done; try again soon.

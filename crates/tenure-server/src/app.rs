@@ -19,6 +19,7 @@ use crate::connections::Connections;
 use crate::dashboard::Dashboard;
 use crate::forward::Forwarder;
 use crate::handlers::health::Probe;
+use crate::looks::Looks;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::rates::Rates;
@@ -45,6 +46,8 @@ pub(crate) struct App {
     pub(crate) probe: Probe,
     /// How many candidates and elections callers have made.
     pub(crate) election_bounds: Arc<Bounds>,
+    /// What is read of the whole namespace.
+    pub(crate) looks: Looks,
     /// Room for calls that wait: claims, elections, and what is forwarded.
     pub(crate) waits: Semaphore,
     /// Room for calls that are held until somebody leads.

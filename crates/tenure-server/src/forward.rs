@@ -167,11 +167,9 @@ impl Forwarder {
         {
             return Ok(origin.clone());
         }
-        let sessions = app.node.view().sessions().await;
-        let sessions = sessions.map_err(|error| Failed::NotDone(error.into()))?;
-        let session = sessions
-            .into_iter()
-            .find(|session| session.incarnation == leader.incarnation);
+        let view = app.node.view();
+        let session = view.session(&leader.node, leader.incarnation).await;
+        let session = session.map_err(|error| Failed::NotDone(error.into()))?;
         let Some(session) = session else {
             let gone = "the leader's session is gone, and there is no new leader yet";
             return Err(Failed::NotDone(Problem::no_leader(gone)));

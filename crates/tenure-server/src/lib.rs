@@ -26,8 +26,8 @@
 //!   `unknown_outcome`, never sent again by the server.
 //! - While nobody leads, calls are held for a moment, in bounded number: a hand-over costs no error.
 //! - A worker that goes away while it waits for a job takes none.
-//! - Memory is bounded: connections, waiting claims, followers of events, and the bytes of bodies and of answers
-//!   all have a limit, and every phase of a connection has a time.
+//! - Memory is bounded: connections, waiting claims, followers of events, readings of the namespace, and the bytes of bodies and
+//!   of answers all have a limit, and every phase of a connection has a time.
 //!
 //! # What is not
 //!
@@ -48,6 +48,7 @@ mod gate;
 mod handlers;
 mod hold;
 mod listen;
+mod looks;
 mod metrics;
 mod openapi;
 mod problem;

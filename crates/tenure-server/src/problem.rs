@@ -9,10 +9,10 @@ use axum::response::{IntoResponse, Response};
 use tenure_api::{self as api, Code};
 
 /// A problem on its way to a client. Boxed: it is rare, and results that carry it are many.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Problem(Box<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Inner {
     document: api::Problem,
     retry_after_seconds: Option<u32>,
@@ -226,6 +226,8 @@ impl From<tenure::Error> for Problem {
                 Problem::new(Code::InvalidField, error.to_string()).field("node")
             }
             Error::Contended { .. } => Problem::overloaded(error.to_string()),
+            Error::CandidateBusy { .. } => Problem::overloaded(error.to_string())
+                .hint("make the calls of one candidate one after another"),
             Error::Crowded { .. } => Problem::new(Code::Conflict, error.to_string())
                 .hint("choose another id for this candidate"),
             Error::Full { hint, .. } => Problem::new(Code::Full, error.to_string()).hint(hint),

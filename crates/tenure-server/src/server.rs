@@ -26,6 +26,7 @@ use crate::dashboard::{self, Dashboard};
 use crate::forward::Forwarder;
 use crate::handlers::health::{Probe, reason_not_to_ask};
 use crate::listen::{FAREWELLS_MAX, Listening};
+use crate::looks::Looks;
 use crate::metrics::Metrics;
 use crate::metrics::numbers::Numbers;
 use crate::rates::Rates;
@@ -193,6 +194,7 @@ impl App {
                 config.limits.candidates_max,
                 config.limits.elections_max,
             )),
+            looks: Looks::default(),
             waits: Semaphore::new(config.limits.waits_max),
             holds: Semaphore::new(config.limits.holds_max),
             followers: Arc::new(Semaphore::new(config.limits.followers_max)),

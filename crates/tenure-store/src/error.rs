@@ -147,6 +147,7 @@ impl Error {
     /// Nobody has made a store there, and whoever asked only wanted to look.
     #[cfg(any(
         feature = "file",
+        feature = "object",
         feature = "sqlite",
         feature = "postgres",
         feature = "mysql"

@@ -10,6 +10,8 @@ use crate::engine::file::File;
 use crate::engine::memory::Memory;
 #[cfg(feature = "mysql")]
 use crate::engine::mysql::MySql;
+#[cfg(feature = "object")]
+use crate::engine::object::Objects;
 #[cfg(feature = "postgres")]
 use crate::engine::postgres::Postgres;
 #[cfg(feature = "sqlite")]
@@ -47,6 +49,7 @@ pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>, Error> {
 async fn open_or_make(url: &str, makes: bool) -> Result<Arc<dyn Store>, Error> {
     #[cfg(not(any(
         feature = "file",
+        feature = "object",
         feature = "sqlite",
         feature = "postgres",
         feature = "mysql"
@@ -75,7 +78,11 @@ async fn open_or_make(url: &str, makes: bool) -> Result<Arc<dyn Store>, Error> {
         #[cfg(feature = "object")]
         "s3" | "gs" | "az" => {
             let (url, asks_for_age) = parse(url)?;
-            let store = Box::pin(crate::engine::object::Objects::open(&url)).await?;
+            let store = if makes {
+                Box::pin(Objects::open(&url)).await?
+            } else {
+                Box::pin(Objects::open_existing(&url)).await?
+            };
             Ok(with_age(store, asks_for_age))
         }
         #[cfg(feature = "postgres")]

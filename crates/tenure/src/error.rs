@@ -47,6 +47,14 @@ pub enum Error {
         /// Which election.
         election: ElectionName,
     },
+    /// Calls for one candidate come faster than its session can be written. Nothing was changed; try again.
+    #[error(
+        "too many calls for the candidate {node} at once: its session kept changing; nothing was done"
+    )]
+    CandidateBusy {
+        /// The id.
+        node: NodeId,
+    },
     /// Too many programs stand under one id, each with a secret of its own. Nothing was done; use another id.
     #[error("there are already too many candidates with the id {node}; nothing was done")]
     Crowded {

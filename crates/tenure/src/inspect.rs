@@ -10,7 +10,7 @@ use tenure_core::election::{Fence, Lease, LeaseState, Request, RequestKind, Writ
 use tenure_core::session::record::About;
 use tenure_core::session::{Holder, Record, State};
 use tenure_core::{ElectionName, Incarnation, Namespace, NodeId, RecordError};
-use tenure_store::{Expect, Key, Object, Store, Version, list_all};
+use tenure_store::{Entry, Expect, Key, Object, Store, Version, list_all};
 use tokio::sync::OnceCell;
 
 use crate::keys::Keys;
@@ -31,7 +31,17 @@ pub struct Namespaced {
     looked: Option<Arc<OnceCell<Sessions>>>,
 }
 
-type Sessions = Vec<(Record, Object)>;
+/// Shared by all who ask: there may be thousands.
+pub(crate) type Sessions = Arc<Vec<(Record, Object)>>;
+
+/// One election in short.
+#[derive(Debug, Clone)]
+pub struct Brief {
+    /// The lease, unless the election has never been held or the lease was deleted.
+    pub lease: Option<Lease>,
+    /// The live candidates, by priority.
+    pub candidates: Vec<Holder>,
+}
 
 /// One election, as the store has it.
 #[derive(Debug, Clone)]
@@ -75,6 +85,13 @@ impl Namespaced {
         }
     }
 
+    /// The same, and the sessions are read now: whatever is asked later is answered from this look. It can be shared.
+    pub async fn look(&self) -> Result<Self, Error> {
+        let view = self.at_one_look();
+        view.session_objects().await?;
+        Ok(view)
+    }
+
     /// The store.
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
@@ -88,10 +105,37 @@ impl Namespaced {
     /// The names of all elections that were ever held.
     pub async fn elections(&self) -> Result<Vec<ElectionName>, Error> {
         let entries = list_all(&*self.store, &self.keys.elections()).await?;
-        Ok(entries
-            .iter()
-            .filter_map(|entry| ElectionName::new(entry.key.name()).ok())
-            .collect())
+        Ok(names_of(&entries))
+    }
+
+    /// The names of some elections that were ever held: those of the product, and the first of the others. Two pages of a
+    /// listing, unless there are more of the product's than a page holds.
+    pub async fn some_elections(&self, most: usize) -> Result<Vec<ElectionName>, Error> {
+        let prefix = self.keys.elections();
+        let mut names: Vec<ElectionName> = Vec::new();
+        // No name is that short, and those of the product are the next ones.
+        let mut after = Some(prefix.key(ElectionName::RESERVED)?);
+        while names.len() < most {
+            let page = self.store.list(&prefix, after.as_ref()).await?;
+            let found = names_of(&page.entries);
+            let count = found.len();
+            names.extend(found.into_iter().filter(ElectionName::is_reserved));
+            let last = page.entries.into_iter().next_back().map(|entry| entry.key);
+            let is_reserved = |key: &Key| key.name().starts_with(ElectionName::RESERVED);
+            // Also for a store that promises more and never gives it.
+            if !page.more || count == 0 || !last.as_ref().is_some_and(is_reserved) || last <= after
+            {
+                break;
+            }
+            after = last;
+        }
+        if names.len() < most {
+            let page = self.store.list(&prefix, None).await?;
+            let others = names_of(&page.entries).into_iter();
+            names.extend(others.filter(|name| !name.is_reserved()));
+        }
+        names.truncate(most);
+        Ok(names)
     }
 
     /// The lease of an election, and the session of its holder if that lives: a lease may name one that is long gone.
@@ -100,13 +144,44 @@ impl Namespaced {
         &self,
         election: &ElectionName,
     ) -> Result<Option<(Lease, Record)>, Error> {
+        let (lease, leader) = self.lease_and_leader(election).await?;
+        Ok(lease.zip(leader))
+    }
+
+    /// The lease of an election, and the session of its holder if that lives and is a candidate. Two reads.
+    pub async fn lease_and_leader(
+        &self,
+        election: &ElectionName,
+    ) -> Result<(Option<Lease>, Option<Record>), Error> {
         let Some((lease, _)) = self.lease(election).await? else {
-            return Ok(None);
+            return Ok((None, None));
         };
-        let Some(holder) = lease.holder() else {
-            return Ok(None);
+        let session = match lease.holder() {
+            Some(holder) => self.live_session(&self.keys.session(holder)).await?,
+            None => None,
         };
-        let Some(object) = self.store.get(&self.keys.session(holder)).await? else {
+        let leader = session.filter(|record| record.about.stands.contains_key(election));
+        Ok((Some(lease), leader))
+    }
+
+    /// The session of a process, also one that has ended and was not cleaned up yet. One read.
+    pub async fn session(
+        &self,
+        node: &NodeId,
+        incarnation: Incarnation,
+    ) -> Result<Option<Record>, Error> {
+        let holder = Holder {
+            node: node.clone(),
+            incarnation,
+            ttl: Duration::ZERO,
+        };
+        let object = self.store.get(&self.keys.session(&holder)).await?;
+        // One that cannot be read is as good as none.
+        Ok(object.and_then(|object| Record::decode(&object.value).ok()))
+    }
+
+    async fn live_session(&self, key: &Key) -> Result<Option<Record>, Error> {
+        let Some(object) = self.store.get(key).await? else {
             return Ok(None);
         };
         // One that cannot be read is nobody's candidate.
@@ -114,8 +189,7 @@ impl Namespaced {
             return Ok(None);
         };
         let session = (record, object);
-        let is_leader = is_live(&session) && session.0.about.stands.contains_key(election);
-        Ok(is_leader.then_some((lease, session.0)))
+        Ok(is_live(&session).then_some(session.0))
     }
 
     /// Everything about one election. Two reads, and one per node.
@@ -137,6 +211,29 @@ impl Namespaced {
             statuses.push(status?);
         }
         Ok(statuses)
+    }
+
+    /// Some elections in short. One read for each, and one per node.
+    pub async fn briefs(&self, elections: &[ElectionName]) -> Result<Vec<Brief>, Error> {
+        let sessions = self.session_objects().await?;
+        let reads: Vec<_> = elections.iter().map(|each| self.lease(each)).collect();
+        let mut reads = stream::iter(reads).buffered(READS_AT_ONCE);
+        let mut briefs = Vec::new();
+        while let Some(lease) = reads.next().await {
+            let standing = standing_among(&sessions, &elections[briefs.len()]);
+            briefs.push(Brief {
+                lease: lease?.map(|(lease, _)| lease),
+                candidates: standing.map(|(record, _)| record.holder()).collect(),
+            });
+        }
+        Ok(briefs)
+    }
+
+    /// The live candidates of an election, by priority. One read per node.
+    pub async fn candidates(&self, election: &ElectionName) -> Result<Vec<Holder>, Error> {
+        let sessions = self.session_objects().await?;
+        let standing = standing_among(&sessions, election);
+        Ok(standing.map(|(record, _)| record.holder()).collect())
     }
 
     async fn status_among(
@@ -166,19 +263,26 @@ impl Namespaced {
 
     /// All sessions, also those that have ended and were not cleaned up yet.
     pub async fn sessions(&self) -> Result<Vec<Record>, Error> {
-        self.session_objects()
-            .await
-            .map(|sessions| sessions.into_iter().map(|(record, _)| record).collect())
+        let sessions = self.session_objects().await?;
+        Ok(sessions.iter().map(|(record, _)| record.clone()).collect())
+    }
+
+    /// The same without one-shot candidates, which are callers, not nodes.
+    pub async fn node_sessions(&self) -> Result<Vec<Record>, Error> {
+        let sessions = self.session_objects().await?;
+        let records = sessions.iter().map(|(record, _)| record);
+        let nodes = records.filter(|record| !record.is_one_shot());
+        Ok(nodes.cloned().collect())
     }
 
     /// How long ago each session was written, for those of which the engine can say it: to show to people,
     /// since some engines take it from a clock that can be set.
     pub async fn ages(&self) -> Result<BTreeMap<Incarnation, Duration>, Error> {
         let sessions = self.session_objects().await?;
-        let aged = |(record, object): (Record, Object)| {
+        let aged = |(record, object): &(Record, Object)| {
             Some((record.incarnation, object.age.or(object.shown_age)?))
         };
-        Ok(sessions.into_iter().filter_map(aged).collect())
+        Ok(sessions.iter().filter_map(aged).collect())
     }
 
     /// Asks the leader to resign; it does so when it looks at its lease next.
@@ -318,9 +422,9 @@ impl Namespaced {
 
 /// The sessions that live, as far as one look can tell.
 pub(crate) async fn live_sessions(store: &dyn Store, keys: &Keys) -> Result<Vec<Record>, Error> {
-    let sessions = sessions(store, keys).await?.into_iter();
-    let live = sessions.filter(is_live);
-    Ok(live.map(|(record, _)| record).collect())
+    let sessions = sessions(store, keys).await?;
+    let live = sessions.iter().filter(|session| is_live(session));
+    Ok(live.map(|(record, _)| record.clone()).collect())
 }
 
 /// A session that has stood for its whole ttl is as good as evicted. Nothing is taken from it for this, so a clock
@@ -341,20 +445,32 @@ pub(crate) async fn candidates(
 }
 
 fn candidates_among(sessions: &[(Record, Object)], election: &ElectionName) -> Vec<Candidate> {
-    let mut candidates: Vec<Candidate> = sessions
-        .iter()
-        .filter(|session| is_live(session))
-        .filter_map(|(record, _)| {
-            let priority = *record.about.stands.get(election)?;
-            Some(Candidate {
-                holder: record.holder(),
-                priority,
-                about: (*record.about).clone(),
-            })
-        })
-        .collect();
-    candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.priority));
-    candidates
+    let candidate = |(record, priority): (&Record, u8)| Candidate {
+        holder: record.holder(),
+        priority,
+        about: (*record.about).clone(),
+    };
+    standing_among(sessions, election).map(candidate).collect()
+}
+
+/// The sessions that stand in an election, and their priority, the highest first.
+fn standing_among<'a>(
+    sessions: &'a [(Record, Object)],
+    election: &ElectionName,
+) -> impl Iterator<Item = (&'a Record, u8)> + use<'a> {
+    let live = sessions.iter().filter(|session| is_live(session));
+    let standing =
+        live.filter_map(|(record, _)| Some((record, *record.about.stands.get(election)?)));
+    let mut standing: Vec<_> = standing.collect();
+    standing.sort_by_key(|(_, priority)| std::cmp::Reverse(*priority));
+    standing.into_iter()
+}
+
+fn names_of(entries: &[Entry]) -> Vec<ElectionName> {
+    let names = entries.iter().map(|entry| entry.key.name());
+    names
+        .filter_map(|name| ElectionName::new(name).ok())
+        .collect()
 }
 
 async fn sessions(store: &dyn Store, keys: &Keys) -> Result<Sessions, Error> {
@@ -364,13 +480,15 @@ async fn sessions(store: &dyn Store, keys: &Keys) -> Result<Sessions, Error> {
     let mut sessions = Vec::new();
     while let Some(object) = reads.next().await {
         // One that cannot be read, or is gone since, is nobody's candidate.
-        if let Some(object) = object?
+        if let Some(mut object) = object?
             && let Ok(record) = Record::decode(&object.value)
         {
+            // Whoever looks needs the record and not its text as well: that would be kept as long as the look is.
+            object.value = Bytes::new();
             sessions.push((record, object));
         }
     }
-    Ok(sessions)
+    Ok(Arc::new(sessions))
 }
 
 pub(crate) async fn read<T>(

@@ -56,7 +56,7 @@ pub use error::Error;
 pub use fence::transaction::{FenceError, Fenceable, Locked};
 pub use fence::{Receiver, Stale, Token, TokenError};
 pub use follow::{Follower, Seen};
-pub use inspect::{Candidate, Namespaced, Status};
+pub use inspect::{Brief, Candidate, Namespaced, Status};
 pub use leadership::{Leadership, Stopped, Watchdog, Working};
 pub use metrics::{ClusterMetrics, ElectionMetrics, HeartbeatOutcome, Heartbeats, Metrics};
 pub use node::{Node, NodeOptions, host_name};

@@ -18,10 +18,10 @@
 //! A candidate that withdraws deletes its session, after it has confirmed that it is marked as gone. A delete is not
 //! conditional, and need not be: an incarnation is never used twice, so nobody writes this object again on purpose. A
 //! doubled request of the past that creates it anew, however late, makes a session that holds nothing and that nobody
-//! renews: it expires. Candidates that never came back are removed by whoever registers next, a few at a time, and by
-//! running nodes. A node watches. A call cannot, so a newcomer notes in its session which versions of some others stood
-//! when it came, and later newcomers on the same host read that: what still stands after ten times its ttl, and a
-//! minute, belongs to nobody who is alive. If every call is made on a host that makes no other, nobody can tell, and
+//! renews: it expires. Candidates that never came back are removed by whoever registers next, by those who stay, now and
+//! then, and by running nodes, a few at a time. A node watches. A call cannot, so it notes in its session which versions of
+//! some others stood when it came, and later calls on the same host read that: what still stands after ten times its ttl,
+//! and a minute, belongs to nobody who is alive. If every call is made on a host that makes no other, nobody can tell, and
 //! the sessions stay until a node runs in the namespace.
 //!
 //! A candidate that stopped calling may be replaced when one version of its session has stood for its whole
@@ -84,6 +84,10 @@ const ELECTION: &str = "default";
 const KEPT_TTLS: u32 = 10;
 const KEPT_MIN: Duration = Duration::from_secs(60);
 
+/// How often one who stays looks for the dead, once its note is a minute old but too young for candidates of its own ttl, or is
+/// of no use on this host: at one call in so many.
+const LOOKS_ONCE_IN: u64 = 16;
+
 /// How many sessions of others a new candidate reads, to learn what they saw in passing.
 const LOOKED_AT: usize = 4;
 
@@ -95,7 +99,10 @@ const REMOVED_AT_ONCE: usize = 4;
 const STANDING_MAX: usize = 8;
 
 /// How often a write is tried against others, or an answer settled, before giving up.
-const ATTEMPTS_MAX: usize = 20;
+const ATTEMPTS_MAX: u32 = 20;
+
+/// The longest pause before a write is tried again.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// One-shot elections in a namespace.
 #[derive(Debug, Clone)]
@@ -345,6 +352,8 @@ impl OneShot {
             return Ok(Withdrawal::NotStanding);
         };
         let mut call = Call::new(self, record.holder(), Moment::default());
+        // An earlier call led it, or this one would not find it.
+        call.machine.give_up_found();
         let mut is_given_back = false;
         let give_up = HOST.moment() + self.config.ttl;
         // A machine that does not stand gives back whatever it finds in its hands.
@@ -401,19 +410,20 @@ impl OneShot {
             Some(found) => found,
             None => self.find(id).await?,
         };
-        let mut passed = None;
-        if let (Some(bounds), Some(own)) = (&self.bounds, &found.own) {
-            bounds.check_stands(&own.record, &self.election)?;
-        }
-        if found.own.is_none() {
-            passed = match &self.bounds {
-                None => self.sweep().await,
-                Some(bounds) => bounds.admit_candidate(self).await?,
-            };
-            if found.others >= STANDING_MAX {
-                // There may be room now.
-                found = self.find(id).await?;
+        let passed = match (&found.own, &self.bounds) {
+            (None, None) => self.sweep(None).await,
+            (None, Some(bounds)) => bounds.admit_candidate(self).await?,
+            (Some(own), Some(bounds)) => {
+                // Whoever sets bounds runs a node, which watches.
+                bounds.check_stands(&own.record, &self.election)?;
+                None
             }
+            (Some(own), None) if self.is_due(&own.record) => self.sweep(Some(&own.record)).await,
+            (Some(_), None) => None,
+        };
+        if found.own.is_none() && found.others >= STANDING_MAX {
+            // There may be room now.
+            found = self.find(id).await?;
         }
         let stand = |record: &mut Record| {
             let About {
@@ -422,13 +432,13 @@ impl OneShot {
                 ..
             } = &mut *record.about;
             stands.insert(self.election.clone(), PRIORITY_DEFAULT);
-            if record.counter == 1 {
+            if passed.is_some() {
                 noted.clone_from(&passed);
             }
         };
         let missing = Missing::Create;
         let written = self.write(id, Some(found), stand, missing).await?;
-        written.ok_or_else(|| self.contended())
+        written.ok_or_else(|| busy(id))
     }
 
     /// Changes the session of `id`, once, whatever happens to the answers. None if it has none, and none is to be made.
@@ -442,7 +452,8 @@ impl OneShot {
         // A write of ours whose answer was lost is recognised by its nonce: another call for the same candidate counts on
         // from the same number.
         let mut lost: Option<(Record, Moment)> = None;
-        for _ in 0..ATTEMPTS_MAX {
+        for attempt in 1..=ATTEMPTS_MAX {
+            let begun = HOST.moment();
             let found = match seen.take() {
                 Some(found) => found,
                 None => self.find(id).await?,
@@ -487,8 +498,13 @@ impl OneShot {
                 Err(tenure_store::Error::Unknown { .. }) => lost = Some((record, started)),
                 Err(error) => return Err(error.into()),
             }
+            // Of many calls for one candidate one gets through at a time. Those that came off badly wait for some turns,
+            // each for another number of them, so that everybody gets one.
+            let turn = HOST.moment().since(begun);
+            let most = turn.saturating_mul(2 * attempt);
+            tokio::time::sleep(chance_of(most.min(PAUSE_MAX))).await;
         }
-        Err(self.contended())
+        Err(busy(id))
     }
 
     fn contended(&self) -> Error {
@@ -578,19 +594,38 @@ impl OneShot {
         Ok(record.map(|record| (record, object)))
     }
 
-    /// Removes some of those that are long dead, and returns what a newcomer notes for those who come later. Whatever
-    /// fails is for the next one to do.
-    async fn sweep(&self) -> Option<Box<Glance>> {
+    /// Whether one who stays should look for the dead: when its note has become useful, and now and then.
+    fn is_due(&self, own: &Record) -> bool {
+        let passed = own.about.passed.as_deref().zip(HOST.reading());
+        let age = passed.and_then(|(passed, now)| passed.age(now, HOST.now().wall));
+        match age {
+            Some(age) if age < KEPT_MIN => false,
+            Some(age) if age >= kept(own.ttl) => true,
+            // Young, or of another host, or there is none.
+            _ => chance() % LOOKS_ONCE_IN == 0,
+        }
+    }
+
+    /// Removes some of those that are long dead, and returns what a caller notes for those who come later, if it should: one who stays
+    /// keeps its note until it has been useful. Whatever fails is for the next one to do.
+    async fn sweep(&self, own: Option<&Record>) -> Option<Box<Glance>> {
         let page = self.store.list(&self.keys.nodes(), None).await.ok()?;
         // What was listed stood so by now.
         let (listed_at, wall) = (HOST.reading(), HOST.now().wall);
         let mut listed: Vec<(Incarnation, Entry)> = Vec::new();
         for entry in page.entries {
-            if let Some((_, incarnation)) = Keys::session_of(&entry.key) {
+            // The caller's own is about to be renewed, however old it is.
+            if let Some((_, incarnation)) = Keys::session_of(&entry.key)
+                && own.is_none_or(|own| own.incarnation != incarnation)
+            {
                 listed.push((incarnation, entry));
             }
         }
         let mut quiet: Vec<(&Entry, Duration)> = Vec::new();
+        let own_note = own.and_then(|own| own.about.passed.clone());
+        let own_age = own_note.as_ref().zip(listed_at);
+        let own_age = own_age.and_then(|(note, now)| note.age(now, wall));
+        quiet.extend(standing_since(own_note.as_deref(), own_age, &listed));
         for (_, entry) in some_of(&listed).take(LOOKED_AT) {
             let Ok(Some((record, object))) = self.candidate(&entry.key).await else {
                 continue;
@@ -598,18 +633,9 @@ impl OneShot {
             let passed = record.about.passed.clone();
             let age = object.age;
             self.tidy(&entry.key, record, object, age).await;
-            let Some((passed, now)) = passed.zip(listed_at) else {
-                continue;
-            };
-            let stood = passed.age(now, wall).unwrap_or_default();
-            if stood < KEPT_MIN {
-                continue;
-            }
-            for (incarnation, version) in passed.versions() {
-                let found = listed.iter().find(|(each, _)| *each == incarnation);
-                let as_noted = found.filter(|(_, entry)| entry.version.tag() == version);
-                quiet.extend(as_noted.map(|(_, entry)| (entry, stood)));
-            }
+            let stood = passed.as_ref().zip(listed_at);
+            let stood = stood.and_then(|(passed, now)| passed.age(now, wall));
+            quiet.extend(standing_since(passed.as_deref(), stood, &listed));
         }
         // Of one that several have seen, the longest time.
         quiet.sort_by(|(a, shorter), (b, longer)| a.key.cmp(&b.key).then(longer.cmp(shorter)));
@@ -621,6 +647,11 @@ impl OneShot {
                 self.tidy(&entry.key, record, object, Some(*stood)).await;
             }
         }
+        if let (Some(own), Some(age)) = (own, own_age)
+            && age < kept(own.ttl)
+        {
+            return None;
+        }
         let sessions = some_of(&listed);
         let sessions = sessions.map(|(incarnation, entry)| (*incarnation, entry.version.tag()));
         Some(Box::new(Glance::new(sessions, listed_at?, wall)))
@@ -630,8 +661,7 @@ impl OneShot {
     /// everything back before it said so. One that was not heard of for long is evicted first, like any dead leader, and
     /// deleted when it has been so for as long.
     async fn tidy(&self, key: &Key, mut record: Record, object: Object, stood: Option<Duration>) {
-        let kept = record.ttl.saturating_mul(KEPT_TTLS).max(KEPT_MIN);
-        let is_old = stood.is_some_and(|stood| stood >= kept);
+        let is_old = stood.is_some_and(|stood| stood >= kept(record.ttl));
         // Whatever comes of it: what stays is seen again.
         match record.state {
             State::Alive if is_old => {
@@ -649,11 +679,46 @@ impl OneShot {
     }
 }
 
+/// How long a dead candidate is kept.
+fn kept(ttl: Duration) -> Duration {
+    ttl.saturating_mul(KEPT_TTLS).max(KEPT_MIN)
+}
+
+/// Those that still stand as they were noted, if that was long enough ago.
+fn standing_since<'a>(
+    noted: Option<&Glance>,
+    stood: Option<Duration>,
+    listed: &'a [(Incarnation, Entry)],
+) -> Vec<(&'a Entry, Duration)> {
+    let (Some(noted), Some(stood)) = (noted, stood.filter(|stood| *stood >= KEPT_MIN)) else {
+        return Vec::new();
+    };
+    let standing = noted.versions().filter_map(|(incarnation, version)| {
+        let (_, entry) = listed.iter().find(|(each, _)| *each == incarnation)?;
+        (entry.version.tag() == version).then_some((entry, stood))
+    });
+    standing.collect()
+}
+
+fn busy(id: &NodeId) -> Error {
+    Error::CandidateBusy { node: id.clone() }
+}
+
+/// Any number.
+fn chance() -> u64 {
+    uuid::Uuid::new_v4().as_u64_pair().0
+}
+
+/// Any time up to this one.
+fn chance_of(most: Duration) -> Duration {
+    let nanoseconds = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
+    Duration::from_nanos(chance() % nanoseconds.max(1))
+}
+
 /// All of them once, from any place on: another one each time.
 fn some_of<T>(all: &[T]) -> impl Iterator<Item = &T> {
     let places = all.len();
-    let chance = uuid::Uuid::new_v4().as_u64_pair().0;
-    let start = usize::try_from(chance % places.max(1) as u64).unwrap_or_default();
+    let start = usize::try_from(chance() % places.max(1) as u64).unwrap_or_default();
     all.iter().cycle().skip(start).take(places)
 }
 

@@ -221,7 +221,7 @@ pub(crate) struct Elect {
     #[command(flatten)]
     pub(crate) node: AsNode,
 
-    /// How long this node stays a candidate without another call: 500ms, 10s, 2m
+    /// How long this node stays a candidate without another call: 200ms to 24h
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub(crate) ttl: Duration,
 

@@ -60,6 +60,46 @@ fn a_server_that_ignores_conditions_is_found_out() {
 
 #[cfg(feature = "object")]
 #[test]
+fn a_mistyped_prefix_is_no_store() {
+    use tenure_testkit::careless_s3::CarelessS3;
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(CarelessS3::start("bucket"));
+    let url = |prefix: &str| {
+        server
+            .url()
+            .replace("bucket?", &format!("bucket/{prefix}?"))
+    };
+    let on = |prefix: &str, arguments: &[&str]| {
+        let mut command = tenure(arguments);
+        command.env("TENURE_STORE", url(prefix));
+        run(command.envs(CarelessS3::variables()))
+    };
+    let (code, _, stderr) = on("store", &["elect", "--node", "a"]);
+    assert_eq!(code, 0, "{stderr}");
+    let (code, stdout, stderr) = on("store", &["status"]);
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    let names = server.names();
+    for arguments in [
+        &["drain", "n"][..],
+        &["undrain", "n"],
+        &["plan"],
+        &["watch"],
+        &["status"],
+        &["nodes"],
+        &["history"],
+        &["elect", "--node", "a", "--release"],
+    ] {
+        let (code, stdout, stderr) = on("typo", arguments);
+        assert_eq!((code, &*stdout), (2, ""), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("bucket/typo"), "{stderr}");
+        assert!(stderr.contains("there is no such store"), "{stderr}");
+    }
+    assert_eq!(server.names(), names, "nothing was made");
+}
+
+#[cfg(feature = "object")]
+#[test]
 fn a_store_that_ignores_if_match_is_named_and_left_clean() {
     use tenure_testkit::careless_s3::CarelessS3;
 

@@ -220,6 +220,12 @@ impl Election {
             && !self.is_mine()
     }
 
+    /// The term that it finds in its hands was led, by an earlier machine of the same session, and is given up: that is
+    /// what the history says of it. For a machine that is new and does not stand.
+    pub fn give_up_found(&mut self) {
+        self.last_end = Some(EndReason::Resigned);
+    }
+
     /// When the machine wants [`Input::Wake`] next.
     #[must_use]
     pub fn wake_at(&self) -> Moment {

@@ -158,23 +158,17 @@ fn read(app: &Arc<App>) {
     });
 }
 
-async fn refresh(app: &App) {
-    let read = async {
-        let cluster = cluster::look(app).await?;
-        let ages = app.node.view().ages().await?;
-        Ok::<_, Problem>((cluster, ages))
-    };
-    let read = timeout(READ_TIMEOUT, read).await;
+async fn refresh(app: &Arc<App>) {
+    // It is read when leadership has changed: what was read before shows who led then.
+    let read = timeout(READ_TIMEOUT, app.looks.cluster(app, Instant::now())).await;
     let mut looked = locked(&app.dashboard.looked);
     looked.is_reading = false;
     match read {
-        Ok(Ok((cluster, ages))) => {
+        Ok(Ok(overview)) => {
             let milliseconds = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-            looked.cluster = Some(cluster);
-            looked.heartbeats = ages
-                .into_iter()
-                .map(|(of, age)| (of, milliseconds(age)))
-                .collect();
+            looked.cluster = Some(overview.cluster.clone());
+            let ages = overview.ages.iter();
+            looked.heartbeats = ages.map(|(of, age)| (*of, milliseconds(*age))).collect();
             looked.problem = None;
         }
         Ok(Err(problem)) => looked.problem = Some(problem.document().detail.clone()),
@@ -211,6 +205,7 @@ pub(super) async fn drain(
     State(app): State<Arc<App>>,
     Json(request): Json<DrainRequest>,
 ) -> Result<Response, Problem> {
+    let _changing = app.looks.change();
     app.node
         .view()
         .drain(&request.node, "the dashboard")
@@ -224,6 +219,7 @@ pub(super) async fn undrain(
     State(app): State<Arc<App>>,
     Json(request): Json<DrainRequest>,
 ) -> Result<Response, Problem> {
+    let _changing = app.looks.change();
     app.node.view().undrain(&request.node).await?;
     let response = StatusCode::NO_CONTENT.into_response();
     Ok(detailed(response, request.node.to_string()))

@@ -3,61 +3,75 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::StatusCode;
-use axum::response::Response;
-use tenure::Status;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
 use tenure::cluster::{DaemonStatus, NodeStatus, ShardStatus};
 use tenure::core::cluster::{AssignmentState, Part, RunState};
 use tenure::core::election::LeaseState;
 use tenure::core::session::{self, Record};
 use tenure::core::{ElectionName, Namespace};
+use tenure::{Brief, Namespaced};
 use tenure_api::{
     Cluster, ClusterElection, Daemon, DaemonShard, Leader, Node, PastTerm, Problem as ProblemBody,
     ResignRequest, TransferRequest,
 };
+use tokio::time::Instant;
 
 use crate::app::App;
 use crate::audit::detailed;
-use crate::extract::{Json, OptionalJson, json, ok};
+use crate::extract::{Json, OptionalJson, json};
+use crate::looks::Overview;
 use crate::problem::Problem;
 
 /// The most elections that are shown: each costs two reads.
 const ELECTIONS_MAX: usize = 20;
 
 /// The nodes, elections and daemons
+///
+/// As they were at most a second ago, or at the last change through this broker.
 #[utoipa::path(get, path = "/v1/cluster", operation_id = "cluster", tag = "cluster",
     responses((status = 200, description = "The cluster as stored", body = Cluster),
+        (status = 429, description = "Too many calls wait", body = ProblemBody),
         (status = 503, description = "The store does not answer", body = ProblemBody)))]
 pub(crate) async fn show(State(app): State<Arc<App>>) -> Result<Response, Problem> {
-    Ok(ok(&look(&app).await?))
+    let _permit = app.looks.permit()?;
+    let overview = app.looks.cluster(&app, app.looks.recent()).await?;
+    let kind = HeaderValue::from_static("application/json");
+    Ok(([(header::CONTENT_TYPE, kind)], overview.json.clone()).into_response())
 }
 
-/// What the store says about all of it.
-pub(crate) async fn look(app: &App) -> Result<Cluster, Problem> {
-    let view = app.node.view().at_one_look();
-    let mut names = view.elections().await?;
+/// Reads all of it. Not for a call: those share what was read ([`Looks`](crate::looks::Looks)).
+pub(crate) async fn read(app: &App) -> Result<Overview, Problem> {
+    // From now on, so that all of it is as old as it says.
+    let view = app.looks.sessions(app, Instant::now()).await?;
+    let cluster = seen(app, &view).await?;
+    let json = serde_json::to_vec(&cluster).expect("plain data becomes JSON");
+    Ok(Overview {
+        json: json.into(),
+        ages: view.ages().await?,
+        cluster,
+    })
+}
+
+async fn seen(app: &App, view: &Namespaced) -> Result<Cluster, Problem> {
     // However many elections users have, those of the product are shown.
-    names.sort_by_key(|name| !name.is_reserved());
-    names.truncate(ELECTIONS_MAX);
-    let statuses = view.statuses(&names).await?;
-    // A one-shot candidate is a caller, not a node.
-    let mut sessions = view.sessions().await?;
-    sessions.retain(|session| !tenure::is_one_shot(session));
-    let present = view.nodes().await?;
-    let daemons = view.daemons().await?;
+    let names = view.some_elections(ELECTIONS_MAX).await?;
+    let briefs = view.briefs(&names).await?;
+    let sessions = view.node_sessions().await?;
+    let (present, daemons) = view.nodes_and_daemons().await?;
     let own = names
         .iter()
         .position(|name| name == app.queue.election().name());
-    let own = own.map(|place| &statuses[place]);
-    let history = own.and_then(|status| status.lease.as_ref());
+    let own = own.map(|place| &briefs[place]);
+    let history = own.and_then(|brief| brief.lease.as_ref());
     Ok(Cluster {
         namespace: namespace(app),
         node: app.node.id().clone(),
-        leader: own.and_then(|status| leader(status, &sessions)),
+        leader: own.and_then(|brief| leader(brief, &sessions)),
         elections: names
             .iter()
-            .zip(&statuses)
-            .map(|(name, status)| election(name, status, &sessions))
+            .zip(&briefs)
+            .map(|(name, brief)| election(name, brief, &sessions))
             .collect(),
         nodes: sessions
             .iter()
@@ -89,6 +103,8 @@ pub(crate) async fn transfer(
     State(app): State<Arc<App>>,
     Json(request): Json<TransferRequest>,
 ) -> Result<Response, Problem> {
+    // It reads all sessions, to find the node.
+    let _permit = app.looks.permit()?;
     app.queue.election().transfer_to(&request.node).await?;
     let response = json(StatusCode::ACCEPTED, &request);
     Ok(detailed(response, format!("to {}", request.node)))
@@ -98,21 +114,21 @@ pub(crate) fn namespace(app: &App) -> Namespace {
     Namespace::new(&app.config.namespace).expect("checked when the server started")
 }
 
-fn election(name: &ElectionName, status: &Status, sessions: &[Record]) -> ClusterElection {
+fn election(name: &ElectionName, brief: &Brief, sessions: &[Record]) -> ClusterElection {
     ClusterElection {
         name: name.clone(),
-        leader: leader(status, sessions),
-        term: status.lease.as_ref().map_or(0, |lease| lease.term.0),
-        candidates: status
+        leader: leader(brief, sessions),
+        term: brief.lease.as_ref().map_or(0, |lease| lease.term.0),
+        candidates: brief
             .candidates
             .iter()
-            .map(|candidate| candidate.holder.node.clone())
+            .map(|candidate| candidate.node.clone())
             .collect(),
     }
 }
 
-fn leader(status: &Status, sessions: &[Record]) -> Option<Leader> {
-    let lease = status.lease.as_ref()?;
+fn leader(brief: &Brief, sessions: &[Record]) -> Option<Leader> {
+    let lease = brief.lease.as_ref()?;
     let LeaseState::Held { holder, since } = &lease.state else {
         return None;
     };

@@ -25,6 +25,7 @@ use tenure_api::{
     Candidate, CandidateRequest, Code, ElectAnswer, ElectRequest, Election, ElectionQuery, Leader,
     Problem as ProblemBody, Secret, WithdrawRequest,
 };
+use tokio::time::Instant;
 
 use crate::app::App;
 use crate::extract::{Json, Named, NamedTwo, OptionalJson, Parameters, ok};
@@ -32,6 +33,9 @@ use crate::problem::Problem;
 
 /// How long a candidate stands without another call, unless it says.
 const TTL_MS_DEFAULT: u64 = 60_000;
+
+/// The shortest that it can say, as for every session.
+const TTL_MS_MIN: u64 = 200;
 
 /// The longest that it can say: an hour. Who does not come back is in the way for that long.
 const TTL_MS_MAX: u64 = 3_600_000;
@@ -53,8 +57,10 @@ pub(crate) async fn stand(
     let _permit = app.wait_permit()?;
     let elections = elections(&app, &election, request.ttl_ms)?;
     let (elections, secret) = owned(elections, &id, request.secret).await?;
+    let changing = app.looks.change();
     elections.register_candidate(&id).await?;
-    look(&app, &election, secret).await
+    drop(changing);
+    look(&app, &election, Instant::now(), secret).await
 }
 
 /// Withdraw a candidate, and release leadership
@@ -75,6 +81,7 @@ pub(crate) async fn withdraw(
     // Without a secret nobody's candidate is meant, in particular not one of the command line.
     let digest = request.secret.as_ref().map(digest).unwrap_or_default();
     let elections = elections.with_secret_digest(Some(digest));
+    let _changing = app.looks.change();
     match elections.withdraw(&id, request.term.map(Term)).await? {
         Withdrawal::Done => Ok(StatusCode::NO_CONTENT),
         Withdrawal::NotStanding if elections.is_taken(&id).await? => Err(not_yours(&id)),
@@ -103,6 +110,7 @@ pub(crate) async fn elect(
     let _permit = app.wait_permit()?;
     let elections = elections(&app, &election, request.ttl_ms)?;
     let (elections, secret) = owned(elections, &request.candidate, request.secret).await?;
+    let _changing = app.looks.change();
     let outcome = elections.elect(&request.candidate).await?;
     let is_leader = outcome.is_leader();
     let leader = outcome.leader.map(|leader| Leader {
@@ -138,15 +146,19 @@ pub(crate) async fn elect(
 }
 
 /// The leader and the candidates
+///
+/// Candidates are shown as they were at most a second ago, or at the last change through this broker.
 #[utoipa::path(get, path = "/v1/elections/{election}", operation_id = "election", tag = "elections",
     params(("election" = ElectionName, Path, description = "The election")),
     responses((status = 200, description = "The election", body = Election),
-        (status = 422, description = "The name is not valid", body = ProblemBody)))]
+        (status = 422, description = "The name is not valid", body = ProblemBody),
+        (status = 429, description = "Too many calls wait", body = ProblemBody)))]
 pub(crate) async fn show(
     State(app): State<Arc<App>>,
     Named(election): Named<ElectionName>,
 ) -> Result<Response, Problem> {
-    look(&app, &election, None).await
+    let _permit = app.looks.permit()?;
+    look(&app, &election, app.looks.recent(), None).await
 }
 
 /// The leader, and whether a candidate leads
@@ -184,10 +196,10 @@ fn elections(app: &App, election: &ElectionName, ttl_ms: Option<u64>) -> Result<
         .hint("choose a name that does not begin with \"tenure.\""));
     }
     let ttl_ms = ttl_ms.unwrap_or(TTL_MS_DEFAULT);
-    if ttl_ms > TTL_MS_MAX {
+    if !(TTL_MS_MIN..=TTL_MS_MAX).contains(&ttl_ms) {
         return Err(Problem::new(
             Code::InvalidField,
-            format!("ttl_ms is {ttl_ms}, but may be at most {TTL_MS_MAX}"),
+            format!("ttl_ms is {ttl_ms}, but must be between {TTL_MS_MIN} and {TTL_MS_MAX}"),
         )
         .field("ttl_ms"));
     }
@@ -242,23 +254,22 @@ fn digest(secret: &Secret) -> String {
 async fn look(
     app: &App,
     election: &ElectionName,
+    since: Instant,
     secret: Option<Secret>,
 ) -> Result<Response, Problem> {
-    let status = app.node.view().status(election).await?;
-    let candidates = status.candidates.iter().map(|candidate| Candidate {
-        id: candidate.holder.node.clone(),
-        ttl_ms: u64::try_from(candidate.holder.ttl.as_millis()).unwrap_or(u64::MAX),
-    });
+    let candidates = app.looks.sessions(app, since).await?;
+    let candidates = candidates.candidates(election).await?;
     // If its session lives: a lease may name one that is long gone.
-    let leader = status.lease.as_ref().and_then(|lease| {
-        let holder = lease.holder()?.incarnation;
-        let mut all = status.candidates.iter();
-        let session = all.find(|candidate| candidate.holder.incarnation == holder)?;
-        leader_of(lease, &session.about)
+    let (lease, session) = app.node.view().lease_and_leader(election).await?;
+    let leader = lease.as_ref().zip(session);
+    let leader = leader.and_then(|(lease, session)| leader_of(lease, &session.about));
+    let candidates = candidates.into_iter().map(|candidate| Candidate {
+        ttl_ms: u64::try_from(candidate.ttl.as_millis()).unwrap_or(u64::MAX),
+        id: candidate.node,
     });
     Ok(ok(&Election {
         leader,
-        term: status.lease.as_ref().map(|lease| lease.term.0),
+        term: lease.map(|lease| lease.term.0),
         candidates: candidates.collect(),
         secret,
     }))

@@ -1,5 +1,7 @@
 //! One-shot elections.
 
+use futures_util::future::join_all;
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::support::{Broker, until};
@@ -255,4 +257,86 @@ async fn as_many_candidates_and_elections_as_the_limits_allow() {
     );
     assert_eq!(elect("e1", "a").await.1["is_leader"], true);
     assert_eq!(elections().await, 4);
+}
+
+/// How many requests the broker's store has answered.
+async fn store_requests(broker: &Broker) -> u64 {
+    let answer = broker.request(Method::GET, "/metrics").send().await;
+    let text = answer.unwrap().text().await.unwrap();
+    let counts = text
+        .lines()
+        .filter(|line| line.starts_with("tenure_store_request_seconds_count"));
+    let counts: Vec<u64> = counts
+        .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
+        .collect();
+    assert!(!counts.is_empty(), "{text}");
+    counts.iter().sum()
+}
+
+/// Whoever only looks cannot make the broker read the whole namespace once for every call.
+#[tokio::test]
+async fn those_who_look_at_one_time_share_what_is_read() {
+    let broker = Broker::start().await;
+    for number in 0..50 {
+        let path = format!("/v1/elections/e/candidates/c{number}");
+        assert_eq!(broker.put(&path, json!({})).await.0, 200);
+    }
+    for (path, each) in [("/v1/elections/e", 2), ("/v1/cluster", 0)] {
+        let before = store_requests(&broker).await;
+        let calls = join_all((0..100).map(|_| broker.get(path))).await;
+        assert!(calls.iter().all(|(status, _)| *status == 200), "{calls:?}");
+        let requests = store_requests(&broker).await - before;
+        // Each look takes 50 and some; a slow machine takes several seconds, and looks as often.
+        assert!(requests < 100 * each + 1000, "{path}: {requests} requests");
+    }
+}
+
+/// What was read before a change through this broker is not shown after it.
+#[tokio::test]
+async fn whoever_changes_candidates_sees_the_change() {
+    let broker = Broker::start().await;
+    let names = |shown: &Value| {
+        let candidates = shown["candidates"].as_array().unwrap().iter();
+        let names = candidates.map(|each| each["id"].as_str().unwrap().to_owned());
+        names.collect::<Vec<String>>()
+    };
+    let show = async || names(&broker.get("/v1/elections/e").await.1);
+    let secret = "one-secret-for-all";
+    for _ in 0..5 {
+        assert!(show().await.is_empty());
+        let path = "/v1/elections/e/candidates/a";
+        let (status, put) = broker.put(path, json!({ "secret": secret })).await;
+        assert_eq!((status, names(&put)), (200, vec!["a".to_owned()]), "{put}");
+        assert_eq!(show().await, ["a"]);
+        let body = json!({ "candidate": "b", "secret": secret });
+        assert_eq!(broker.post("/v1/elections/e/elect", body).await.0, 200);
+        assert_eq!(show().await.len(), 2);
+        for path in [path, "/v1/elections/e/candidates/b"] {
+            let gone = broker.delete_with(path, json!({ "secret": secret })).await;
+            assert_eq!(gone.0, 204);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_in_the_callers_terms() {
+    let broker = Broker::start_with(|config| config.limits.candidates_max = 2).await;
+    for ttl_ms in [0_u64, 199, 3_600_001, 90_000_000] {
+        let body = json!({ "candidate": "a", "ttl_ms": ttl_ms });
+        let (status, problem) = broker.post("/v1/elections/e/elect", body).await;
+        assert_eq!((status, &problem["field"]), (422, &json!("ttl_ms")));
+        let detail = format!("ttl_ms is {ttl_ms}, but must be between 200 and 3600000");
+        assert_eq!(problem["detail"], json!(detail));
+    }
+    let body = json!({ "candidate": "a", "ttl_ms": 3_600_000, "secret": "one-secret-for-all" });
+    assert_eq!(broker.post("/v1/elections/e/elect", body).await.0, 200);
+    let candidate = async |id: &str| {
+        let path = format!("/v1/elections/e/candidates/{id}");
+        broker.put(&path, json!({})).await.1
+    };
+    let titles = [
+        candidate("a").await["title"].clone(),
+        candidate("b").await["title"].clone(),
+    ];
+    assert_eq!(titles, ["not allowed", "a limit is reached"]);
 }

@@ -43,8 +43,8 @@ use self::http::{Ending, Seen, witness};
 use self::service::Service;
 use crate::stamp::{STAMP_BYTES_MAX, Stamp};
 use crate::{
-    Capabilities, Cause, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store,
-    VALUE_BYTES_MAX, Version, Watch, check_value,
+    Capabilities, Cause, Change, Description, Error, Expect, Key, Object, PAGE_ENTRIES_MAX, Page,
+    Prefix, Store, VALUE_BYTES_MAX, Version, Watch, check_value,
 };
 
 mod answer;
@@ -89,11 +89,24 @@ impl Objects {
     ///
     /// `SSL_CERT_FILE` names the certificates of a private authority.
     pub async fn open(url: &Url) -> Result<Self, Error> {
-        // The iterator over the environment cannot move between threads, and this future must.
-        let variables: Vec<(String, String)> = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .collect();
-        Self::open_with(url, variables).await
+        Self::open_with(url, variables()).await
+    }
+
+    /// As [`Objects::open`]. Refused where no object of a store is: the same listing tells.
+    pub async fn open_existing(url: &Url) -> Result<Self, Error> {
+        Self::open_existing_with(url, variables()).await
+    }
+
+    /// As [`Objects::open_existing`], with these instead of the process's environment variables.
+    pub async fn open_existing_with(
+        url: &Url,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, Error> {
+        let store = Self::new(Settings::parse(url)?, variables)?;
+        match store.try_list(PAGE_ENTRIES_MAX).await? {
+            true => Ok(store),
+            false => Err(Error::no_store(format!("opening {}", store.location))),
+        }
     }
 
     /// As [`Objects::open`], with these instead of the process's environment variables.
@@ -102,7 +115,7 @@ impl Objects {
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, Error> {
         let store = Self::new(Settings::parse(url)?, variables)?;
-        store.try_list().await?;
+        store.try_list(1).await?;
         Ok(store)
     }
 
@@ -263,6 +276,13 @@ impl Objects {
     }
 }
 
+/// The process's environment. An iterator over it cannot move between threads, and futures must.
+fn variables() -> Vec<(String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
 /// Whether this can be an ETag: it goes into a header, where it must be one and mean only itself.
 fn is_plain_tag(tag: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"\"*,".contains(&byte);
@@ -399,7 +419,7 @@ mod tests {
         let version = Version::new("x");
         let replace = Expect::Version(version.clone());
         let errors = [
-            store.try_list().await.unwrap_err(),
+            store.try_list(1).await.unwrap_err(),
             store.get(&key).await.unwrap_err(),
             store.get_if_changed(&key, &version).await.unwrap_err(),
             store.put(&key, Bytes::new(), &replace).await.unwrap_err(),

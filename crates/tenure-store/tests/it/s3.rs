@@ -23,6 +23,57 @@ async fn ceph_keeps_the_contract() {
     }
 }
 
+/// To whoever only looks, a prefix with a typo is no store, on every service.
+#[tokio::test]
+async fn a_prefix_that_holds_no_object_is_no_store() {
+    let s3 = CarelessS3::start("b").await;
+    let insert = |name: &str| s3.insert(name, b"foreign");
+    let variables = CarelessS3::variables();
+    typo_is_no_store(&s3.url(), &variables, insert, || s3.requests()).await;
+    let gcs = Gcs::start("b").await;
+    let insert = |name: &str| gcs.insert(name, b"foreign");
+    let variables = Gcs::variables();
+    typo_is_no_store(&gcs.url(), &variables, insert, || gcs.requests()).await;
+}
+
+async fn typo_is_no_store(
+    url: &str,
+    variables: &[(String, String)],
+    insert: impl Fn(&str),
+    requests: impl Fn() -> usize,
+) {
+    let mut url = parse(url);
+    for foreign in ["typo9x/ns/a", "typo9/", "typo9/notes.txt", "typo9/a b/c"] {
+        insert(foreign);
+    }
+    url.set_path("/typo9");
+    let before = requests();
+    let error = Objects::open_existing_with(&url, variables.to_vec()).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    let cause = error.source().unwrap().to_string();
+    assert_eq!(cause, "there is no such store");
+    assert!(error.to_string().contains("b/typo9"), "{error}");
+    assert_eq!(requests(), before + 1);
+
+    let made = Objects::open_with(&url, variables.to_vec()).await.unwrap();
+    let key = Key::new("ns/a").unwrap();
+    made.put(&key, "x".into(), &Expect::Absent).await.unwrap();
+    let store = Objects::open_existing_with(&url, variables.to_vec()).await;
+    assert!(store.unwrap().get(&key).await.unwrap().is_some());
+}
+
+/// More foreign objects than one request shows: nobody can tell, so it is opened.
+#[tokio::test]
+async fn a_bucket_full_of_other_things_may_hold_a_store() {
+    let gcs = Gcs::start("b").await;
+    for number in 0..1001 {
+        gcs.insert(&format!("{number}.jpg"), b"foreign");
+    }
+    let store = Objects::open_existing_with(&parse(&gcs.url()), Gcs::variables()).await;
+    assert!(store.is_ok(), "{store:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn seaweedfs_keeps_the_contract() {
     if let Some(url) = support::url("TENURE_TEST_S3_SEAWEED") {

@@ -12,7 +12,7 @@ use tenure_core::{DaemonId, ElectionName, Incarnation, NodeId};
 use tenure_store::{Expect, Version};
 
 use super::Member;
-use crate::inspect::{Namespaced, read};
+use crate::inspect::{Namespaced, Sessions, read};
 use crate::{Error, clock, is_one_shot};
 
 /// How often the drains are written again because they have changed meanwhile.
@@ -75,7 +75,7 @@ pub enum Drain {
 struct Stored {
     assignments: Option<Assignments>,
     drains: Option<Drains>,
-    sessions: Vec<Record>,
+    sessions: Sessions,
     /// Sessions that have stood for their whole ttl.
     silent: BTreeSet<Incarnation>,
     /// Who leads the product's own elections.
@@ -85,95 +85,18 @@ struct Stored {
 impl Namespaced {
     /// The nodes that have not left and were not evicted.
     pub async fn nodes(&self) -> Result<Vec<NodeStatus>, Error> {
-        let stored = self.stored().await?;
-        let mut loads: BTreeMap<Incarnation, (usize, u64)> = BTreeMap::new();
-        for (id, _, assignment) in stored.assignments.iter().flat_map(Assignments::iter) {
-            let daemons = &stored.assignments.as_ref().expect("it has one").daemons;
-            let (shards, load) = loads.entry(assignment.incarnation).or_default();
-            *shards += 1;
-            *load += u64::from(daemons[id].definition.weight);
-        }
-        let drained = |node: &NodeId| stored.drains.as_ref()?.nodes.get(node).cloned();
-        let leads = |it: &Record| {
-            let own = stored.leaders.iter();
-            let own = own.filter(|(_, holder)| *holder == it.holder());
-            own.map(|(election, _)| election.clone()).collect()
-        };
-        // A one-shot candidate is a caller, not a node.
-        let nodes = stored.live().filter(|record| !is_one_shot(record));
-        let alive = nodes.map(|record| {
-            let (shards, load) = loads.get(&record.incarnation).copied().unwrap_or_default();
-            NodeStatus {
-                member: Member::of(record),
-                is_heard_of: !stored.silent.contains(&record.incarnation),
-                leads: leads(record),
-                shards,
-                load,
-                drained: drained(&record.node),
-                is_going: Part::of(&record.about).going.is_some(),
-            }
-        });
-        Ok(alive.collect())
+        Ok(self.stored().await?.nodes())
     }
 
     /// The daemons that some node offers, or that are assigned to some node.
     pub async fn daemons(&self) -> Result<Vec<DaemonStatus>, Error> {
+        Ok(self.stored().await?.daemons())
+    }
+
+    /// Both at once, for the requests of one.
+    pub async fn nodes_and_daemons(&self) -> Result<(Vec<NodeStatus>, Vec<DaemonStatus>), Error> {
         let stored = self.stored().await?;
-        let mut reports: BTreeMap<(Incarnation, &DaemonId, u32), &tenure_core::cluster::Run> =
-            BTreeMap::new();
-        let mut daemons: BTreeMap<&DaemonId, DaemonStatus> = BTreeMap::new();
-        let heard_of = stored.live();
-        let heard_of = heard_of.filter(|it| !stored.silent.contains(&it.incarnation));
-        let live: BTreeMap<Incarnation, &Record> = heard_of
-            .map(|record| (record.incarnation, record))
-            .collect();
-        for record in stored.live() {
-            let part = Part::of(&record.about);
-            for (id, runs) in &part.runs {
-                let runs = runs
-                    .iter()
-                    .map(|run| ((record.incarnation, id, run.0), run));
-                reports.extend(runs);
-            }
-            for (id, definition) in &part.offers {
-                daemons.entry(id).or_insert_with(|| DaemonStatus {
-                    id: id.clone(),
-                    definition: definition.clone(),
-                    shards: vec![ShardStatus::FREE; definition.count.number() as usize],
-                });
-            }
-        }
-        for (id, daemon) in stored.assignments.iter().flat_map(|all| &all.daemons) {
-            let holders = &stored.assignments.as_ref().expect("it has one").holders;
-            let shard = |(index, assignment): (u32, &Option<Assignment>)| {
-                let Some(assignment) = assignment else {
-                    return ShardStatus::FREE;
-                };
-                let report = reports.get(&(assignment.incarnation, id, index));
-                let report = report.filter(|run| run.1 == assignment.generation);
-                let node = holders[&assignment.incarnation].node.clone();
-                let holder = live.get(&assignment.incarnation);
-                let part = holder.map(|record| Part::of(&record.about));
-                let generation = assignment.generation;
-                let stuck = part.and_then(|it| {
-                    let earlier = it.blocked(id, index, generation);
-                    it.stuck(id, index, generation).or(earlier)
-                });
-                ShardStatus {
-                    assigned: Some((node, *assignment)),
-                    reported: report.map(|run| run.2.clone()),
-                    stuck: stuck.map(str::to_owned),
-                    has_node: holder.is_some(),
-                }
-            };
-            let status = DaemonStatus {
-                id: id.clone(),
-                definition: daemon.definition.clone(),
-                shards: (0..).zip(&daemon.shards).map(shard).collect(),
-            };
-            daemons.insert(id, status);
-        }
-        Ok(daemons.into_values().collect())
+        Ok((stored.nodes(), stored.daemons()))
     }
 
     /// What the leader would do now and why, as far as the store tells: timeouts, and where work has failed,
@@ -187,7 +110,7 @@ impl Namespaced {
         let drained = drained.cloned().collect();
         let now = clock::HOST.moment();
         // Whoever has not been heard of for its ttl is given nothing, and is not known to be dead either.
-        let heard_of = stored.sessions.iter();
+        let heard_of = stored.sessions.iter().map(|(record, _)| record);
         let heard_of = heard_of.filter(|it| !stored.silent.contains(&it.incarnation));
         let sessions = heard_of.cloned().collect();
         Ok(plan(
@@ -275,13 +198,12 @@ impl Namespaced {
             }
         }
         let mut silent = BTreeSet::new();
-        let mut sessions = Vec::new();
-        for (record, object) in self.session_objects().await? {
+        let sessions = self.session_objects().await?;
+        for (record, object) in &*sessions {
             let age = object.age.or(object.shown_age);
             if age.is_some_and(|age| age >= record.ttl) {
                 silent.insert(record.incarnation);
             }
-            sessions.push(record);
         }
         Ok(Stored {
             assignments: assignments.map(|(assignments, _)| assignments),
@@ -294,8 +216,97 @@ impl Namespaced {
 }
 
 impl Stored {
+    fn nodes(&self) -> Vec<NodeStatus> {
+        let mut loads: BTreeMap<Incarnation, (usize, u64)> = BTreeMap::new();
+        for (id, _, assignment) in self.assignments.iter().flat_map(Assignments::iter) {
+            let daemons = &self.assignments.as_ref().expect("it has one").daemons;
+            let (shards, load) = loads.entry(assignment.incarnation).or_default();
+            *shards += 1;
+            *load += u64::from(daemons[id].definition.weight);
+        }
+        let drained = |node: &NodeId| self.drains.as_ref()?.nodes.get(node).cloned();
+        let leads = |it: &Record| {
+            let own = self.leaders.iter();
+            let own = own.filter(|(_, holder)| *holder == it.holder());
+            own.map(|(election, _)| election.clone()).collect()
+        };
+        // A one-shot candidate is a caller, not a node.
+        let nodes = self.live().filter(|record| !is_one_shot(record));
+        let alive = nodes.map(|record| {
+            let (shards, load) = loads.get(&record.incarnation).copied().unwrap_or_default();
+            NodeStatus {
+                member: Member::of(record),
+                is_heard_of: !self.silent.contains(&record.incarnation),
+                leads: leads(record),
+                shards,
+                load,
+                drained: drained(&record.node),
+                is_going: Part::of(&record.about).going.is_some(),
+            }
+        });
+        alive.collect()
+    }
+
+    fn daemons(&self) -> Vec<DaemonStatus> {
+        let mut reports: BTreeMap<(Incarnation, &DaemonId, u32), &tenure_core::cluster::Run> =
+            BTreeMap::new();
+        let mut daemons: BTreeMap<&DaemonId, DaemonStatus> = BTreeMap::new();
+        let heard_of = self.live();
+        let heard_of = heard_of.filter(|it| !self.silent.contains(&it.incarnation));
+        let live: BTreeMap<Incarnation, &Record> = heard_of
+            .map(|record| (record.incarnation, record))
+            .collect();
+        for record in self.live() {
+            let part = Part::of(&record.about);
+            for (id, runs) in &part.runs {
+                let runs = runs
+                    .iter()
+                    .map(|run| ((record.incarnation, id, run.0), run));
+                reports.extend(runs);
+            }
+            for (id, definition) in &part.offers {
+                daemons.entry(id).or_insert_with(|| DaemonStatus {
+                    id: id.clone(),
+                    definition: definition.clone(),
+                    shards: vec![ShardStatus::FREE; definition.count.number() as usize],
+                });
+            }
+        }
+        for (id, daemon) in self.assignments.iter().flat_map(|all| &all.daemons) {
+            let holders = &self.assignments.as_ref().expect("it has one").holders;
+            let shard = |(index, assignment): (u32, &Option<Assignment>)| {
+                let Some(assignment) = assignment else {
+                    return ShardStatus::FREE;
+                };
+                let report = reports.get(&(assignment.incarnation, id, index));
+                let report = report.filter(|run| run.1 == assignment.generation);
+                let node = holders[&assignment.incarnation].node.clone();
+                let holder = live.get(&assignment.incarnation);
+                let part = holder.map(|record| Part::of(&record.about));
+                let generation = assignment.generation;
+                let stuck = part.and_then(|it| {
+                    let earlier = it.blocked(id, index, generation);
+                    it.stuck(id, index, generation).or(earlier)
+                });
+                ShardStatus {
+                    assigned: Some((node, *assignment)),
+                    reported: report.map(|run| run.2.clone()),
+                    stuck: stuck.map(str::to_owned),
+                    has_node: holder.is_some(),
+                }
+            };
+            let status = DaemonStatus {
+                id: id.clone(),
+                definition: daemon.definition.clone(),
+                shards: (0..).zip(&daemon.shards).map(shard).collect(),
+            };
+            daemons.insert(id, status);
+        }
+        daemons.into_values().collect()
+    }
+
     fn live(&self) -> impl Iterator<Item = &Record> {
-        let all = self.sessions.iter();
+        let all = self.sessions.iter().map(|(record, _)| record);
         all.filter(|record| record.state == State::Alive)
     }
 }

@@ -59,7 +59,7 @@ impl Bounds {
         let mut count = self.candidates.lock().await;
         let mut passed = None;
         if !is_fresh(*count, self.candidates_max) {
-            passed = elections.sweep().await;
+            passed = elections.sweep(None).await;
             let nodes = elections.keys.nodes();
             *count = Some(list(&*elections.store, &nodes, self.candidates_max).await?);
         }

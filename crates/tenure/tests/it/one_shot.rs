@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::future::join_all;
 use tenure::core::election::{LeaseState, Term};
+use tenure::core::session::record::{About, ONE_SHOT};
 use tenure::core::session::{Record, State};
-use tenure::core::{ElectionName, Namespace, NodeId};
+use tenure::core::{ElectionName, Incarnation, Namespace, NodeId, Nonce, Wall};
 use tenure::queue::{Options, Queue};
 use tenure::store::engine::memory::Memory;
 use tenure::store::wrap::faulty::{Fault, Faults, Faulty, Kind};
@@ -398,6 +400,83 @@ async fn without_ages_those_who_come_remove_what_others_saw_before() {
         "{most_sessions} sessions of 301 candidates"
     );
     assert!(most_requests < 30, "{most_requests} requests for a call");
+}
+
+/// Candidates of the past, and one that goes on calling: nobody new comes who would remove them.
+#[tokio::test]
+async fn those_who_stay_remove_the_dead_as_well() {
+    let store = Arc::new(Metered::new(Arc::new(Later(Ageless(Memory::new())))));
+    let elections = OneShot::new(store.clone(), "test", Duration::from_secs(5)).unwrap();
+    let id: NodeId = "a".parse().unwrap();
+    let first = elections.elect(&id).await.unwrap();
+    for number in 0..40_u128 {
+        let dead = Record {
+            node: format!("dead{number}").parse().unwrap(),
+            incarnation: Incarnation(number + 1),
+            counter: 1,
+            nonce: Nonce::default(),
+            ttl: Duration::from_secs(5),
+            state: State::Alive,
+            joined_at: Wall(0),
+            about: Box::new(About {
+                labels: [(ONE_SHOT.to_owned(), "true".to_owned())].into(),
+                ..About::default()
+            }),
+        };
+        let key = format!("test/nodes/{}/{}", dead.node, dead.incarnation);
+        let (key, value) = (Key::new(key).unwrap(), Bytes::from(dead.encode()));
+        store.put(&key, value, &Expect::Absent).await.unwrap();
+    }
+    let mut most_requests = 0;
+    for number in 0..300 {
+        let before = requests(store.meter());
+        let now = elections.elect(&id).await.unwrap();
+        most_requests = most_requests.max(requests(store.meter()) - before);
+        assert_eq!(
+            now.token, first.token,
+            "call {number}: it leads all the time"
+        );
+    }
+    assert_eq!(sessions(&*store).await, 1, "its own");
+    assert!(most_requests < 30, "{most_requests} requests for a call");
+}
+
+#[tokio::test]
+async fn a_term_that_was_led_and_given_up_was_resigned() {
+    let store = Arc::new(Memory::new());
+    let elections = OneShot::new(store.clone(), "test", Duration::from_secs(60)).unwrap();
+    let view = Namespaced::new(store, Namespace::new("test").unwrap());
+    let id = "a".parse().unwrap();
+    for _ in 0..2 {
+        assert!(elections.elect(&id).await.unwrap().is_leader());
+        elections.unregister_candidate(&id).await.unwrap();
+    }
+    let status = view.status(&"default".parse().unwrap()).await.unwrap();
+    let history = status.lease.unwrap().history;
+    let reasons: Vec<&str> = history.iter().map(|past| &*past.reason).collect();
+    assert_eq!(reasons, ["resigned", "resigned"]);
+}
+
+/// They all change one session.
+#[tokio::test]
+async fn many_calls_at_once_for_one_candidate_all_get_through() {
+    let faults = Faults {
+        delayed: 1.0,
+        delay: Duration::from_millis(5)..=Duration::from_millis(5),
+        ..Faults::default()
+    };
+    let store = Faulty::new(Arc::new(Memory::new()), faults, 1).unwrap();
+    let elections = OneShot::new(Arc::new(store), "test", Duration::from_secs(60)).unwrap();
+    let id: NodeId = "a".parse().unwrap();
+    elections.register_candidate(&id).await.unwrap();
+    let calls = (0..80).map(|number| {
+        let elections = elections.clone().with_election(&format!("e{number}"));
+        let id = id.clone();
+        async move { elections.unwrap().elect(&id).await }
+    });
+    for (number, outcome) in join_all(calls).await.into_iter().enumerate() {
+        assert!(outcome.unwrap().is_leader(), "e{number}");
+    }
 }
 
 /// Nobody stays out for ever because those who stood under the name had other secrets, and are dead.

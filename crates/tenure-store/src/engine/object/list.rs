@@ -25,17 +25,24 @@ use crate::{Entry, Error, Key, PAGE_ENTRIES_MAX, Page, Prefix};
 type Token = Option<String>;
 
 impl Objects {
-    /// Checks that the bucket can be listed.
-    pub(super) async fn try_list(&self) -> Result<(), Error> {
+    /// Checks that the bucket can be listed. Whether there is an object of a store, as far as so
+    /// many tell.
+    pub(super) async fn try_list(&self, entries_max: usize) -> Result<bool, Error> {
         let doing = format!("opening {}", self.location);
-        let (_, _, seen) = self
-            .list_once(&doing, self.prefix.as_str(), None, None, 1)
+        let (objects, more, seen) = self
+            .list_once(&doing, self.prefix.as_str(), None, None, entries_max)
             .await?;
         let walks_folders =
             matches!(&seen.last, Some(Ending::Answered(answer)) if answer.walks_folders);
         self.has_other_order
             .fetch_or(walks_folders, Ordering::Relaxed);
-        Ok(())
+        // Every object of a store is below a namespace. What else is in a bucket mostly is not, or has no key.
+        let is_ours = |object: &ObjectMeta| {
+            let rest = object.location.as_ref().strip_prefix(self.prefix.as_str());
+            let key = rest.and_then(|rest| Key::new(rest).ok());
+            key.is_some_and(|key| key.segments().nth(1).is_some())
+        };
+        Ok(more.is_some() || objects.iter().any(is_ours))
     }
 
     pub(super) async fn list_page(
