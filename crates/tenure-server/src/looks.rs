@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tenure::Namespaced;
+use tenure_api::{Cluster, Code};
 use tenure_core::Incarnation;
-use tenure_core::api::{Cluster, Code};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout};
 
