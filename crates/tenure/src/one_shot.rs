@@ -602,7 +602,7 @@ impl OneShot {
             Some(age) if age < KEPT_MIN => false,
             Some(age) if age >= kept(own.ttl) => true,
             // Young, or of another host, or there is none.
-            _ => chance() % LOOKS_ONCE_IN == 0,
+            _ => chance().is_multiple_of(LOOKS_ONCE_IN),
         }
     }
 
