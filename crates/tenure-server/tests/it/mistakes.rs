@@ -435,6 +435,13 @@ const OTHERS: &[Mistake] = &[
         Some("completed.age"),
     ),
     mistake(
+        "PUT /v1/schedules/s",
+        r#"{"cron":"@daily","job":{"type":"a"},"missed":null}"#,
+        422,
+        "invalid_field",
+        Some("missed"),
+    ),
+    mistake(
         "GET /v1/events?queue=%20",
         "",
         422,

@@ -225,3 +225,17 @@ async fn queues_and_schedules_come_in_pages_and_the_numbers_of_all_at_once() {
         );
     }
 }
+
+#[tokio::test]
+async fn the_short_names_of_schedules_may_be_written_in_capitals() {
+    let broker = Broker::start().await;
+    let spec = json!({ "cron": "@DAILY", "job": { "type": "a" } });
+    let (status, schedule) = broker.put("/v1/schedules/s", spec).await;
+    assert_eq!(
+        (status, &schedule["cron"]),
+        (200, &json!("@daily")),
+        "{schedule}"
+    );
+    let spec = json!({ "cron": "@Never", "job": { "type": "a" } });
+    assert_eq!(broker.put("/v1/schedules/s", spec).await.0, 422);
+}

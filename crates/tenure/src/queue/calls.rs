@@ -327,8 +327,12 @@ impl Queue {
     pub async fn set_schedule(
         &self,
         name: ScheduleName,
-        spec: ScheduleSpec,
+        mut spec: ScheduleSpec,
     ) -> Result<Event, Error> {
+        // As brokers of every version read it.
+        if spec.cron.trim_start().starts_with('@') {
+            spec.cron.make_ascii_lowercase();
+        }
         let now = self.shared.service()?.time.at();
         self.shared.limits().schedule(&name, &spec, now)?;
         self.admit(|service| service.admit_schedule(&name, &spec))?;

@@ -34,6 +34,12 @@ pub(crate) async fn cancel(
 ) -> Result<Response, Problem> {
     match only(app.queue.cancel(vec![id]).await?)? {
         Event::Cancelled { id, .. } | Event::CancelRequested { id } => show(&app, &id),
+        Event::Refused { id, .. } if is_remnant(&app, &id)? => Err(Problem::new(
+            Code::State,
+            format!(
+                "the job {id} was deleted: only its id is left, and there is nothing to cancel"
+            ),
+        )),
         Event::Refused { id, refusal } => Err(refused(&id, refusal)),
         event => Err(unexpected(&event)),
     }
