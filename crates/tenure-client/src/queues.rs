@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 use serde::de::IgnoredAny;
-use tenure_core::api::{self, QueueChange, QueuesAnswer, SchedulesAnswer, Stats};
+use tenure_core::api::{self, QueueChange, QueuesAnswer, SchedulesAnswer, SettingsChange, Stats};
 use tenure_core::queue::{Missed, QueueOptions, ScheduleSpec, Settings};
 use tenure_core::{QueueName, ScheduleName};
 
@@ -138,6 +138,13 @@ impl Client {
     /// Sets them, all of them.
     pub async fn configure(&self, settings: &Settings) -> Result<Settings, Error> {
         let call = Call::put(&["v1", "settings"], settings)?;
+        let settings: api::Settings = self.transport.call(&call).await?;
+        Ok(settings.0)
+    }
+
+    /// Changes some of them. What is not named stays as it is, also if others change it at the same time.
+    pub async fn change_settings(&self, change: &SettingsChange) -> Result<Settings, Error> {
+        let call = Call::new(Method::PATCH, &["v1", "settings"]).with_body(change)?;
         let settings: api::Settings = self.transport.call(&call).await?;
         Ok(settings.0)
     }

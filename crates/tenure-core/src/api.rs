@@ -47,6 +47,6 @@ pub use jobs::{
 pub use problem::{CONTENT_TYPE as PROBLEM_CONTENT_TYPE, Code, Problem};
 pub use queues::{
     ClockTrust, NamesQuery, Queue, QueueChange, QueueTime, QueuesAnswer, Schedule, SchedulesAnswer,
-    SetTime, Settings,
+    SetTime, Settings, SettingsChange,
 };
 pub use stats::{Latency, LogStats, Rates, Stats};

@@ -6,7 +6,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::tolerant;
-use crate::queue::{self, Counts, Missed, QueueOptions, QueueView, Rate, Submission};
+use crate::queue::{
+    self, Counts, Keep, KeepIds, Missed, QueueOptions, QueueView, Rate, Submission,
+};
 use crate::{QueueName, ScheduleName};
 
 /// What `GET /v1/queues` and `GET /v1/schedules` may say: which page.
@@ -101,6 +103,13 @@ fn given<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
     Option::deserialize(deserializer).map(Some)
 }
 
+/// A field that is there, and not `null`.
+fn some<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
 /// `GET /v1/schedules`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -158,6 +167,49 @@ impl From<queue::Schedule> for Schedule {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct Settings(#[serde(with = "tolerant::settings")] pub queue::Settings);
+
+/// `PATCH /v1/settings`: what changes of the settings. What is left out stays as it is; what is named is replaced as a
+/// whole. Whatever others change at the same time, each field is what was last said of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct SettingsChange {
+    /// How long completed jobs are kept.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    pub completed: Option<Keep>,
+    /// How long cancelled jobs are kept.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    pub cancelled: Option<Keep>,
+    /// How long dead jobs are kept.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    pub dead: Option<Keep>,
+    /// The most jobs of all states together.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    pub jobs_max: Option<u64>,
+    /// How long ids are known at least.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    pub ids: Option<KeepIds>,
+}
+
+impl SettingsChange {
+    /// Changes what it names.
+    pub fn apply(self, settings: &mut queue::Settings) {
+        let queue::Settings {
+            completed,
+            cancelled,
+            dead,
+            jobs_max,
+            ids,
+        } = *settings;
+        *settings = queue::Settings {
+            completed: self.completed.unwrap_or(completed),
+            cancelled: self.cancelled.unwrap_or(cancelled),
+            dead: self.dead.unwrap_or(dead),
+            jobs_max: self.jobs_max.unwrap_or(jobs_max),
+            ids: self.ids.unwrap_or(ids),
+        };
+    }
+}
 
 /// `GET /v1/time`, and the answer to `PUT`: the queue's time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
