@@ -85,6 +85,45 @@ class Workers(Claims):
         self.assertEqual(jobs["bug"].attempt, 1)
         self.assertIn("KeyError: 'x'", jobs["bug"].error or "")
 
+    def an_exception_that_cannot_be_shown_fails_its_attempt(self) -> None:
+        worker = Worker(self.client, queues=["mute"], lease=60)
+
+        class Mute(Exception):
+            def __str__(self) -> str:
+                raise SystemExit("no text")
+
+            __repr__ = __str__
+
+        class Broken(dict[str, int]):
+            def items(self) -> Any:
+                raise Mute
+
+        @worker.handles("mute")
+        def handle(task: Task) -> Any:
+            if task.payload == "result":
+                return Broken(one=1)
+            # Any: that it takes a text only is not checked when it runs.
+            text: Any = Mute()
+            raise {"retry": RetryIn(3600, text), "dead": Permanent(text), "bug": Mute()}[task.payload]
+
+        expected = {"retry": "scheduled", "dead": "dead", "bug": "dead", "result": "completed"}
+        ids = {
+            what: self.client.submit("mute", what, queue="mute", max_attempts=2 if what == "retry" else 1).id
+            for what in expected
+        }
+        with self.assertLogs("tenure.worker", "WARNING"):
+            thread = self._running(worker)
+            # Long before a lease ends.
+            eventually(
+                lambda: {what: self.client.job(id).state for what, id in ids.items()} == expected,
+                "every attempt is reported",
+            )
+        self.assertTrue(thread.is_alive())
+        for what in ("retry", "dead", "bug"):
+            job = self.client.job(ids[what])
+            self.assertEqual(job.attempt, 1, what)
+            self.assertNotIn("the lease ran out", job.error or "the lease ran out", what)
+
     def a_result_that_cannot_be_kept_is_left_out_and_the_job_is_completed(self) -> None:
         worker = Worker(self.client, queues=["result"])
         deep: list[Any] = []

@@ -74,6 +74,6 @@ pub use queues::{
 pub use schedules::{Missed, Schedule, ScheduleSpec, SchedulesAnswer};
 #[cfg(feature = "openapi")]
 pub use schema::{Complete, Fail, HeartbeatSingle, Release};
-pub use settings::{Keep, KeepIds, QueueOptions, Rate, Settings};
+pub use settings::{Keep, KeepIds, QueueOptions, Rate, Settings, SettingsChange};
 pub use stats::{Latency, LogStats, Rates, Stats};
 pub use trace::{TRACESTATE_BYTES_MAX, Traceparent, TraceparentError, Tracestate, TracestateError};

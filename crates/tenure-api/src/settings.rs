@@ -101,3 +101,53 @@ impl Default for Settings {
         }
     }
 }
+
+/// `PATCH /v1/settings`: what changes of the settings. What is left out stays as it is; what is named is replaced as a
+/// whole. Whatever others change at the same time, each field is what was last said of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct SettingsChange {
+    /// How long completed jobs are kept.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    pub completed: Option<Keep>,
+    /// How long cancelled jobs are kept.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    pub cancelled: Option<Keep>,
+    /// How long dead jobs are kept.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    pub dead: Option<Keep>,
+    /// The most jobs of all states together.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    pub jobs_max: Option<u64>,
+    /// How long ids are known at least.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    pub ids: Option<KeepIds>,
+}
+
+impl SettingsChange {
+    /// Changes what it names.
+    pub fn apply(self, settings: &mut Settings) {
+        let Settings {
+            completed,
+            cancelled,
+            dead,
+            jobs_max,
+            ids,
+        } = *settings;
+        *settings = Settings {
+            completed: self.completed.unwrap_or(completed),
+            cancelled: self.cancelled.unwrap_or(cancelled),
+            dead: self.dead.unwrap_or(dead),
+            jobs_max: self.jobs_max.unwrap_or(jobs_max),
+            ids: self.ids.unwrap_or(ids),
+        };
+    }
+}
+
+/// A field that is there, and not `null`.
+fn some<'de, T: Deserialize<'de>, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}

@@ -4,7 +4,7 @@ use reqwest::Method;
 use serde::de::IgnoredAny;
 use tenure_api::{
     self as api, Missed, QueueChange, QueueName, QueueOptions, QueuesAnswer, ScheduleName,
-    ScheduleSpec, SchedulesAnswer, Settings, Stats,
+    ScheduleSpec, SchedulesAnswer, Settings, SettingsChange, Stats,
 };
 
 use crate::client::Client;
@@ -138,6 +138,12 @@ impl Client {
     /// Sets them, all of them.
     pub async fn configure(&self, settings: &Settings) -> Result<Settings, Error> {
         let call = Call::put(&["v1", "settings"], settings)?;
+        self.transport.call(&call).await
+    }
+
+    /// Changes some of them. What is not named stays as it is, also if others change it at the same time.
+    pub async fn change_settings(&self, change: &SettingsChange) -> Result<Settings, Error> {
+        let call = Call::new(Method::PATCH, &["v1", "settings"]).with_body(change)?;
         self.transport.call(&call).await
     }
 

@@ -40,6 +40,8 @@ pub(crate) struct App {
     pub(crate) meter: Arc<Meter>,
     /// Where the lease of the brokers is: what a probe of the store reads.
     pub(crate) lease_key: Key,
+    /// The fence of the same election.
+    pub(crate) fence_key: Key,
     pub(crate) forwarder: Forwarder,
     pub(crate) metrics: Metrics,
     pub(crate) rates: Arc<Rates>,

@@ -37,7 +37,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 const CHARACTERS_MAX: usize = 200;
 
 /// What the calls that need `admin` are called.
-const ACTIONS: [(&Method, &str, &str); 16] = [
+const ACTIONS: [(&Method, &str, &str); 17] = [
     (&Method::POST, "/v1/jobs/{id}/cancel", "cancel_job"),
     (&Method::POST, "/v1/jobs/{id}/retry", "retry_job"),
     (&Method::POST, "/v1/jobs/retry", "retry_jobs"),
@@ -47,6 +47,7 @@ const ACTIONS: [(&Method, &str, &str); 16] = [
     (&Method::POST, "/v1/queues/{queue}/pause", "pause_queue"),
     (&Method::POST, "/v1/queues/{queue}/resume", "resume_queue"),
     (&Method::PUT, "/v1/settings", "set_settings"),
+    (&Method::PATCH, "/v1/settings", "change_settings"),
     (&Method::PUT, "/v1/time", "set_time"),
     (&Method::PUT, "/v1/schedules/{name}", "set_schedule"),
     (&Method::DELETE, "/v1/schedules/{name}", "delete_schedule"),

@@ -21,6 +21,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tenure::core::Incarnation;
 use tenure::core::election::machine::Leader;
+use tenure::queue::Serving;
 use tenure_api::{self as api, Code, WAIT_MS_MAX};
 use tokio::sync::Mutex;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
@@ -249,9 +250,17 @@ pub(crate) fn leader(app: &App) -> Result<Leader, Failed> {
         Some(leader) if app.is_me(&leader) => not_done(if app.leaving.is_cancelled() {
             "this broker is stopping"
         } else {
-            "this broker was just elected and is reading the log"
+            not_yet(app)
         }),
         Some(leader) => Ok(leader),
+    }
+}
+
+/// Why this broker, which leads, does not serve yet.
+pub(crate) fn not_yet(app: &App) -> &'static str {
+    match app.queue.state() {
+        Serving::Recovering(_) => "this broker leads and is reading the log",
+        _ => "this broker is about to lead, and does not serve yet",
     }
 }
 

@@ -98,13 +98,26 @@ where
         let is_in_vain = app.stop.is_cancelled() || app.is_cut_off();
         if place.is_none() || is_in_vain || Instant::now() >= until {
             app.metrics.forward_failures.inc();
-            return answered;
+            return why(&app, answered).await;
         }
         let _held = app.metrics.hold();
         tokio::select! {
             () = sleep(LOOK) => {}
             () = app.stop.cancelled() => {}
         }
+    }
+}
+
+/// The answer to a call that is not held any longer: why nobody could be asked, if more is known than its last attempt
+/// has met.
+async fn why(app: &App, answered: Response) -> Response {
+    if app.stop.is_cancelled() {
+        return Problem::no_leader("this broker is stopping, and nobody else leads yet")
+            .into_response();
+    }
+    match health::damage(app).await {
+        Some(damage) if !app.is_serving() => Problem::no_leader(&damage).into_response(),
+        _ => answered,
     }
 }
 

@@ -74,6 +74,7 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .routes(manage(routes!(queues::resume)))
         .routes(look(routes!(queues::settings)))
         .routes(manage(routes!(queues::configure)))
+        .routes(manage(routes!(queues::change_settings)))
         .routes(look(routes!(queues::time)))
         .routes(manage(routes!(queues::set_time)))
         .routes(look(routes!(schedules::schedules)))

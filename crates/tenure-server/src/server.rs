@@ -164,8 +164,11 @@ impl App {
             .await
             .map_err(tenure::Error::from)?;
         let brokers = queue.election().name();
-        let lease_key = Key::new(format!("{}/elections/{brokers}", config.namespace))
-            .expect("a namespace and a name make a key");
+        let key = |kind: &str| {
+            Key::new(format!("{}/{kind}/{brokers}", config.namespace))
+                .expect("a namespace and a name make a key")
+        };
+        let (lease_key, fence_key) = (key("elections"), key("fences"));
         let metrics = Metrics::new();
         let rates = Arc::new(Rates::default());
         let numbers = Numbers {
@@ -186,6 +189,7 @@ impl App {
             queue,
             meter,
             lease_key,
+            fence_key,
             forwarder,
             metrics,
             rates,

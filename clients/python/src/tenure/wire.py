@@ -47,7 +47,16 @@ def written(body: Json) -> bytes:
         # NaN and infinities are not JSON, and the server would refuse them.
         return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except Exception as problem:  # whatever the methods of a value raise, or a dict that another thread changes
-        raise Invalid(f"this is not valid JSON: {problem}") from problem
+        reason = text_of(problem) or type(problem).__name__
+        raise Invalid(f"this is not valid JSON: {reason}") from problem
+
+
+def text_of(problem: BaseException) -> str:
+    """The text of an exception; none if its own ``__str__``, which is the user's code, does not give any."""
+    try:
+        return str(problem)
+    except BaseException:
+        return ""
 
 
 def decoded(response: Response) -> Json:

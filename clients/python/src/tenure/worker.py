@@ -34,7 +34,7 @@ from .client import SECONDS_MAX, Client
 from .errors import Invalid, Lost, NotAllowed, NotTrusted, ServerError, TenureError, Unavailable
 from .trace import attached
 from .types import Claimed, ClaimStatus, Json
-from .wire import written
+from .wire import text_of, written
 
 __all__ = ["HandBack", "Permanent", "RetryIn", "Task", "Worker"]
 
@@ -343,10 +343,20 @@ class Worker:
             log.warning("%r had been lost when it ended: %s", task, problem)
         except TenureError as problem:
             log.error("could not report the result of %r; it runs again when its lease ends: %s", task, problem)
+        except BaseException as problem:
+            self._fail_unreported(task, problem)
         finally:
             with self._changed:
                 self._tasks.pop(task.claimed.token, None)
                 self._changed.notify_all()
+
+    def _fail_unreported(self, task: Task, problem: BaseException) -> None:
+        """Fails an attempt whose outcome could not even be read: what a handler returns or raises is the user's code."""
+        log.error("could not read the outcome of %r: %s", task, shown(problem))
+        try:
+            self._report(task, {"error": f"its outcome could not be read: {told(problem)}"[:ERROR_CHARACTERS_MAX]})
+        except TenureError as refusal:
+            log.error("could not report that %r failed; it runs again when its lease ends: %s", task, refusal)
 
     def _attempt(self, task: Task) -> Mapping[str, Any]:
         """Runs the handler. Returns what to report: a result, an error, or that the claim is handed back."""
@@ -361,7 +371,7 @@ class Worker:
                     returned = asyncio.run(settled(returned))
                 return {"result": returned}
         except RetryIn as request:
-            return {"error": sendable(str(request)), "retry_in": request.seconds}
+            return {"error": sendable(text_of(request) or told(request)), "retry_in": request.seconds}
         except Permanent as problem:
             return {"error": told(problem), "permanent": True}
         except HandBack:
@@ -369,7 +379,7 @@ class Worker:
                 return {"release": True}
             return {"error": "handed back by its handler", "retry_in": 0.0}
         except BaseException as problem:  # SystemExit too: it is this job's end, not the worker's
-            log.warning("%r failed: %r", task, problem)
+            log.warning("%r failed: %s", task, shown(problem))
             return {"error": told(problem)}
 
     def _report(self, task: Task, outcome: Mapping[str, Any]) -> None:
@@ -558,6 +568,14 @@ def told(problem: BaseException) -> str:
     frames = traceback.extract_tb(problem.__traceback__)[-3:]
     where = "".join(f"\n  {frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
     return sendable((what[: ERROR_CHARACTERS_MAX - len(where)] + where)[:ERROR_CHARACTERS_MAX])
+
+
+def shown(problem: BaseException) -> str:
+    """An exception for this process's own log, whatever its ``repr`` does."""
+    try:
+        return repr(problem)
+    except BaseException:
+        return f"{type(problem).__name__}, which cannot be shown"
 
 
 def sendable(text: str) -> str:

@@ -180,6 +180,9 @@ impl List {
         };
         self.read(&mut row, &mut stored.frames(&segment.name))
             .await?;
+        if let Some(what) = &segment.misnamed {
+            row.remark = Some(format!("not part of the log: {what}"));
+        }
         if !segment.is_in_log {
             row.remark.get_or_insert("not part of the log".to_owned());
         }

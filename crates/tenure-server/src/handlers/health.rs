@@ -5,6 +5,7 @@
 //! leads and has read the log, or the leader says so of itself when this server asks it; and in both cases its
 //! session is trusted and the store answers, and takes again what it has refused.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Serialize;
 use tenure::core::election::machine::Leader;
-use tenure::queue::Error;
+use tenure::core::election::record::{Fence, Lease};
+use tenure::queue::{Error, Serving};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 use utoipa::ToSchema;
@@ -21,6 +23,7 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::extract::{json, ok};
 use crate::forward::{self, FORWARDED};
+use crate::problem::chain;
 
 /// How long an answer of the store is good for: probes come from many sides.
 const FRESH: Duration = Duration::from_secs(1);
@@ -38,6 +41,7 @@ pub(crate) struct Probe {
     store: Mutex<Option<(Instant, Option<&'static str>)>>,
     room: Mutex<Option<(Instant, &'static str)>>,
     leader: Mutex<Option<(Instant, Leader, Option<&'static str>)>>,
+    damage: Mutex<Option<(Instant, Option<String>)>>,
 }
 
 /// The answer of `/healthz`.
@@ -55,7 +59,8 @@ pub(crate) struct Readiness {
     status: &'static str,
     /// Why it is not ready.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
+    #[schema(value_type = Option<String>)]
+    reason: Option<Cow<'static, str>>,
 }
 
 /// Whether the process answers
@@ -87,28 +92,75 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>, headers: HeaderMap) -> R
     )
 }
 
-async fn not_ready(app: &App, of_itself: bool) -> Option<&'static str> {
+async fn not_ready(app: &App, of_itself: bool) -> Option<Cow<'static, str>> {
     if app.leaving.is_cancelled() {
-        return Some("this broker is stopping");
+        return Some("this broker is stopping".into());
     }
     if app.node.session().is_none() {
-        return Some("this broker has no session: the store is unavailable, or was for too long");
+        let reason = "this broker has no session: the store is unavailable, or was for too long";
+        return Some(reason.into());
     }
     if app.node.metrics().trust_remaining_ms == 0 {
-        return Some("no heartbeat of this broker got through for a full ttl");
+        return Some("no heartbeat of this broker got through for a full ttl".into());
     }
     if let Some(reason) = store_reason(app).await {
-        return Some(reason);
+        return Some(reason.into());
     }
     if app.is_serving() {
-        return room_reason(app).await;
+        return room_reason(app).await.map(Cow::from);
     }
-    match app.leader() {
+    if let Some(damage) = damage(app).await {
+        return Some(damage.into());
+    }
+    let reason = match app.leader() {
         None => Some("there is no leader"),
-        Some(leader) if app.is_me(&leader) => Some("this broker leads and is reading the log"),
+        Some(leader) if app.is_me(&leader) => Some(forward::not_yet(app)),
         Some(_) if of_itself => Some("this broker does not lead"),
         Some(leader) => leader_reason(app, &leader, FRESH).await,
+    };
+    reason.map(Cow::from)
+}
+
+/// What is wrong with what is stored, so that nobody can serve until somebody mends it: a log, or a lease or fence of
+/// the brokers' election that cannot be read. None while another broker leads: that one says what it has found.
+pub(crate) async fn damage(app: &App) -> Option<String> {
+    if app.leader().is_some_and(|leader| !app.is_me(&leader)) {
+        return None;
     }
+    if let Serving::Failed(error) = app.queue.state() {
+        return Some(format!("the queue cannot be served: {}", chain(&error)));
+    }
+    let mut last = app.probe.damage.lock().await;
+    if let Some((at, damage)) = &*last
+        && at.elapsed() < FRESH
+    {
+        return damage.clone();
+    }
+    // A store that does not answer is another matter, and said elsewhere.
+    let damage = timeout(PATIENCE, unreadable(app)).await.unwrap_or_default();
+    *last = Some((Instant::now(), damage.clone()));
+    damage
+}
+
+/// The first of lease and fence that is there and cannot be read.
+async fn unreadable(app: &App) -> Option<String> {
+    let lease = app.store.get(&app.lease_key).await;
+    let fence = app.store.get(&app.fence_key).await;
+    let read = [
+        (
+            &app.lease_key,
+            lease,
+            (|bytes| Lease::decode(bytes).err()) as fn(&[u8]) -> _,
+        ),
+        (&app.fence_key, fence, |bytes| Fence::decode(bytes).err()),
+    ];
+    read.into_iter().find_map(|(key, stored, wrong)| {
+        let error = wrong(&stored.ok()??.value)?;
+        Some(format!(
+            "no broker can lead: {key} is damaged: {}",
+            chain(&error)
+        ))
+    })
 }
 
 /// Why a leader cannot be asked anything, by what it said no longer ago than `fresh`; none if it can.

@@ -9,7 +9,7 @@ use axum::response::Response;
 use tenure::queue::ClockState;
 use tenure_api::{
     ClockTrust, Code, Counts, NameError, NamesQuery, Problem as ProblemBody, Queue, QueueChange,
-    QueueName, QueueOptions, QueueTime, QueuesAnswer, SetTime, Settings,
+    QueueName, QueueOptions, QueueTime, QueuesAnswer, SetTime, Settings, SettingsChange,
 };
 
 use crate::app::App;
@@ -157,6 +157,8 @@ pub(crate) async fn settings(State(app): State<Arc<App>>) -> Result<Response, Pr
 }
 
 /// Replace the settings for all queues; those left out get their defaults
+///
+/// To change some and keep the others, use `PATCH`.
 #[utoipa::path(put, path = "/v1/settings", tag = "queues", request_body = Settings, responses(
     (status = 200, description = "The settings", body = Settings),
     (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
@@ -169,6 +171,25 @@ pub(crate) async fn configure(
     let now = now.map_err(|error| Problem::from(error).after_change())?;
     let detail = text(&now);
     Ok(detailed(ok(&now), detail))
+}
+
+/// Change some of the settings for all queues
+///
+/// Fields that are left out stay as they are; a field that is named is replaced as a whole. Two concurrent calls that
+/// change different fields do not undo each other.
+#[utoipa::path(patch, path = "/v1/settings", operation_id = "change_settings", tag = "queues", request_body = SettingsChange,
+    responses(
+    (status = 200, description = "The settings as they are now", body = Settings),
+    (status = 422, description = "A field is not valid; nothing was done", body = ProblemBody)))]
+pub(crate) async fn change_settings(
+    State(app): State<Arc<App>>,
+    Json(change): Json<SettingsChange>,
+) -> Result<Response, Problem> {
+    let apply = move |settings: &mut Settings| change.apply(settings);
+    app.queue.change_settings(apply).await?;
+    let now = app.queue.settings();
+    let now = now.map_err(|error| Problem::from(error).after_change())?;
+    Ok(detailed(ok(&now), text(&change)))
 }
 
 /// Settings, for the log.

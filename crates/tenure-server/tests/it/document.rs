@@ -69,6 +69,7 @@ async fn every_documented_call_is_there_and_none_is_missing() {
         "POST /v1/queues/{queue}/resume",
         "GET /v1/settings",
         "PUT /v1/settings",
+        "PATCH /v1/settings",
         "GET /v1/time",
         "PUT /v1/time",
         "GET /v1/schedules",

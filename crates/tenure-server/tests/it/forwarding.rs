@@ -435,3 +435,77 @@ async fn a_change_whose_answer_is_lost_may_have_been_done() {
     let look = standby.get("/v1/jobs/a").await;
     problem(&look, StatusCode::SERVICE_UNAVAILABLE, "no_leader", None);
 }
+
+#[tokio::test]
+async fn what_keeps_everybody_from_leading_is_named() {
+    let emptied = [
+        (
+            "elections/tenure.queue",
+            "default/elections/tenure.queue is damaged",
+        ),
+        (
+            "fences/tenure.queue",
+            "default/fences/tenure.queue is damaged",
+        ),
+        ("queue/segments", "is missing or cut short"),
+    ];
+    for (path, named) in emptied {
+        let folder = tempfile::tempdir().unwrap();
+        let first = Broker::started(config(&store_in(folder.path()))).await;
+        first.serving().await;
+        first.submit("t").await;
+        first.handle.stop().await;
+        let path = folder.path().join("default").join(path);
+        match path.is_dir() {
+            true => {
+                for entry in std::fs::read_dir(&path).unwrap() {
+                    std::fs::write(entry.unwrap().path(), "").unwrap();
+                }
+            }
+            false => std::fs::write(&path, "").unwrap(),
+        }
+        let mut second = config(&store_in(folder.path()));
+        second.limits.hold_timeout = Duration::from_millis(300);
+        let broker = Broker::started(second).await;
+        until(async || {
+            let (status, answer) = broker.get("/readyz").await;
+            let reason = answer["reason"].as_str().unwrap();
+            assert_eq!(status, 503, "{answer}");
+            reason.contains(named).then_some(())
+        })
+        .await;
+        until(async || {
+            let answer = broker.post("/v1/jobs", json!({"type":"t"})).await;
+            problem(&answer, StatusCode::SERVICE_UNAVAILABLE, "no_leader", None);
+            let detail = answer.1["detail"].as_str().unwrap();
+            detail.contains(named).then_some(())
+        })
+        .await;
+        broker.handle.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_held_is_told_that_its_broker_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nowhere = format!("http://{}", free.local_addr().unwrap());
+    drop(free);
+    let mut first = config(&store_in(folder.path()));
+    first.advertise = Some(nowhere);
+    let leader = Broker::started(first).await;
+    leader.serving().await;
+    let standby = impatient(&folder, |config| {
+        config.limits.hold_timeout = Duration::from_secs(60);
+    })
+    .await;
+    let held = standby.request(Method::POST, "/v1/jobs");
+    let held = tokio::spawn(answered(held.json(&json!({"type":"t"}))));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!held.is_finished());
+    standby.handle.stop().await;
+    let answer = timeout(PATIENCE, held).await.unwrap().unwrap();
+    problem(&answer, StatusCode::SERVICE_UNAVAILABLE, "no_leader", None);
+    let detail = answer.1["detail"].as_str().unwrap();
+    assert!(detail.contains("this broker is stopping"), "{detail}");
+}

@@ -54,6 +54,8 @@ GET /v1/time
 GET /v1/settings
 PUT /v1/settings
 {"completed":{"age_ms":60000,"count":10},"jobs_max":1000000}
+PATCH /v1/settings
+{"dead":{"count":10},"ids":{"age_ms":1000}}
 GET /v1/schedules
 GET /v1/schedules/s
 PUT /v1/schedules/s

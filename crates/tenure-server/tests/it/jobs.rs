@@ -317,6 +317,10 @@ async fn progress_that_cannot_be_shown_costs_no_claim() {
         ];
         assert_eq!(said(&broker, "heartbeat", &beats).await, expected);
     }
+    let beats = json!({ "claims": [with(&b, "progress", large.clone())] });
+    let (_, answer) = broker.post("/v1/jobs/heartbeat", beats).await;
+    let hint = answer["claims"][0]["problem"]["hint"].as_str().unwrap();
+    assert!(hint.contains("only the progress was left out"), "{hint}");
     let (_, job) = broker.get("/v1/jobs/q-a").await;
     assert_eq!(job["progress"], 1);
     let (_, job) = broker.get("/v1/jobs/q-b").await;
@@ -674,6 +678,10 @@ async fn what_is_left_of_a_deleted_job_cannot_be_retried_and_says_so() {
     assert_eq!(broker.post("/v1/jobs/a/cancel", json!({})).await.0, 200);
     until(async || (broker.get("/v1/jobs/a").await.1["remnant"] == true).then_some(())).await;
     let answer = broker.post("/v1/jobs/a/retry", json!({})).await;
+    problem(&answer, StatusCode::CONFLICT, "state", None);
+    let detail = answer.1["detail"].as_str().unwrap();
+    assert!(detail.contains("only its id is left"), "{detail}");
+    let answer = broker.post("/v1/jobs/a/cancel", json!({})).await;
     problem(&answer, StatusCode::CONFLICT, "state", None);
     let detail = answer.1["detail"].as_str().unwrap();
     assert!(detail.contains("only its id is left"), "{detail}");

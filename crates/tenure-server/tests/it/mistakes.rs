@@ -435,6 +435,20 @@ const OTHERS: &[Mistake] = &[
         Some("completed.age"),
     ),
     mistake(
+        "PATCH /v1/settings",
+        r#"{"completed":{"age":1}}"#,
+        422,
+        "unknown_field",
+        Some("completed.age"),
+    ),
+    mistake(
+        "PUT /v1/schedules/s",
+        r#"{"cron":"@daily","job":{"type":"a"},"missed":null}"#,
+        422,
+        "invalid_field",
+        Some("missed"),
+    ),
+    mistake(
         "GET /v1/events?queue=%20",
         "",
         422,
@@ -620,6 +634,7 @@ const WITH_BODY: &[&str] = &[
     "POST /v1/queues/q/resume",
     "PUT /v1/schedules/s",
     "PUT /v1/settings",
+    "PATCH /v1/settings",
     "PUT /v1/time",
     "POST /v1/leader/resign",
     "POST /v1/leader/transfer",

@@ -225,3 +225,58 @@ async fn queues_and_schedules_come_in_pages_and_the_numbers_of_all_at_once() {
         );
     }
 }
+
+#[tokio::test]
+async fn two_who_change_settings_at_once_do_not_undo_each_other() {
+    let broker = Broker::start().await;
+    let change = async |body: Value| {
+        answered(broker.request(Method::PATCH, "/v1/settings").json(&body)).await
+    };
+    let (_, before) = broker.get("/v1/settings").await;
+    let changes = [
+        json!({ "jobs_max": 1234 }),
+        json!({ "dead": { "count": 7 } }),
+        json!({ "completed": { "age_ms": 5000 } }),
+    ];
+    for (status, _) in futures_util::future::join_all(changes.map(&change)).await {
+        assert_eq!(status, 200);
+    }
+    let (_, after) = broker.get("/v1/settings").await;
+    assert_eq!(after["jobs_max"], 1234);
+    assert_eq!(after["dead"]["count"], 7);
+    assert_eq!(after["completed"]["age_ms"], 5000);
+    assert_eq!(after["cancelled"], before["cancelled"]);
+    // Nothing named, nothing changed; and what is wrong changes nothing.
+    assert_eq!(change(json!({})).await, (200, after.clone()));
+    for (body, field) in [
+        (json!({ "jobs_max": 5, "dead": null }), "dead"),
+        (
+            json!({ "jobs_max": 5, "dead": { "count": -1 } }),
+            "dead.count",
+        ),
+        (json!({ "jobs_max": null }), "jobs_max"),
+    ] {
+        let answer = change(body).await;
+        problem(
+            &answer,
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "invalid_field",
+            Some(field),
+        );
+    }
+    assert_eq!(broker.get("/v1/settings").await.1, after);
+}
+
+#[tokio::test]
+async fn the_short_names_of_schedules_may_be_written_in_capitals() {
+    let broker = Broker::start().await;
+    let spec = json!({ "cron": "@DAILY", "job": { "type": "a" } });
+    let (status, schedule) = broker.put("/v1/schedules/s", spec).await;
+    assert_eq!(
+        (status, &schedule["cron"]),
+        (200, &json!("@daily")),
+        "{schedule}"
+    );
+    let spec = json!({ "cron": "@Never", "job": { "type": "a" } });
+    assert_eq!(broker.put("/v1/schedules/s", spec).await.0, 422);
+}

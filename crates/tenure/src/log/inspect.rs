@@ -79,6 +79,8 @@ pub struct Segment {
     pub is_in_log: bool,
     /// Up to where it is a part of the log; `None` in the last, where all of it is.
     pub end: Option<u64>,
+    /// What is wrong with its name, if it is not the file that it is called.
+    pub misnamed: Option<String>,
 }
 
 /// Frames, one after the other.
@@ -301,6 +303,7 @@ async fn layout(folder: &dyn AppendFolder) -> Result<Vec<Segment>, Error> {
             name: Name::Segment(name.to_string()),
             is_in_log: false,
             end: None,
+            misnamed: None,
         })
         .collect();
     let first = async |name| segment::first_frame(folder, name).await.ok().flatten();
@@ -310,14 +313,26 @@ async fn layout(folder: &dyn AppendFolder) -> Result<Vec<Segment>, Error> {
             Some(before) => index = before,
             None => return Ok(segments),
         }
-        if !names[index].is_copy() && first(names[index]).await.is_some() {
-            break;
+        if names[index].is_copy() {
+            continue;
+        }
+        match first(names[index]).await {
+            None => {}
+            Some(frame) => match names[index].disagrees(&frame) {
+                Some(what) => segments[index].misnamed = Some(what),
+                None => break,
+            },
         }
     }
     loop {
         segments[index].is_in_log = true;
-        let before = first(names[index]).await;
-        let before = before.and_then(|frame| frame.header.previous);
+        let frame = first(names[index]).await;
+        // Known of the last one already. Another one is where the log goes on, and damaged.
+        let what = frame
+            .as_ref()
+            .and_then(|frame| names[index].disagrees(frame));
+        segments[index].misnamed = what;
+        let before = frame.and_then(|frame| frame.header.previous);
         let Some(before) = before else { break };
         let Ok(name) = before.segment.parse::<segment::Name>() else {
             break;

@@ -7,6 +7,14 @@
 //! the highest take-over and number, from 1 on, whose first frame is whole. What lies in a file behind the offset that
 //! its successor names is not in the log, and neither is a segment that no chain leads to.
 //!
+//! # What a file's name must agree with
+//!
+//! The first frame of a segment says which take-over wrote it, and whether it is the first of its leader, which
+//! has the number 1. A file whose name says otherwise was copied or renamed: it is not the segment that it is
+//! called, however high its number. It is named, and left out. Were it taken for the end of the log, a leader
+//! with a lower number would write behind it, and nobody would find that again. A file that the chain leads to,
+//! and that is not what it is called, is damage.
+//!
 //! # The fence
 //!
 //! The *fence* is the origin, which a leader replaces to take over (see [`origin`](super::origin)). Replacing
@@ -130,7 +138,13 @@ pub(crate) async fn chain(folder: &dyn AppendFolder, from: u64) -> Result<Vec<Li
             continue;
         }
         match first_frame(folder, name).await? {
-            Some(frame) => break link(&mut links, name, None, &frame),
+            Some(frame) => match name.disagrees(&frame) {
+                None => break link(&mut links, name, None, &frame),
+                Some(what) => {
+                    let path = location(folder, name);
+                    tracing::warn!(%path, "a file is not part of the log: {what}; move it away");
+                }
+            },
             // Its leader has not come so far as to acknowledge anything.
             None => continue,
         }
@@ -151,6 +165,9 @@ pub(crate) async fn chain(folder: &dyn AppendFolder, from: u64) -> Result<Vec<Li
             let what = "its first frame is cut short, but others follow";
             return Err(Error::corrupt(&location(folder, name), what).into());
         };
+        if let Some(what) = name.disagrees(&frame) {
+            return Err(Error::corrupt(&location(folder, name), what).into());
+        }
         before = link(&mut links, name, Some(end), &frame);
     }
     links.reverse();
@@ -339,8 +356,12 @@ pub(crate) fn location(folder: &dyn AppendFolder, name: impl fmt::Display) -> St
 }
 
 fn broken(location: &str, error: io::Error) -> Halt {
-    if error.kind() == io::ErrorKind::NotFound {
-        return Halt::Missing(location.to_owned());
+    match error.kind() {
+        io::ErrorKind::NotFound => return Halt::Missing(location.to_owned()),
+        io::ErrorKind::InvalidData | io::ErrorKind::IsADirectory => {
+            return Error::corrupt(&location, error.to_string()).into();
+        }
+        _ => {}
     }
     failed("reading", location, error).into()
 }
@@ -391,6 +412,24 @@ impl Name {
 
     pub(crate) fn is_copy(self) -> bool {
         self.number == 0
+    }
+
+    /// What is wrong if a file of this name begins with this frame; `None` if they agree.
+    pub(crate) fn disagrees(self, first: &Frame) -> Option<String> {
+        let (takeover, is_first) = (first.header.takeover, first.header.kind == Kind::Term);
+        let agrees = if self.is_copy() {
+            // Of a file of an earlier leader, whichever it was.
+            takeover < self.takeover
+        } else {
+            takeover == self.takeover && is_first == (self.number == 1)
+        };
+        if agrees {
+            return None;
+        }
+        let which = if is_first { "the first" } else { "a later" };
+        Some(format!(
+            "its content is {which} segment of takeover {takeover}, not what its name says"
+        ))
     }
 }
 

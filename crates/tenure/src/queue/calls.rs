@@ -307,8 +307,12 @@ impl Queue {
     pub async fn set_schedule(
         &self,
         name: ScheduleName,
-        spec: ScheduleSpec,
+        mut spec: ScheduleSpec,
     ) -> Result<Option<u64>, Error> {
+        // As brokers of every version read it.
+        if spec.cron.trim_start().starts_with('@') {
+            spec.cron.make_ascii_lowercase();
+        }
         let now = self.shared.service()?.time.at();
         self.shared.limits().schedule(&name, &spec, now)?;
         self.admit(|service| service.admit_schedule(&name, &spec))?;
@@ -324,6 +328,10 @@ impl Queue {
 
     /// Sets what holds for all queues.
     pub async fn configure(&self, settings: Settings) -> Result<(), Error> {
+        self.change_settings(move |all| *all = settings).await
+    }
+
+    async fn configure_in_turn(&self, settings: Settings) -> Result<(), Error> {
         self.shared.limits().settings(&settings)?;
         // A broker of an earlier version must be able to read what is committed.
         if settings.ids != KeepIds::default() && self.rules()? < Rules::SECOND {
@@ -333,6 +341,26 @@ impl Queue {
             ));
         }
         self.ask(Action::Configure(settings)).await.map(drop)
+    }
+
+    /// Changes what holds for all queues: `change` is given what holds, and no other change comes in between. What two
+    /// callers change at once is changed, unless it is the same field.
+    ///
+    /// Once begun it is done to its end, also if the future is dropped, since the next change builds on it.
+    pub async fn change_settings(
+        &self,
+        change: impl FnOnce(&mut Settings) + Send + 'static,
+    ) -> Result<(), Error> {
+        let queue = self.clone();
+        let runtime = self.shared.node.runtime();
+        let done = runtime.spawn(async move {
+            let service = queue.shared.service()?;
+            let _turn = service.changes.lock().await;
+            let mut settings = queue.settings()?;
+            change(&mut settings);
+            queue.configure_in_turn(settings).await
+        });
+        done.await.unwrap_or(Err(Error::Unknown { source: None }))
     }
 
     /// Sets the queue's time, back as well, to what this host's clock shows or to `to`: for an operator, after a clock

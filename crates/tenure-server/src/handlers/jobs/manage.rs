@@ -31,7 +31,21 @@ pub(crate) async fn cancel(
     Named(id): Named<JobId>,
     _: NoBody,
 ) -> Result<Response, Problem> {
-    let (id, _) = one(app.queue.cancel(vec![id]).await?)?;
+    let answers = app.queue.cancel(vec![id]).await?;
+    if let [
+        Item {
+            id,
+            outcome: Err(_),
+        },
+    ] = &answers[..]
+        && is_remnant(&app, id)?
+    {
+        let problem = format!(
+            "the job {id} was deleted: only its id is left, and there is nothing to cancel"
+        );
+        return Err(Problem::new(Code::State, problem));
+    }
+    let (id, _) = one(answers)?;
     show(&app, &id)
 }
 

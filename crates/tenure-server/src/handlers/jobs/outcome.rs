@@ -221,7 +221,9 @@ fn without_unfit_progress(
         let check = claim.progress.as_ref().map(|shown| limits.progress(shown));
         if let Some(Err(invalid)) = check {
             claim.progress = None;
-            unfit.insert(*place, invalid_item(invalid, *place).into_document());
+            let problem = invalid_item(invalid, *place)
+                .hint("only the progress was left out of the heartbeat; change it");
+            unfit.insert(*place, problem.into_document());
         }
     }
     unfit

@@ -6,11 +6,17 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::OFlags;
+
 use super::Inner;
 use super::folders::sync;
 use crate::append::{AppendFile, AppendFolder, Operation};
 use crate::engine::private;
 use crate::{Key, Prefix};
+
+/// Opening a pipe that someone put there would wait for its other end for ever. To a file it makes no difference.
+#[expect(clippy::cast_possible_wrap, reason = "the kernel's flags are an int")]
+const NEVER_WAIT: i32 = OFlags::NONBLOCK.bits() as i32;
 
 /// The files under one prefix.
 #[derive(Debug)]
@@ -71,6 +77,7 @@ impl AppendFolder for Folder {
                 .create(true)
                 .truncate(true)
                 .mode(0o600)
+                .custom_flags(NEVER_WAIT)
                 .open(&path)?;
             let store = self.store.clone();
             let file: Box<dyn AppendFile> = Box::new(File { store, file, path });
@@ -81,7 +88,7 @@ impl AppendFolder for Folder {
     fn read(&self, name: &str, bytes_max: usize) -> Operation<'_, Vec<u8>> {
         let path = self.path.join(name);
         Operation::now(|| match bytes_max {
-            usize::MAX => fs::read(path),
+            usize::MAX => read_all(&path),
             _ => read_start(&path, bytes_max),
         })
     }
@@ -139,7 +146,33 @@ fn is_at(file: &fs::File, path: &Path) -> io::Result<bool> {
 
 fn read_start(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut start = Vec::with_capacity(bytes_max);
-    let file = fs::File::open(path)?;
+    let (file, _) = open_file(path)?;
     file.take(bytes_max as u64).read_to_end(&mut start)?;
     Ok(start)
+}
+
+fn read_all(path: &Path) -> io::Result<Vec<u8>> {
+    let (mut file, bytes) = open_file(path)?;
+    let mut all = Vec::with_capacity(usize::try_from(bytes).map_err(io::Error::other)?);
+    file.read_to_end(&mut all)?;
+    Ok(all)
+}
+
+/// Opens a file, and says how large it is. `InvalidData` if it is something else.
+fn open_file(path: &Path) -> io::Result<(fs::File, u64)> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(NEVER_WAIT)
+        .open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        let kind = if metadata.is_dir() {
+            "a folder"
+        } else {
+            "not a file"
+        };
+        let what = format!("it is {kind}");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    Ok((file, metadata.len()))
 }

@@ -258,6 +258,10 @@ impl<'a> Pass<'a> {
         let segments = self.stored.segments().await?;
         let last = segments.iter().rposition(|segment| segment.is_in_log);
         for (index, segment) in segments.iter().enumerate() {
+            if let Some(what) = segment.misnamed.clone() {
+                self.misnamed(segment, what);
+                continue;
+            }
             let found = self.findings.len();
             // What is damaged in a file that is in no log, and has been replaced, harms nobody.
             if !segment.is_in_log && Some(index) < last {
@@ -287,6 +291,17 @@ impl<'a> Pass<'a> {
             }
         }
         Ok(())
+    }
+
+    /// A file that is not what it is called: in nobody's way, unless the log goes on in it.
+    fn misnamed(&mut self, segment: &Segment, what: String) {
+        let location = segment.name.to_string();
+        if segment.is_in_log {
+            self.damage(location, what);
+        } else {
+            let what = format!("{what}; it is not part of the log: move it away");
+            self.findings.push(Finding::Remains { location, what });
+        }
     }
 
     /// What lies in a file behind its last frame, or behind the log.

@@ -307,3 +307,121 @@ async fn what_an_orderly_leader_has_synced_is_not_copied() {
     assert_eq!(copies.count(), 1);
     assert_eq!(world.replay().await.unwrap().records.len(), 6);
 }
+
+/// What is left that is no part of the log.
+async fn remains(world: &World) -> Vec<String> {
+    let stored = Stored::open(world.store.clone(), &world.namespace).await;
+    let (_, findings) = stored.unwrap().unwrap().verify().await.unwrap();
+    let remains = |finding| match finding {
+        Finding::Remains { location, what } => Some(format!("{location}: {what}")),
+        Finding::Damage { .. } => None,
+    };
+    findings.into_iter().filter_map(remains).collect()
+}
+
+#[tokio::test]
+async fn a_segment_under_another_name_is_named_and_left_out() {
+    // One file for each leader, and several.
+    for config in [Config::default(), tiny()] {
+        let world = World::file().await;
+        for term in 1..=3 {
+            lead_in_order(&world, term, config.clone(), 20).await;
+        }
+        let whole = world.replay().await.unwrap().records;
+        let segments = world.segments();
+        let mut stray = Vec::new();
+        // Above all leaders, at a number that a later one comes to, and beside the last file.
+        for name in ["7-000001", "7-000003", "5-000002", "9-000001", "3-000099"] {
+            let path = segments[0].with_file_name(format!("{:0>27}", name));
+            let from = match name {
+                "9-000001" => &segments[0],
+                // The first of its leader, as if it were a later one. That is the last one where each has one.
+                "3-000099" if segments.len() > 3 => &segments[0],
+                "7-000003" => segments
+                    .iter()
+                    .find(|path| path.to_str().unwrap().ends_with("-000001"))
+                    .unwrap(),
+                _ => segments.last().unwrap(),
+            };
+            fs::copy(from, &path).unwrap();
+            stray.push(path);
+        }
+        assert_eq!(world.replay().await.unwrap().records, whole);
+        assert_eq!(damages(&world).await, [""; 0]);
+        let found = remains(&world).await.join("\n");
+        for path in &stray {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let named = found.lines().find(|line| line.contains(name));
+            let named = named.unwrap_or_else(|| panic!("{name} is not in {found}"));
+            assert!(named.contains("not what its name says"), "{named}");
+        }
+        // Past the numbers of all of them, with crashes in between. Nothing is ever missing.
+        let mut expected = whole;
+        for term in 4..=11 {
+            let (mut log, machine) = world.lead(term, config.clone()).await.unwrap();
+            assert_eq!(machine.records, expected, "{term}");
+            for number in 0..20 {
+                let text = format!("{term} {number}");
+                log.commit(&records(&[&text])).await.unwrap();
+                expected.extend(lines(&[&text]));
+            }
+            drop(log);
+            assert_eq!(world.replay().await.unwrap().records, expected, "{term}");
+            assert_eq!(damages(&world).await, [""; 0], "{term}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_segment_that_another_has_replaced_is_damage() {
+    let world = World::file().await;
+    for term in 1..=3 {
+        lead_in_order(&world, term, Config::default(), 3).await;
+    }
+    let segments = world.segments();
+    for damaged in &segments {
+        let whole = fs::read(damaged).unwrap();
+        for other in segments.iter().filter(|other| *other != damaged) {
+            fs::copy(other, damaged).unwrap();
+            is_named(&world, 20, "another segment's content").await;
+            fs::write(damaged, &whole).unwrap();
+        }
+    }
+    assert_eq!(world.replay().await.unwrap().records.len(), 9);
+}
+
+#[tokio::test]
+async fn a_pipe_or_a_folder_in_place_of_a_segment_is_named() {
+    let world = World::file().await;
+    for term in 1..=2 {
+        lead_in_order(&world, term, Config::default(), 3).await;
+    }
+    let segments = world.segments();
+    let above = segments[0].with_file_name("00000000000000000009-000001");
+    for path in segments.iter().chain([&above]) {
+        let kept = fs::read(path).ok();
+        let _ = fs::remove_file(path);
+        for is_pipe in [true, false] {
+            if is_pipe {
+                let made = std::process::Command::new("mkfifo").arg(path).status();
+                assert!(made.unwrap().success());
+            } else {
+                fs::create_dir(path).unwrap();
+            }
+            let named = is_named(&world, 20, "neither a pipe nor a folder");
+            let named = tokio::time::timeout(std::time::Duration::from_secs(20), named);
+            named.await.expect("no reader waits for a pipe");
+            let found = damages(&world).await.join("\n");
+            let name = path.file_name().unwrap().to_str().unwrap();
+            assert!(found.contains(name), "{name}: {found}");
+            match is_pipe {
+                true => fs::remove_file(path).unwrap(),
+                false => fs::remove_dir(path).unwrap(),
+            }
+        }
+        if let Some(kept) = kept {
+            fs::write(path, kept).unwrap();
+        }
+    }
+    assert_eq!(world.replay().await.unwrap().records.len(), 6);
+}
