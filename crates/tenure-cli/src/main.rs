@@ -105,7 +105,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         }
     });
     let code = match code {
-        Ok(_) if commands::gone::is_gone() => Ok(ExitCode::from(EXIT_BROKEN)),
+        Ok(_) if commands::replaced::is_over() => Ok(ExitCode::from(EXIT_BROKEN)),
         code => code,
     };
     export.finish();

@@ -135,9 +135,9 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Whether what was opened has been replaced or deleted, so that every request ends as [`Error::Gone`]. This is no
-    /// request. Only files of this host can be so.
-    fn is_gone(&self) -> bool {
+    /// Whether something else is where the store was opened, so that every request ends as [`Error::Gone`], for ever. This is
+    /// no request. Only files of this host can be so.
+    fn is_replaced(&self) -> bool {
         false
     }
 }
@@ -283,7 +283,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     fn append_folder(&self, prefix: &Prefix) -> Option<Arc<dyn AppendFolder>> {
         (**self).append_folder(prefix)
     }
-    fn is_gone(&self) -> bool {
-        (**self).is_gone()
+    fn is_replaced(&self) -> bool {
+        (**self).is_replaced()
     }
 }

@@ -104,7 +104,7 @@ async fn begin(
     tokio::select! {
         node = Node::start(options) => {
             let node = node?;
-            super::gone::watch(&node, session.ttl);
+            super::replaced::watch(&node, session.ttl);
             Ok(Some((place, node, signals, passed)))
         }
         _ = signals.next() => Ok(None),

@@ -38,7 +38,7 @@ pub(crate) async fn run(arguments: Serve) -> anyhow::Result<ExitCode> {
         server = Server::start(config.clone()) => server.map_err(hinted)?,
         _ = signals.next() => return Ok(ExitCode::SUCCESS),
     };
-    super::gone::watch(server.node(), config.ttl);
+    super::replaced::watch(server.node(), config.ttl);
     output::raw_to_stderr(&banner(&config, &server));
     tokio::select! {
         _ = signals.next() => {}

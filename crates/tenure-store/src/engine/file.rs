@@ -218,8 +218,8 @@ impl Store for File {
         Some(Arc::new(append::Folder::new(self.inner.clone(), prefix)))
     }
 
-    fn is_gone(&self) -> bool {
-        self.inner.identity.is_gone()
+    fn is_replaced(&self) -> bool {
+        self.inner.identity.is_replaced()
     }
 }
 

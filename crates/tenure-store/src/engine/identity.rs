@@ -40,9 +40,10 @@ impl Identity {
         }
     }
 
-    /// Whether it is certain that something else is there, or nothing.
-    pub(super) fn is_gone(&self) -> bool {
-        matches!(self.missing(), Ok(Some(_)))
+    /// Whether something else is there. Where there is nothing, what was there may come back: a disk that is mounted again.
+    pub(super) fn is_replaced(&self) -> bool {
+        let is_there = self.0.first().is_some_and(|part| part.path.exists());
+        is_there && matches!(self.missing(), Ok(Some(_)))
     }
 
     /// The first path that leads elsewhere now, or nowhere.

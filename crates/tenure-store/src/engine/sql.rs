@@ -55,7 +55,7 @@ pub(super) trait Rows: Send + Sync + std::fmt::Debug + 'static {
         None
     }
 
-    fn is_replaced(&self) -> bool {
+    fn was_replaced(&self) -> bool {
         false
     }
 }
@@ -112,8 +112,8 @@ impl<R: Rows> Store for R {
         self.hints(prefix)
     }
 
-    fn is_gone(&self) -> bool {
-        self.is_replaced()
+    fn is_replaced(&self) -> bool {
+        self.was_replaced()
     }
 }
 

@@ -353,8 +353,8 @@ impl Rows for Sqlite {
         entries.map_err(|error| self.read_error(doing, error))
     }
 
-    fn is_replaced(&self) -> bool {
-        self.identity.is_gone()
+    fn was_replaced(&self) -> bool {
+        self.identity.is_replaced()
     }
 }
 

@@ -428,8 +428,8 @@ impl Store for Faulty {
         None
     }
 
-    fn is_gone(&self) -> bool {
-        self.inner.is_gone()
+    fn is_replaced(&self) -> bool {
+        self.inner.is_replaced()
     }
 }
 

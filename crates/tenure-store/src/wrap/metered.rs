@@ -248,8 +248,8 @@ impl Store for Metered {
         self.inner.append_folder(prefix)
     }
 
-    fn is_gone(&self) -> bool {
-        self.inner.is_gone()
+    fn is_replaced(&self) -> bool {
+        self.inner.is_replaced()
     }
 }
 

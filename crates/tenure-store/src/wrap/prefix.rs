@@ -140,8 +140,8 @@ impl Store for Prefixed {
         None
     }
 
-    fn is_gone(&self) -> bool {
-        self.inner.is_gone()
+    fn is_replaced(&self) -> bool {
+        self.inner.is_replaced()
     }
 }
 

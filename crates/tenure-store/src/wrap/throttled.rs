@@ -250,8 +250,8 @@ impl Store for Throttled {
         None
     }
 
-    fn is_gone(&self) -> bool {
-        self.inner.is_gone()
+    fn is_replaced(&self) -> bool {
+        self.inner.is_replaced()
     }
 }
 
