@@ -199,10 +199,17 @@ impl Observer {
         let Some(last) = &self.last else {
             return false;
         };
+        let (Some(before), now) = (last.holder(), lease.holder()) else {
+            return false;
+        };
+        // A term belongs to one session: the first may have lost its lease before anybody else knew of its term.
+        if last.term == lease.term {
+            return now.is_some_and(|now| now.incarnation != before.incarnation);
+        }
         let is_noted = lease.history.iter().any(|past| past.term == last.term);
         // Old terms leave a history that is full.
         let is_whole = lease.history.len() < HISTORY_MAX;
-        last.holder().is_some() && last.term < lease.term && !is_noted && is_whole
+        last.term < lease.term && !is_noted && is_whole
     }
 
     /// Terms that have ended since the last look, also those that began since. At the first look there is
