@@ -89,7 +89,7 @@ impl AppendFolder for Folder {
         let path = self.path.join(name);
         Operation::now(|| match bytes_max {
             usize::MAX => read_all(&path),
-            _ => read_start(&path, bytes_max),
+            _ => read_start(open_file(&path)?.0, bytes_max),
         })
     }
 
@@ -107,7 +107,10 @@ impl AppendFolder for Folder {
 
     fn holds(&self, key: &Key, value: &[u8]) -> Operation<'_, bool> {
         // Behind the value is the stamp, which need not be read: no value is the beginning of another.
-        Operation::now(|| Ok(read_start(&self.store.folders.path(key), value.len())? == value))
+        Operation::now(|| {
+            let file = fs::File::open(self.store.folders.path(key))?;
+            Ok(read_start(file, value.len())? == value)
+        })
     }
 }
 
@@ -144,9 +147,8 @@ fn is_at(file: &fs::File, path: &Path) -> io::Result<bool> {
     }
 }
 
-fn read_start(path: &Path, bytes_max: usize) -> io::Result<Vec<u8>> {
+fn read_start(file: fs::File, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut start = Vec::with_capacity(bytes_max);
-    let (file, _) = open_file(path)?;
     file.take(bytes_max as u64).read_to_end(&mut start)?;
     Ok(start)
 }
