@@ -546,7 +546,7 @@ fn a_stalled_reader_of_stderr_holds_up_no_guard_and_no_start() {
     let heard = BufReader::new(&orders).read_line(&mut report);
     let ended = ends_within(&mut guard, Duration::from_secs(30));
     let _ = guard.kill();
-    assert_eq!(report, "ended exited 126 itself\n", "{heard:?}");
+    assert_eq!(report, "ended exited 126 short\n", "{heard:?}");
     assert_eq!(ended, Some(0));
 
     // The last step before a program that is not there.
