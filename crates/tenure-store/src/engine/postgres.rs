@@ -31,7 +31,7 @@
 //! a connection of the pool, never the last one, and is lost if the server, the connection or the process goes away
 //! just then: callers poll.
 //!
-//! The store listens on one more connection, opened by the first [`Store::watch`]. A watch needs a prefix of
+//! The store listens on one more connection, opened by the first [`Store::watch`](crate::Store::watch). A watch needs a prefix of
 //! two segments. Behind a transaction pooler `LISTEN` cannot work, and the store recognises that when it
 //! is opened, by the processes that serve it. Then there are no hints and callers poll; changes are still
 //! announced to those who are connected directly. `?hints=off` in the URL neither announces nor listens.

@@ -545,6 +545,26 @@ async fn a_folder_that_is_replaced_or_deleted_is_another_store() {
     );
 }
 
+#[tokio::test]
+async fn a_new_file_to_append_to_leaves_alone_what_had_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(&folder.path().join("store")).await;
+    let appended = store.append_folder(&Prefix::new("p").unwrap()).unwrap();
+    appended.make().await.unwrap();
+    let path = |name: &str| folder.path().join("store/p").join(name);
+    let first = appended.create("first").await.unwrap();
+    first.write_all_at(b"kept", 0).await.unwrap();
+    fs::hard_link(path("first"), path("hard")).unwrap();
+    std::os::unix::fs::symlink("first", path("soft")).unwrap();
+    for name in ["hard", "soft"] {
+        let new = appended.create(name).await.unwrap();
+        new.write_all_at(b"new", 0).await.unwrap();
+        assert!(new.is_in_place().await.unwrap());
+        assert_eq!(fs::read(path(name)).unwrap(), b"new");
+        assert_eq!(fs::read(path("first")).unwrap(), b"kept");
+    }
+}
+
 /// Whoever opens the store by the same name gets another.
 #[tokio::test]
 async fn a_folder_behind_a_link_that_is_set_to_another_is_another_store() {

@@ -71,13 +71,16 @@ impl AppendFolder for Folder {
     fn create(&self, name: &str) -> Operation<'_, Box<dyn AppendFile>> {
         Operation::now(|| {
             let path = self.path.join(name);
+            // What has the name may be a link to another file of the log, or to any file at all: it is never written to.
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
             // For this user alone, as everything that the store makes.
             let file = OpenOptions::new()
                 .write(true)
-                .create(true)
-                .truncate(true)
+                .create_new(true)
                 .mode(0o600)
-                .custom_flags(NEVER_WAIT)
                 .open(&path)?;
             let store = self.store.clone();
             let file: Box<dyn AppendFile> = Box::new(File { store, file, path });
