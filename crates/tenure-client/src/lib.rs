@@ -50,7 +50,7 @@
 //!
 //! A handler runs in a span of `tracing` called `job`. With the feature `opentelemetry` a job carries the span that
 //! it was submitted in (W3C Trace Context), and the handler's span is its child: one trace from the submit to the
-//! work, whatever lies between. Without it, [`NewJob::traceparent`] and [`Job::traceparent`] do the same by hand.
+//! work, whatever lies between. Without it, [`NewJob::traceparent`] and `job.traceparent` do the same by hand.
 //!
 //! # What is guaranteed
 //!
