@@ -22,9 +22,10 @@ impl Secret {
     pub fn new(text: impl Into<String>) -> Result<Self, SecretError> {
         let text = text.into();
         let is_visible = text.bytes().all(|byte| byte.is_ascii_graphic());
-        match is_visible && SECRET_CHARACTERS.contains(&text.len()) {
-            true => Ok(Self(text)),
-            false => Err(SecretError),
+        if is_visible && SECRET_CHARACTERS.contains(&text.len()) {
+            Ok(Self(text))
+        } else {
+            Err(SecretError)
         }
     }
 
@@ -121,6 +122,9 @@ pub struct ElectAnswer {
     /// next one gets the lease at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_by: Option<NodeId>,
+    /// Who is to lead next, if nobody leads since the last leader handed over. If it does not come, a later call leads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_for: Option<NodeId>,
     /// The secret of the candidate, if the call registered it without one. It is told once: keep it, every further call
     /// about the candidate needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

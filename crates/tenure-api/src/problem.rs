@@ -80,9 +80,10 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.detail.is_empty() {
-            true => formatter.write_str(&self.title),
-            false => formatter.write_str(&self.detail),
+        if self.detail.is_empty() {
+            formatter.write_str(&self.title)
+        } else {
+            formatter.write_str(&self.detail)
         }
     }
 }

@@ -118,7 +118,7 @@ pub enum ClockTrust {
     Followed,
     /// It is too far ahead to be believed.
     Ahead,
-    /// It is behind the queue's time, which goes on at half speed.
+    /// It is behind the queue's time, which goes on more slowly.
     Behind,
     /// Something that this version does not know.
     #[serde(other)]

@@ -16,6 +16,9 @@ use crate::{
 /// What every name is held to; see [`crate::NameError`].
 const NAME_PATTERN: &str = r"^[A-Za-z0-9\-_:@+=][A-Za-z0-9\-_.:@+=]*$";
 
+/// What the names of jobs, queues and schedules are held to as well: none could be taken for an option of a command.
+const JOB_PATTERN: &str = r"^[A-Za-z0-9_:@+=][A-Za-z0-9\-_.:@+=]*$";
+
 /// What is written; a later version than 0 is read too.
 const TRACEPARENT_PATTERN: &str = "^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$";
 
@@ -52,10 +55,10 @@ texts! {
     NodeId: "The name of a node, or of a candidate.", NAME_PATTERN, 200;
     ElectionName: "The name of an election.", NAME_PATTERN, 200;
     Secret: "A secret that only the candidate's program knows.", "^[!-~]{16,200}$", 200;
-    JobId: "A job's id, chosen by the submitter: sending it twice adds one job.", NAME_PATTERN, 200;
-    JobType: "The type of a job.", NAME_PATTERN, 200;
-    QueueName: "The name of a queue.", NAME_PATTERN, 200;
-    ScheduleName: "The name of a schedule.", NAME_PATTERN, 200;
+    JobId: "A job's id, chosen by the submitter: sending it twice adds one job.", JOB_PATTERN, 200;
+    JobType: "The type of a job.", JOB_PATTERN, 200;
+    QueueName: "The name of a queue.", JOB_PATTERN, 200;
+    ScheduleName: "The name of a schedule.", JOB_PATTERN, 200;
     DaemonId: "The name of a daemon.", NAME_PATTERN, 200;
     Incarnation: "One start of one process.", "^[0-9a-f]{32}$", 32;
     Token: "The token from the answer to the claim.", "^[0-9a-fA-F]{1,16}-[0-9a-fA-F]{1,8}$", 25;

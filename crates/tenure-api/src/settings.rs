@@ -106,22 +106,47 @@ impl Default for Settings {
 /// whole. Whatever others change at the same time, each field is what was last said of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(deny_unknown_fields, default)]
+#[serde(deny_unknown_fields)]
 pub struct SettingsChange {
     /// How long completed jobs are kept.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "some"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Keep, required = false))]
     pub completed: Option<Keep>,
     /// How long cancelled jobs are kept.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "some"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Keep, required = false))]
     pub cancelled: Option<Keep>,
     /// How long dead jobs are kept.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "some"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = Keep, required = false))]
     pub dead: Option<Keep>,
     /// The most jobs of all states together.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "some"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = u64, required = false))]
     pub jobs_max: Option<u64>,
     /// How long ids are known at least.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "some")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "some"
+    )]
+    #[cfg_attr(feature = "openapi", schema(value_type = KeepIds, required = false))]
     pub ids: Option<KeepIds>,
 }
 

@@ -1,7 +1,9 @@
 //! Times in requests: milliseconds since 1970, or RFC 3339 text.
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use std::fmt;
+
+use serde::Deserializer;
+use serde::de::{Error, Visitor};
 
 /// Milliseconds since 1970, or RFC 3339 text.
 pub(crate) fn time_or_text<'de, D: Deserializer<'de>>(
@@ -15,23 +17,52 @@ pub(crate) fn time_of_field<'de, D: Deserializer<'de>>(
     deserializer: D,
     field: &str,
 ) -> Result<Option<u64>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Form {
-        Milliseconds(u64),
-        Text(String),
+    deserializer.deserialize_option(Time { field })
+}
+
+/// By hand: an untagged enum would say of every mistake only that it did not match.
+struct Time<'a> {
+    field: &'a str,
+}
+
+impl<'de> Visitor<'de> for Time<'_> {
+    type Value = Option<u64>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("milliseconds since 1970 or an RFC 3339 time")
     }
-    let Some(form) = Option::<Form>::deserialize(deserializer)? else {
-        return Ok(None);
-    };
-    match form {
-        Form::Milliseconds(time) => Ok(Some(time)),
-        Form::Text(text) => match milliseconds(&text) {
-            Ok(time) => Ok(Some(time)),
-            Err(problem) => Err(D::Error::custom(format_args!("{field} {problem}"))),
-        },
+
+    fn visit_none<E: Error>(self) -> Result<Option<u64>, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Option<u64>, E> {
+        Ok(None)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<u64>, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_u64<E: Error>(self, time: u64) -> Result<Option<u64>, E> {
+        Ok(Some(time))
+    }
+
+    fn visit_i64<E: Error>(self, time: i64) -> Result<Option<u64>, E> {
+        let time = u64::try_from(time);
+        time.map(Some)
+            .map_err(|_| E::custom(format_args!("{} is before 1970", self.field)))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Option<u64>, E> {
+        let time = milliseconds(text);
+        time.map(Some)
+            .map_err(|problem| E::custom(format_args!("{} {problem}", self.field)))
     }
 }
+
+#[cfg(feature = "text-times")]
+const DAY_SECONDS: i32 = 24 * 3_600;
 
 #[cfg(feature = "text-times")]
 fn milliseconds(text: &str) -> Result<u64, &'static str> {
@@ -43,6 +74,13 @@ fn milliseconds(text: &str) -> Result<u64, &'static str> {
         Ok(_) => "is too far away: no time from 9999-12-30T22:00:00Z on can be stored",
         Err(_) => "is not milliseconds since 1970 or an RFC 3339 time",
     })?;
+    // What reads it takes offsets that no place has.
+    let offset = Pieces::parse(text)
+        .ok()
+        .and_then(|it| it.to_numeric_offset());
+    if offset.is_some_and(|offset| offset.seconds().abs() >= DAY_SECONDS) {
+        return Err("has an offset of a day or more");
+    }
     u64::try_from(time.as_millisecond()).map_err(|_| "is before 1970")
 }
 
@@ -71,6 +109,21 @@ mod tests {
         for (text, problem) in [
             ("\"tomorrow\"", "run_at is not milliseconds since 1970 or"),
             ("\"9999-12-31T23:59:59Z\"", "run_at is too far away"),
+            ("\"2026-01-01T01:00:00+25:00\"", "run_at has an offset of"),
+            ("\"2026-01-01T01:00:00-24:00\"", "run_at has an offset of"),
+            ("-1", "run_at is before 1970"),
+            (
+                "true",
+                "expected milliseconds since 1970 or an RFC 3339 time",
+            ),
+            (
+                "[5]",
+                "expected milliseconds since 1970 or an RFC 3339 time",
+            ),
+            (
+                "1.5",
+                "expected milliseconds since 1970 or an RFC 3339 time",
+            ),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.contains(problem), "{error}");

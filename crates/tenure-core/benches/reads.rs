@@ -13,7 +13,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use tenure_core::queue::{
-    Action, ClaimRequest, Command, Filter, Key, LoggedClaim, Missed, Payload, Place, Queue,
+    Action, ClaimRequest, Command, Filter, Key, LoggedClaim, Missed, PageStart, Payload, Queue,
     Schedule, ScheduleSpec, State, Submission,
 };
 use tenure_core::{JobType, QueueName, ScheduleName};
@@ -51,25 +51,28 @@ fn run(jobs: u64, queues: u64) {
     let types = [JobType::new("rare").unwrap()];
     tell("page of all jobs", |number| {
         queue
-            .page(&all, Place::After(number * 4_999), 1_000)
+            .page(&all, PageStart::After(number * 4_999), 1_000)
             .jobs
             .len()
     });
     tell("newest jobs", |_| {
-        queue.page(&all, Place::Before(u64::MAX), 100).jobs.len()
+        queue
+            .page(&all, PageStart::Before(u64::MAX), 100)
+            .jobs
+            .len()
     });
     tell("page of one queue", |number| {
         queue
-            .page(&of_queue(number), Place::After(0), 1_000)
+            .page(&of_queue(number), PageStart::After(0), 1_000)
             .jobs
             .len()
     });
     tell("page of one state", |_| {
-        queue.page(&dead, Place::After(0), 1_000).jobs.len()
+        queue.page(&dead, PageStart::After(0), 1_000).jobs.len()
     });
     tell("search, one portion", |number| {
         queue
-            .search(&all, "nowhere", Place::After(number * 4_999), 100)
+            .search(&all, "nowhere", PageStart::After(number * 4_999), 100)
             .jobs
             .len()
     });

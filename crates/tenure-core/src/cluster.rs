@@ -62,7 +62,7 @@
 //! leader notes in them what went wrong. Steps between two looks are left out, and nothing that was told is
 //! taken back; see [`witness`].
 //!
-//! **One member per process.** The part of one process is a [`Member`]: the [`agent`], which runs what is
+//! **One member per process.** The part of one process is a [`Member`](member::Member): the [`agent`], which runs what is
 //! assigned, the [`assigner`], which decides while the process leads, the [`registry`] and the [`witness`].
 //! The process's [`Node`](crate::node::Node) holds it beside the session and the elections, and wires them.
 //! Nothing else does.
@@ -103,7 +103,7 @@
 
 pub mod agent;
 pub mod assigner;
-pub mod config;
+mod config;
 mod decide;
 mod desired;
 mod drained;
@@ -111,20 +111,17 @@ pub mod member;
 mod memory;
 mod nodes;
 mod placement;
-pub mod plan;
-pub mod record;
+mod plan;
+mod record;
 pub mod registry;
-pub mod report;
+mod report;
 pub mod witness;
 
-pub use agent::Agent;
-pub use assigner::{Assigner, plan};
 pub use config::Config;
-pub use member::{Member, Membership};
 pub use plan::{Decision, Reason};
 pub use record::{
     Assignment, AssignmentState, Assignments, Daemon, Drained, Drains, Failure, Generation, Shard,
 };
-pub use registry::Registry;
-pub use report::{Count, Definition, DefinitionError, Going, Part, Run, RunState, Stuck};
-pub use witness::Witness;
+pub use report::{
+    Count, Definition, DefinitionError, Going, Part, Run, RunState, SHARDS_MAX, Stuck, WEIGHT_MAX,
+};

@@ -22,7 +22,7 @@
 //!
 //! **Taking.** A candidate whose session is trusted, for longer than the grace that its work gets to stop,
 //! writes `held` with the next term, expecting the version it read, when the lease is vacant; reserved for
-//! it; missing; held by a session that has *ended* (gone, evicted, or missing for a whole ttl); or held by
+//! it, or for one that does not come; missing; held by a session that has *ended* (gone, evicted, or missing for a whole ttl); or held by
 //! itself from a term that is over. A lease held by a live session is left alone. To have the lease is
 //! not to lead.
 //!
@@ -45,7 +45,9 @@
 //! process had died, so that one stuck process does not keep everyone from leading; this process takes
 //! nothing before its work has ended after all. Only the holder vacates; others write a *request* into the
 //! lease. Whoever resigned stands back for a while, so leadership really moves. A transfer leaves the lease
-//! *reserved* for one session, for its ttl.
+//! *reserved* for one session. Nobody leads then, so nothing depends on how that ends: others take it when that session has
+//! ended or its object is missing, or a while after they first saw it, its ttl or [`RESERVED_MAX`]. A candidate that withdraws
+//! gives it back, and a request of others moves or ends it.
 //!
 //! A session that is over because it expired, or because someone else wrote it, vacates nothing: a copy of this
 //! process may go on with it, and lead. It says that it is gone, if it can, and others take the lease. A lease belongs
@@ -71,11 +73,13 @@
 //!   the next leader has made the fence again, can lead a term twice. So can, where both are missing, a write
 //!   of the lease that was sent before they were deleted and arrives only now.
 
-pub mod machine;
+mod machine;
 mod messages;
-pub mod record;
+mod record;
 
-pub use machine::Election;
+pub use machine::{Election, PRIORITY_DEFAULT};
+pub use messages::{Anomaly, EndReason, Input, Leader, Output};
 pub use record::{
-    Fence, HISTORY_MAX, Lease, LeaseState, PastTerm, Request, RequestKind, Term, Writer,
+    Fence, HISTORY_MAX, Lease, LeaseState, PastTerm, RESERVED_MAX, Request, RequestKind, Term,
+    Writer,
 };

@@ -31,13 +31,11 @@ mod messages;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::cluster::member::{self, Heard, Question};
-use crate::cluster::{Going, Member};
-use crate::election::machine as election;
-use crate::election::{Election, Term};
-use crate::session::machine as session;
-use crate::session::record::About;
-use crate::session::{Config, Holder, Observer, Record, Session, observer};
+use crate::cluster::Going;
+use crate::cluster::member::{self, Heard, Member, Question};
+use crate::election::{self, Election, Term};
+use crate::session::observer::{self, Observer};
+use crate::session::{self, About, Config, Holder, Record, Session};
 use crate::{ElectionName, Incarnation, Lineage, Moment, Now, Read};
 use cluster::{assigner_seed, is_clusters};
 use elections::Elections;
@@ -176,6 +174,16 @@ impl Node {
     #[must_use]
     pub fn farewell(&self) -> Option<session::Farewell> {
         self.session.farewell()
+    }
+
+    /// Whether nobody needs the session any more, now that it is known to say that it is gone: every lease was given back
+    /// before, and no assignment can name it. Its object may be deleted then. One that was lost may still be in a lease, and
+    /// whoever waits for that lease reads in the object that it is gone.
+    #[must_use]
+    pub fn needs_no_session(&self) -> bool {
+        let was_lost = self.finishing.is_some_and(|it| it.over_since.is_some());
+        let has_left = self.has_left && self.session.has_said_gone();
+        has_left && !was_lost && self.elections.hold_nothing() && self.about.cluster.is_none()
     }
 
     /// When the machine wants [`Input::Wake`] next.
@@ -348,13 +356,11 @@ impl Node {
             }
             (Route::Election(name), Answer::Written(written)) => {
                 // The election knows which of its two objects it wrote.
-                let input = match self
-                    .elections
-                    .get(&name)
-                    .is_some_and(Election::writes_fence)
-                {
-                    true => election::Input::FenceWritten(written),
-                    false => election::Input::LeaseWritten(written),
+                let election = self.elections.get(&name);
+                let input = if election.is_some_and(Election::writes_fence) {
+                    election::Input::FenceWritten(written)
+                } else {
+                    election::Input::LeaseWritten(written)
                 };
                 self.step_election(now, &name, input, outputs);
             }
@@ -436,6 +442,13 @@ impl Node {
                         within,
                         outputs,
                     );
+                }
+                observer::Output::Missing { incarnation } => {
+                    let waiting = self.watchers.get(&incarnation).cloned().unwrap_or_default();
+                    for name in waiting {
+                        let input = election::Input::HolderMissing(incarnation);
+                        self.step_election(now, &name, input, outputs);
+                    }
                 }
                 observer::Output::Ended { incarnation, end } => {
                     outputs.push(Output::Event(Event::SessionEnded { incarnation, end }));
@@ -546,6 +559,10 @@ impl Node {
                 let input = election::Input::HolderEnded(incarnation, end);
                 self.step_election(now, name, input, outputs);
             }
+            None if self.observer.is_missing(incarnation) => {
+                let input = election::Input::HolderMissing(incarnation);
+                self.step_election(now, name, input, outputs);
+            }
             None => self.step_observer(now, observer::Input::Watch(holder), outputs),
         }
     }
@@ -599,9 +616,10 @@ impl Node {
     /// is over. Where there is no trust, before joining and when giving back afterwards, nothing ends.
     fn patience(&self, now: Moment) -> Duration {
         let remaining = self.session.trusted_until().since(now);
-        match remaining.is_zero() {
-            true => self.config.request_timeout,
-            false => self.config.request_timeout.min(remaining),
+        if remaining.is_zero() {
+            self.config.request_timeout
+        } else {
+            self.config.request_timeout.min(remaining)
         }
     }
 

@@ -44,7 +44,7 @@ const HINT_PAUSES: u32 = 3;
 const LATE_MAX: usize = 100;
 
 /// A look at a lease whose version is known.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Poll {
     /// Names the request.
     pub ticket: Ticket,
@@ -68,7 +68,7 @@ impl From<Poll> for Request {
 }
 
 /// The polls that wait, and the listing that is under way. Leases are listed by `K`, in its order.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Polls<K> {
     /// How long a listing waits for company. Polls are jittered, so they come one by one.
     pause: Duration,
@@ -93,7 +93,7 @@ pub struct Polls<K> {
     hints_from: Moment,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 struct Group<K> {
     polls: BTreeMap<K, Poll>,
     late_at: Moment,
@@ -109,7 +109,7 @@ impl<K> Group<K> {
 }
 
 /// A page of a listing of leases, in order.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Hash)]
 pub struct Page<K> {
     /// The leases, each with its version.
     pub leases: Vec<(K, Version)>,

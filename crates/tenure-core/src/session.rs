@@ -59,14 +59,13 @@
 //! can prevent that; the fence of the election does (see [`election`](crate::election)). Clocks of a
 //! paused virtual machine stop altogether, which is the same case.
 
-pub mod config;
-pub mod machine;
+mod config;
+mod machine;
 pub mod observer;
-pub mod record;
-pub mod sighting;
+mod record;
+mod sighting;
 
 pub use config::{Config, ConfigError};
-pub use machine::Session;
-pub use observer::Observer;
-pub use record::{Holder, Record, State};
+pub use machine::{Farewell, Input, Output, Reason, Session};
+pub use record::{About, Holder, ONE_SHOT, Record, State};
 pub use sighting::{Glance, Sighting};

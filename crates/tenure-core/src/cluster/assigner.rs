@@ -77,7 +77,7 @@ enum Phase {
     /// Somebody else decides.
     Following,
     /// This process leads, but the assignments do not say so yet.
-    Taking { term: Term, lost: bool },
+    Installing { term: Term, lost: bool },
     /// The assignments carry this term.
     Leading {
         term: Term,
@@ -228,7 +228,7 @@ impl Assigner {
 
     fn on_elected(&mut self, now: Moment, lineage: Lineage, term: Term) {
         self.lineage = Some(lineage);
-        self.phase = Phase::Taking { term, lost: false };
+        self.phase = Phase::Installing { term, lost: false };
         self.listed = false;
         self.is_new = true;
         self.drained.forget(now);
@@ -301,7 +301,7 @@ impl Assigner {
         else {
             return;
         };
-        let (Phase::Taking { term, .. } | Phase::Leading { term, .. }) = self.phase else {
+        let (Phase::Installing { term, .. } | Phase::Leading { term, .. }) = self.phase else {
             return;
         };
         match written {
@@ -344,7 +344,7 @@ impl Assigner {
             return;
         }
         match self.phase {
-            Phase::Taking { term, lost } => self.take(now, term, lost, outputs),
+            Phase::Installing { term, lost } => self.take(now, term, lost, outputs),
             Phase::Leading { .. } => {
                 if self.is_informed() && now.moment >= self.decide_at.max(self.write_from) {
                     self.write_decisions(now, outputs);

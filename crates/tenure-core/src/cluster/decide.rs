@@ -615,12 +615,26 @@ impl<'a> Pass<'a> {
             Err(problem) => {
                 self.again_at = self.again_at.min(again_at);
                 Err(match problem {
-                    NoPlace::NoNode => Reason::NoNode,
+                    NoPlace::NoNode => self.why_no_node(position),
                     NoPlace::PassedOver => Reason::PassedOver,
                     NoPlace::OneEverywhere => Reason::ReplicaEverywhere,
                     NoPlace::NoRoom => Reason::NoRoom,
                 })
             }
+        }
+    }
+
+    /// Why no node may be given shards of a daemon: whatever keeps the last of them out.
+    fn why_no_node(&self, position: usize) -> Reason {
+        let (id, definition, _) = self.daemons[position];
+        let offers = |record: &&&Record| Part::of(&record.about).takes(id);
+        let mut offering = self.live.iter().filter(offers).peekable();
+        if offering.peek().is_none() {
+            Reason::NoNode
+        } else if offering.any(|record| definition.allows(&record.about.labels)) {
+            Reason::AllDrained
+        } else {
+            Reason::NoLabels
         }
     }
 
@@ -686,5 +700,124 @@ fn vacant(is_surplus: bool, avoid: Option<usize>, prefer: Option<usize>) -> Seat
         Seat::Closed
     } else {
         Seat::Vacant { avoid, prefer }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::record::Generation;
+    use crate::cluster::report::Run;
+    use crate::election::{Term, Writer};
+    use crate::session::About;
+    use crate::session::State;
+    use crate::{Incarnation, Nonce, Wall};
+
+    const SHARDS: u32 = 6;
+
+    fn node(number: u128, definition: &Definition, runs: Vec<Run>) -> Record {
+        let daemon = DaemonId::new("d").unwrap();
+        let part = Part {
+            offers: [(daemon.clone(), definition.clone())].into(),
+            runs: [(daemon, runs)].into(),
+            ..Part::default()
+        };
+        Record {
+            node: NodeId::new(format!("n{number}")).unwrap(),
+            incarnation: Incarnation(number),
+            counter: 1,
+            nonce: Nonce::default(),
+            ttl: Duration::from_secs(10),
+            state: State::Alive,
+            joined_at: Wall::default(),
+            about: Box::new(About {
+                cluster: Some(Box::new(part)),
+                ..About::default()
+            }),
+        }
+    }
+
+    /// All shards run on the first node; the second was given one and failed. Nobody tells the leader anything from then on.
+    #[test]
+    fn a_node_that_has_failed_gets_its_share_without_any_news() {
+        let config = Config::default();
+        let definition = Definition {
+            count: Count::Shards(SHARDS),
+            weight: 1,
+            requires: BTreeMap::new(),
+            revision: 0,
+        };
+        let generation = Generation(1);
+        let runs = (0..SHARDS).map(|index| Run(index, generation, RunState::Running));
+        let mut nodes = Nodes::default();
+        let mut now = Moment::from_origin(Duration::from_secs(1000));
+        let (first, second) = (
+            node(1, &definition, runs.collect()),
+            node(2, &definition, Vec::new()),
+        );
+        let (holder, other) = (first.holder(), second.holder());
+        for record in [first, second] {
+            nodes.hear(now, record, Duration::ZERO);
+        }
+        let daemon = DaemonId::new("d").unwrap();
+        let assignment = Assignment {
+            generation,
+            incarnation: holder.incarnation,
+            state: AssignmentState::Active,
+            since: Wall::default(),
+            count: SHARDS,
+        };
+        let desired = Assignments {
+            lineage: None,
+            term: Term(1),
+            writer: Writer {
+                incarnation: holder.incarnation,
+                counter: 1,
+                nonce: Nonce::default(),
+            },
+            generation,
+            drain_timeout: config.drain_timeout,
+            force_after: config.drain_timeout,
+            holders: [(holder.incarnation, holder)].into(),
+            daemons: [(
+                daemon.clone(),
+                Daemon {
+                    definition,
+                    shards: vec![Some(assignment); SHARDS as usize],
+                    failures: BTreeMap::new(),
+                },
+            )]
+            .into(),
+        };
+        let mut memory = Memory::default();
+        let failed = Decision::Free {
+            shard: Shard { daemon, index: 0 },
+            from: other,
+            reason: Reason::Unanswered,
+        };
+        memory.learn(now, &config, &desired, &[failed]);
+        let mut moves = Vec::new();
+        // It is unreliable, then on trial, then forgiven: each time the leader says when to ask again.
+        for _ in 0..3 {
+            let decided = decide(&Situation {
+                now,
+                config: &config,
+                desired: &desired,
+                nodes: &nodes,
+                drained: &BTreeSet::new(),
+                memory: &memory,
+                force_after: config.drain_timeout,
+                may_place: true,
+                may_balance: true,
+            });
+            let revoked = decided.decisions.iter();
+            let revoked = revoked.filter(|it| matches!(it, Decision::Revoke { .. }));
+            moves.push(revoked.count());
+            if moves.len() < 3 {
+                assert!(decided.again_at < Moment::NEVER, "after {moves:?}");
+                now = decided.again_at;
+            }
+        }
+        assert_eq!(moves, [0, 1, 3]);
     }
 }

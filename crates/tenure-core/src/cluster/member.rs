@@ -22,13 +22,14 @@ mod silence;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::Config;
+use super::agent::{self, Agent};
 use super::assigner::{self, Assigner};
 use super::plan::Decision;
 use super::record::{Assignments, Generation, Shard};
 use super::registry::{self, Registry};
 use super::report::{Going, Part};
 use super::witness::{Turn, What, Witness};
-use super::{Agent, Config, agent};
 use crate::election::Term;
 use crate::node::{Answer, Request};
 use crate::session::{self, Holder};

@@ -217,9 +217,10 @@ impl Failure {
         self.count += 1;
         self.until = now + slow + self.delay;
         let remembered = (self.delay * 4).min(config.failure_delay_max * 2);
-        self.forgiven_at = match slow.is_zero() {
-            true => self.until + remembered,
-            false => self.until + remembered + config.acknowledge_timeout * 2,
+        self.forgiven_at = if slow.is_zero() {
+            self.until + remembered
+        } else {
+            self.until + remembered + config.acknowledge_timeout * 2
         };
     }
 }

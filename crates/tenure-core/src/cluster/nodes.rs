@@ -99,7 +99,7 @@ impl Nodes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::record::About;
+    use crate::session::About;
     use crate::{DaemonId, Wall};
 
     fn record(counter: u64, offers: &str, state: State) -> Record {

@@ -128,8 +128,12 @@ pub enum Reason {
     Leaving,
     /// Nobody knows yet whether the node is there.
     SessionUnknown,
-    /// No live node offers the daemon with the labels it requires.
+    /// No live node offers the daemon.
     NoNode,
+    /// No live node that offers the daemon has the labels it requires.
+    NoLabels,
+    /// An operator drains every node that offers the daemon and has the labels it requires.
+    AllDrained,
     /// Every node that may run it has failed to, not long ago.
     PassedOver,
     /// Every node that may run it has a replica.
@@ -234,7 +238,9 @@ impl fmt::Display for Reason {
             Reason::Restarting => "it is reserved for its node, which is restarting",
             Reason::Leaving => "its node is leaving and is draining it",
             Reason::SessionUnknown => "it is not known yet whether its node is alive",
-            Reason::NoNode => "no live node offers it with the labels it requires",
+            Reason::NoNode => "no live node offers it",
+            Reason::NoLabels => "no live node that offers it has the labels it requires",
+            Reason::AllDrained => "every node that may run it is drained",
             Reason::PassedOver => "it failed recently on every node that may run it",
             Reason::ReplicaEverywhere => "every node that may run it has a replica",
             Reason::NoRoom => "every node that may run it is full",

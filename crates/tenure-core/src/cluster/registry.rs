@@ -65,16 +65,16 @@ struct Known {
     /// It stood still and was read for that.
     was_quiet: bool,
     record: Option<Record>,
-    told: Told,
+    announced: Announced,
     ended: Option<(End, Moment)>,
     /// It is to be read, then at the earliest.
     read_from: Option<Moment>,
     reading: bool,
 }
 
-/// What was told of a session.
+/// What was announced of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Told {
+enum Announced {
     Nothing,
     Joined,
     Ended,
@@ -165,7 +165,7 @@ impl Registry {
         let joined = self
             .known
             .values()
-            .filter(|known| known.told == Told::Joined);
+            .filter(|known| known.announced == Announced::Joined);
         joined.filter_map(|known| known.record.as_ref())
     }
 
@@ -238,7 +238,8 @@ impl Registry {
         }
         // What has ended and is not there was cleaned up. What lived is read, to be sure.
         self.known.retain(|incarnation, known| {
-            there.contains(incarnation) || (known.ended.is_none() && known.told == Told::Joined)
+            there.contains(incarnation)
+                || (known.ended.is_none() && known.announced == Announced::Joined)
         });
         for (incarnation, known) in &mut self.known {
             let is_gone = !there.contains(incarnation);
@@ -367,7 +368,7 @@ impl Known {
             stands_since: now,
             was_quiet: false,
             record: None,
-            told: Told::Nothing,
+            announced: Announced::Nothing,
             ended: None,
             read_from: Some(now),
             reading: false,
@@ -393,8 +394,9 @@ impl Known {
     }
 
     fn join(&mut self, outputs: &mut Vec<Output>) {
-        if let (Told::Nothing, None, Some(record)) = (self.told, self.ended, &self.record) {
-            self.told = Told::Joined;
+        if let (Announced::Nothing, None, Some(record)) = (self.announced, self.ended, &self.record)
+        {
+            self.announced = Announced::Joined;
             outputs.push(Output::Joined(Box::new(record.clone())));
         }
     }
@@ -405,14 +407,14 @@ impl Known {
         }
         self.ended = Some((end, now));
         // Whoever was dead when first seen is no news.
-        if let (Told::Joined, Some(record)) = (self.told, &self.record) {
+        if let (Announced::Joined, Some(record)) = (self.announced, &self.record) {
             let record = Box::new(record.clone());
             outputs.push(match end {
                 End::Gone => Output::Left(record),
                 End::Evicted | End::Missing => Output::Evicted(record),
             });
         }
-        self.told = Told::Ended;
+        self.announced = Announced::Ended;
     }
 
     /// What was read, unless it is known to be no longer so.

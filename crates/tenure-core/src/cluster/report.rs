@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::record::Generation;
 use crate::DaemonId;
 use crate::record::milliseconds;
-use crate::session::record::About;
+use crate::session::About;
 
 /// The most shards of one daemon. A thousand daemons of ten shards and one of ten thousand cost the same.
 pub const SHARDS_MAX: u32 = 20_000;

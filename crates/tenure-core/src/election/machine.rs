@@ -4,7 +4,9 @@ mod install;
 mod known;
 mod requests;
 
-pub use super::messages::{Anomaly, EndReason, Input, Leader, Output};
+use std::time::Duration;
+
+use super::messages::{Anomaly, EndReason, Input, Leader, Output};
 use super::record::{Fence, Lease, Request, RequestKind, Term};
 use crate::random::Random;
 use crate::session::observer::End;
@@ -25,38 +27,24 @@ pub struct Election {
     stands: Option<u8>,
     /// For the very first term, if this process makes it.
     new_lineage: Lineage,
-    session_trusted_until: Moment,
-    /// Whether the session is trusted for long enough to begin a term: one that begins when trust is
-    /// nearly out would be told to stop at once, and be taken again.
-    can_begin: bool,
+    session: OwnSession,
     seen: Seen,
-    /// Whether there ever was a lease.
-    has_seen_lease: bool,
-    /// The holder whose session is known to have ended.
+    past: Past,
+    /// The session that holds the lease, or that it is reserved for, if it is known to have ended.
     ended: Option<(Incarnation, End, Moment)>,
     watches: Option<Incarnation>,
     phase: Phase,
     in_flight: Option<Flight>,
     /// Since when no read is answered, as far as was tried.
     blind_since: Option<Moment>,
-    /// The session is over, and a copy of this process may lead under it: the lease is not touched.
-    is_outrun: bool,
     /// When to look at the lease next.
     due: Moment,
-    /// A hint came during a look, which may have been too early to see what it is about.
-    is_hinted: bool,
-    /// The lease was looked at, and no request has failed since.
-    has_looked: bool,
-    /// After a conflict or a lost answer nothing is written before the lease was read.
-    must_read: bool,
+    knowledge: Knowledge,
     /// After a failure nothing is sent before then.
     retry_from: Moment,
     /// When to take the lease at the earliest: whoever gave it up leaves it to others for a while.
     take_from: Moment,
-    /// The lease is to be given back for others to take, and left to them for a while.
-    stands_back: bool,
-    /// Lease and fence are both missing although this process has seen a lease.
-    was_wiped: bool,
+    give_back: GiveBack,
     /// How many rows of terms this process began, so that each differs.
     lineages: u128,
     /// The start of the last look, or write, that showed the lease to be ours.
@@ -69,10 +57,59 @@ pub struct Election {
     led: Term,
     /// Why the last term led here ended, for the history.
     last_end: Option<EndReason>,
-    /// Who gets the lease when it is given back.
-    hand_to: Option<Holder>,
     /// How many leases were written, so that each differs.
     writes: u64,
+}
+
+/// This process's session.
+#[derive(Debug, Clone, Copy, Hash)]
+enum OwnSession {
+    /// Trusted for long enough to begin a term.
+    Trusted { until: Moment },
+    /// Not trusted, or not for long: a term that begins when trust is nearly out would be told to stop at once, and
+    /// be taken again.
+    Ending { until: Moment },
+    /// Over, and a copy of this process may lead under it: the lease is not touched.
+    Outrun,
+}
+
+impl OwnSession {
+    fn trusted_until(self) -> Moment {
+        match self {
+            OwnSession::Trusted { until } | OwnSession::Ending { until } => until,
+            OwnSession::Outrun => Moment::default(),
+        }
+    }
+}
+
+/// What there was before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Past {
+    /// No lease, as far as this process has seen.
+    NoLease,
+    /// A lease.
+    Lease,
+    /// A lease, and then neither lease nor fence.
+    Wiped,
+}
+
+/// How far the last look at the lease can be relied on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Knowledge {
+    /// A request has failed since the last look, or there was none.
+    Stale,
+    /// The lease was looked at, and no request has failed since.
+    Fresh,
+    /// After a conflict or a lost answer nothing is written before the lease was read.
+    Unsettled,
+}
+
+/// Whether the lease is to be given back, and left to others for a while.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum GiveBack {
+    No,
+    ToAnyone,
+    To(Holder),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -123,15 +160,27 @@ enum Phase {
 
 #[derive(Debug, Clone, Hash)]
 enum Flight {
-    ReadLease { started: Moment },
-    WriteLease { started: Moment, lease: Box<Lease> },
+    ReadLease {
+        started: Moment,
+        is_hinted: bool,
+    },
+    WriteLease {
+        started: Moment,
+        lease: Box<Lease>,
+        is_hinted: bool,
+    },
     ReadFence,
-    WriteFence { fence: Fence },
+    WriteFence {
+        fence: Fence,
+    },
 }
 
 impl Flight {
-    fn is_of_lease(&self) -> bool {
-        matches!(self, Flight::ReadLease { .. } | Flight::WriteLease { .. })
+    /// A hint came. What is under way may have been carried out before the change that the hint is about.
+    fn hint(&mut self) {
+        if let Flight::ReadLease { is_hinted, .. } | Flight::WriteLease { is_hinted, .. } = self {
+            *is_hinted = true;
+        }
     }
 }
 
@@ -146,31 +195,27 @@ impl Election {
             me,
             stands: None,
             new_lineage,
-            session_trusted_until: Moment::default(),
-            can_begin: false,
+            session: OwnSession::Ending {
+                until: Moment::default(),
+            },
             seen: Seen::Nothing,
-            has_seen_lease: false,
+            past: Past::NoLease,
             ended: None,
             watches: None,
             phase: Phase::Following,
             in_flight: None,
             blind_since: None,
-            is_outrun: false,
             due: now,
-            is_hinted: false,
-            has_looked: false,
-            must_read: false,
+            knowledge: Knowledge::Stale,
             retry_from: now,
             take_from: now,
-            stands_back: false,
-            was_wiped: false,
+            give_back: GiveBack::No,
             lineages: 0,
             checked: Moment::default(),
             working: None,
             lapses_at: Moment::NEVER,
             led: Term::default(),
             last_end: None,
-            hand_to: None,
             writes: 0,
         }
     }
@@ -216,8 +261,28 @@ impl Election {
             && self.working.is_none()
             && self.seen != Seen::Nothing
             && !writes
-            && !self.must_read
+            && self.knowledge != Knowledge::Unsettled
             && !self.is_mine()
+            && !self.is_reserved_in_vain()
+    }
+
+    /// Who the lease is reserved for, as last seen.
+    #[must_use]
+    pub fn reservation(&self) -> Option<&Holder> {
+        self.reserved_for()
+    }
+
+    /// Until when this process, which has the lease, waits before it may lead: someone deleted the lease or restored an
+    /// older copy, and another leader may not have noticed.
+    #[must_use]
+    pub fn waits_until(&self) -> Option<Moment> {
+        match self.phase {
+            Phase::Installing {
+                step: Install::Wait { until, .. },
+                ..
+            } => Some(until),
+            _ => None,
+        }
     }
 
     /// The term that it finds in its hands was led, by an earlier machine of the same session, and is given up: that is
@@ -258,19 +323,34 @@ impl Election {
             Input::Wake => {}
             Input::Hint => {
                 self.due = self.due.min(now.moment);
-                // What is under way may have been carried out before the change that the hint is about.
-                let flight = self.in_flight.as_ref();
-                self.is_hinted = flight.is_some_and(Flight::is_of_lease);
+                if let Some(flight) = &mut self.in_flight {
+                    flight.hint();
+                }
             }
-            Input::Trusted(until) => self.session_trusted_until = until,
+            Input::Trusted(until) => {
+                if !self.is_outrun() {
+                    self.session = OwnSession::Ending { until };
+                }
+            }
             Input::SessionOver { gives_back } => {
-                self.is_outrun = !gives_back;
-                self.session_trusted_until = Moment::default();
+                self.session = if gives_back {
+                    OwnSession::Ending {
+                        until: Moment::default(),
+                    }
+                } else {
+                    OwnSession::Outrun
+                };
                 self.stands = None;
                 self.lose(EndReason::SessionOver, &mut outputs);
             }
             Input::HolderEnded(incarnation, end) => {
                 self.ended = Some((incarnation, end, now.moment));
+            }
+            Input::HolderMissing(incarnation) => {
+                let waits = |candidate: &Holder| candidate.incarnation == incarnation;
+                if self.reserved_for().is_some_and(waits) {
+                    self.ended = Some((incarnation, End::Missing, now.moment));
+                }
             }
             Input::LeaseRead(read) => self.on_lease_read(now.moment, read, &mut outputs),
             Input::LeaseWritten(written) => {
@@ -296,13 +376,10 @@ impl Election {
     // ---- answers ------------------------------------------------------------------------------------
 
     fn on_lease_read(&mut self, now: Moment, read: Read<Lease>, outputs: &mut Vec<Output>) {
-        let Some(Flight::ReadLease { started }) = self.in_flight.take() else {
+        let Some(Flight::ReadLease { started, is_hinted }) = self.in_flight.take() else {
             return;
         };
-        self.due = started + self.random.jitter(self.config.heartbeat);
-        if std::mem::take(&mut self.is_hinted) {
-            self.due = now;
-        }
+        self.look_again(now, started, is_hinted);
         if read == Read::Failed {
             self.blind_since = self.blind_since.or(Some(started));
             self.due = now;
@@ -310,15 +387,17 @@ impl Election {
             return;
         }
         self.blind_since = None;
-        self.must_read = false;
-        self.has_looked = true;
+        self.knowledge = Knowledge::Fresh;
         match read {
             Read::Failed => {}
             Read::Unchanged { .. } => self.on_lease(now, started, outputs),
             Read::Found {
-                record, version, ..
+                record,
+                version,
+                age,
             } => {
-                self.see(now, record, version, outputs);
+                let age = age.filter(|_| !self.config.strict_age);
+                self.see(now, record, version, age, outputs);
                 self.on_lease(now, started, outputs);
             }
             Read::Unreadable { version } => {
@@ -354,43 +433,65 @@ impl Election {
     }
 
     fn on_lease_written(&mut self, now: Moment, written: Written, outputs: &mut Vec<Output>) {
-        let Some(Flight::WriteLease { started, lease }) = self.in_flight.take() else {
+        let Some(Flight::WriteLease {
+            started,
+            lease,
+            is_hinted,
+        }) = self.in_flight.take()
+        else {
             return;
         };
         match written {
             Written::Done(version) => {
                 let has_no_fence = self.has_no_fence();
-                self.see(now, *lease, version, outputs);
+                self.see(now, *lease, version, None, outputs);
                 self.on_lease(now, started, outputs);
                 if has_no_fence {
                     self.on_no_fence_to_raise(now, outputs);
                 }
-                self.due = started + self.random.jitter(self.config.heartbeat);
-                if std::mem::take(&mut self.is_hinted) {
-                    self.due = now;
-                }
+                self.look_again(now, started, is_hinted);
             }
             Written::NotApplied => self.back_off(now),
             // Someone else's write, or our own that landed: look.
             Written::Conflict => {
-                self.must_read = true;
+                self.knowledge = Knowledge::Unsettled;
                 self.due = now;
             }
             Written::Unknown => {
-                self.must_read = true;
+                self.knowledge = Knowledge::Unsettled;
                 self.due = now;
                 self.back_off(now);
             }
         }
     }
 
+    /// The next look is due a heartbeat after this one, or at once if this one may have been too early.
+    fn look_again(&mut self, now: Moment, started: Moment, is_hinted: bool) {
+        let next = started + self.random.jitter(self.config.heartbeat);
+        self.due = if is_hinted { now } else { next };
+    }
+
+    /// The last look counts no longer. What is unsettled stays so.
+    fn doubt(&mut self) {
+        if self.knowledge == Knowledge::Fresh {
+            self.knowledge = Knowledge::Stale;
+        }
+    }
+
     /// The store failed: let it breathe.
     fn back_off(&mut self, now: Moment) {
-        self.has_looked = false;
+        self.doubt();
         self.retry_from = now + self.random.jitter(self.config.retry());
     }
 
-    fn see(&mut self, now: Moment, lease: Lease, version: Version, outputs: &mut Vec<Output>) {
+    fn see(
+        &mut self,
+        now: Moment,
+        lease: Lease,
+        version: Version,
+        age: Option<Duration>,
+        outputs: &mut Vec<Output>,
+    ) {
         if self.lease().is_some_and(|(_, known)| *known == version) {
             return;
         }
@@ -407,11 +508,16 @@ impl Election {
                 led: self.led,
             }));
         }
-        self.has_seen_lease = true;
+        if self.past == Past::NoLease {
+            self.past = Past::Lease;
+        }
+        // Whoever comes late does not wait anew for one that does not come.
+        let is_reserved = lease.reserved_for().is_some();
+        let stood = age.filter(|_| is_reserved).unwrap_or_default();
         self.seen = Seen::Lease {
             lease: Box::new(lease),
             version,
-            since: now,
+            since: now - stood,
         };
         if !self.is_mine() {
             self.no_longer_mine(now);
@@ -424,11 +530,10 @@ impl Election {
 
     /// The lease was given back, or lost: there is nothing more to give back.
     fn no_longer_mine(&mut self, now: Moment) {
-        if self.stands_back {
+        if self.give_back != GiveBack::No {
             self.take_from = now + self.config.stand_back;
         }
-        self.stands_back = false;
-        self.hand_to = None;
+        self.give_back = GiveBack::No;
     }
 
     /// What the lease, known to have been so at some moment after `started`, means for this process.
@@ -485,10 +590,9 @@ impl Election {
     /// What is asked of the holder is also asked if its term is over already.
     fn heed(&mut self, request: Option<Request>) {
         match request.map(|request| request.kind) {
-            Some(RequestKind::Resign) => self.stands_back = true,
+            Some(RequestKind::Resign) => self.stand_back(),
             Some(RequestKind::Transfer { to }) if to.incarnation != self.me.incarnation => {
-                self.stands_back = true;
-                self.hand_to = Some(to);
+                self.give_back = GiveBack::To(to);
             }
             Some(RequestKind::Transfer { .. }) | None => {}
         }
@@ -502,7 +606,7 @@ impl Election {
         self.lapses_at = Moment::NEVER;
         match &self.phase {
             Phase::Leading { .. } => {
-                self.stands_back = true;
+                self.stand_back();
                 self.end(EndReason::WorkEnded, outputs);
             }
             Phase::Stopping { reason, .. } => self.end(reason.clone(), outputs),
@@ -525,7 +629,7 @@ impl Election {
             let reason = EndReason::Transferred {
                 to: to.node.clone(),
             };
-            self.hand_to = Some(to);
+            self.give_back = GiveBack::To(to);
             self.stop(now, reason, outputs);
         }
     }
@@ -533,11 +637,19 @@ impl Election {
     /// Leading goes over into stopping: the work is told, and trust goes on until it has ended or has had
     /// time enough.
     fn stop(&mut self, now: Moment, reason: EndReason, outputs: &mut Vec<Output>) {
-        let expires = reason == EndReason::Expired;
+        // What only runs out may be taken again.
+        if reason != EndReason::Expired
+            && let Phase::Leading { .. }
+            | Phase::Stopping {
+                reason: EndReason::Expired,
+                ..
+            } = self.phase
+        {
+            self.stand_back();
+        }
         match &mut self.phase {
             Phase::Leading { term } => {
                 let term = *term;
-                self.stands_back |= !expires;
                 let until = now + self.config.stop_within;
                 self.phase = Phase::Stopping {
                     term,
@@ -548,10 +660,16 @@ impl Election {
             }
             // It would be taken again when the work has ended, but now it is given up.
             Phase::Stopping { reason: first, .. } if *first == EndReason::Expired => {
-                self.stands_back |= !expires;
                 *first = reason;
             }
             _ => {}
+        }
+    }
+
+    /// The lease is to be given back, to whoever it is promised already.
+    fn stand_back(&mut self) {
+        if self.give_back == GiveBack::No {
+            self.give_back = GiveBack::ToAnyone;
         }
     }
 
@@ -559,13 +677,15 @@ impl Election {
     fn abandon(&mut self, term: Term) {
         self.led = term;
         self.last_end = None;
-        self.stands_back = true;
+        self.stand_back();
         self.phase = Phase::Following;
     }
 
     /// The lease is no longer ours.
     fn lose(&mut self, reason: EndReason, outputs: &mut Vec<Output>) {
-        self.hand_to = None;
+        if let GiveBack::To(_) = self.give_back {
+            self.give_back = GiveBack::ToAnyone;
+        }
         self.end(reason, outputs);
         self.phase = Phase::Following;
     }
@@ -587,7 +707,13 @@ impl Election {
             outputs.push(Output::Blind);
         }
         let grace = self.config.grace;
-        self.can_begin = now + grace < self.session_trusted_until;
+        if let OwnSession::Trusted { until } | OwnSession::Ending { until } = self.session {
+            self.session = if now + grace < until {
+                OwnSession::Trusted { until }
+            } else {
+                OwnSession::Ending { until }
+            };
+        }
         let trusted_until = self.trusted_until();
         match &self.phase {
             Phase::Following => {}
@@ -657,9 +783,10 @@ impl Election {
         }
     }
 
-    /// Watches whoever holds the lease, while this process is a candidate.
+    /// Watches whoever holds the lease, or has it reserved, while this process is a candidate.
     fn watch_holder(&mut self, outputs: &mut Vec<Output>) {
         let holder = self.lease().and_then(|(lease, _)| lease.holder());
+        let holder = holder.or(self.reserved_for());
         let wanted = holder
             .filter(|holder| self.stands.is_some() && holder.incarnation != self.me.incarnation)
             .cloned();

@@ -21,8 +21,10 @@ pub enum Input {
         /// Whether the lease may be given back.
         gives_back: bool,
     },
-    /// The session that holds the lease has ended.
+    /// The session that holds the lease, or that it is reserved for, has ended.
     HolderEnded(Incarnation, End),
+    /// It was not there at a look. Whoever leads by it may go on for a ttl; nobody waits for it to begin.
+    HolderMissing(Incarnation),
     /// The answer to [`Output::ReadLease`].
     LeaseRead(Read<Lease>),
     /// The answer to [`Output::WriteLease`].

@@ -1,6 +1,7 @@
 //! Lease and fence as they are stored.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +11,10 @@ use crate::{Incarnation, Lineage, NodeId, Nonce, Wall};
 
 /// How many past terms a lease remembers.
 pub const HISTORY_MAX: usize = 20;
+
+/// For how long a lease is reserved at most, counted by whoever waits since it first saw that. Nobody leads meanwhile, and
+/// the session that it is reserved for may be that of a script which is not called for a day.
+pub const RESERVED_MAX: Duration = Duration::from_secs(30);
 
 /// One tenure of one leader; its number only grows.
 #[derive(
@@ -50,7 +55,7 @@ pub enum LeaseState {
     },
     /// Nobody; any candidate may take it.
     Vacant,
-    /// Nobody; this session may take it, and for its ttl nobody else.
+    /// Nobody; this session may take it, and for a while, see [`RESERVED_MAX`], nobody else.
     Reserved {
         /// The session.
         candidate: Holder,
@@ -140,12 +145,30 @@ impl Lease {
         }
     }
 
-    /// The same lease with a request to its holder; `None` if nobody holds it.
+    /// The session that the lease is reserved for.
+    #[must_use]
+    pub fn reserved_for(&self) -> Option<&Holder> {
+        match &self.state {
+            LeaseState::Reserved { candidate } => Some(candidate),
+            LeaseState::Vacant | LeaseState::Held { .. } => None,
+        }
+    }
+
+    /// The same lease with a request to its holder. Where it is reserved there is nobody to ask: then the reservation goes to
+    /// the session that is named, or ends. `None` if the lease is vacant.
     #[must_use]
     pub fn with_request(&self, request: Request, writer: Writer) -> Option<Self> {
-        self.holder()?;
+        let (state, request) = match (&self.state, request) {
+            (LeaseState::Vacant, _) => return None,
+            (held @ LeaseState::Held { .. }, request) => (held.clone(), Some(request)),
+            (LeaseState::Reserved { .. }, Request { kind, .. }) => match kind {
+                RequestKind::Resign => (LeaseState::Vacant, None),
+                RequestKind::Transfer { to } => (LeaseState::Reserved { candidate: to }, None),
+            },
+        };
         Some(Self {
-            request: Some(request),
+            state,
+            request,
             writer,
             ..self.clone()
         })
@@ -215,8 +238,6 @@ impl fmt::Display for Term {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn holder(node: &str) -> Holder {
@@ -262,6 +283,29 @@ mod tests {
             holder: holder("web-1"),
         };
         assert_eq!(Fence::decode(&fence.encode()).unwrap(), fence);
+    }
+
+    #[test]
+    fn who_asks_while_nobody_leads_changes_whom_the_lease_is_reserved_for() {
+        let asked = |state: LeaseState, kind| {
+            let (by, writer) = (NodeId::new("ops").unwrap(), lease().writer);
+            let lease = Lease { state, ..lease() };
+            let asked = lease.with_request(Request { kind, by }, writer)?;
+            assert_eq!((asked.term, &asked.history), (lease.term, &lease.history));
+            Some((asked.state, asked.request.is_some()))
+        };
+        let reserved = |node| LeaseState::Reserved {
+            candidate: holder(node),
+        };
+        let to = || RequestKind::Transfer {
+            to: holder("web-2"),
+        };
+        let ended = Some((LeaseState::Vacant, false));
+        assert_eq!(asked(reserved("cron"), RequestKind::Resign), ended);
+        let moved = Some((reserved("web-2"), false));
+        assert_eq!(asked(reserved("cron"), to()), moved);
+        assert_eq!(asked(lease().state, to()), Some((lease().state, true)));
+        assert_eq!(asked(LeaseState::Vacant, to()), None);
     }
 
     #[test]

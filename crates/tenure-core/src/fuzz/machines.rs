@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tenure_fuzz::{Fuzz, corpus};
 
+use crate::cluster::member::{self, Membership};
 use crate::cluster::registry::Listed;
-use crate::cluster::{Assignments, Drains, Membership, Part, member};
+use crate::cluster::{Assignments, Drains, Part};
 use crate::election::{Fence, Lease, Term};
 use crate::node::{Answer, Event, Input, Node, Output, Request};
 use crate::session::{Config, Holder, Record};

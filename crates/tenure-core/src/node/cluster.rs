@@ -4,12 +4,9 @@
 //! within the other's step: what one causes for the other waits until the step is over.
 
 use super::{Event, Node, Output, Route};
-use crate::cluster::member::{self, Heard};
-use crate::cluster::{Member, Membership};
-use crate::election::Election;
-use crate::election::machine as election;
-use crate::session::machine as session;
-use crate::session::observer;
+use crate::cluster::member::{self, Heard, Member, Membership};
+use crate::election::{self, Election};
+use crate::session::{self, observer};
 use crate::{ElectionName, Now};
 
 impl Node {

@@ -5,8 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::election::Election;
-use crate::election::machine::{Input, Output};
+use crate::election::{Election, Input, Output};
 use crate::{ElectionName, Moment, Now};
 
 #[derive(Debug, Clone, Default, Hash)]

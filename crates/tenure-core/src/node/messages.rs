@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use super::Ticket;
+use crate::cluster::member::{self, Membership};
 use crate::cluster::registry::Listed;
-use crate::cluster::{Assignments, Drains, Membership, member};
-use crate::election::machine::{Anomaly, EndReason, Leader};
-use crate::election::{Fence, Lease, Term};
-use crate::session::machine as session;
-use crate::session::record::About;
-use crate::session::{Holder, Record, observer};
+use crate::cluster::{Assignments, Drains};
+use crate::election::{Anomaly, EndReason, Fence, Leader, Lease, Term};
+use crate::session::{self, About, Holder, Record, observer};
 use crate::{ElectionName, Expect, Incarnation, Lineage, Moment, Read, Version, Written};
 
 /// What happens to a node.

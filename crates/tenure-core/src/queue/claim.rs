@@ -45,9 +45,10 @@ struct Allowance {
 impl Allowance {
     fn new(rules: Rules, jobs: u32) -> Self {
         // The first rules bounded the number only, and an answer could be too large for whoever asked.
-        let bytes = match rules < Rules::SECOND {
-            true => usize::MAX,
-            false => CLAIM_BYTES_MAX,
+        let bytes = if rules < Rules::SECOND {
+            usize::MAX
+        } else {
+            CLAIM_BYTES_MAX
         };
         Self {
             jobs,
@@ -165,9 +166,10 @@ impl Queue {
     }
 
     pub(crate) fn claim(&mut self, claim: &LoggedClaim, events: &mut Vec<Event>) -> Vec<Claimed> {
-        let jobs = match claim.request.queues.is_empty() {
-            true => self.claim_of_every_queue(claim),
-            false => self.claim_of_these_queues(claim),
+        let jobs = if claim.request.queues.is_empty() {
+            self.claim_of_every_queue(claim)
+        } else {
+            self.claim_of_these_queues(claim)
         };
         events.extend(jobs.iter().map(Event::claimed));
         jobs

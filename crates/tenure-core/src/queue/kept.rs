@@ -253,6 +253,7 @@ impl Queue {
     #[must_use]
     pub fn remnant(&self, id: &JobId) -> Option<Job> {
         let remnant = self.find_remnant(id)?;
+        let ended_at = self.remnants.ceilings().ended_at(remnant);
         Some(Job {
             sequence: 0,
             id: remnant.id.clone(),
@@ -264,9 +265,9 @@ impl Queue {
             priority: 0,
             attempt: 0,
             max_attempts: 0,
-            created_at: remnant.changed_at,
-            run_at: remnant.changed_at,
-            changed_at: remnant.changed_at,
+            created_at: ended_at,
+            run_at: ended_at,
+            changed_at: ended_at,
             unique_key: None,
             group: None,
             backoff: None,

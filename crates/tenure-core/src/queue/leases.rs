@@ -19,7 +19,7 @@ use super::answer::Lost;
 use super::event::Event;
 use super::machine::Queue;
 use super::shelves::Class;
-use super::view::Place;
+use super::view::PageStart;
 use super::{Claim, Payload, Token};
 use crate::{JobId, Moment};
 
@@ -44,7 +44,7 @@ struct Lease {
 
 /// A claim that holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heartbeat {
+pub enum HeartbeatAnswer {
     /// It lasts this much longer.
     Renewed(Duration),
     /// The claim was renewed, and the job is to be given up. As long as its worker says that it still stops, nobody else
@@ -57,7 +57,7 @@ impl Leases {
     #[must_use]
     pub fn resume(queue: &Queue, now: Moment) -> Self {
         let mut leases = Self::default();
-        for (_, handle) in queue.orders[Class::Running as usize].from(Place::After(0)) {
+        for (_, handle) in queue.orders[Class::Running as usize].from(PageStart::After(0)) {
             let job = &queue.jobs[handle];
             let running = job.running.as_ref().expect("a running job has a claim");
             leases.grant(job.id.clone(), running.token, running.lease_ms, now);
@@ -93,7 +93,7 @@ impl Leases {
         token: Token,
         progress: Option<Payload>,
         now: Moment,
-    ) -> Result<Heartbeat, Lost> {
+    ) -> Result<HeartbeatAnswer, Lost> {
         let status = queue.claim_status(id, token)?;
         // A claim without a lease cannot be; it would never expire. Called lost, its worker stops.
         let lease = self.leases.get_mut(&token.number).ok_or(Lost::Expired)?;
@@ -106,9 +106,10 @@ impl Leases {
         lease.deadline = Some(renewed);
         self.deadlines.remove(&(deadline, token.number));
         self.deadlines.insert((renewed, token.number));
-        Ok(match status.cancel_requested {
-            true => Heartbeat::Cancelled,
-            false => Heartbeat::Renewed(lease.length),
+        Ok(if status.cancel_requested {
+            HeartbeatAnswer::Cancelled
+        } else {
+            HeartbeatAnswer::Renewed(lease.length)
         })
     }
 
@@ -203,7 +204,7 @@ mod tests {
         };
         assert_eq!(
             beat(&mut leases, 20),
-            Ok(Heartbeat::Renewed(Duration::from_secs(30)))
+            Ok(HeartbeatAnswer::Renewed(Duration::from_secs(30)))
         );
         assert_eq!(leases.next_deadline(), Some(at(50)));
         assert_eq!(leases.expired(at(49), 10), []);
@@ -243,7 +244,7 @@ mod tests {
         leases.follow(&story.events, at(1));
         for now in [20, 40, 60] {
             let beat = leases.heartbeat(&story.queue, &id("a"), claimed.token, None, at(now));
-            assert_eq!(beat, Ok(Heartbeat::Cancelled));
+            assert_eq!(beat, Ok(HeartbeatAnswer::Cancelled));
             assert_eq!(leases.next_deadline(), Some(at(now + 30)));
         }
         assert_eq!(leases.expired(at(90), 10).len(), 1, "its worker is gone");
@@ -254,13 +255,13 @@ mod tests {
         let (story, mut old, claimed) = running();
         let progress = Payload::new("50").unwrap();
         let beat = old.heartbeat(&story.queue, &id("a"), claimed.token, Some(progress), at(1));
-        assert_eq!(beat, Ok(Heartbeat::Renewed(Duration::from_secs(30))));
+        assert_eq!(beat, Ok(HeartbeatAnswer::Renewed(Duration::from_secs(30))));
         let shown = old.progress(&story.queue, &id("a")).map(Payload::as_str);
         assert_eq!(shown, Some("50"));
         // Its clock has nothing to do with the old one's.
         let mut new = Leases::resume(&story.queue, at(1_000));
         assert_eq!((new.len(), new.next_deadline()), (1, Some(at(1_030))));
         let beat = new.heartbeat(&story.queue, &id("a"), claimed.token, None, at(1_029));
-        assert_eq!(beat, Ok(Heartbeat::Renewed(Duration::from_secs(30))));
+        assert_eq!(beat, Ok(HeartbeatAnswer::Renewed(Duration::from_secs(30))));
     }
 }

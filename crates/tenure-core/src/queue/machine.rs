@@ -17,6 +17,7 @@ use super::order::Order;
 use super::remnants::Remnants;
 use super::rules::Rules;
 use super::schedules::Schedules;
+use super::set_time::SettingBack;
 use super::shelves::{Class, Shelf, Shelves};
 use super::slab::{Handle, Slab};
 use super::snapshot::Pending;
@@ -39,6 +40,8 @@ pub struct Queue {
     pub(crate) revision: u64,
     /// What commands do.
     pub(crate) rules: Rules,
+    /// Time was set back, and not every job was looked at since.
+    pub(crate) setting_back: Option<SettingBack>,
     /// How many jobs there are of each class.
     pub(crate) totals: [u64; Class::COUNT],
     pub(crate) settings: Settings,
@@ -68,7 +71,7 @@ pub struct Queue {
 /// jobs fall due in one moment, while what one command adds the next ones can always clear away.
 const PORTION: usize = 100;
 /// The same for the command that is there for it.
-const PORTION_OF_TICK: usize = 2_000;
+pub(crate) const PORTION_OF_TICK: usize = 2_000;
 
 impl Queue {
     /// An empty queue under the [latest](Rules::LATEST) rules. The seed scatters the hash tables, so that strangers
@@ -82,6 +85,7 @@ impl Queue {
             finishes: 0,
             revision: 0,
             rules: Rules::LATEST,
+            setting_back: None,
             totals: [0; Class::COUNT],
             settings: Settings::default(),
             jobs: Slab::new(),
@@ -140,6 +144,10 @@ impl Queue {
             hash.number(number);
         }
         self.hash_remnants(&mut hash);
+        if let Some(SettingBack { after, last }) = self.setting_back {
+            hash.number(after);
+            hash.number(last);
+        }
         hash.finish()
     }
 
@@ -196,8 +204,12 @@ impl Queue {
                 events.push(Event::Configured);
                 Answer::Done
             }
+            Action::Tick => {
+                self.set_jobs_back(PORTION_OF_TICK);
+                Answer::Done
+            }
             // Time was set before.
-            Action::SetTime(_) | Action::Tick => Answer::Done,
+            Action::SetTime(_) => Answer::Done,
         }
     }
 
@@ -228,9 +240,7 @@ impl Queue {
     pub(crate) fn submit(&mut self, submission: Submission, events: &mut Vec<Event>) -> Submitted {
         let content = content(&submission);
         let sequence = self.sequence + 1;
-        let id = submission.id.clone().unwrap_or_else(|| {
-            JobId::new(format!("job:{sequence}")).expect("letters, a colon and digits")
-        });
+        let id = submission.id.clone().unwrap_or_else(|| self.next_id());
         let answer = |id, status, existing| Submitted {
             id,
             status,
@@ -239,9 +249,10 @@ impl Queue {
         let left = || Some(self.find_remnant(&id)?.content);
         let known = self.find(&id).map(|job| self.jobs[job].content);
         if let Some(known) = known.or_else(left) {
-            let status = match known == content {
-                true => SubmitStatus::Duplicate,
-                false => SubmitStatus::Conflict,
+            let status = if known == content {
+                SubmitStatus::Duplicate
+            } else {
+                SubmitStatus::Conflict
             };
             return answer(id, status, None);
         }
@@ -268,6 +279,13 @@ impl Queue {
             self.settle(group, events);
         }
         answer(id, SubmitStatus::Created, None)
+    }
+
+    /// The id of the next job that is submitted without one.
+    #[must_use]
+    pub fn next_id(&self) -> JobId {
+        let sequence = self.sequence + 1;
+        JobId::new(format!("job:{sequence}")).expect("letters, a colon and digits")
     }
 
     /// Whether there are as many jobs as the settings allow.

@@ -7,7 +7,7 @@
 use std::collections::btree_map::{BTreeMap, Range};
 
 use super::slab::Handle;
-use super::view::Place;
+use super::view::PageStart;
 
 /// How many neighbours share an entry: one bit of the mask for each.
 const BLOCK_PLACES: usize = 16;
@@ -47,10 +47,10 @@ impl Order {
     }
 
     /// The jobs strictly after a place, or before it and backwards.
-    pub(crate) fn from(&self, place: Place) -> Walk<'_> {
+    pub(crate) fn from(&self, place: PageStart) -> Walk<'_> {
         let blocks = match place {
-            Place::After(place) => self.blocks.range(place / BLOCK..),
-            Place::Before(place) => self.blocks.range(..=place / BLOCK),
+            PageStart::After(place) => self.blocks.range(place / BLOCK..),
+            PageStart::Before(place) => self.blocks.range(..=place / BLOCK),
         };
         Walk {
             blocks,
@@ -61,7 +61,7 @@ impl Order {
 
     #[cfg(test)]
     pub(crate) fn iter(&self) -> Walk<'_> {
-        self.from(Place::After(0))
+        self.from(PageStart::After(0))
     }
 }
 
@@ -71,17 +71,17 @@ pub(crate) struct Walk<'a> {
     blocks: Range<'a, u64, Block>,
     /// The entry that is being read, its number, and what is left of it.
     current: Option<(u64, u16, &'a Block)>,
-    place: Place,
+    place: PageStart,
 }
 
 impl Walk<'_> {
     /// What of an entry is on this side of the place.
     fn wanted(&self, number: u64, mask: u16) -> u16 {
         match self.place {
-            Place::After(place) if number == place / BLOCK => {
+            PageStart::After(place) if number == place / BLOCK => {
                 mask & !(bit(place) - 1) & !bit(place)
             }
-            Place::Before(place) if number == place / BLOCK => mask & (bit(place) - 1),
+            PageStart::Before(place) if number == place / BLOCK => mask & (bit(place) - 1),
             _ => mask,
         }
     }
@@ -91,22 +91,24 @@ impl Iterator for Walk<'_> {
     type Item = (u64, Handle);
 
     fn next(&mut self) -> Option<(u64, Handle)> {
-        let newest_first = matches!(self.place, Place::Before(_));
+        let newest_first = matches!(self.place, PageStart::Before(_));
         loop {
             if let Some((number, mask, block)) = &mut self.current
                 && *mask != 0
             {
-                let within = match newest_first {
-                    false => mask.trailing_zeros(),
-                    true => u16::BITS - 1 - mask.leading_zeros(),
+                let within = if newest_first {
+                    u16::BITS - 1 - mask.leading_zeros()
+                } else {
+                    mask.trailing_zeros()
                 };
                 *mask &= !(1 << within);
                 let sequence = *number * BLOCK + u64::from(within);
                 return Some((sequence, block.handles[within as usize]));
             }
-            let next = match newest_first {
-                false => self.blocks.next(),
-                true => self.blocks.next_back(),
+            let next = if newest_first {
+                self.blocks.next_back()
+            } else {
+                self.blocks.next()
             };
             let (&number, block) = next?;
             self.current = Some((number, self.wanted(number, block.mask), block));
@@ -147,8 +149,8 @@ mod tests {
         }
         assert_eq!(order.blocks.len(), 9, "an empty entry is let go of");
         for place in (0..210).chain([u64::MAX]) {
-            let after = order.from(Place::After(place));
-            let before = order.from(Place::Before(place));
+            let after = order.from(PageStart::After(place));
+            let before = order.from(PageStart::Before(place));
             let found: Vec<_> = after.map(|(sequence, _)| sequence).collect();
             let wanted = there.iter().filter(|&&it| it > place).copied();
             assert_eq!(found, wanted.collect::<Vec<_>>(), "after {place}");

@@ -4,6 +4,7 @@ use super::answer::{Cancelled, Changed, Ended, Failed, Item, Refusal, Released};
 use super::event::Event;
 use super::machine::Queue;
 use super::retry::wait_ms;
+use super::rules::Rules;
 use super::shelves::Class;
 use super::slab::Handle;
 use super::{Claim, Completion, Failure};
@@ -186,13 +187,27 @@ impl Queue {
         Ok(())
     }
 
+    /// Drops a finished job before its time. Its id stays behind as if retention had dropped it: to send a submit again is
+    /// safe, whoever deletes what. The older rules dropped the id as well.
     pub(crate) fn forget_by_hand(&mut self, id: JobId, events: &mut Vec<Event>) -> Changed<()> {
+        let keeps_ids = self.rules >= Rules::THIRD;
         let outcome = match self.find(&id) {
+            // It was deleted before.
+            None if keeps_ids && self.find_remnant(&id).is_some() => {
+                return Item {
+                    id,
+                    outcome: Ok(()),
+                };
+            }
             None if self.forget_remnant_of(&id) => Ok(()),
             None => Err(Refusal::NotFound),
             Some(handle) => match self.jobs[handle].class {
                 class if class.is_finished() => {
-                    self.forget(handle);
+                    if keeps_ids {
+                        self.retire(handle);
+                    } else {
+                        self.forget(handle);
+                    }
                     Ok(())
                 }
                 class => Err(refused(class)),

@@ -35,6 +35,40 @@ pub(crate) struct Remnants {
     bytes: u64,
     /// How many went before their time. Counted since this process read the log.
     dropped: u64,
+    ceilings: Ceilings,
+}
+
+/// When remnants ended at the latest, since time was set back: so that nobody has to look at all of them then.
+///
+/// Both the numbers and the times grow from one to the next, so the first that holds for a remnant decides. A snapshot has
+/// the time that counts, and needs none of this.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ceilings(Vec<Ceiling>);
+
+/// Up to this number they ended at this time at the latest.
+#[derive(Debug, Clone, Copy)]
+struct Ceiling {
+    last: u64,
+    time: u64,
+}
+
+/// If time is set back more often than this within the age of an id, the remnants are looked at after all.
+const CEILINGS_MAX: usize = 64;
+
+impl Ceilings {
+    /// When it counts as ended.
+    pub(crate) fn ended_at(&self, remnant: &Remnant) -> u64 {
+        let place = self
+            .0
+            .partition_point(|ceiling| ceiling.last < remnant.number);
+        let latest = self.0.get(place).map_or(u64::MAX, |ceiling| ceiling.time);
+        remnant.changed_at.min(latest)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
 }
 
 #[derive(Debug)]
@@ -42,7 +76,7 @@ pub(crate) struct Remnant {
     pub(crate) id: JobId,
     /// The hash of what was submitted.
     pub(crate) content: u64,
-    /// When it finished.
+    /// When it finished, if that is no later than its [ceiling](Ceilings).
     pub(crate) changed_at: u64,
     /// Its place among the others.
     pub(crate) number: u64,
@@ -72,7 +106,12 @@ impl Remnants {
             last: 0,
             bytes: 0,
             dropped: 0,
+            ceilings: Ceilings::default(),
         }
+    }
+
+    pub(crate) const fn ceilings(&self) -> &Ceilings {
+        &self.ceilings
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -119,7 +158,7 @@ impl Queue {
         if self.remnants.bytes > self.settings.ids.bytes_max {
             return Some(self.now);
         }
-        let changed_at = self.remnants.entries[oldest].changed_at;
+        let changed_at = self.ended_at(oldest);
         Some(changed_at.saturating_add(self.settings.ids.age_ms))
     }
 
@@ -146,7 +185,8 @@ impl Queue {
         self.insert_remnant(Remnant {
             id: job.id,
             content: job.content,
-            changed_at: job.changed_at,
+            // It may not have been looked at yet since time was set back.
+            changed_at: job.changed_at.min(self.now),
             number: 0,
             queue: job.queue,
             job_type: job.job_type,
@@ -173,7 +213,7 @@ impl Queue {
             let Some(oldest) = self.remnants.oldest() else {
                 return;
             };
-            let changed_at = self.remnants.entries[oldest].changed_at;
+            let changed_at = self.ended_at(oldest);
             let is_old = self.now.saturating_sub(changed_at) >= self.settings.ids.age_ms;
             if !is_old && self.remnants.bytes <= self.settings.ids.bytes_max {
                 return;
@@ -204,16 +244,40 @@ impl Queue {
         self.types.release(remnant.job_type);
     }
 
+    fn ended_at(&self, handle: Handle) -> u64 {
+        let remnants = &self.remnants;
+        remnants.ceilings.ended_at(&remnants.entries[handle])
+    }
+
     /// Time goes back: an id is kept from then on for as long as any other, and no longer.
     pub(crate) fn set_remnants_back(&mut self, to: u64) {
-        let later = |(&number, &handle): (&u64, &Handle)| {
-            (self.remnants.entries[handle].changed_at > to).then_some((number, handle))
-        };
-        let later: Vec<_> = self.remnants.order.iter().filter_map(later).collect();
-        for (number, handle) in later {
-            self.keep_remnant_image(number);
-            self.remnants.entries[handle].changed_at = to;
+        let oldest = self.remnants.order.first_key_value();
+        let oldest = oldest.map_or(u64::MAX, |(&number, _)| number);
+        let ceilings = &mut self.remnants.ceilings.0;
+        ceilings.retain(|ceiling| ceiling.last >= oldest && ceiling.time < to);
+        if ceilings.len() >= CEILINGS_MAX {
+            self.lower_remnants();
         }
+        let last = self.remnants.last;
+        self.remnants.ceilings.0.push(Ceiling { last, time: to });
+    }
+
+    /// Gives each the time at which it counts as ended, which decides nothing.
+    fn lower_remnants(&mut self) {
+        let all: Vec<_> = self
+            .remnants
+            .order
+            .iter()
+            .map(|(&number, &handle)| (number, handle))
+            .collect();
+        for (number, handle) in all {
+            let ended_at = self.ended_at(handle);
+            if ended_at != self.remnants.entries[handle].changed_at {
+                self.keep_remnant_image(number);
+                self.remnants.entries[handle].changed_at = ended_at;
+            }
+        }
+        self.remnants.ceilings.0.clear();
     }
 
     /// What a digest says of them.

@@ -22,7 +22,7 @@ use super::{Missed, ScheduleSpec, Submission};
 use crate::{JobId, ScheduleName};
 
 /// The most slots that one firing catches up with.
-pub const CATCH_UP_MAX: u32 = 1_000;
+pub(super) const CATCH_UP_MAX: u32 = 1_000;
 
 /// How late a slot may be before [`Missed::Skip`] leaves it out.
 const LATE_MS: u64 = 60_000;
@@ -104,6 +104,20 @@ impl Due {
             next,
         })
     }
+
+    /// A plan that fires nothing and goes on with the first slot after `now`, if that comes before the next one.
+    #[must_use]
+    pub fn replan(&self, now: u64) -> Option<Firing> {
+        let clockwork = Clockwork::new(&self.cron, &self.timezone).ok()?;
+        let next = clockwork.next(now)?;
+        (next < self.due).then(|| Firing {
+            schedule: self.schedule.clone(),
+            revision: self.revision,
+            due: self.due,
+            slots: Vec::new(),
+            next: Some(next),
+        })
+    }
 }
 
 /// A schedule in the state.
@@ -146,21 +160,6 @@ impl Schedule {
             cron: self.spec.cron.clone(),
             timezone: self.spec.timezone.clone(),
             missed: self.spec.missed,
-        })
-    }
-
-    /// A plan that fires nothing and goes on with the first slot after `now`, if that comes before the next one.
-    pub(crate) fn replanned(&self, now: u64) -> Option<Firing> {
-        let due = self.next?;
-        let next = Clockwork::new(&self.spec.cron, &self.spec.timezone)
-            .ok()?
-            .next(now)?;
-        (next < due).then(|| Firing {
-            schedule: self.name.clone(),
-            revision: self.revision,
-            due,
-            slots: Vec::new(),
-            next: Some(next),
         })
     }
 

@@ -8,7 +8,7 @@ use super::kept::Kept;
 use super::machine::Queue;
 use super::shelves::{Class, Merge, Row};
 use super::slab::Handle;
-use super::view::{Filter, Place};
+use super::view::{Filter, PageStart};
 use super::{Key, Page};
 
 /// The most jobs that are looked at in one portion.
@@ -30,7 +30,7 @@ impl Queue {
     /// [`next`](Page::next). Letters from A to Z match in either case. Payloads and results are searched as the
     /// JSON text that they are.
     #[must_use]
-    pub fn search(&self, filter: &Filter, text: &str, from: Place, limit: usize) -> Page {
+    pub fn search(&self, filter: &Filter, text: &str, from: PageStart, limit: usize) -> Page {
         let words = Words::new(text);
         let mut page = Page {
             jobs: Vec::new(),
@@ -61,7 +61,7 @@ impl Queue {
 
     /// The jobs to look at for a filter, in order; none if it names what does not exist. Of one queue these are the
     /// jobs that it means; of all queues together, those of its state.
-    pub(crate) fn candidates(&self, filter: &Filter, from: Place) -> Option<Candidates<'_>> {
+    pub(crate) fn candidates(&self, filter: &Filter, from: PageStart) -> Option<Candidates<'_>> {
         let job_type = match &filter.job_type {
             Some(name) => Some(self.types.find(name)?),
             None => None,
@@ -77,14 +77,14 @@ impl Queue {
     }
 
     /// All jobs from a place on, in the order of the log or backwards.
-    pub(crate) fn all_from(&self, place: Place) -> Merge<'_> {
+    pub(crate) fn all_from(&self, place: PageStart) -> Merge<'_> {
         self.orders_from(place, |_| true)
     }
 
-    fn orders_from(&self, place: Place, is_meant: impl Fn(Class) -> bool) -> Merge<'_> {
+    fn orders_from(&self, place: PageStart, is_meant: impl Fn(Class) -> bool) -> Merge<'_> {
         let classes = Class::ALL.into_iter().filter(|&class| is_meant(class));
         let rows = classes.map(|class| Row::Order(self.orders[class as usize].from(place)));
-        Merge::new(rows, matches!(place, Place::Before(_)))
+        Merge::new(rows, matches!(place, PageStart::Before(_)))
     }
 
     fn has(&self, job: &Kept, words: &Words, bytes: &mut usize) -> bool {
@@ -173,7 +173,7 @@ mod tests {
         let page = |text: &str| {
             let page = story
                 .queue
-                .search(&Filter::default(), text, Place::After(0), 10);
+                .search(&Filter::default(), text, PageStart::After(0), 10);
             assert_eq!(page.next, None);
             page
         };
@@ -195,7 +195,7 @@ mod tests {
         ]));
         let page = story
             .queue
-            .search(&Filter::default(), "RELAY", Place::After(0), 10);
+            .search(&Filter::default(), "RELAY", PageStart::After(0), 10);
         assert_eq!(found(&page), ["order-17"]);
     }
 
@@ -210,9 +210,10 @@ mod tests {
         }
         for newest_first in [false, true] {
             let (mut all, mut portions) = (Vec::new(), 0);
-            let mut place = match newest_first {
-                false => Place::After(0),
-                true => Place::Before(u64::MAX),
+            let mut place = if newest_first {
+                PageStart::Before(u64::MAX)
+            } else {
+                PageStart::After(0)
             };
             loop {
                 let page = story
@@ -222,8 +223,8 @@ mod tests {
                 portions += 1;
                 match (page.next, newest_first) {
                     (None, _) => break,
-                    (Some(next), false) => place = Place::After(next),
-                    (Some(next), true) => place = Place::Before(next),
+                    (Some(next), false) => place = PageStart::After(next),
+                    (Some(next), true) => place = PageStart::Before(next),
                 }
             }
             assert_eq!(all, ["job-4999"]);
@@ -232,7 +233,7 @@ mod tests {
         // As many as were asked for, and where to go on.
         let page = story
             .queue
-            .search(&Filter::default(), "JOB-1", Place::After(0), 3);
+            .search(&Filter::default(), "JOB-1", PageStart::After(0), 3);
         assert_eq!(found(&page), ["job-1", "job-10", "job-11"]);
         assert_eq!(page.next, Some(12));
     }
@@ -246,12 +247,12 @@ mod tests {
         }
         let page = story
             .queue
-            .search(&Filter::default(), "y", Place::After(0), 10);
+            .search(&Filter::default(), "y", PageStart::After(0), 10);
         assert_eq!(page.next, Some(6));
         // Found by the id, so that no payload was looked at.
         let page = story
             .queue
-            .search(&Filter::default(), "a", Place::After(0), 10);
+            .search(&Filter::default(), "a", PageStart::After(0), 10);
         assert_eq!(found(&page), ["a0", "a1", "a2", "a3", "a4", "a5"]);
         assert_eq!(page.next, Some(6));
         let nobody = Filter {
@@ -259,7 +260,10 @@ mod tests {
             ..Filter::default()
         };
         assert_eq!(
-            story.queue.search(&nobody, "x", Place::After(0), 10).next,
+            story
+                .queue
+                .search(&nobody, "x", PageStart::After(0), 10)
+                .next,
             None
         );
     }

@@ -13,7 +13,7 @@ use std::ops::Bound;
 use super::State;
 use super::order::Walk;
 use super::slab::Handle;
-use super::view::Place;
+use super::view::PageStart;
 
 /// A state, and for ready jobs whether they may be claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,13 +132,13 @@ impl Shelves {
     /// The jobs of the shelves of one queue that match, from a place on, in the order of the log or backwards.
     pub(crate) fn from(
         &self,
-        place: Place,
+        place: PageStart,
         queue: Handle,
         matches: impl Fn(&Shelf) -> bool,
     ) -> Merge<'_> {
         let (range, newest_first) = match place {
-            Place::After(place) => ((Bound::Excluded(place), Bound::Unbounded), false),
-            Place::Before(place) => ((Bound::Unbounded, Bound::Excluded(place)), true),
+            PageStart::After(place) => ((Bound::Excluded(place), Bound::Unbounded), false),
+            PageStart::Before(place) => ((Bound::Unbounded, Bound::Excluded(place)), true),
         };
         let shelves = self.matching(queue, matches);
         Merge::new(
@@ -261,9 +261,12 @@ impl<'a> Merge<'a> {
             Row::Shelf(jobs) => jobs.next().map(copied),
             Row::Order(jobs) => jobs.next(),
         };
-        let next = next.map(|(place, handle)| match self.newest_first {
-            true => (u64::MAX - place, handle),
-            false => (place, handle),
+        let next = next.map(|(place, handle)| {
+            if self.newest_first {
+                (u64::MAX - place, handle)
+            } else {
+                (place, handle)
+            }
         });
         if let Some((place, handle)) = next {
             self.heads.push(Reverse((place, row, handle)));

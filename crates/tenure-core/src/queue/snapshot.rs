@@ -39,12 +39,13 @@ use super::bucket::Bucket;
 use super::command::stored_settings;
 use super::kept::Hidden;
 use super::machine::Queue;
-use super::remnants::Remnant;
+use super::remnants::{Ceilings, Remnant};
 use super::rules::Rules;
 use super::schedule::Schedule;
+use super::set_time::SettingBack;
 use super::shelves::Shelf;
 use super::slab::Handle;
-use super::view::Place;
+use super::view::PageStart;
 use super::{Job, Payload, QueueOptions, Settings, State};
 use crate::{JobId, JobType, QueueName};
 
@@ -84,6 +85,9 @@ struct Header {
     rules: Rules,
     #[serde(default, skip_serializing_if = "is_zero")]
     remnants: u64,
+    /// Time was set back, and not every job was looked at since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    setting_back: Option<SettingBack>,
 }
 
 /// What is left of a job that was forgotten early. They stand in the order in which they came.
@@ -150,6 +154,8 @@ struct PendingRemnants {
     images: BTreeMap<u64, Vec<u8>>,
     /// How many lines are still to come.
     left: u64,
+    /// What held for them when it was begun.
+    ceilings: Ceilings,
 }
 
 /// Where the merge of all shelves stands.
@@ -181,6 +187,7 @@ impl Queue {
                 last: self.remnants.last(),
                 images: BTreeMap::new(),
                 left: self.remnants.len() as u64,
+                ceilings: self.remnants.ceilings().clone(),
             },
         }));
     }
@@ -283,7 +290,7 @@ impl Queue {
                 }
                 _ => {
                     let (number, remnant) = live.next().expect("lines are left");
-                    self.write_remnant(remnant, out);
+                    self.write_remnant(remnant, &pending.ceilings, out);
                     pending.place = number;
                 }
             }
@@ -302,18 +309,18 @@ impl Queue {
                 let mut behind = self.remnants.after(number - 1);
                 let (_, remnant) = behind.next().expect("it goes only now");
                 let mut line = Vec::with_capacity(LINE_BYTES);
-                self.write_remnant(remnant, &mut line);
+                self.write_remnant(remnant, &remnants.ceilings, &mut line);
                 line
             });
         }
         self.snapshot = Some(pending);
     }
 
-    fn write_remnant(&self, remnant: &Remnant, out: &mut Vec<u8>) {
+    fn write_remnant(&self, remnant: &Remnant, ceilings: &Ceilings, out: &mut Vec<u8>) {
         field(r#"{"remnant":{"id":"#, &remnant.id, out);
         field(r#","content":"#, &remnant.content, out);
         field(r#","state":"#, &remnant.class.state(), out);
-        field(r#","changed_at":"#, &remnant.changed_at, out);
+        field(r#","changed_at":"#, &ceilings.ended_at(remnant), out);
         field(r#","queue":"#, self.queues.name(remnant.queue), out);
         field(r#","type":"#, self.types.name(remnant.job_type), out);
         optional(r#","result":"#, remnant.result.as_ref(), out);
@@ -332,11 +339,11 @@ impl Queue {
         for line in self.head() {
             write_line(&line, &mut out);
         }
-        for (_, handle) in self.all_from(Place::After(0)) {
+        for (_, handle) in self.all_from(PageStart::After(0)) {
             self.write_job(handle, &mut out);
         }
         for (_, remnant) in self.remnants.after(0) {
-            self.write_remnant(remnant, &mut out);
+            self.write_remnant(remnant, self.remnants.ceilings(), &mut out);
         }
         write_line(
             &Line::End(End {
@@ -387,6 +394,7 @@ impl Queue {
             jobs: self.jobs.len() as u64,
             rules: self.rules,
             remnants: self.remnants.len() as u64,
+            setting_back: self.setting_back,
         };
         let first = [Line::Header(header), Line::Settings(self.settings)];
         let queues = self.queues.iter().filter_map(|(name, _, queue)| {

@@ -51,7 +51,10 @@ fn a_snapshot_has_every_job_as_it_is_shown() {
         let mut lines = snapshot
             .lines()
             .filter(|line| line.starts_with(r#"{"job":"#));
-        for job in queue.page(&Filter::default(), Place::After(0), 1_000).jobs {
+        for job in queue
+            .page(&Filter::default(), PageStart::After(0), 1_000)
+            .jobs
+        {
             let line = lines.next().expect("every job has a line");
             let line: serde_json::Value = serde_json::from_str(line).unwrap();
             let shown = serde_json::to_value(&job).unwrap();
@@ -89,7 +92,7 @@ fn the_machine_agrees_with_the_model_on_every_answer_event_and_query() {
 
 fn compare_queries(queue: &Queue, model: &Model, generator: &mut Generator, said: &str) {
     let views = model.views();
-    let everything = queue.page(&Filter::default(), Place::After(0), usize::MAX);
+    let everything = queue.page(&Filter::default(), PageStart::After(0), usize::MAX);
     assert_eq!(everything.jobs, views, "{said}");
     assert_eq!(
         queue.queues().collect::<Vec<_>>(),
@@ -173,11 +176,11 @@ fn compare_pages(queue: &Queue, views: &[Job], generator: &mut Generator) {
                     .is_none_or(|name| view.job_type == *name)
         })
         .collect();
-    for start in [Place::After(0), Place::Before(u64::MAX)] {
+    for start in [PageStart::After(0), PageStart::Before(u64::MAX)] {
         let mut found = Vec::new();
         let mut from = start;
         loop {
-            let mut reading = Reading::new(filter.clone(), from, limit, bytes_max);
+            let mut reading = PageReader::new(filter.clone(), from, limit, bytes_max);
             reading.portion = portion;
             while queue.read_on(&mut reading) {}
             let page = reading.into_page();
@@ -196,8 +199,8 @@ fn compare_pages(queue: &Queue, views: &[Job], generator: &mut Generator) {
             );
             match (page.next, start) {
                 (None, _) => break,
-                (Some(next), Place::After(_)) => from = Place::After(next),
-                (Some(next), Place::Before(_)) => from = Place::Before(next),
+                (Some(next), PageStart::After(_)) => from = PageStart::After(next),
+                (Some(next), PageStart::Before(_)) => from = PageStart::Before(next),
             }
         }
         assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{filter:?}");
@@ -280,11 +283,11 @@ fn a_page_of_many_queues_looks_at_what_is_on_it() {
     ];
     for (filter, found, looked) in filters {
         for from in [
-            Place::After(0),
-            Place::After(4_000),
-            Place::Before(u64::MAX),
+            PageStart::After(0),
+            PageStart::After(4_000),
+            PageStart::Before(u64::MAX),
         ] {
-            let mut reading = Reading::new(filter.clone(), from, 100, usize::MAX);
+            let mut reading = PageReader::new(filter.clone(), from, 100, usize::MAX);
             assert!(!story.queue.read_on(&mut reading));
             assert_eq!(reading.looked(), looked, "{filter:?} {from:?}");
             assert_eq!(reading.into_page().jobs.len(), found);
@@ -295,10 +298,10 @@ fn a_page_of_many_queues_looks_at_what_is_on_it() {
         job_type: Some(JobType::new("third").unwrap()),
         ..Filter::default()
     };
-    let mut reading = Reading::new(third, Place::After(0), 10, usize::MAX);
+    let mut reading = PageReader::new(third, PageStart::After(0), 10, usize::MAX);
     for portion in 1..=3 {
         assert!(story.queue.read_on(&mut reading));
-        assert_eq!(reading.looked(), portion * Reading::PORTION as u64);
+        assert_eq!(reading.looked(), portion * PageReader::PORTION as u64);
     }
     assert!(!story.queue.read_on(&mut reading));
     let page = reading.into_page();

@@ -341,9 +341,10 @@ impl Limits {
 /// Checks JSON of a client: its size, and that every other client can read it.
 fn value(field: &'static str, value: &Payload, bytes_max: usize) -> Result<(), Invalid> {
     let bytes = value.bytes();
-    let problem = match bytes <= bytes_max {
-        true => readable(value.as_str()),
-        false => Err(format!("has {bytes} bytes; at most {bytes_max} are allowed").into()),
+    let problem = if bytes <= bytes_max {
+        readable(value.as_str())
+    } else {
+        Err(format!("has {bytes} bytes; at most {bytes_max} are allowed").into())
     };
     problem.map_err(|problem| Invalid::new(field, problem))
 }
@@ -448,12 +449,13 @@ fn check_number(number: &str) -> Result<(), Cow<'static, str>> {
 
 /// Refuses a name that a command line would take for an option. Only where names come in: older logs may have some.
 fn no_option(field: &'static str, name: &str) -> Result<(), Invalid> {
-    match name.starts_with('-') {
-        true => Err(Invalid::new(
+    if name.starts_with('-') {
+        Err(Invalid::new(
             field,
             "starts with -, and could be taken for an option of a command",
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 

@@ -23,7 +23,7 @@ pub struct Filter {
 
 /// Where a page starts. Pages are stable: jobs that come or go meanwhile shift nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum PageStart {
     /// In the order of the log, after this sequence number; 0 for the first page.
     After(u64),
     /// The newest first, before this sequence number; `u64::MAX` for the first page.
@@ -32,10 +32,10 @@ pub enum Place {
 
 /// A page that is being made, a portion at a time: see [`Queue::read_on`].
 #[derive(Debug)]
-pub struct Reading {
+pub struct PageReader {
     filter: Filter,
     /// Where to look next.
-    from: Place,
+    from: PageStart,
     limit: usize,
     bytes_max: usize,
     bytes: usize,
@@ -44,14 +44,14 @@ pub struct Reading {
     page: Page,
 }
 
-impl Reading {
+impl PageReader {
     /// The most jobs that are looked at in one portion: a millisecond or so of work.
     pub const PORTION: usize = 2_000;
 
     /// Nothing was looked at yet. The page ends at `limit` jobs, or `bytes_max` bytes of JSON: it has at least one job,
     /// however large that is, so that the next page starts further on.
     #[must_use]
-    pub fn new(filter: Filter, from: Place, limit: usize, bytes_max: usize) -> Self {
+    pub fn new(filter: Filter, from: PageStart, limit: usize, bytes_max: usize) -> Self {
         Self {
             filter,
             from,
@@ -131,16 +131,16 @@ impl Queue {
     /// Jobs in the order of the log, or backwards. Cost: the page; of one queue also its types, and of one type in all
     /// queues also the jobs of other types that are passed over.
     #[must_use]
-    pub fn page(&self, filter: &Filter, from: Place, limit: usize) -> Page {
-        let mut reading = Reading::new(filter.clone(), from, limit, usize::MAX);
+    pub fn page(&self, filter: &Filter, from: PageStart, limit: usize) -> Page {
+        let mut reading = PageReader::new(filter.clone(), from, limit, usize::MAX);
         while self.read_on(&mut reading) {}
         reading.page
     }
 
-    /// Goes on with a page: looks at one portion of the jobs, at most [`PORTION`](Reading::PORTION). Whether there is
+    /// Goes on with a page: looks at one portion of the jobs, at most [`PORTION`](PageReader::PORTION). Whether there is
     /// more to look at, so that others can be let in before this is called again.
     #[must_use]
-    pub fn read_on(&self, reading: &mut Reading) -> bool {
+    pub fn read_on(&self, reading: &mut PageReader) -> bool {
         let Some(mut found) = self.candidates(&reading.filter, reading.from) else {
             return false;
         };
@@ -153,8 +153,8 @@ impl Queue {
                 return false;
             }
             reading.from = match reading.from {
-                Place::After(_) => Place::After(place),
-                Place::Before(_) => Place::Before(place),
+                PageStart::After(_) => PageStart::After(place),
+                PageStart::Before(_) => PageStart::Before(place),
             };
         }
         true

@@ -28,6 +28,8 @@ pub struct Session {
     /// When the next request is due.
     due: Moment,
     trusted_until: Moment,
+    /// The store is known to say that it is gone.
+    has_said_gone: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -217,6 +219,7 @@ impl Session {
             about_changed: false,
             due: now.moment,
             trusted_until: Moment::default(),
+            has_said_gone: false,
         }
     }
 
@@ -242,6 +245,12 @@ impl Session {
             confirmed: self.confirmed.clone(),
             unsettled: self.unsettled.clone(),
         })
+    }
+
+    /// Whether the store is known to say that this session is gone.
+    #[must_use]
+    pub fn has_said_gone(&self) -> bool {
+        self.has_said_gone
     }
 
     /// When trust ends if no further heartbeat is confirmed.
@@ -412,7 +421,10 @@ impl Session {
                 });
             }
             // What landed may be a heartbeat from before leaving.
-            Phase::Leaving { .. } if attempt.says_gone => self.end(outputs),
+            Phase::Leaving { .. } if attempt.says_gone => {
+                self.has_said_gone = true;
+                self.end(outputs);
+            }
             Phase::Leaving { .. } | Phase::Over { .. } | Phase::Left => {}
         }
     }

@@ -106,6 +106,11 @@ pub enum Output {
         /// What must be there.
         expect: Expect,
     },
+    /// There is no such object, at this look. What the session held may not be taken yet.
+    Missing {
+        /// Whose.
+        incarnation: Incarnation,
+    },
     /// What this session held may be taken.
     Ended {
         /// Whose.
@@ -134,6 +139,13 @@ impl Observer {
             Seen::Ended(end) => Some(end),
             _ => None,
         }
+    }
+
+    /// Whether a watched session was not there at the last look.
+    #[must_use]
+    pub fn is_missing(&self, incarnation: Incarnation) -> bool {
+        let watched = self.watched.get(&incarnation);
+        watched.is_some_and(|watched| matches!(watched.seen, Seen::Missing { .. }))
     }
 
     /// When the machine wants [`Input::Wake`] next.
@@ -247,7 +259,12 @@ impl Watched {
             Read::Failed => self.due = now + retry,
             Read::Missing => match self.seen {
                 Seen::Missing { .. } | Seen::Ended(_) => {}
-                _ => self.seen = Seen::Missing { since: now },
+                _ => {
+                    self.seen = Seen::Missing { since: now };
+                    outputs.push(Output::Missing {
+                        incarnation: self.holder.incarnation,
+                    });
+                }
             },
             Read::Unreadable { version } => self.stands(now, version, None, None),
             Read::Unchanged { age } => self.stood(now, age.filter(|_| !strict_age)),

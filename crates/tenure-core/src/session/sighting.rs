@@ -36,6 +36,23 @@ impl Sighting {
         }
     }
 
+    /// The lease was read, reserved for this session, and the answer had come by then.
+    #[must_use]
+    pub fn of_reserved(candidate: Incarnation, lease: &Version, at: Reading) -> Self {
+        Self::new(candidate, &of_lease(lease), at)
+    }
+
+    /// The same as [`Sighting::age`], of a lease that is reserved for this session.
+    #[must_use]
+    pub fn age_of_reserved(
+        &self,
+        candidate: Incarnation,
+        lease: &Version,
+        now: Reading,
+    ) -> Option<Duration> {
+        self.age(candidate, &of_lease(lease), now)
+    }
+
     /// For how long this version has stood at least; `None` if it is not the one that was seen, or if it
     /// was seen by another clock.
     #[must_use]
@@ -102,6 +119,11 @@ impl Glance {
     }
 }
 
+/// Tells the version of a lease from that of any session: one is never taken for the other.
+fn of_lease(version: &Version) -> Version {
+    Version::new(format!("lease {}", version.as_str()))
+}
+
 fn hexadecimal(clock: ClockId) -> String {
     format!("{:032x}", clock.0)
 }
@@ -145,6 +167,18 @@ mod tests {
         assert_eq!(age(leader, "tag\nguard", reading(7, 999)), None);
         assert_eq!(age(leader, "other", reading(7, 2000)), None);
         assert_eq!(age(Incarnation(2), "tag\nguard", reading(7, 2000)), None);
+    }
+
+    #[test]
+    fn a_lease_is_not_taken_for_the_session_that_it_is_reserved_for() {
+        let (candidate, version) = (Incarnation(1), Version::new("tag"));
+        let seen = Sighting::of_reserved(candidate, &version, reading(7, 1000));
+        let second = Some(Duration::from_secs(1));
+        let later = reading(7, 2000);
+        assert_eq!(seen.age_of_reserved(candidate, &version, later), second);
+        assert_eq!(seen.age(candidate, &version, later), None);
+        let session = Sighting::new(candidate, &version, reading(7, 1000));
+        assert_eq!(session.age_of_reserved(candidate, &version, later), None);
     }
 
     #[test]

@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use tenure_core::cluster::assigner::{Assigner, Input, Output};
+use tenure_core::cluster::assigner::{Assigner, Input, Output, plan};
 use tenure_core::cluster::{
-    Assignment, AssignmentState, Assignments, Config, Definition, Part, Run, RunState, plan,
+    Assignment, AssignmentState, Assignments, Config, Definition, Part, Run, RunState,
 };
 use tenure_core::election::Term;
+use tenure_core::session::About;
 use tenure_core::session::observer::End;
-use tenure_core::session::record::About;
 use tenure_core::session::{self, Holder, Record, State};
 use tenure_core::{
     DaemonId, Incarnation, Lineage, Moment, NodeId, Now, Read, Version, Wall, Written,

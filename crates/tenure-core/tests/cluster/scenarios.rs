@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tenure_core::cluster::{Config, Decision, Definition, Going, Reason, Shard, plan};
+use tenure_core::cluster::assigner::plan;
+use tenure_core::cluster::{Config, Decision, Definition, Going, Reason, Shard};
 use tenure_core::{Moment, NodeId};
 
 use crate::world::{Faults, World};

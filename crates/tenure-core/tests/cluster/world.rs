@@ -11,14 +11,13 @@ mod store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tenure_core::cluster::member::{self, Member, Membership};
 use tenure_core::cluster::{
-    Assignments, Config, Decision, Definition, Drained, Drains, Generation, Going, Member,
-    Membership, Part, Shard, member,
+    Assignments, Config, Decision, Definition, Drained, Drains, Generation, Going, Part, Shard,
 };
 use tenure_core::election::{Term, Writer};
 use tenure_core::node::{Answer, Input, Node as Machine, Request, Ticket};
-use tenure_core::session::record::About;
-use tenure_core::session::{self, Holder, Record};
+use tenure_core::session::{self, About, Holder, Record};
 use tenure_core::{DaemonId, ElectionName, Incarnation, Lineage, Moment, NodeId, Now, Wall};
 
 use store::Store;

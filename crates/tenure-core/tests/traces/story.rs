@@ -9,17 +9,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
+use tenure_core::cluster::member::Membership;
 use tenure_core::cluster::registry::Listed;
 use tenure_core::cluster::{
-    Assignment, AssignmentState, Assignments, Daemon, Definition, Generation, Membership, Part,
-    Shard, member,
+    Assignment, AssignmentState, Assignments, Daemon, Definition, Generation, Part, Shard, member,
 };
 use tenure_core::election::{
     Fence, Lease, LeaseState, PastTerm, Request as Asked, RequestKind, Term, Writer,
 };
 use tenure_core::node::{Answer, Event, Input, Node, Output, Request, Ticket};
-use tenure_core::session::record::About;
-use tenure_core::session::{Config, Holder, Record, State};
+use tenure_core::session::{About, Config, Holder, Record, State};
 use tenure_core::{
     DaemonId, ElectionName, Expect, Incarnation, Lineage, Moment, NodeId, Nonce, Now, Read,
     Version, Wall, Written,
@@ -318,12 +317,15 @@ impl Story {
                 return Some(Lease { request, ..lease });
             }
             ["term", term, "vacant"] => (term, LeaseState::Vacant),
-            ["term", term, "reserved", "for", node] => (
-                term,
-                LeaseState::Reserved {
-                    candidate: holder(node, None),
-                },
-            ),
+            ["term", term, "reserved", "for", node, ttl @ ..] => {
+                let ttl = match ttl {
+                    [] => None,
+                    ["ttl", ttl] => Some(seconds(ttl)?),
+                    _ => return None,
+                };
+                let candidate = holder(node, ttl);
+                (term, LeaseState::Reserved { candidate })
+            }
             ["term", term, "held", "by", node, ttl @ ..] => {
                 let ttl = match ttl {
                     [] => None,
@@ -445,9 +447,10 @@ impl Story {
     fn request(&mut self, ticket: Ticket, request: Request) -> Option<String> {
         let (about, words) = match &request {
             Request::ReadSession { holder, .. } => {
-                let about = match holder.ttl.is_zero() {
-                    true => format!("record of {}", name(holder)),
-                    false => name(holder),
+                let about = if holder.ttl.is_zero() {
+                    format!("record of {}", name(holder))
+                } else {
+                    name(holder)
                 };
                 (about.clone(), Some(format!("read {about}")))
             }

@@ -53,15 +53,15 @@ impl Assigner {
 
     fn on_missing(&mut self, outputs: &mut Vec<Output>) {
         match self.phase {
-            Phase::Taking { term, lost } => {
+            Phase::Installing { term, lost } => {
                 // Nobody led before the first term, so nobody can have lost anything then.
                 let lost = lost || term > Term(1);
-                self.phase = Phase::Taking { term, lost };
+                self.phase = Phase::Installing { term, lost };
                 self.stored = Stored::Missing;
             }
             Phase::Leading { term, .. } => {
                 outputs.push(Output::Anomaly(Anomaly::AssignmentsMissing));
-                self.phase = Phase::Taking { term, lost: true };
+                self.phase = Phase::Installing { term, lost: true };
                 self.stored = Stored::Missing;
             }
             Phase::Following | Phase::Superseded => {}
@@ -75,7 +75,7 @@ impl Assigner {
         version: Version,
         outputs: &mut Vec<Output>,
     ) {
-        let (Phase::Taking { term, .. } | Phase::Leading { term, .. }) = self.phase else {
+        let (Phase::Installing { term, .. } | Phase::Leading { term, .. }) = self.phase else {
             return;
         };
         let is_mine = found.term == term
@@ -100,7 +100,7 @@ impl Assigner {
             self.adopt(now, found, version, outputs);
         } else if newest > 0 {
             outputs.push(Output::Anomaly(Anomaly::AssignmentsRestored));
-            self.phase = Phase::Taking { term, lost: true };
+            self.phase = Phase::Installing { term, lost: true };
             self.restored(&found, version);
         } else {
             self.stored = Stored::Found {
@@ -144,7 +144,7 @@ impl Assigner {
         version: Version,
         outputs: &mut Vec<Output>,
     ) {
-        if let Phase::Taking { term, lost } = self.phase {
+        if let Phase::Installing { term, lost } = self.phase {
             let wait = if lost {
                 // Nodes may have seen something else meanwhile: everything starts to count now.
                 self.memory.forget_timers();

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use crate::Moment;
-use crate::election::Term;
-use crate::election::machine::Leader;
+use crate::election::{Leader, Term};
 
 /// Notices a leader that does not hand out work.
 #[derive(Debug, Clone, Default, Hash)]

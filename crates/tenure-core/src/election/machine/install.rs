@@ -1,7 +1,7 @@
 //! From winning the lease to being elected: the fence is raised first, and over another leader's term only
 //! when that one leads no more.
 
-use super::{Anomaly, Election, FenceSeen, Flight, Output, Phase, Seen};
+use super::{Anomaly, Election, FenceSeen, Flight, Output, Past, Phase, Seen};
 use crate::election::record::{Fence, Lease, PastTerm, Term};
 use crate::{Expect, Lineage, Moment, Read, Written};
 
@@ -61,14 +61,16 @@ impl Election {
         *fence = match read {
             // The first leader may just have written both.
             Read::Found { record, .. } => {
-                (self.due, self.has_looked) = (now, false);
+                self.due = now;
                 FenceSeen::Doubted(record)
             }
-            _ => {
-                self.was_wiped = self.has_seen_lease;
-                FenceSeen::Missing
-            }
+            _ => FenceSeen::Missing,
         };
+        if let FenceSeen::Doubted(_) = fence {
+            self.doubt();
+        } else if self.past == Past::Lease {
+            self.past = Past::Wiped;
+        }
     }
 
     /// Whether there was neither a lease nor a fence when this process looked.
@@ -149,7 +151,7 @@ impl Election {
                 }
                 let (fence, expect) = (raised(lease.lineage), Expect::Absent);
                 // With a history the lease itself tells who led last, and that it ended.
-                if lease.history.is_empty() && (self.was_wiped || term > Term(1)) {
+                if lease.history.is_empty() && (self.past == Past::Wiped || term > Term(1)) {
                     let until = now + self.config.ttl;
                     Install::Wait {
                         until,

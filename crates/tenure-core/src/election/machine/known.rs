@@ -1,8 +1,9 @@
 //! What follows from what is known: who leads until when, and when something may or must be done.
 
 use super::install::Install;
-use super::{Election, FenceSeen, PRIORITY_DEFAULT, Phase, Seen};
-use crate::election::record::{Lease, LeaseState};
+use super::{Election, FenceSeen, GiveBack, Knowledge, OwnSession, PRIORITY_DEFAULT, Phase, Seen};
+use crate::election::record::{Lease, LeaseState, RESERVED_MAX};
+use crate::session::Holder;
 use crate::{Moment, Version};
 
 impl Election {
@@ -12,7 +13,7 @@ impl Election {
             _ => Moment::NEVER,
         };
         let seen_until = self.checked + self.config.trust();
-        self.session_trusted_until.min(seen_until).min(stopped_by)
+        self.session.trusted_until().min(seen_until).min(stopped_by)
     }
 
     pub(super) fn lease(&self) -> Option<(&Lease, &Version)> {
@@ -28,10 +29,32 @@ impl Election {
         holder.is_some_and(|holder| holder.incarnation == self.me.incarnation)
     }
 
+    /// Whether the lease is ours or, after a lost answer, may be.
+    fn may_hold(&self) -> bool {
+        self.is_mine() || self.knowledge == Knowledge::Unsettled
+    }
+
+    pub(super) fn is_outrun(&self) -> bool {
+        matches!(self.session, OwnSession::Outrun)
+    }
+
+    /// Who the lease is reserved for, as last seen.
+    pub(super) fn reserved_for(&self) -> Option<&Holder> {
+        self.lease().and_then(|(lease, _)| lease.reserved_for())
+    }
+
+    /// Whether the lease is reserved for this process, which will not take it.
+    pub(super) fn is_reserved_in_vain(&self) -> bool {
+        let candidate = self.reserved_for();
+        let is_for_me =
+            candidate.is_some_and(|candidate| candidate.incarnation == self.me.incarnation);
+        is_for_me && self.stands.is_none() && !self.is_outrun()
+    }
+
     /// When a request other than a look at the lease is to be made.
     pub(super) fn wants_request_at(&self) -> Moment {
         match &self.phase {
-            _ if self.must_read => Moment::NEVER,
+            _ if self.knowledge == Knowledge::Unsettled => Moment::NEVER,
             Phase::Following if self.needs_fence() => Moment::default(),
             Phase::Following => self.release_at().min(self.may_take_at()),
             Phase::Installing {
@@ -48,9 +71,7 @@ impl Election {
     /// else takes it while our session stands.
     pub(super) fn blind_at(&self) -> Moment {
         match self.blind_since {
-            Some(since) if (self.is_mine() || self.must_read) && !self.is_outrun => {
-                since + self.config.ttl
-            }
+            Some(since) if self.may_hold() && !self.is_outrun() => since + self.config.ttl,
             _ => Moment::NEVER,
         }
     }
@@ -67,14 +88,23 @@ impl Election {
             )
     }
 
-    /// When the lease, still ours though no term of it is led, is to be given back.
+    /// When the lease, still ours though no term of it is led, or reserved for us in vain, is to be given back.
     pub(super) fn release_at(&self) -> Moment {
-        let gives_up = self.stands.is_none() || self.stands_back || self.hand_to.is_some();
+        let gives_up = self.stands.is_none() || self.give_back != GiveBack::No;
         match self.working {
-            _ if !self.is_mine() || self.is_outrun => Moment::NEVER,
+            _ if self.is_reserved_in_vain() => Moment::default(),
+            _ if !self.is_mine() || self.is_outrun() => Moment::NEVER,
             Some(_) => self.lapses_at,
             None if gives_up => Moment::default(),
             None => Moment::NEVER,
+        }
+    }
+
+    /// When this session was known to have ended.
+    fn ended_at(&self, holder: &Holder) -> Moment {
+        match self.ended {
+            Some((incarnation, _, at)) if incarnation == holder.incarnation => at,
+            _ => Moment::NEVER,
         }
     }
 
@@ -98,18 +128,17 @@ impl Election {
                     *since
                 }
                 LeaseState::Reserved { candidate } => {
-                    (*since + candidate.ttl + hesitation).max(self.take_from)
+                    let lapses_at = *since + candidate.ttl.min(RESERVED_MAX);
+                    let ended_at = self.ended_at(candidate);
+                    (lapses_at.min(ended_at) + hesitation).max(self.take_from)
                 }
                 // A term of our own that is over.
                 LeaseState::Held { holder, .. } if holder.incarnation == self.me.incarnation => {
                     *since
                 }
-                LeaseState::Held { holder, .. } => match self.ended {
-                    Some((incarnation, _, at)) if incarnation == holder.incarnation => {
-                        (at + hesitation).max(self.take_from)
-                    }
-                    _ => Moment::NEVER,
-                },
+                LeaseState::Held { holder, .. } => {
+                    (self.ended_at(holder) + hesitation).max(self.take_from)
+                }
             },
             // Taken, not yet led: what the fence tells decides how long to wait.
             Seen::Missing { since, fence } => match fence {
@@ -120,10 +149,9 @@ impl Election {
             },
         };
         // Without a trusted session nothing is taken; the next heartbeat asks again.
-        if self.can_begin {
-            free_from
-        } else {
-            Moment::NEVER
+        match self.session {
+            OwnSession::Trusted { .. } => free_from,
+            OwnSession::Ending { .. } | OwnSession::Outrun => Moment::NEVER,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What is asked of the store next, one request at a time.
 
 use super::install::Install;
-use super::{Election, EndReason, FenceSeen, Flight, Output, Phase, Seen};
+use super::{Election, EndReason, FenceSeen, Flight, GiveBack, Knowledge, Output, Phase, Seen};
 use crate::election::record::{Lease, LeaseState, Term, Writer};
 use crate::session::observer::End;
 use crate::{Expect, Lineage, Now};
@@ -14,13 +14,14 @@ impl Election {
         }
         let wants_other = now.moment >= self.wants_request_at();
         // On a store so slow that a look is due again when it is answered, nothing else would ever be done.
-        if now.moment >= self.due && !(self.has_looked && wants_other) {
+        if now.moment >= self.due && !(self.knowledge == Knowledge::Fresh && wants_other) {
             let known = match &self.seen {
                 Seen::Lease { version, .. } | Seen::Unreadable { version } => Some(version.clone()),
                 Seen::Nothing | Seen::Missing { .. } => None,
             };
             self.in_flight = Some(Flight::ReadLease {
                 started: now.moment,
+                is_hinted: false,
             });
             outputs.push(Output::ReadLease { known });
             return;
@@ -84,11 +85,11 @@ impl Election {
             return;
         };
         let (lineage, term) = (lease.lineage, lease.term);
-        let state = match &self.hand_to {
-            Some(candidate) => LeaseState::Reserved {
+        let state = match &self.give_back {
+            GiveBack::To(candidate) => LeaseState::Reserved {
                 candidate: candidate.clone(),
             },
-            None => LeaseState::Vacant,
+            GiveBack::No | GiveBack::ToAnyone => LeaseState::Vacant,
         };
         let reason = self.last_end.as_ref().map_or(
             "ended before it could lead".to_owned(),
@@ -178,6 +179,7 @@ impl Election {
         self.in_flight = Some(Flight::WriteLease {
             started: now.moment,
             lease: lease.clone(),
+            is_hinted: false,
         });
         outputs.push(Output::WriteLease { lease, expect });
     }

@@ -171,7 +171,14 @@ impl Restore {
         if counters.iter().any(|&counter| counter > COUNTER_MAX) {
             return Err("counts further than any queue does".to_owned());
         }
+        if header
+            .setting_back
+            .is_some_and(|back| back.last > header.sequence)
+        {
+            return Err("sets jobs back that are not there".to_owned());
+        }
         self.queue.rules = header.rules;
+        self.queue.setting_back = header.setting_back;
         self.queue.now = header.now;
         self.queue.sequence = header.sequence;
         self.queue.claims = header.claims;
@@ -270,9 +277,10 @@ fn check_attempts(view: &Job) -> Result<(), String> {
 /// Of a group, the first may be claimed, or one runs: never both, and never two.
 fn check_turn(queue: &Queue, view: &Job) -> Result<(), String> {
     let Some(key) = &view.group else {
-        return match view.blocked {
-            true => Err("waits for its turn in no group".to_owned()),
-            false => Ok(()),
+        return if view.blocked {
+            Err("waits for its turn in no group".to_owned())
+        } else {
+            Ok(())
         };
     };
     let before = queue
@@ -325,9 +333,10 @@ mod tests {
         let mut text = format!("{header}\n");
         for (place, job) in jobs.iter().enumerate() {
             let (shown, hidden) = job.split_once('|').unwrap();
-            let attempts = match shown.contains("attempt") {
-                true => "",
-                false => r#","attempt":1,"max_attempts":3"#,
+            let attempts = if shown.contains("attempt") {
+                ""
+            } else {
+                r#","attempt":1,"max_attempts":3"#
             };
             let line = format!(
                 r#"{{"job":[{{"id":"j{place}",{common},{shown}{attempts}}},{{"content":1{hidden}}}]}}"#

@@ -199,7 +199,7 @@ impl Generator {
             state: Some(state[usize::try_from(self.below(4)).unwrap()]),
             ..Filter::default()
         };
-        let jobs = queue.page(&filter, Place::After(0), 100).jobs;
+        let jobs = queue.page(&filter, PageStart::After(0), 100).jobs;
         if jobs.is_empty() || self.one_in(6) {
             return self.id();
         }

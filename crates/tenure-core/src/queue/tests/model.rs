@@ -14,7 +14,7 @@ use crate::queue::retry::wait_ms;
 use crate::queue::*;
 use crate::{JobId, JobType, QueueName, ScheduleName};
 
-mod upkeep;
+mod due;
 
 #[derive(Default)]
 pub(super) struct Model {
@@ -260,9 +260,10 @@ impl Model {
             existing,
         };
         if let Some(existing) = known {
-            let status = match existing.submission == submission {
-                true => SubmitStatus::Duplicate,
-                false => SubmitStatus::Conflict,
+            let status = if existing.submission == submission {
+                SubmitStatus::Duplicate
+            } else {
+                SubmitStatus::Conflict
             };
             return answer(id, status, None);
         }
@@ -574,14 +575,20 @@ impl Model {
 
     fn forget_by_hand(&mut self, id: JobId, events: &mut Vec<Event>) -> Changed<()> {
         let outcome = match self.find(&id).map(|job| job.view.state) {
-            _ if self.remnant_state(&id).is_some() => Ok(()),
+            _ if self.remnant_state(&id).is_some() => {
+                let outcome = Ok(());
+                return Item { id, outcome };
+            }
             None => Err(Refusal::NotFound),
             Some(state) if state.is_finished() => Ok(()),
             Some(state) => Err(Refusal::State { state }),
         };
         if outcome.is_ok() {
-            self.remnants.retain(|left| left.view.id != id);
-            self.jobs.retain(|job| job.view.id != id);
+            let place = self.jobs.iter().position(|job| job.view.id == id);
+            let job = self.jobs.remove(place.unwrap());
+            if self.now - job.view.changed_at < self.settings.ids.age_ms {
+                self.remnants.push(job);
+            }
             events.push(Event::Forgotten { id: id.clone() });
         }
         Item { id, outcome }

@@ -1,4 +1,4 @@
-//! What changed with the second rules, and that the first are still what they were.
+//! What changed with each version of the rules, and that the older ones are still what they were.
 
 use tenure_api::SubmitStatus;
 
@@ -228,9 +228,9 @@ fn a_snapshot_of_the_first_rules_names_none_and_others_do() {
     }
     let story = story(Rules::SECOND);
     let text = String::from_utf8(story.queue.encode()).unwrap();
-    let newer = text.replace(r#""rules":2"#, r#""rules":3"#);
+    let newer = text.replace(r#""rules":2"#, r#""rules":4"#);
     let error = Restore::new(1).feed(newer.as_bytes()).unwrap_err();
-    assert!(error.to_string().contains("rules 3"), "{error}");
+    assert!(error.to_string().contains("rules 4"), "{error}");
 }
 
 #[test]
@@ -248,4 +248,219 @@ fn a_digest_tells_states_apart_and_is_the_same_after_a_restart() {
     let before = story.queue.digest();
     story.queue.set_rules(Rules::FIRST);
     assert_ne!(story.queue.digest(), before);
+}
+
+#[test]
+fn the_id_of_a_job_that_is_deleted_by_hand_stays_as_well() {
+    let delete = |story: &mut Story| {
+        let answers = story.act(Action::Forget(vec![id("a")])).forgotten();
+        answers[0].outcome.clone()
+    };
+    let same = [r#""id":"a""#];
+    let mut new = story(Rules::THIRD);
+    completed(&mut new, "a");
+    // Sent again, since the answer was lost, it changes nothing.
+    for events in [1, 0] {
+        assert_eq!((delete(&mut new), new.events.len()), (Ok(()), events));
+        assert_eq!(new.queue.job(&id("a")), None);
+        let left = new.queue.remnant(&id("a")).unwrap();
+        assert_eq!(left.result.unwrap().as_str(), r#"["a"]"#);
+        assert_eq!(statuses(&new.submit(&same)), [SubmitStatus::Duplicate]);
+    }
+    new.at += 3_600_000;
+    new.act(Action::Tick);
+    assert_eq!(delete(&mut new), Err(Refusal::NotFound));
+    assert_eq!(statuses(&new.submit(&same)), [SubmitStatus::Created]);
+    // It ended so long ago that its id is not kept either.
+    let mut old = story(Rules::THIRD);
+    completed(&mut old, "a");
+    old.at += 3_600_000;
+    assert_eq!((delete(&mut old), old.queue.remnants().ids), (Ok(()), 0));
+    let mut second = story(Rules::SECOND);
+    completed(&mut second, "a");
+    assert_eq!(delete(&mut second), Ok(()));
+    assert_eq!(statuses(&second.submit(&same)), [SubmitStatus::Created]);
+}
+
+#[test]
+fn the_last_slot_of_a_schedule_is_one_that_became_a_job() {
+    for (rules, is_last) in [(Rules::SECOND, true), (Rules::THIRD, false)] {
+        let mut story = story(rules);
+        story.submit(&[r#""id":"holder","unique_key":"k""#]);
+        let spec = r#"{"cron":"* * * * *","job":{"type":"report","unique_key":"k"}}"#;
+        let name = ScheduleName::new("minutely").unwrap();
+        let spec = serde_json::from_str(spec).unwrap();
+        story.act(Schedule::command(name.clone(), spec, story.at).unwrap());
+        let fire = |story: &mut Story| {
+            story.at = story.queue.firing_due_at().unwrap();
+            let plan = story.queue.due_firings(story.at);
+            story.act(Action::Fire(plan));
+            story.queue.schedule(&name).unwrap().last == Some(story.at)
+        };
+        assert_eq!(fire(&mut story), is_last, "rules {rules}");
+        // The key is free.
+        let claimed = story.claim(1);
+        story.complete(&claimed[0]);
+        assert!(fire(&mut story));
+        assert_eq!(fire(&mut story), is_last, "rules {rules}");
+    }
+}
+
+const DAY: u64 = 24 * 3_600_000;
+
+fn restored(queue: &Queue) -> Queue {
+    let mut restore = Restore::new(1);
+    restore.feed(&queue.encode()).unwrap();
+    restore.finish().unwrap()
+}
+
+/// So many jobs that were delayed by a minute while the clock was a day ahead; the time is right again.
+fn delayed_by_a_wrong_clock(rules: Rules, jobs: usize) -> Story {
+    let mut story = story(rules);
+    story.at += DAY;
+    let jobs = (0..jobs).map(|number| {
+        let job = format!(r#"{{"type":"t","id":"{number}","delay_ms":60000}}"#);
+        serde_json::from_str(&job).unwrap()
+    });
+    story.act(Action::Submit(jobs.collect()));
+    story.at -= DAY;
+    story
+}
+
+/// How many jobs wait for no longer than they should.
+fn set_right(story: &Story) -> usize {
+    let all = story
+        .queue
+        .page(&Filter::default(), PageStart::After(0), usize::MAX);
+    let is_right = |job: &&Job| job.run_at <= story.at + 60_000;
+    all.jobs.iter().filter(is_right).count()
+}
+
+#[test]
+fn each_record_looks_at_so_many_jobs_when_time_was_set_back() {
+    const JOBS: usize = 5_000;
+    let mut story = delayed_by_a_wrong_clock(Rules::THIRD, JOBS);
+    story.act(Action::SetTime(story.at));
+    let mut seen = vec![set_right(&story)];
+    while story.queue.is_setting_back() {
+        assert!(story.queue.due_at().is_some_and(|due| due <= story.at));
+        // A minute from when it is looked at.
+        story.at += 10;
+        story.act(Action::Tick);
+        seen.push(set_right(&story));
+    }
+    assert_eq!(seen, [2_000, 4_000, JOBS]);
+    // Nothing else is left of it.
+    assert_eq!(story.queue.due_at(), Some(story.at - 20 + 60_000));
+    let mut story = delayed_by_a_wrong_clock(Rules::SECOND, JOBS);
+    story.act(Action::SetTime(story.at));
+    assert_eq!(
+        (set_right(&story), story.queue.is_setting_back()),
+        (JOBS, false)
+    );
+}
+
+#[test]
+fn a_restart_in_the_middle_of_setting_jobs_back_changes_nothing() {
+    let mut story = delayed_by_a_wrong_clock(Rules::THIRD, 4_500);
+    story.act(Action::SetTime(story.at));
+    let mut other = Story::new();
+    (other.queue, other.at) = (restored(&story.queue), story.at);
+    for _ in 0..3 {
+        assert_eq!(other.queue.digest(), story.queue.digest());
+        assert_eq!(other.queue.encode(), story.queue.encode());
+        for story in [&mut story, &mut other] {
+            story.at += 1_000;
+            story.act(Action::Submit(Vec::new()));
+            story.act(Action::Tick);
+        }
+    }
+    assert_eq!(set_right(&other), 4_500);
+}
+
+#[test]
+fn jobs_that_came_after_time_was_set_back_are_left_as_they_are() {
+    let mut story = delayed_by_a_wrong_clock(Rules::THIRD, 2_500);
+    story.act(Action::SetTime(story.at));
+    story.submit(&[r#""id":"late","delay_ms":1000"#]);
+    // Forward, and back again before all were looked at: it begins anew.
+    story.act(Action::SetTime(story.at + 60_000));
+    story.submit(&[r#""id":"later","delay_ms":1000"#]);
+    story.act(Action::SetTime(story.at));
+    while story.queue.is_setting_back() {
+        story.act(Action::Tick);
+    }
+    let run_at = |name| story.queue.job(&id(name)).unwrap().run_at - story.at;
+    assert_eq!((run_at("later"), set_right(&story)), (1_000, 2_502));
+    assert_eq!(run_at("2499"), 60_000);
+}
+
+/// A queue that keeps one finished job, and ids for an hour, with the remnants of two that ended while the clock was a day
+/// ahead.
+fn remnants_of_a_wrong_clock() -> Story {
+    let mut story = story(Rules::THIRD);
+    story.act(keeps(1, KeepIds::default()));
+    story.at += DAY;
+    for job in ["a", "b", "c"] {
+        completed(&mut story, job);
+    }
+    assert_eq!(story.queue.remnants().ids, 2);
+    story.at -= DAY;
+    story
+}
+
+fn ended_at(queue: &Queue, job: &str) -> u64 {
+    queue.remnant(&id(job)).unwrap().changed_at
+}
+
+#[test]
+fn ids_ended_no_later_than_the_time_that_was_set() {
+    let mut story = remnants_of_a_wrong_clock();
+    let first = story.at;
+    story.act(Action::SetTime(first));
+    assert_eq!(ended_at(&story.queue, "a"), first);
+    // Set back again, to a later time than the first: a restart makes no difference.
+    let mut other = Story::new();
+    (other.queue, other.at) = (restored(&story.queue), story.at);
+    for story in [&mut story, &mut other] {
+        story.at += 10_000;
+        completed(story, "d");
+        story.act(Action::SetTime(first + 5_000));
+        assert_eq!(ended_at(&story.queue, "a"), first);
+        assert_eq!(ended_at(&story.queue, "c"), first);
+    }
+    assert_eq!(other.queue.encode(), story.queue.encode());
+    // They go an hour after that, and not a day and an hour.
+    story.at = first + 3_600_000;
+    story.act(Action::Tick);
+    assert_eq!(story.queue.remnants().ids, 0);
+}
+
+#[test]
+fn time_may_be_set_back_ever_so_often() {
+    let mut story = remnants_of_a_wrong_clock();
+    for number in 0..200 {
+        story.at += 2;
+        completed(&mut story, &format!("job-{number}"));
+        story.at -= 1;
+        story.act(Action::SetTime(story.at));
+        assert!(story.queue.remnants.ceilings().len() <= 64);
+        assert_eq!(restored(&story.queue).encode(), story.queue.encode());
+    }
+    assert!(ended_at(&story.queue, "a") < story.at);
+}
+
+#[test]
+fn a_snapshot_has_the_ids_as_they_were_when_it_was_begun() {
+    let mut story = remnants_of_a_wrong_clock();
+    let wrong = ended_at(&story.queue, "a");
+    let before = story.queue.encode();
+    story.queue.begin_snapshot();
+    story.act(Action::SetTime(story.at));
+    assert!(ended_at(&story.queue, "a") < wrong);
+    let mut snapshot = Vec::new();
+    while let Some(piece) = story.queue.snapshot_chunk(1) {
+        snapshot.extend(piece);
+    }
+    assert_eq!(String::from_utf8(snapshot), String::from_utf8(before));
 }

@@ -9,8 +9,8 @@ use tenure_core::cluster::{
     Run,
 };
 use tenure_core::election::{Term, Writer};
+use tenure_core::session::About;
 use tenure_core::session::observer::End;
-use tenure_core::session::record::About;
 use tenure_core::session::{self, Record, State};
 use tenure_core::{DaemonId, Incarnation, Lineage, NodeId, Now, Read, Wall, Written};
 

@@ -14,10 +14,13 @@ use super::{Keep, QueueOptions, ScheduleSpec};
 use crate::{QueueName, ScheduleName};
 
 impl Queue {
-    /// When [`Action::Tick`](super::Action::Tick) next has something to do: a scheduled job is due. At or
-    /// before the present if it has now.
+    /// When [`Action::Tick`](super::Action::Tick) next has something to do: a scheduled job is due, or jobs are to be
+    /// looked at since time was set back. At or before the present if it has now.
     #[must_use]
     pub fn due_at(&self) -> Option<u64> {
+        if self.is_setting_back() {
+            return Some(0);
+        }
         self.scheduled
             .first_key_value()
             .map(|(&(run_at, _), _)| run_at)
@@ -192,14 +195,22 @@ impl Queue {
         };
         let jobs: Vec<_> = slots.iter().map(|&slot| schedule.slot(slot)).collect();
         let mut consequences = Vec::new();
-        let mut waits = None;
+        let (mut waits, mut last) = (None, None);
         for (job, &slot) in jobs.into_iter().zip(&slots) {
             let first = consequences.len();
-            let Submitted { id, status, .. } = self.submit(job, &mut consequences);
+            let Submitted {
+                id,
+                status,
+                existing,
+            } = self.submit(job, &mut consequences);
             // The first rules went on as if the job had been made.
             if self.rules >= Rules::SECOND && status == SubmitStatus::Full {
                 waits = Some(slot);
                 break;
+            }
+            // Another job has its unique key, so it became none. The older rules took it for the last all the same.
+            if existing.is_none() || self.rules < Rules::THIRD {
+                last = Some(slot);
             }
             let created = status == SubmitStatus::Created;
             let fired = Event::SlotFired {
@@ -219,7 +230,6 @@ impl Queue {
             None => slots.len(),
         };
         let next = waits.or(next);
-        let last = slots[..fired].last().copied();
         self.schedules.advance(&name, next, last);
         events.push(Event::Fired {
             schedule: name,

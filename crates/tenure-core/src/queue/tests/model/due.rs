@@ -157,7 +157,11 @@ impl Model {
         for slot in firing.slots {
             let mut events = Vec::new();
             let answers = self.each(vec![schedule.slot(slot)], &mut events, Self::submit);
-            let Submitted { id, status, .. } = answers[0].clone();
+            let Submitted {
+                id,
+                status,
+                existing,
+            } = answers[0].clone();
             // For want of room it waits, and what comes after it with it.
             if status == SubmitStatus::Full {
                 next = Some(slot);
@@ -170,7 +174,11 @@ impl Model {
             });
             let is_other = |event: &Event| !matches!(event, Event::Submitted { .. });
             outcome.extend(events.into_iter().filter(is_other));
-            (last, fired) = (Some(slot), fired + 1);
+            fired += 1;
+            // Unless another job has its unique key there is a job of this slot.
+            if existing.is_none() {
+                last = Some(slot);
+            }
         }
         let schedule = self.schedules.get_mut(&name).unwrap();
         (schedule.next, schedule.last) = (next, last);
