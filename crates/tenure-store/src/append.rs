@@ -53,6 +53,12 @@ pub trait AppendFolder: Debug + Send + Sync {
     /// Makes durable what anybody has written to a file. Proves nothing if another process' sync of it has failed.
     fn sync_file(&self, name: &str) -> Operation<'_, ()>;
 
+    /// How many bytes may still be written on the disk, as far as it says so: a quota may leave less. `None` where nobody
+    /// can tell.
+    fn free_bytes(&self) -> Operation<'_, Option<u64>> {
+        Operation::now(|| Ok(None))
+    }
+
     /// Whether the store's object under `key` has this value now. The cheapest look at an object that there is: one
     /// small read. No value may be the beginning of another one that is ever put there.
     fn holds(&self, key: &Key, value: &[u8]) -> Operation<'_, bool>;

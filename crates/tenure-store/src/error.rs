@@ -84,6 +84,16 @@ pub enum Error {
     },
 }
 
+/// What a command that only looks says of a place without a store.
+#[cfg(any(
+    feature = "file",
+    feature = "object",
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql"
+))]
+const NO_STORE: &str = "there is no such store";
+
 impl Error {
     /// Whether the request certainly changed nothing.
     #[must_use]
@@ -157,8 +167,14 @@ impl Error {
             doing,
             "check the store's URL; the first program that uses a store creates it, such as tenure \
              serve, run or elect",
-            "there is no such store",
+            NO_STORE,
         )
+    }
+
+    /// The same, where something was found that may be meant instead.
+    #[cfg(any(feature = "file", feature = "object"))]
+    pub(crate) fn no_store_but(doing: impl Into<String>, found: &str) -> Self {
+        Self::refused(doing, format!("check the store's URL: {found}"), NO_STORE)
     }
 
     pub(crate) fn conflict(key: &Key) -> Self {

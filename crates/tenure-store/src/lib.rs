@@ -66,6 +66,8 @@ mod error;
 mod fuzz;
 mod host;
 mod key;
+#[cfg(feature = "object")]
+mod layout;
 mod open;
 mod outage;
 #[cfg(any(feature = "file", feature = "object"))]

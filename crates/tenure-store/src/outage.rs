@@ -33,7 +33,7 @@ struct Spell {
 
 /// What is worth saying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum Notice {
     Begun,
     GoesOn { failures: u64, since: Duration },
     Over { failures: u64, since: Duration },
@@ -51,8 +51,8 @@ impl Outage {
     /// A request has failed; `why` says which, and what happened.
     pub fn failed(&self, why: impl Display) {
         match self.change(|spell| failed(spell, Instant::now())) {
-            Some(Told::Begun) => tracing::warn!("the store fails: {why}"),
-            Some(Told::GoesOn { failures, since }) => {
+            Some(Notice::Begun) => tracing::warn!("the store fails: {why}"),
+            Some(Notice::GoesOn { failures, since }) => {
                 tracing::warn!(
                     failures,
                     ?since,
@@ -66,18 +66,18 @@ impl Outage {
     /// A request was answered.
     pub fn answered(&self) {
         let told = self.change(|spell| answered(spell, Instant::now()));
-        if let Some(Told::Over { failures, since }) = told {
+        if let Some(Notice::Over { failures, since }) = told {
             tracing::info!(failures, ?since, "the store answers again");
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Option<Spell>) -> Option<Told>) -> Option<Told> {
+    fn change(&self, change: impl FnOnce(&mut Option<Spell>) -> Option<Notice>) -> Option<Notice> {
         // Changed in one step that cannot panic half way.
         change(&mut self.spell.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-fn failed(spell: &mut Option<Spell>, now: Instant) -> Option<Told> {
+fn failed(spell: &mut Option<Spell>, now: Instant) -> Option<Notice> {
     let present = spell.filter(|spell| now.duration_since(spell.last) < REPEAT + QUIET);
     let Some(mut present) = present else {
         *spell = Some(Spell {
@@ -87,14 +87,14 @@ fn failed(spell: &mut Option<Spell>, now: Instant) -> Option<Told> {
             failures: 1,
             untold: 0,
         });
-        return Some(Told::Begun);
+        return Some(Notice::Begun);
     };
     present.last = now;
     present.failures += 1;
     present.untold += 1;
     let told = (now.duration_since(present.told) >= REPEAT).then(|| {
         present.told = now;
-        Told::GoesOn {
+        Notice::GoesOn {
             failures: std::mem::take(&mut present.untold),
             since: now.duration_since(present.began),
         }
@@ -103,9 +103,9 @@ fn failed(spell: &mut Option<Spell>, now: Instant) -> Option<Told> {
     told
 }
 
-fn answered(spell: &mut Option<Spell>, now: Instant) -> Option<Told> {
+fn answered(spell: &mut Option<Spell>, now: Instant) -> Option<Notice> {
     let present = spell.take_if(|spell| now.duration_since(spell.last) >= QUIET)?;
-    Some(Told::Over {
+    Some(Notice::Over {
         failures: present.failures,
         since: now.duration_since(present.began),
     })
@@ -129,22 +129,22 @@ mod tests {
             told.extend(failed(&mut spell, at(failure * 30)));
         }
         let [
-            Told::Begun,
-            Told::GoesOn { failures: 334, .. },
-            Told::GoesOn { failures: 334, .. },
+            Notice::Begun,
+            Notice::GoesOn { failures: 334, .. },
+            Notice::GoesOn { failures: 334, .. },
         ] = told[..]
         else {
             panic!("{told:?}");
         };
         let last = 999 * 30;
         assert_eq!(answered(&mut spell, at(last + 4999)), None);
-        let over = Told::Over {
+        let over = Notice::Over {
             failures: 1000,
             since: Duration::from_millis(last + 5000),
         };
         assert_eq!(answered(&mut spell, at(last + 5000)), Some(over));
         assert_eq!(answered(&mut spell, at(last + 5000)), None);
-        assert_eq!(failed(&mut spell, at(last + 5001)), Some(Told::Begun));
+        assert_eq!(failed(&mut spell, at(last + 5001)), Some(Notice::Begun));
     }
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
         let mut spell = None;
         for minute in 0..3 {
             let now = start + Duration::from_secs(60 * minute);
-            assert_eq!(failed(&mut spell, now), Some(Told::Begun));
+            assert_eq!(failed(&mut spell, now), Some(Notice::Begun));
         }
     }
 }

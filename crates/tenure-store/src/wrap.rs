@@ -6,10 +6,10 @@
 //! | wrapper | what it is for |
 //! | --- | --- |
 //! | [`Prefixed`] | several users of one store that must not see each other |
-//! | [`Metered`] | how many requests, how they ended, how long they took |
-//! | [`Throttled`] | a ceiling on what a metered store can cost |
+//! | [`Metered`](metered::Metered) | how many requests, how they ended, how long they took |
+//! | [`Throttled`](throttled::Throttled) | a ceiling on what a metered store can cost |
 //! | [`ServerAges`] | ages by a server's clock, with a test of that clock |
-//! | [`Faulty`] | the failures of real storage, in a test, from a seed |
+//! | [`Faulty`](faulty::Faulty) | the failures of real storage, in a test, from a seed |
 //!
 //! What is wrapped sees only what the wrapper lets through: `Metered` around `Throttled` counts the
 //! waiting as latency, `Throttled` around `Metered` does not.
@@ -18,7 +18,9 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), tenure_store::Error> {
 //! use std::sync::Arc;
-//! use tenure_store::wrap::{Metered, Prefixed, Throttled, throttled};
+//! use tenure_store::wrap::metered::Metered;
+//! use tenure_store::wrap::throttled::{self, Throttled};
+//! use tenure_store::wrap::Prefixed;
 //! use tenure_store::{Key, Prefix, Store};
 //!
 //! let memory = tenure_store::open("memory:").await?;
@@ -40,8 +42,5 @@ mod prefix;
 mod server_ages;
 pub mod throttled;
 
-pub use faulty::Faulty;
-pub use metered::{Meter, Metered};
 pub use prefix::Prefixed;
 pub use server_ages::ServerAges;
-pub use throttled::Throttled;

@@ -38,8 +38,11 @@
 //! A file system of this host. On NFS and SMB a lock or a rename may hold on one client and not on
 //! another, and an answer may be lost, so they are refused when the store is opened; what may be shared
 //! between hosts (FUSE, 9p, Ceph, Lustre and their like) is warned of. The folder stays where it is: if it
-//! is moved, replaced or deleted, every request ends as [`Error::Gone`]. `.tenure` is left
-//! alone while a process uses the store: two writers with two different lock files exclude nobody.
+//! is moved, replaced or deleted, every request ends as [`Error::Gone`], and so it does if `.tenure/lock` is: two writers
+//! with two different lock files exclude nobody, so whoever uses the old ones must not go on beside whoever makes new ones.
+//! Only a write that is between its compare and its rename at that very moment is not excluded; it ends as unknown.
+//! A single lock file that is removed is made again, and who waits for the old one turns to the new one. Temporary files
+//! exclude nobody: the folder for them is made again by the next write.
 //!
 //! # Who may use it
 //!
@@ -50,7 +53,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
@@ -87,6 +90,11 @@ const CONTROL: &str = ".tenure";
 /// How often a create makes missing folders. Once is enough unless someone removes them by hand.
 const FOLDER_ATTEMPTS_MAX: usize = 3;
 
+/// How many levels below a folder stores are looked for, at how many names, and how many are named.
+const BELOW_DEPTH_MAX: usize = 2;
+const BELOW_LOOKED_AT_MAX: usize = 10_000;
+const BELOW_MAX: usize = 5;
+
 /// A store in a folder. See the module's documentation for how it works.
 #[derive(Debug)]
 pub struct File {
@@ -97,10 +105,13 @@ pub struct File {
 struct Inner {
     folders: Folders,
     /// Made by the first write: who only reads makes nothing.
-    scratch: OnceLock<Scratch>,
+    scratch: Mutex<Option<Arc<Scratch>>>,
     locks: PathBuf,
-    /// Of the folder, by the path that was given and by the one without links.
+    /// Of the folder, by the path that was given and by the one without links, and of the folder of locks.
     identity: Identity,
+    /// Those folders, held open: the number of one that was removed would otherwise be given to the next, and the two
+    /// could not be told apart.
+    _held: Vec<fs::File>,
     /// Absent where the host has no clock that cannot be set.
     clock: Option<Clock>,
 }
@@ -109,8 +120,8 @@ impl File {
     /// Opens the store in `folder`, which is made if it is missing. Removes what writers that were
     /// killed have left in `.tenure/tmp`.
     ///
-    /// Refused on a network file system, without the right to write, inside another store's folder, and where other
-    /// users could have changed something.
+    /// Refused on a network file system, without the right to write, inside another store's folder or around one, and where
+    /// other users could have changed something.
     pub async fn open(folder: &Path) -> Result<Self, Error> {
         Self::open_or_make(folder, true).await
     }
@@ -227,8 +238,27 @@ impl Inner {
     fn open(folder: &Path, makes: bool) -> Result<Self, Error> {
         let doing = format!("opening the store in {}", folder.display());
         let broken = |error| fault::not_applied(&doing, error);
-        if !makes && !folder.join(CONTROL).join("lock").is_dir() {
-            return Err(Error::no_store(doing));
+        let is_store = is_store(folder).map_err(broken)?;
+        let below = if is_store {
+            Vec::new()
+        } else {
+            stores_below(folder)
+        };
+        let below = below.join(", ");
+        if !makes && !is_store {
+            return Err(if below.is_empty() {
+                Error::no_store(doing)
+            } else {
+                Error::no_store_but(doing, &format!("there is a store in {below}"))
+            });
+        }
+        if !below.is_empty() {
+            // Nobody could open those any more: each would be inside this one.
+            return Err(Error::refused(
+                doing,
+                "use that store, or choose another folder",
+                format!("there is a store inside it, in {below}"),
+            ));
         }
         let given = std::path::absolute(folder).map_err(broken)?;
         let folders = Folders::open(&given).map_err(broken)?;
@@ -259,8 +289,13 @@ impl Inner {
             private::tighten(&control).map_err(broken)?;
         }
         let inner = Self {
-            scratch: OnceLock::new(),
-            identity: Identity::of([&given, folders.root()]).map_err(broken)?,
+            scratch: Mutex::new(None),
+            _held: [folders.root(), &locks]
+                .into_iter()
+                .map(fs::File::open)
+                .collect::<Result<_, _>>()
+                .map_err(broken)?,
+            identity: Identity::of([given.as_path(), folders.root(), &locks]).map_err(broken)?,
             clock: Clock::start(),
             folders,
             locks,
@@ -272,17 +307,37 @@ impl Inner {
         Ok(inner)
     }
 
-    fn scratch(&self) -> io::Result<&Scratch> {
-        if let Some(scratch) = self.scratch.get() {
-            return Ok(scratch);
+    fn scratch(&self) -> io::Result<Arc<Scratch>> {
+        let mut scratch = self.lock_scratch();
+        if let Some(scratch) = &*scratch {
+            return Ok(scratch.clone());
         }
-        let scratch = Scratch::open(&self.folders.root().join(CONTROL).join("tmp"))?;
-        Ok(self.scratch.get_or_init(|| scratch))
+        let new = Arc::new(Scratch::open(
+            &self.folders.root().join(CONTROL).join("tmp"),
+        )?);
+        *scratch = Some(new.clone());
+        Ok(new)
+    }
+
+    fn lock_scratch(&self) -> MutexGuard<'_, Option<Arc<Scratch>>> {
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A temporary file with the value and its stamp.
-    fn write_temporary(&self, value: &[u8], stamp: Stamp) -> io::Result<Temporary> {
-        self.scratch()?.write(value, stamp)
+    fn write_temporary(&self, doing: &str, value: &[u8], stamp: Stamp) -> Result<Temporary, Error> {
+        let broken = |error| fault::not_applied(doing, error);
+        let scratch = self.scratch().map_err(broken)?;
+        match scratch.write(value, stamp) {
+            // Someone has removed the folder for temporary files. It is made again, unless all of the store is gone.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.identity.check(doing)?;
+                self.lock_scratch()
+                    .take_if(|current| Arc::ptr_eq(current, &scratch));
+                let written = self.scratch().and_then(|new| new.write(value, stamp));
+                written.map_err(broken)
+            }
+            written => written.map_err(broken),
+        }
     }
 
     /// A write that was done in a folder which is no longer the store's has been lost, or has not.
@@ -301,9 +356,7 @@ impl Inner {
             Err(error) => return Err(fault::not_applied(&doing, error)),
         }
         let stamp = self.stamp();
-        let mut temporary = self
-            .write_temporary(value, stamp)
-            .map_err(|error| fault::not_applied(&doing, error))?;
+        let mut temporary = self.write_temporary(&doing, value, stamp)?;
         // The folder is nearly always there, so it is made only when it proves to be missing.
         for attempt in 0.. {
             match temporary.create(&path) {
@@ -335,9 +388,7 @@ impl Inner {
         self.expect_version(key, expected)?;
         let stamp = self.stamp();
         let path = self.folders.path(key);
-        let mut temporary = self
-            .write_temporary(value, stamp)
-            .map_err(|error| fault::not_applied(&doing, error))?;
+        let mut temporary = self.write_temporary(&doing, value, stamp)?;
         let lock = Lock::acquire(&self.locks, key, &doing)?;
         self.expect_version(key, expected)?;
         temporary
@@ -449,7 +500,7 @@ fn folder_of(path: &Path) -> &Path {
 /// each other.
 fn refuse_inside_another_store(doing: &str, root: &Path) -> Result<(), Error> {
     for outer in root.ancestors().skip(1) {
-        if outer.join(CONTROL).join("lock").is_dir() {
+        if is_store(outer).unwrap_or_default() {
             return Err(Error::refused(
                 doing,
                 "open the outer folder and use a prefix, or choose another folder",
@@ -458,6 +509,43 @@ fn refuse_inside_another_store(doing: &str, root: &Path) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Whether there is a store in the folder. That it cannot be looked at does not mean that there is none.
+fn is_store(folder: &Path) -> io::Result<bool> {
+    use io::ErrorKind::{NotADirectory, NotFound};
+    match fs::metadata(folder.join(CONTROL).join("lock")) {
+        Ok(found) => Ok(found.is_dir()),
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Some stores in the folder, one level down or two, as far as a short look tells. What cannot be read is left out.
+fn stores_below(folder: &Path) -> Vec<String> {
+    let mut stores = Vec::new();
+    let mut folders = vec![(folder.to_owned(), 0)];
+    let mut looked_at = 0;
+    while let Some((folder, depth)) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            looked_at += 1;
+            if looked_at > BELOW_LOOKED_AT_MAX || stores.len() >= BELOW_MAX {
+                return stores;
+            }
+            // Not through links.
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
+            let path = entry.path();
+            if is_store(&path).unwrap_or_default() {
+                stores.push(path.display().to_string());
+            } else if depth + 1 < BELOW_DEPTH_MAX {
+                folders.push((path, depth + 1));
+            }
+        }
+    }
+    stores.sort();
+    stores
 }
 
 async fn blocking<T: Send + 'static>(

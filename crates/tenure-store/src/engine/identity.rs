@@ -3,6 +3,9 @@
 //! A database file or a folder can be replaced or deleted by name while a process has it open, or a link on the way to it
 //! can be set to another. The process would go on with what nobody else sees any more: a second leader, and jobs that are
 //! acknowledged and lost. So what a path leads to is compared with what it led to, before and after each request.
+//!
+//! A database file must have one name as well. SQLite keeps its write-ahead log beside the name by which the file was
+//! opened, so under two names, a hard link or a mount of the file alone, there are two logs, and two leaders.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +15,11 @@ use crate::Error;
 
 /// What paths led to when the store was opened.
 #[derive(Debug)]
-pub(super) struct Identity(Vec<Part>);
+pub(super) struct Identity {
+    parts: Vec<Part>,
+    /// The first of them is a file that must have no other name.
+    has_one_name: bool,
+}
 
 #[derive(Debug)]
 struct Part {
@@ -25,13 +32,28 @@ impl Identity {
     /// Of what is there now.
     pub(super) fn of(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> io::Result<Self> {
         let parts = paths.into_iter().map(|path| Part::of(path.into()));
-        parts.collect::<Result<_, _>>().map(Self)
+        Ok(Self {
+            parts: parts.collect::<Result<_, _>>()?,
+            has_one_name: false,
+        })
     }
 
-    /// Fails if something else is there now, or nothing.
+    /// Checks from now on that the first of them, a file, has no other name.
+    #[cfg(feature = "sqlite")]
+    pub(super) fn with_one_name(self) -> Self {
+        Self {
+            has_one_name: true,
+            ..self
+        }
+    }
+
+    /// Fails if something else is there now, or nothing, or if the file has another name.
     pub(super) fn check(&self, doing: &str) -> Result<(), Error> {
         match self.missing() {
-            Ok(None) => Ok(()),
+            Ok(None) => match self.parts.first().filter(|_| self.has_one_name) {
+                Some(file) => refuse_other_names(doing, &file.path),
+                None => Ok(()),
+            },
             Ok(Some(path)) => Err(Error::Gone {
                 doing: doing.to_owned(),
                 location: path.display().to_string(),
@@ -42,13 +64,13 @@ impl Identity {
 
     /// Whether something else is there. Where there is nothing, what was there may come back: a disk that is mounted again.
     pub(super) fn is_replaced(&self) -> bool {
-        let is_there = self.0.first().is_some_and(|part| part.path.exists());
+        let is_there = self.parts.first().is_some_and(|part| part.path.exists());
         is_there && matches!(self.missing(), Ok(Some(_)))
     }
 
     /// The first path that leads elsewhere now, or nowhere.
     pub(super) fn missing(&self) -> io::Result<Option<&Path>> {
-        for part in &self.0 {
+        for part in &self.parts {
             if !part.is_there()? {
                 return Ok(Some(&part.path));
             }
@@ -74,6 +96,54 @@ impl Part {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Refuses a file that has more than one name, or that is mounted by itself and so has another one elsewhere. A file that
+/// is not there has none.
+pub(super) fn refuse_other_names(doing: &str, path: &Path) -> Result<(), Error> {
+    let links = match std::fs::metadata(path) {
+        Ok(metadata) => metadata.nlink(),
+        Err(error) if is_absence(&error) => return Ok(()),
+        Err(error) => return Err(Error::unavailable(doing, error)),
+    };
+    if links > 1 {
+        return Err(Error::refused(
+            doing,
+            format!(
+                "delete the other names (find them with: find / -xdev -samefile {}), and use one path everywhere; copy a \
+                 database with sqlite3's .backup, not with a link",
+                path.display()
+            ),
+            format!(
+                "the file has {links} names (hard links), and under each SQLite would take it for another database"
+            ),
+        ));
+    }
+    if is_mounted_alone(path) {
+        return Err(Error::refused(
+            doing,
+            "mount the folder that the file is in, with everything in it, instead of the file",
+            "the file is mounted by itself, so the files next to it that end in -wal and -shm are not those that belong \
+             to it",
+        ));
+    }
+    Ok(())
+}
+
+/// Whether the path is a mount by itself. Linux says so from version 5.8 on.
+#[cfg(target_os = "linux")]
+fn is_mounted_alone(path: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    let looked = statx(CWD, path, AtFlags::empty(), StatxFlags::empty());
+    looked.is_ok_and(|looked| {
+        let said = looked.stx_attributes & looked.stx_attributes_mask;
+        said.contains(StatxAttributes::MOUNT_ROOT)
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_mounted_alone(_path: &Path) -> bool {
+    false
 }
 
 fn is_absence(error: &io::Error) -> bool {

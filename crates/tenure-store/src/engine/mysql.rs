@@ -292,6 +292,14 @@ async fn prepare_views(pool: &Pool<Session>) -> Result<(), sqlx::Error> {
     Ok(())
 }
 
+/// How to connect to the database that a URL names, by the rules of [`MySql::open`], and where it is, without user and
+/// password: for tables beside the store's.
+pub fn connect_options(url: &str) -> Result<(MySqlConnectOptions, String), Error> {
+    let options = parse(&sql::parse_url(url)?)?;
+    let location = location(&options);
+    Ok((options, location))
+}
+
 pub(crate) fn parse(url: &Url) -> Result<MySqlConnectOptions, Error> {
     sql::check_parameters(url, PARAMETERS)?;
     let options = MySqlConnectOptions::from_url(url).map_err(|_error| {

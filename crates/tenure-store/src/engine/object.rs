@@ -78,7 +78,8 @@ pub struct Objects {
 
 impl Objects {
     /// Opens `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`, and checks with one
-    /// small listing that the bucket is there and may be read. Credentials and endpoints come from the
+    /// small listing that the bucket is there and may be read. Where that shows no store, up to seven more find out whether there is
+    /// one below the prefix, or around it: then a new one is made all the same, with a warning. Credentials and endpoints come from the
     /// environment variables that the services' own tools use.
     ///
     /// | parameter | |
@@ -92,7 +93,8 @@ impl Objects {
         Self::open_with(url, variables()).await
     }
 
-    /// As [`Objects::open`]. Refused where no object of a store is: the same listing tells.
+    /// As [`Objects::open`]. Refused where no object of a store is, also where there are stores below the prefix: their names are
+    /// in the hint.
     pub async fn open_existing(url: &Url) -> Result<Self, Error> {
         Self::open_existing_with(url, variables()).await
     }
@@ -103,10 +105,17 @@ impl Objects {
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, Error> {
         let store = Self::new(Settings::parse(url)?, variables)?;
-        match store.try_list(PAGE_ENTRIES_MAX).await? {
-            true => Ok(store),
-            false => Err(Error::no_store(format!("opening {}", store.location))),
+        let survey = store.survey(PAGE_ENTRIES_MAX).await?;
+        let hint = survey.hint();
+        // Where nothing of a store was found among very many other objects, nobody can tell.
+        if survey.is_store || (!survey.is_whole && hint.is_none()) {
+            return Ok(store);
         }
+        let doing = format!("opening {}", store.location);
+        Err(match hint {
+            Some(hint) => Error::no_store_but(doing, &hint),
+            None => Error::no_store(doing),
+        })
     }
 
     /// As [`Objects::open`], with these instead of the process's environment variables.
@@ -115,7 +124,15 @@ impl Objects {
         variables: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, Error> {
         let store = Self::new(Settings::parse(url)?, variables)?;
-        store.try_list(1).await?;
+        let survey = store.survey(1).await?;
+        if !survey.is_store
+            && let Some(hint) = survey.hint()
+        {
+            tracing::warn!(
+                store = store.location,
+                "a new store is made here, though {hint}: if that is the one you mean, stop and correct the URL"
+            );
+        }
         Ok(store)
     }
 
@@ -419,7 +436,7 @@ mod tests {
         let version = Version::new("x");
         let replace = Expect::Version(version.clone());
         let errors = [
-            store.try_list(1).await.unwrap_err(),
+            store.survey(1).await.unwrap_err(),
             store.get(&key).await.unwrap_err(),
             store.get_if_changed(&key, &version).await.unwrap_err(),
             store.put(&key, Bytes::new(), &replace).await.unwrap_err(),

@@ -398,6 +398,15 @@ impl Backend {
     }
 }
 
+/// How to connect to the database that a URL names, by the rules of [`Postgres::open`], and where it is, without user and
+/// password: for tables beside the store's.
+pub fn connect_options(url: &str) -> Result<(PgConnectOptions, String), Error> {
+    let url = sql::parse_url(url)?;
+    let (options, _) = parse(&url)?;
+    let location = location(&options);
+    Ok((options, location))
+}
+
 /// The options, and whether hints are wanted.
 pub(crate) fn parse(url: &Url) -> Result<(PgConnectOptions, bool), Error> {
     sql::check_parameters(url, PARAMETERS)?;

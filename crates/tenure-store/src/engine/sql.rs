@@ -138,6 +138,17 @@ pub(super) fn requires_tls(url: &url::Url, host: &str, is_socket: bool) -> bool 
     !is_said && !is_socket && !host.starts_with('/') && !is_loopback
 }
 
+/// The text is not repeated: it may hold a password.
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+pub(super) fn parse_url(url: &str) -> Result<url::Url, Error> {
+    url::Url::parse(url).map_err(|error| {
+        Error::invalid(
+            format!("the URL of the database is not valid: {error}"),
+            "use postgres://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE",
+        )
+    })
+}
+
 /// A parameter that nobody knows is a mistake in the URL, and its value may be a secret: sqlx would
 /// log it.
 #[cfg(any(feature = "postgres", feature = "mysql"))]

@@ -25,6 +25,10 @@
 //! [`Error::Gone`]: it is another store then, or none. SQLite deletes the latter two itself when nobody has the file
 //! open, so one connection stays open for as long as the store is.
 //!
+//! The latter two go by name: under a second name, which a hard link or a mount of the file alone gives it, SQLite would
+//! have a second log, and there would be two stores in one file. Such a file is refused, also if it gets its second name
+//! while it is open.
+//!
 //! There are no hints: callers poll.
 
 mod writer;
@@ -40,7 +44,7 @@ use sqlx::sqlite::{
 use sqlx::{ConnectOptions, Row};
 
 use super::clock::{Clock, Reading};
-use super::identity::Identity;
+use super::identity::{Identity, refuse_other_names};
 use super::private;
 use super::sql::{self, Dial, Fate, Found, LISTED_MAX, Pool, Range, Rows, answered};
 use crate::error::Cause;
@@ -120,6 +124,20 @@ pub struct Sqlite {
     has_written: bool,
 }
 
+/// How to connect to the database at `path`, which must be there, and where it is: for tables beside the store's.
+pub fn connect_options(path: impl AsRef<Path>) -> Result<(SqliteConnectOptions, String), Error> {
+    let path = std::path::absolute(path)
+        .map_err(|error| Error::invalid(error.to_string(), "use sqlite:PATH"))?;
+    refuse_network(&path)?;
+    let location = format!("sqlite:{}", path.display());
+    let options = SqliteConnectOptions::new()
+        .filename(&path)
+        .synchronous(SqliteSynchronous::Full)
+        .busy_timeout(BUSY_WITHIN)
+        .disable_statement_logging();
+    Ok((options, location))
+}
+
 impl Dial for SqliteConnectOptions {
     type Connection = SqliteConnection;
 
@@ -156,35 +174,54 @@ impl Sqlite {
         let path = std::path::absolute(path)
             .map_err(|error| Error::invalid(error.to_string(), "use sqlite:PATH"))?;
         let doing = format!("opening sqlite:{}", path.display());
-        if !makes && !path.is_file() {
-            return Err(Error::no_store(doing));
+        if !makes {
+            use std::io::ErrorKind::{NotADirectory, NotFound};
+            match std::fs::metadata(&path) {
+                Ok(found) if found.is_file() => {}
+                // That it cannot be looked at does not mean that there is none.
+                Err(error) if !matches!(error.kind(), NotFound | NotADirectory) => {
+                    let hint = "give the user of this process read and write access to the file and its folder";
+                    return Err(Error::refused(doing, hint, error));
+                }
+                Ok(_) | Err(_) => return Err(Error::no_store(doing)),
+            }
         }
         refuse_network(&path)?;
         make_private(&path)?;
+        // Before SQLite makes a log for this name.
+        refuse_other_names(&doing, &path)?;
         let options = SqliteConnectOptions::new()
             .filename(&path)
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(BUSY_WITHIN)
             .disable_statement_logging();
-        let prepared = prepare(&options, makes)
-            .await
-            .map_err(|error| read_error(&path, doing.clone(), fate(&error), sql::cause(error)))?;
+        let prepared = prepare(&options, makes).await.map_err(|error| {
+            read_error(
+                &path,
+                doing.clone(),
+                fate_of_read(&error),
+                sql::cause(error),
+            )
+        })?;
         let (connection, found) = prepared;
         let has_written = match found {
             Look::Nothing => return Err(Error::no_store(doing)),
             Look::Older => false,
             Look::Present => true,
         };
-        // One that older versions made may have no write-ahead log as long as nobody writes to it.
+        // One that older versions made may have no write-ahead log as long as nobody writes to it. SQLite keeps it where
+        // links lead to.
+        let target = path.canonicalize();
+        let target = target.map_err(|error| Error::unavailable(&doing, error))?;
         let beside = ["-wal", "-shm"].map(|suffix| {
-            let mut name = path.clone().into_os_string();
+            let mut name = target.clone().into_os_string();
             name.push(suffix);
             PathBuf::from(name)
         });
         let beside = beside.into_iter().filter(|path| path.exists());
         let identity = Identity::of([path.clone()].into_iter().chain(beside));
         let identity = identity.map_err(|error| Error::unavailable(&doing, error))?;
-        let identity = Arc::new(identity);
+        let identity = Arc::new(identity.with_one_name());
         // From here on a file that is not there is not made again: that would be another store.
         Ok(Self {
             readers: Pool::new(options.clone(), READERS_MAX),
@@ -234,7 +271,7 @@ impl Sqlite {
     }
 
     fn read_error(&self, doing: String, error: sqlx::Error) -> Error {
-        read_error(&self.path, doing, fate(&error), sql::cause(error))
+        read_error(&self.path, doing, fate_of_read(&error), sql::cause(error))
     }
 }
 
@@ -399,6 +436,28 @@ fn fate(error: &sqlx::Error) -> Fate {
         None => sql::fate_without_answer(error),
     }
 }
+
+/// The same of a statement that writes nothing: whatever went wrong, nothing is unknown. `SQLITE_IOERR` is about a file
+/// here, and not about a server that might not run.
+fn fate_of_read(error: &sqlx::Error) -> Fate {
+    let answer = error.as_database_error();
+    let code: Option<u32> = answer.and_then(|answer| answer.code()?.parse().ok());
+    match code {
+        Some(IOERR_SHORT_READ) => Fate::Refused(
+            "a file of the database is shorter than it has to be: it was cut off, or overwritten while it was in use. \
+             Stop every process that uses it, restore the database, without files that end in -wal and -shm unless they \
+             are of the same backup, then start them again",
+        ),
+        Some(code) if code & 0xff == IOERR => Fate::Refused(
+            "check the disk and its file system: see SQLite's message and the system's log",
+        ),
+        _ => fate(error),
+    }
+}
+
+/// Result codes of SQLite.
+const IOERR: u32 = 10;
+const IOERR_SHORT_READ: u32 = 522;
 
 /// What SQLite's answer says about a statement, by its result codes.
 fn fate_of_answer(code: u32) -> Fate {

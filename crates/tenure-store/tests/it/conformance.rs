@@ -9,8 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tenure_store::conformance::{Options, Report, Suite, Verdict};
 use tenure_store::engine::memory::Memory;
-use tenure_store::wrap::Faulty;
-use tenure_store::wrap::faulty::Faults;
+use tenure_store::wrap::faulty::{Faults, Faulty};
 use tenure_store::{
     Change, Description, Entry, Error, Expect, Key, Object, PAGE_ENTRIES_MAX, Page, Prefix, Store,
     VALUE_BYTES_MAX, Version, Watch, WatchSender,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 use std::collections::BTreeSet;
+use std::error::Error as _;
 use std::fs;
 use std::io::ErrorKind::NotFound;
 use std::path::Path;
@@ -274,6 +275,40 @@ async fn a_store_inside_a_store_is_refused() {
     assert!(error.hint().contains("outer folder"), "{}", error.hint());
 }
 
+/// As where a folder above it may not be entered; that cannot be shown to a test that runs as root.
+#[tokio::test]
+async fn a_store_that_cannot_be_looked_at_is_not_called_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let circle = folder.path().join("circle");
+    std::os::unix::fs::symlink(&circle, &circle).unwrap();
+    let error = File::open_existing(&circle).await.unwrap_err();
+    let cause = error.source().unwrap().to_string();
+    assert!(cause.contains("symbolic links"), "{cause}");
+}
+
+/// The one inside could not be opened any more.
+#[tokio::test]
+async fn a_store_around_a_store_is_refused_and_is_none() {
+    let outer = tempfile::tempdir().unwrap();
+    for name in ["x", "some/where"] {
+        let inner = outer.path().join(name);
+        let store = File::open(&inner).await.unwrap();
+        let error = File::open(outer.path()).await.unwrap_err();
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+        let cause = error.source().unwrap().to_string();
+        assert!(cause.contains("there is a store inside it"), "{cause}");
+        let error = File::open_existing(outer.path()).await.unwrap_err();
+        let cause = error.source().unwrap().to_string();
+        assert_eq!(cause, "there is no such store");
+        assert!(error.hint().contains(name), "{}", error.hint());
+        // Nothing was made around it, so it can be opened as before.
+        drop(store);
+        File::open_existing(&inner).await.unwrap();
+        fs::remove_dir_all(outer.path().join(name)).unwrap();
+    }
+    File::open(outer.path()).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_store_that_is_gone_is_not_made_anew() {
     let (folder, store) = fresh().await;
@@ -493,7 +528,8 @@ async fn files_are_appended_to_beside_objects_and_not_through_what_changes_reque
         "another file of that name"
     );
 
-    use tenure_store::wrap::{Metered, Prefixed};
+    use tenure_store::wrap::Prefixed;
+    use tenure_store::wrap::metered::Metered;
     let prefixed = Prefixed::new(store.clone(), Prefix::new("p").unwrap());
     assert!(prefixed.append_folder(&prefix).is_none());
     assert!(Metered::new(store).append_folder(&prefix).is_some());
@@ -543,6 +579,46 @@ async fn a_folder_that_is_replaced_or_deleted_is_another_store() {
         store.get(&key("a")).await.unwrap().unwrap().version,
         version
     );
+}
+
+#[tokio::test]
+async fn a_folder_for_temporary_files_that_is_removed_is_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    let mut version = store
+        .put(&key("a"), "0".into(), &Expect::Absent)
+        .await
+        .unwrap();
+    for removed in [".tenure/tmp", ".tenure/lock/*", ".tenure/tmp/*"] {
+        let line = format!("rm -r {}/{removed}", folder.path().display());
+        let ended = std::process::Command::new("sh")
+            .args(["-c", &line])
+            .status();
+        assert!(ended.unwrap().success(), "{line}");
+        let expect = Expect::Version(version);
+        version = store.put(&key("a"), "1".into(), &expect).await.unwrap();
+        assert!(!store.is_replaced());
+    }
+}
+
+/// Whoever comes now makes new locks, which exclude nobody who uses the old ones.
+#[tokio::test]
+async fn a_store_whose_locks_are_removed_is_another_store() {
+    for removed in [".tenure/lock", ".tenure"] {
+        let (folder, store) = fresh().await;
+        let created = store.put(&key("a"), "0".into(), &Expect::Absent).await;
+        let expect = Expect::Version(created.unwrap());
+        fs::remove_dir_all(folder.path().join(removed)).unwrap();
+        // Also when another process has made them again.
+        for _ in 0..2 {
+            let error = store.put(&key("a"), "1".into(), &expect).await.unwrap_err();
+            assert!(matches!(error, Error::Gone { .. }), "{error:?}");
+            assert!(error.is_not_applied() && store.is_replaced());
+            assert!(!open(folder.path()).await.is_replaced());
+        }
+        let other = open(folder.path()).await;
+        other.put(&key("a"), "2".into(), &expect).await.unwrap();
+    }
 }
 
 #[tokio::test]

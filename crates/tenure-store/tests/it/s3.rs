@@ -57,21 +57,106 @@ async fn typo_is_no_store(
     assert_eq!(requests(), before + 1);
 
     let made = Objects::open_with(&url, variables.to_vec()).await.unwrap();
-    let key = Key::new("ns/a").unwrap();
+    let key = Key::new("ns/elections/a").unwrap();
     made.put(&key, "x".into(), &Expect::Absent).await.unwrap();
     let store = Objects::open_existing_with(&url, variables.to_vec()).await;
     assert!(store.unwrap().get(&key).await.unwrap().is_some());
 }
 
-/// More foreign objects than one request shows: nobody can tell, so it is opened.
+/// More foreign objects than one request shows.
 #[tokio::test]
-async fn a_bucket_full_of_other_things_may_hold_a_store() {
+async fn a_store_is_found_behind_many_other_things() {
     let gcs = Gcs::start("b").await;
     for number in 0..1001 {
         gcs.insert(&format!("{number}.jpg"), b"foreign");
     }
+    let open = async || Objects::open_existing_with(&parse(&gcs.url()), Gcs::variables()).await;
+    let error = open().await.unwrap_err();
+    assert_eq!(
+        error.source().unwrap().to_string(),
+        "there is no such store"
+    );
+    gcs.insert("default/elections/a", b"{}");
+    open().await.unwrap();
+}
+
+/// More than anybody wants to look at: nobody can tell, so it is opened.
+#[tokio::test]
+async fn a_bucket_full_of_other_things_may_hold_a_store() {
+    let gcs = Gcs::start("b").await;
+    for number in 0..8001 {
+        gcs.insert(&format!("{number}.jpg"), b"foreign");
+    }
+    let before = gcs.requests();
     let store = Objects::open_existing_with(&parse(&gcs.url()), Gcs::variables()).await;
     assert!(store.is_ok(), "{store:?}");
+    assert_eq!(gcs.requests(), before + 8);
+}
+
+/// Around a store, and inside one, there is none, however many objects it has.
+#[tokio::test]
+async fn the_prefix_above_a_store_is_no_store() {
+    let s3 = CarelessS3::start("b").await;
+    let variables = CarelessS3::variables();
+    around_a_store_is_none(&s3.url(), &variables, |name| s3.insert(name, b"{}")).await;
+    let gcs = Gcs::start("b").await;
+    let variables = Gcs::variables();
+    around_a_store_is_none(&gcs.url(), &variables, |name| gcs.insert(name, b"{}")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_prefix_above_a_store_is_no_store_on_real_servers() {
+    for name in ["TENURE_TEST_S3_CEPH", "TENURE_TEST_S3_SEAWEED"] {
+        let Some(url) = support::url(name) else {
+            continue;
+        };
+        let mut url = parse(&url);
+        let top = format!("{}/around", url.path().trim_end_matches('/'));
+        url.set_path(&format!("{top}/x"));
+        let store = Objects::open(&url).await.unwrap();
+        let key = Key::new("default/elections/a").unwrap();
+        store.put(&key, "{}".into(), &Expect::Absent).await.unwrap();
+        let variables: Vec<(String, String)> = std::env::vars().collect();
+        for (place, hint) in [("", "around/x"), ("/x/default", "namespace of the store")] {
+            url.set_path(&format!("{top}{place}"));
+            assert_no_store(&url, &variables, hint).await;
+        }
+        store.delete(&key).await.unwrap();
+    }
+}
+
+async fn around_a_store_is_none(url: &str, variables: &[(String, String)], insert: impl Fn(&str)) {
+    insert("top/x/default/elections/a");
+    for number in 0..1500 {
+        insert(&format!("top/x/default/queue/log/{number:020}"));
+    }
+    insert("top/x/other/elections/a");
+    let mut url = parse(url);
+    for (place, hint) in [
+        ("", "there is a store at the prefix top/x"),
+        ("/top", "there is a store at the prefix top/x"),
+        ("/top/x/default", "namespace of the store"),
+    ] {
+        url.set_path(place);
+        assert_no_store(&url, variables, hint).await;
+    }
+    url.set_path("/top/x");
+    let store = Objects::open_existing_with(&url, variables.to_vec()).await;
+    store.unwrap();
+    // Both may be stores; whoever made the one above was warned.
+    insert("top/y/elections/a");
+    url.set_path("/top");
+    let store = Objects::open_existing_with(&url, variables.to_vec()).await;
+    store.unwrap();
+}
+
+async fn assert_no_store(url: &Url, variables: &[(String, String)], found: &str) {
+    let error = Objects::open_existing_with(url, variables.to_vec()).await;
+    let Err(Error::Refused { hint, source, .. }) = error else {
+        panic!("{url}: {error:?}");
+    };
+    assert_eq!(source.to_string(), "there is no such store");
+    assert!(hint.contains(found), "{url}: {hint}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

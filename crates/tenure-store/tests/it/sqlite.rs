@@ -279,6 +279,30 @@ async fn a_file_that_is_replaced_or_deleted_is_another_store() {
     assert!(!path.exists(), "the file was made again");
 }
 
+/// A backup that is written over the file while it is in use. What is in memory still speaks of the log that was there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_overwritten_in_place_is_told_as_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store.db");
+    let store = tenure_store::open(&url(&path)).await.unwrap();
+    let put = store.put(&counter(), "0".into(), &Expect::Absent).await;
+    put.unwrap();
+    let log = format!("{}-wal", path.display());
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(log)
+        .unwrap()
+        .set_len(0)
+        .unwrap();
+    for error in [
+        store.get(&counter()).await.unwrap_err(),
+        tenure_store::open(&url(&path)).await.unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+        assert!(error.hint().contains("overwritten"), "{error:?}");
+    }
+}
+
 /// As somebody does who restores a backup in place.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_whose_log_is_deleted_is_another_store() {
@@ -301,6 +325,99 @@ async fn a_file_whose_log_is_deleted_is_another_store() {
         let error = store.get(&key).await.unwrap_err();
         assert!(matches!(error, Error::Gone { .. }), "{error:?}");
     }
+}
+
+fn is_refused<T: std::fmt::Debug>(result: Result<T, Error>, why: &str) {
+    match result {
+        Err(Error::Refused { source, hint, .. }) => {
+            assert!(source.to_string().contains(why), "{source} {hint}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Under each name SQLite would keep a log of its own, and there would be two leaders.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_with_two_names_is_refused_until_it_has_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, link) = (folder.path().join("a.db"), folder.path().join("b.db"));
+    let store = tenure_store::open(&url(&path)).await.unwrap();
+    let key = counter();
+    let version = store.put(&key, "0".into(), &Expect::Absent).await.unwrap();
+    std::fs::hard_link(&path, &link).unwrap();
+    for path in [&path, &link] {
+        is_refused(tenure_store::open(&url(path)).await, "2 names");
+        is_refused(tenure_store::open_existing(&url(path)).await, "2 names");
+    }
+    assert!(!folder.path().join("b.db-wal").exists());
+    let expect = Expect::Version(version);
+    is_refused(store.put(&key, "1".into(), &expect).await, "2 names");
+    is_refused(store.get(&key).await, "2 names");
+    is_refused(store.list(&Prefix::root(), None).await, "2 names");
+    assert!(!store.is_replaced(), "this process can go on later");
+    std::fs::remove_file(&link).unwrap();
+    store.put(&key, "1".into(), &expect).await.unwrap();
+}
+
+#[allow(clippy::print_stderr, reason = "a skipped test says so")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_mounted_by_itself_is_refused_and_its_folder_is_not() {
+    use std::process::Command;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: a mount needs root");
+        return;
+    }
+    let run = |program: &str, arguments: &[&std::ffi::OsStr]| {
+        let mut command = Command::new(program);
+        command.args(arguments).status().unwrap().success()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (path, other) = (folder.path().join("a.db"), folder.path().join("b.db"));
+    let store = tenure_store::open(&url(&path)).await.unwrap();
+    let key = counter();
+    store.put(&key, "0".into(), &Expect::Absent).await.unwrap();
+    std::fs::write(&other, "").unwrap();
+    let bind = |from: &Path, to: &Path| {
+        let bind = std::ffi::OsStr::new("--bind");
+        run("mount", &[bind, from.as_os_str(), to.as_os_str()])
+    };
+    if !bind(&path, &other) {
+        eprintln!("skipped: nothing can be mounted here");
+        return;
+    }
+    let opened = tenure_store::open(&url(&other)).await;
+    // Connections are closed by threads of their own, some time after their store was dropped.
+    let lazy = std::ffi::OsStr::new("--lazy");
+    assert!(run("umount", &[lazy, other.as_os_str()]));
+    is_refused(opened, "mounted by itself");
+    assert!(!folder.path().join("b.db-wal").exists());
+    // By its own name it is what it was, and so it is by another name of its folder.
+    let elsewhere = tempfile::tempdir().unwrap();
+    assert!(bind(folder.path(), elsewhere.path()));
+    let seen = async {
+        let there = elsewhere.path().join("a.db");
+        let there = tenure_store::open(&url(&there)).await?;
+        store.get(&key).await?;
+        there.get(&key).await
+    };
+    let seen = seen.await;
+    assert!(run("umount", &[lazy, elsewhere.path().as_os_str()]));
+    assert!(seen.unwrap().is_some());
+}
+
+/// The log is beside the file that a link leads to.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_behind_a_link_is_watched_with_its_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, link) = (folder.path().join("a.db"), folder.path().join("b.db"));
+    drop(tenure_store::open(&url(&path)).await.unwrap());
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let store = tenure_store::open(&url(&link)).await.unwrap();
+    let key = counter();
+    store.put(&key, "0".into(), &Expect::Absent).await.unwrap();
+    std::fs::remove_file(folder.path().join("a.db-wal")).unwrap();
+    let error = store.get(&key).await.unwrap_err();
+    assert!(matches!(error, Error::Gone { .. }), "{error:?}");
 }
 
 #[tokio::test]

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use tenure_store::conformance::{Options, Suite};
 use tenure_store::engine::memory::Memory;
-use tenure_store::wrap::faulty::{Faults, Kind, Outage};
-use tenure_store::wrap::metered::{Operation, Outcome};
-use tenure_store::wrap::{Faulty, Metered, Prefixed, Throttled, throttled};
+use tenure_store::wrap::Prefixed;
+use tenure_store::wrap::faulty::{Faults, Faulty, Kind, Outage};
+use tenure_store::wrap::metered::{Metered, Operation, Outcome};
+use tenure_store::wrap::throttled::{self, Throttled};
 use tenure_store::{Error, Expect, KEY_BYTES_MAX, Key, Prefix, Store, Version};
 use tokio::task::JoinSet;
 

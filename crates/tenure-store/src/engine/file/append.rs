@@ -68,6 +68,13 @@ impl AppendFolder for Folder {
         })
     }
 
+    fn free_bytes(&self) -> Operation<'_, Option<u64>> {
+        Operation::now(|| {
+            let disk = rustix::fs::statvfs(&self.path)?;
+            Ok(Some(disk.f_bavail.saturating_mul(disk.f_frsize)))
+        })
+    }
+
     fn create(&self, name: &str) -> Operation<'_, Box<dyn AppendFile>> {
         Operation::now(|| {
             let path = self.path.join(name);

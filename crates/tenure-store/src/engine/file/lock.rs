@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open, stat};
 use rustix::io::Errno;
 
 use super::fault;
@@ -28,21 +28,24 @@ impl Lock {
     /// Waits for the lock of `key`, but not for ever: its holder may be stopped.
     pub(super) fn acquire(folder: &Path, key: &Key, doing: &str) -> Result<Self, Error> {
         let path = folder.join(format!("{:02x}", number(key)));
-        // A flock belongs to the open file. Opening it anew each time lets it exclude threads too.
-        let file = open(
-            path,
-            OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC,
-            // Who can open it can hold it, and stop everybody.
-            Mode::from_raw_mode(0o600),
-        )
-        .map_err(|error| fault::not_applied(doing, error.into()))?;
+        let failed = |error: Errno| fault::not_applied(doing, error.into());
         let started = Instant::now();
         let mut pause = PAUSE_MIN;
         loop {
+            // A flock belongs to the open file. Opening it anew each time lets it exclude threads too, and finds the new
+            // file if someone has removed the one before.
+            let file = open(
+                &path,
+                OFlags::RDONLY | OFlags::CREATE | OFlags::CLOEXEC,
+                // Who can open it can hold it, and stop everybody.
+                Mode::from_raw_mode(0o600),
+            )
+            .map_err(failed)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Self(file)),
-                Err(Errno::WOULDBLOCK | Errno::INTR) => {}
-                Err(error) => return Err(fault::not_applied(doing, error.into())),
+                // A file that is no longer there locks out nobody who comes later.
+                Ok(()) if is_at(&file, &path).map_err(failed)? => return Ok(Self(file)),
+                Ok(()) | Err(Errno::WOULDBLOCK | Errno::INTR) => {}
+                Err(error) => return Err(failed(error)),
             }
             if started.elapsed() >= WAIT_MAX {
                 return Err(Error::unavailable(
@@ -63,6 +66,16 @@ impl Drop for Lock {
     }
 }
 
+/// Whether the path leads to this very file.
+fn is_at(file: &OwnedFd, path: &Path) -> Result<bool, Errno> {
+    let held = fstat(file)?;
+    match stat(path) {
+        Ok(there) => Ok((there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)),
+        Err(Errno::NOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// FNV-1a, and not a hash of the standard library: two builds of this program must agree.
 pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
@@ -77,6 +90,39 @@ fn number(key: &Key) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_waits_for_a_lock_file_that_is_removed_turns_to_the_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = Key::new("foobar").unwrap();
+        let acquire = || Lock::acquire(folder.path(), &key, "testing");
+        let path = folder.path().join("28");
+        let first = acquire().unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let lock = acquire().unwrap();
+                (is_at(&lock.0, &path), lock)
+            });
+            std::fs::remove_file(&path).unwrap();
+            // Nobody holds the new file; the waiting one gets it before the old one is free.
+            let (is_at_path, lock) = waiting.join().unwrap();
+            assert_eq!(is_at_path, Ok(true));
+            drop((lock, first));
+        });
+    }
+
+    #[test]
+    fn a_lock_on_a_file_that_is_gone_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("28");
+        let flags = OFlags::RDONLY | OFlags::CREATE;
+        let file = open(&path, flags, Mode::from_raw_mode(0o600)).unwrap();
+        assert_eq!(is_at(&file, &path), Ok(true));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(is_at(&file, &path), Ok(false));
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(is_at(&file, &path), Ok(false));
+    }
 
     #[test]
     fn every_build_takes_the_same_lock_for_a_key() {

@@ -11,6 +11,7 @@
 //! caller that starts at a key of its own choosing, on a service that is not known by name and has
 //! not shown itself yet, may miss entries; `tenure store check` shows it.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use object_store::ObjectMeta;
@@ -19,30 +20,96 @@ use object_store::list::PaginatedListOptions;
 use super::Objects;
 use super::http::{Ending, Seen, witness};
 use super::outcome;
+use crate::layout::{Belongs, belongs};
 use crate::{Entry, Error, Key, PAGE_ENTRIES_MAX, Page, Prefix};
+
+/// How many requests are spent on finding out whether there is a store.
+const SURVEY_PAGES_MAX: usize = 8;
+
+/// How many stores below are named.
+const BELOW_MAX: usize = 5;
+
+/// What there is below a prefix.
+#[derive(Debug, Default)]
+pub(super) struct Survey {
+    /// There is a store.
+    pub(super) is_store: bool,
+    /// The prefixes of stores below this one, some of them.
+    pub(super) below: BTreeSet<String>,
+    /// The prefix is a namespace of a store above.
+    pub(super) is_inside: bool,
+    /// Everything was looked at.
+    pub(super) is_whole: bool,
+}
+
+impl Survey {
+    /// What whoever looks for a store here should know; `None` if nothing was found.
+    pub(super) fn hint(&self) -> Option<String> {
+        if !self.below.is_empty() {
+            let below: Vec<&str> = self.below.iter().map(String::as_str).collect();
+            return Some(format!(
+                "there is a store at the prefix {}",
+                below.join(", ")
+            ));
+        }
+        let inside = "this prefix is a namespace of the store at the prefix above it";
+        self.is_inside.then(|| inside.to_owned())
+    }
+}
 
 /// Where a listing goes on.
 type Token = Option<String>;
 
 impl Objects {
-    /// Checks that the bucket can be listed. Whether there is an object of a store, as far as so
-    /// many tell.
-    pub(super) async fn try_list(&self, entries_max: usize) -> Result<bool, Error> {
+    /// Checks that the bucket can be listed, and says what is there. One request, if the first object tells or there are few.
+    pub(super) async fn survey(&self, entries_first: usize) -> Result<Survey, Error> {
         let doing = format!("opening {}", self.location);
-        let (objects, more, seen) = self
-            .list_once(&doing, self.prefix.as_str(), None, None, entries_max)
-            .await?;
-        let walks_folders =
-            matches!(&seen.last, Some(Ending::Answered(answer)) if answer.walks_folders);
-        self.has_other_order
-            .fetch_or(walks_folders, Ordering::Relaxed);
-        // Every object of a store is below a namespace. What else is in a bucket mostly is not, or has no key.
-        let is_ours = |object: &ObjectMeta| {
-            let rest = object.location.as_ref().strip_prefix(self.prefix.as_str());
-            let key = rest.and_then(|rest| Key::new(rest).ok());
-            key.is_some_and(|key| key.segments().nth(1).is_some())
-        };
-        Ok(more.is_some() || objects.iter().any(is_ours))
+        let mut survey = Survey::default();
+        let (mut entries_max, mut after, mut token) = (entries_first, None::<String>, None);
+        for _ in 0..SURVEY_PAGES_MAX {
+            let folder = self.prefix.as_str();
+            let (objects, more, seen) = self
+                .list_once(&doing, folder, after.clone(), token.take(), entries_max)
+                .await?;
+            entries_max = PAGE_ENTRIES_MAX;
+            let walks_folders =
+                matches!(&seen.last, Some(Ending::Answered(answer)) if answer.walks_folders);
+            self.has_other_order
+                .fetch_or(walks_folders, Ordering::Relaxed);
+            let mut next = None;
+            for object in &objects {
+                let name = object.location.as_ref();
+                next = Some(name.to_owned());
+                let rest = name.strip_prefix(folder).unwrap_or_default();
+                match belongs(rest) {
+                    Belongs::Here => {
+                        survey.is_store = true;
+                        return Ok(survey);
+                    }
+                    Belongs::Below { place, namespace } => {
+                        if survey.below.len() < BELOW_MAX {
+                            survey.below.insert(format!("{folder}{place}"));
+                        }
+                        // Behind everything in this namespace: no name of ours has this character.
+                        next = Some(format!("{folder}{namespace}/~"));
+                    }
+                    Belongs::Above => survey.is_inside = true,
+                    Belongs::Nowhere => {}
+                }
+            }
+            if more.is_none() {
+                survey.is_whole = true;
+                return Ok(survey);
+            }
+            if self.has_other_order.load(Ordering::Relaxed) {
+                token = more;
+            } else if next > after {
+                after = next;
+            } else {
+                break;
+            }
+        }
+        Ok(survey)
     }
 
     pub(super) async fn list_page(

@@ -161,10 +161,10 @@ impl Writer {
     /// Makes a change, and says how many objects it has changed.
     pub(super) async fn change(&self, change: Change) -> Result<u64, Error> {
         let (key, doing) = (change.key.clone(), change.doing());
-        let (place, mut answer) = self.wait(change);
+        let (turn, mut answer) = self.wait(change);
         let answer = match timeout(CONNECT_WITHIN, &mut answer).await {
             Ok(answer) => answer,
-            Err(_) if place.give_up() => {
+            Err(_) if turn.give_up() => {
                 let words = format!("no turn to write within {CONNECT_WITHIN:?}");
                 return Err(Error::unavailable(doing, words));
             }
@@ -174,7 +174,7 @@ impl Writer {
         answer.unwrap_or_else(|_| Err(Error::unknown(&key, "the runtime that wrote it has ended")))
     }
 
-    fn wait(&self, change: Change) -> (Place, oneshot::Receiver<Result<u64, Error>>) {
+    fn wait(&self, change: Change) -> (Turn, oneshot::Receiver<Result<u64, Error>>) {
         let (answer, answered) = oneshot::channel();
         let mut waiting = self.shared.waiting();
         waiting.count += 1;
@@ -185,9 +185,10 @@ impl Writer {
             is_alone: false,
             answer,
         };
-        match is_urgent() {
-            true => waiting.urgent.push_back(waiter),
-            false => waiting.ordinary.push_back(waiter),
+        if is_urgent() {
+            waiting.urgent.push_back(waiter);
+        } else {
+            waiting.ordinary.push_back(waiter);
         }
         let was_served = std::mem::replace(&mut waiting.is_served, true);
         drop(waiting);
@@ -195,21 +196,21 @@ impl Writer {
             start(Serving(self.shared.clone()));
         }
         self.shared.news.notify_one();
-        let place = Place {
+        let turn = Turn {
             shared: self.shared.clone(),
             number,
         };
-        (place, answered)
+        (turn, answered)
     }
 }
 
-/// A place among those that wait; left when it is dropped.
-struct Place {
+/// A turn among those that wait; left when it is dropped.
+struct Turn {
     shared: Arc<Shared>,
     number: u64,
 }
 
-impl Place {
+impl Turn {
     /// Whether it was still waiting.
     fn give_up(&self) -> bool {
         let mut waiting = self.shared.waiting();
@@ -223,7 +224,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Turn {
     fn drop(&mut self) {
         self.give_up();
     }
@@ -322,9 +323,10 @@ impl Waiting {
 
     /// Those that go next.
     fn take(&mut self) -> Vec<Waiter> {
-        let queue = match self.urgent.is_empty() {
-            true => &mut self.ordinary,
-            false => &mut self.urgent,
+        let queue = if self.urgent.is_empty() {
+            &mut self.ordinary
+        } else {
+            &mut self.urgent
         };
         let (mut group, mut bytes) = (Vec::new(), 0);
         while let Some(next) = queue.front() {
@@ -411,10 +413,11 @@ impl Shared {
             }
             Ended::NotCommitted(failure) => {
                 let is_shared = group.len() > 1;
-                match is_shared && roll_back(&mut held).await {
-                    true => held.finish(0),
+                if is_shared && roll_back(&mut held).await {
+                    held.finish(0);
+                } else {
                     // Closed, which rolls back as well.
-                    false => drop(held),
+                    drop(held);
                 }
                 match failure.fate {
                     Fate::Refused(_) if is_shared => self.put_back(group),

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::Error;
 #[cfg(doc)]
-use crate::wrap::Faulty;
+use crate::wrap::faulty::Faulty;
 
 /// How often what goes wrong: probabilities from 0 to 1. The default is never.
 ///

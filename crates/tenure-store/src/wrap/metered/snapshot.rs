@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 #[cfg(doc)]
-use crate::{Error, Store, wrap::Meter};
+use crate::{Error, Store, wrap::metered::Meter};
 
 /// How many latency buckets have an upper bound. One more takes the rest.
 pub(super) const BOUNDS: usize = 20;
