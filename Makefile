@@ -1,7 +1,7 @@
 # `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help test check fix sim model fuzz overlap chaos chaos-failover chaos-clocks soak bench-store bench-election bench-queue bench-server
+.PHONY: help test check fix sim model fuzz overlap chaos chaos-failover chaos-clocks soak outbox-kills bench-outbox bench-store bench-election bench-queue bench-server
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -64,6 +64,13 @@ soak: MINUTES ?= 60
 soak: ## what an open page costs the broker, and the browser over an hour; MINUTES=N
 	TENURE_SOAK_MINUTES=$(MINUTES) scripts/with-servers --only chromium -- \
 		cargo test --release -p tenure-server --test it --locked soak -- --nocapture --test-threads 1
+
+outbox-kills: ## kill relays 50 times during 100,000 rows, on PostgreSQL, MariaDB and (10 times) SQLite
+	TENURE_OUTBOX_ROWS=100000 TENURE_OUTBOX_KILLS=50 scripts/with-servers --only postgres,mariadb -- \
+		cargo test -p tenure-cli --test cli --locked rows_in_ -- --nocapture --test-threads 1
+
+bench-outbox: ## rows per second through the relay, beside a transaction that is held open, and what a submit adds
+	scripts/with-servers --only postgres -- cargo bench -p tenure --bench outbox --locked
 
 bench-store: ## what each engine costs, next to the floor below it, in one run
 	scripts/with-servers -- cargo bench -p tenure-store --bench engines --locked

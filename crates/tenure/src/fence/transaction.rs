@@ -165,7 +165,7 @@ impl Leadership {
     }
 
     /// Runs `work` in a transaction that commits only if this term is still current, and that is rolled back if `work` fails or is not
-    /// ready while this process may act as the leader: within nine tenths of the time that [`check`](Leadership::check)
+    /// ready while this process may act as the leader: within nine tenths of the time that [`check`](crate::Trust::check)
     /// says at the beginning, and in SQLite half of that, since every heartbeat to the file waits meanwhile. A statement
     /// that is under way then is waited for.
     ///
@@ -288,17 +288,25 @@ impl Fenceable for sqlx::MySqlConnection {
                 .bind(key)
                 .fetch_optional(&mut *self)
                 .await?;
-        // MySQL has no way to ask, but refuses this while a transaction is open, and changes nothing by it. Asked
-        // after the row was read: without autocommit that is what opens the transaction.
-        let asked = sqlx::raw_sql("SET TRANSACTION READ WRITE").execute(self);
-        match asked.await {
-            Ok(_) => Ok(Locked::NoTransaction),
-            Err(sqlx::Error::Database(error)) if is_number(&*error, IN_TRANSACTION) => {
-                let value = row.map(|row| row.try_get(0)).transpose()?;
-                Ok(Locked::Row(value))
-            }
-            Err(error) => Err(error),
+        // Asked after the row was read: without autocommit that is what opens the transaction.
+        if !is_in_transaction(self).await? {
+            return Ok(Locked::NoTransaction);
         }
+        let value = row.map(|row| row.try_get(0)).transpose()?;
+        Ok(Locked::Row(value))
+    }
+}
+
+/// MySQL has no way to ask, but refuses this while a transaction is open, and changes nothing by it.
+#[cfg(feature = "mysql")]
+pub(super) async fn is_in_transaction(
+    connection: &mut sqlx::MySqlConnection,
+) -> Result<bool, sqlx::Error> {
+    let asked = sqlx::raw_sql("SET TRANSACTION READ WRITE").execute(connection);
+    match asked.await {
+        Ok(_) => Ok(false),
+        Err(sqlx::Error::Database(error)) if is_number(&*error, IN_TRANSACTION) => Ok(true),
+        Err(error) => Err(error),
     }
 }
 

@@ -1,0 +1,340 @@
+//! MySQL and MariaDB.
+
+use std::time::Duration;
+
+use sqlx::mysql::{MySqlConnection, MySqlPool, MySqlPoolOptions, MySqlRow};
+use sqlx::{AssertSqlSafe, Connection as _, Row as _};
+
+use super::shared::{self, MOVED, Words};
+use super::{Dead, Error, Identity, Light, RelayRow, Settlement, Status, Wanted, Which};
+use crate::outbox::insert::{COUNT_MYSQL, Insert};
+use crate::outbox::row::{self, Row};
+
+shared::decoders!(MySqlRow);
+
+const WORDS: Words = Words {
+    payload_bytes: "LENGTH(o.payload)",
+    number: |column| format!("CAST({column} AS SIGNED)"),
+    text: ToOwned::to_owned,
+    age: |column| {
+        format!("CAST(TIMESTAMPDIFF(MICROSECOND, {column}, UTC_TIMESTAMP(6)) DIV 1000 AS SIGNED)")
+    },
+};
+
+/// No locks on gaps, so that deletes keep nobody from inserting. A relay that is paused in a transaction is cut off: by MariaDB the
+/// transaction, by MySQL the connection; each takes the other's words for a comment.
+const SESSION: &str = "SET NAMES utf8mb4, sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
+     /*M!100102 max_statement_time = 30, */ /*!50708 max_execution_time = 30000, */ \
+     /*M!100300 idle_transaction_timeout = 10, */ wait_timeout = 60, innodb_lock_wait_timeout = 10, \
+     lock_wait_timeout = 10, autocommit = 1; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
+
+#[derive(Debug, Clone)]
+pub(super) struct Tables {
+    pool: MySqlPool,
+}
+
+impl Tables {
+    pub(super) fn new(url: &str) -> Result<(Self, String), Error> {
+        let (options, location) = tenure_store::engine::mysql::connect_options(url)?;
+        let pool = MySqlPoolOptions::new()
+            .max_connections(2)
+            .acquire_timeout(Duration::from_secs(10))
+            .after_connect(|connection, _| {
+                Box::pin(async move {
+                    sqlx::raw_sql(SESSION).execute(connection).await?;
+                    Ok(())
+                })
+            })
+            .connect_lazy_with(options);
+        Ok((Self { pool }, location))
+    }
+
+    pub(super) async fn is_there(&self) -> Result<bool, sqlx::Error> {
+        let statement = "SELECT CAST(COUNT(*) AS SIGNED) FROM information_schema.tables \
+             WHERE table_schema = DATABASE() AND table_name = 'tenure_claims'";
+        let count: i64 = sqlx::query_scalar(statement).fetch_one(&self.pool).await?;
+        Ok(count > 0)
+    }
+
+    pub(super) async fn create(&self) -> Result<(), sqlx::Error> {
+        self.pool.acquire().await?.create_tables().await
+    }
+
+    pub(super) async fn relay(&self) -> Result<RelayRow, sqlx::Error> {
+        let statement = shared::RELAY.replace("{}", "SIGNED");
+        let row = sqlx::query(AssertSqlSafe(statement)).fetch_one(&self.pool);
+        relay_row(&row.await?)
+    }
+
+    pub(super) async fn take_over(&self, who: &Identity) -> Result<Option<i64>, sqlx::Error> {
+        let generation = i64::try_from(who.generation.0).unwrap_or(i64::MAX);
+        // MySQL assigns from left to right: what the condition looks at is changed last.
+        let done = sqlx::query(
+            "UPDATE tenure_outbox_relay SET takeover = LAST_INSERT_ID(takeover + 1), owner = ?, lineage = ?, \
+             generation = ?, holder = ? WHERE owner IS NULL OR (owner = ? AND lineage = ? AND generation <= ?)",
+        )
+        .bind(&who.owner)
+        .bind(&who.lineage)
+        .bind(generation)
+        .bind(&who.holder)
+        .bind(&who.owner)
+        .bind(&who.lineage)
+        .bind(generation)
+        .execute(&self.pool)
+        .await?;
+        let takeover = i64::try_from(done.last_insert_id()).unwrap_or(i64::MAX);
+        Ok((done.rows_affected() > 0).then_some(takeover))
+    }
+
+    pub(super) async fn release(&self) -> Result<(), sqlx::Error> {
+        let statement = "UPDATE tenure_outbox_relay SET takeover = takeover + 1, owner = NULL, lineage = NULL, \
+             generation = 0, holder = NULL";
+        sqlx::query(statement).execute(&self.pool).await?;
+        Ok(())
+    }
+
+    pub(super) async fn rows(&self, wanted: &Wanted) -> Result<Vec<Row>, sqlx::Error> {
+        let rows = match wanted {
+            Wanted::After(after, limit) => {
+                let statement = WORDS.rows("o.seq > ?", "seq", *limit);
+                let query = sqlx::query(AssertSqlSafe(statement)).bind(after);
+                query.fetch_all(&self.pool).await?
+            }
+            Wanted::These(seqs) => {
+                let condition = format!("o.seq IN ({})", shared::numbers(seqs));
+                let statement = WORDS.rows(&condition, "seq", seqs.len().max(1));
+                let query = sqlx::query(AssertSqlSafe(statement)).persistent(false);
+                query.fetch_all(&self.pool).await?
+            }
+            Wanted::Groups(groups, limit) => {
+                let marks = vec!["?"; groups.len()].join(",");
+                let condition = format!("o.group_key IN ({marks})");
+                let statement = WORDS.rows(&condition, "group_key, group_position", *limit);
+                let mut query = sqlx::query(AssertSqlSafe(statement)).persistent(false);
+                for group in groups {
+                    query = query.bind(group);
+                }
+                query.fetch_all(&self.pool).await?
+            }
+        };
+        rows.iter().map(row::decode).collect()
+    }
+
+    pub(super) async fn sweep(
+        &self,
+        from: i64,
+        to: i64,
+        limit: usize,
+    ) -> Result<Vec<Light>, sqlx::Error> {
+        let rows = sqlx::query(
+            "SELECT seq, group_key FROM tenure_outbox WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
+        )
+        .bind(from)
+        .bind(to)
+        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+        .fetch_all(&self.pool)
+        .await?;
+        rows.iter().map(light).collect()
+    }
+
+    /// Whether the take-over is still the last.
+    pub(super) async fn settle(
+        &self,
+        takeover: i64,
+        settlement: &Settlement,
+    ) -> Result<bool, sqlx::Error> {
+        let mut transaction = self.pool.begin().await?;
+        let found: Option<i64> = sqlx::query_scalar(
+            "SELECT takeover FROM tenure_outbox_relay WHERE only_row = 1 LOCK IN SHARE MODE",
+        )
+        .fetch_optional(&mut *transaction)
+        .await?;
+        if found != Some(takeover) {
+            transaction.rollback().await?;
+            return Ok(false);
+        }
+        if !settlement.delivered.is_empty() {
+            // One statement each, in one message: with a list of numbers the server may choose to scan the table, and would
+            // wait for every row in it that is not committed yet.
+            let deletes = settlement.delivered.iter();
+            let deletes =
+                deletes.map(|seq| format!("DELETE FROM tenure_outbox WHERE seq = {seq};"));
+            let statement: String = deletes.collect();
+            sqlx::raw_sql(AssertSqlSafe(statement))
+                .execute(&mut *transaction)
+                .await?;
+        }
+        for (seq, error) in &settlement.failed {
+            sqlx::query(
+                "UPDATE tenure_outbox SET attempts = attempts + 1, error = ? WHERE seq = ?",
+            )
+            .bind(shared::kept_error(error))
+            .bind(seq)
+            .execute(&mut *transaction)
+            .await?;
+        }
+        for (seq, error) in &settlement.dead {
+            let copied = format!(
+                "INSERT INTO tenure_outbox_dead (seq, {MOVED}, group_position, attempts, error) \
+                 SELECT seq, {MOVED}, group_position, attempts + 1, ? FROM tenure_outbox WHERE seq = ?"
+            );
+            sqlx::query(AssertSqlSafe(copied))
+                .bind(shared::kept_error(error))
+                .bind(seq)
+                .execute(&mut *transaction)
+                .await?;
+            sqlx::query("DELETE FROM tenure_outbox WHERE seq = ?")
+                .bind(seq)
+                .execute(&mut *transaction)
+                .await?;
+        }
+        transaction.commit().await?;
+        Ok(true)
+    }
+
+    pub(super) async fn status(&self) -> Result<Status, sqlx::Error> {
+        let row = sqlx::query(AssertSqlSafe(WORDS.status())).fetch_one(&self.pool);
+        status(&row.await?)
+    }
+
+    pub(super) async fn dead(&self, limit: usize) -> Result<Vec<Dead>, sqlx::Error> {
+        let rows = sqlx::query(AssertSqlSafe(WORDS.dead(limit))).fetch_all(&self.pool);
+        rows.await?.iter().map(dead).collect()
+    }
+
+    /// Row by row: each counts in its group, as an insert of a user's does.
+    pub(super) async fn retry(&self, which: &Which) -> Result<u64, sqlx::Error> {
+        let mut connection = self.pool.acquire().await?;
+        let statement = format!(
+            "SELECT seq, group_key FROM tenure_outbox_dead WHERE {} ORDER BY seq",
+            condition(which)
+        );
+        let rows = bound(
+            sqlx::query(AssertSqlSafe(statement)).persistent(false),
+            which,
+        )
+        .fetch_all(&mut *connection)
+        .await?;
+        let mut count = 0;
+        for row in &rows {
+            let row = light(row)?;
+            count += u64::from(put_back(&mut connection, &row).await?);
+        }
+        Ok(count)
+    }
+
+    pub(super) async fn purge(&self, which: &Which) -> Result<u64, sqlx::Error> {
+        let statement = format!("DELETE FROM tenure_outbox_dead WHERE {}", condition(which));
+        let query = bound(
+            sqlx::query(AssertSqlSafe(statement)).persistent(false),
+            which,
+        );
+        Ok(query.execute(&self.pool).await?.rows_affected())
+    }
+
+    pub(super) async fn purge_claims(&self, older_than: Duration) -> Result<u64, sqlx::Error> {
+        let statement =
+            "DELETE FROM tenure_claims WHERE seen_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND";
+        let query = sqlx::query(statement).bind(seconds(older_than));
+        Ok(query.execute(&self.pool).await?.rows_affected())
+    }
+
+    pub(super) async fn idle_groups(
+        &self,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<(String, i64)>, sqlx::Error> {
+        sqlx::query_as(
+            "SELECT group_key, last FROM tenure_outbox_groups g WHERE group_key > ? AND NOT EXISTS \
+             (SELECT 1 FROM tenure_outbox o WHERE o.group_key = g.group_key) ORDER BY group_key LIMIT ?",
+        )
+        .bind(after)
+        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    pub(super) async fn drop_groups(
+        &self,
+        takeover: i64,
+        groups: &[(String, i64)],
+    ) -> Result<(), sqlx::Error> {
+        let mut connection = self.pool.acquire().await?;
+        // One that a transaction holds is in use.
+        let brief = "SET SESSION innodb_lock_wait_timeout = 1";
+        sqlx::raw_sql(brief).execute(&mut *connection).await?;
+        for (group, last) in groups {
+            let dropped = sqlx::query(
+                "DELETE FROM tenure_outbox_groups WHERE group_key = ? AND last = ? AND EXISTS (SELECT 1 FROM tenure_outbox_relay WHERE takeover = ?)",
+            )
+            .bind(group)
+            .bind(last)
+                .bind(takeover)
+            .execute(&mut *connection)
+            .await;
+            match dropped {
+                Ok(_) | Err(sqlx::Error::Database(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let usual = "SET SESSION innodb_lock_wait_timeout = 10";
+        sqlx::raw_sql(usual).execute(&mut *connection).await?;
+        Ok(())
+    }
+}
+
+async fn put_back(connection: &mut MySqlConnection, row: &Light) -> Result<bool, sqlx::Error> {
+    let mut transaction = connection.begin().await?;
+    let mut position = None;
+    if let Some(group) = &row.group {
+        let counted = sqlx::query(COUNT_MYSQL)
+            .bind(group)
+            .bind(1_i64)
+            .bind(1_i64)
+            .execute(&mut *transaction)
+            .await?;
+        position = Some(i64::try_from(counted.last_insert_id()).unwrap_or(i64::MAX));
+    }
+    let copied = format!(
+        "INSERT INTO tenure_outbox ({MOVED}, group_position) SELECT {MOVED}, ? FROM tenure_outbox_dead WHERE seq = ?"
+    );
+    let copied = sqlx::query(AssertSqlSafe(copied))
+        .bind(position)
+        .bind(row.seq)
+        .execute(&mut *transaction)
+        .await?;
+    sqlx::query("DELETE FROM tenure_outbox_dead WHERE seq = ?")
+        .bind(row.seq)
+        .execute(&mut *transaction)
+        .await?;
+    transaction.commit().await?;
+    Ok(copied.rows_affected() > 0)
+}
+
+fn seconds(time: Duration) -> i64 {
+    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
+}
+
+fn condition(which: &Which) -> String {
+    match which {
+        Which::All => "TRUE".to_owned(),
+        Which::Ids(ids) => format!("id IN ({})", vec!["?"; ids.len().max(1)].join(",")),
+        Which::OlderThan(_) => "died_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND".to_owned(),
+    }
+}
+
+type Query<'q> = sqlx::query::Query<'q, sqlx::MySql, sqlx::mysql::MySqlArguments>;
+
+fn bound<'q>(mut query: Query<'q>, which: &'q Which) -> Query<'q> {
+    match which {
+        Which::All => {}
+        Which::Ids(ids) if ids.is_empty() => query = query.bind(""),
+        Which::Ids(ids) => {
+            for id in ids {
+                query = query.bind(id);
+            }
+        }
+        Which::OlderThan(age) => query = query.bind(seconds(*age)),
+    }
+    query
+}

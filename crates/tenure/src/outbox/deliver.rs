@@ -1,0 +1,324 @@
+//! Where rows go: into the queue, or to a handler of one's own.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tenure_core::cluster::Generation;
+use tenure_core::queue::Submission;
+use tenure_core::queue::{SubmitStatus, Submitted};
+
+use super::insert::now_milliseconds;
+use super::row::Row;
+use crate::queue::{self, Queue};
+
+/// A fencing token: which relay delivers. A receiver that keeps the highest `takeover` that it has seen of an outbox, and
+/// refuses what is lower, is safe from a relay that was paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Token {
+    /// Grows with each take-over of the outbox, for as long as its tables exist.
+    pub takeover: i64,
+    /// The generation of the daemon.
+    pub generation: Generation,
+}
+
+/// What became of a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was delivered, now or before.
+    Delivered,
+    /// It never can be: it goes to the dead table, and its group goes on without it.
+    Refused {
+        /// Why.
+        error: String,
+    },
+    /// It could not be, and that is its own fault as far as one can tell: it is tried again later, but not for ever. Its group waits.
+    Failed {
+        /// Why.
+        error: String,
+    },
+    /// The target could not be reached, or is full. Costs no attempt.
+    Unavailable {
+        /// Why.
+        error: String,
+    },
+    /// It was not tried, since one before it in its group was not delivered.
+    Skipped,
+}
+
+/// Where rows go.
+pub trait Deliver: Send + Sync + 'static {
+    /// How many deliveries are under way at once. With 1, each has rows of all kinds; with more, each has the rows of one group, or
+    /// one row that has none.
+    fn concurrency(&self) -> usize {
+        1
+    }
+
+    /// Delivers rows. One outcome per row, in order. Rows of one group stand in their order: when one of them is neither
+    /// delivered nor refused, those behind it must not be delivered.
+    fn deliver(&self, rows: &[Row], token: Token) -> impl Future<Output = Vec<Outcome>> + Send;
+}
+
+/// Why a handler did not deliver a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Why, in its own words.
+    pub error: String,
+    /// Whether trying again is of no use.
+    pub is_permanent: bool,
+}
+
+impl<E: std::fmt::Display> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self {
+            error: error.to_string(),
+            is_permanent: false,
+        }
+    }
+}
+
+impl Failure {
+    /// Trying again is of no use: the row goes to the dead table.
+    pub fn permanent(error: impl std::fmt::Display) -> Self {
+        Self {
+            error: error.to_string(),
+            is_permanent: true,
+        }
+    }
+}
+
+/// Takes one row after the other: a broker of messages, an HTTP call, whatever it is to be instead of the queue.
+///
+/// It is called at least once for each row: again if the relay stops before it could note the delivery. Rows of one group come
+/// one after the other.
+pub trait Handler: Send + Sync + 'static {
+    /// Delivers a row.
+    fn handle(&self, row: &Row, token: Token) -> impl Future<Output = Result<(), Failure>> + Send;
+}
+
+impl<H: Handler> Handler for Arc<H> {
+    async fn handle(&self, row: &Row, token: Token) -> Result<(), Failure> {
+        (**self).handle(row, token).await
+    }
+}
+
+/// Delivers each row with a [`Handler`], groups beside each other.
+#[derive(Debug, Clone)]
+pub struct Each<H> {
+    handler: H,
+    /// How many groups, and rows without one, are delivered at once.
+    pub concurrency: usize,
+    /// How long a row may take. Then it has failed.
+    pub timeout: Duration,
+}
+
+impl<H> Each<H> {
+    /// 16 at once, 30 s each.
+    pub fn new(handler: H) -> Self {
+        Self {
+            handler,
+            concurrency: 16,
+            timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl<H: Handler> Deliver for Each<H> {
+    fn concurrency(&self) -> usize {
+        self.concurrency.max(2)
+    }
+
+    async fn deliver(&self, rows: &[Row], token: Token) -> Vec<Outcome> {
+        let mut outcomes = Vec::with_capacity(rows.len());
+        for row in rows {
+            let handled = tokio::time::timeout(self.timeout, self.handler.handle(row, token)).await;
+            let outcome = match handled {
+                Ok(Ok(())) => Outcome::Delivered,
+                Ok(Err(failure)) if failure.is_permanent => Outcome::Refused {
+                    error: failure.error,
+                },
+                Ok(Err(failure)) => Outcome::Failed {
+                    error: failure.error,
+                },
+                Err(_) => Outcome::Failed {
+                    error: format!("not delivered within {:?}", self.timeout),
+                },
+            };
+            let goes_on = matches!(outcome, Outcome::Delivered | Outcome::Refused { .. });
+            outcomes.push(outcome);
+            if !goes_on {
+                break;
+            }
+        }
+        outcomes.resize(rows.len(), Outcome::Skipped);
+        outcomes
+    }
+}
+
+/// Why a submit was not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rejected {
+    /// The jobs are too many or too large together, or one of them is not valid: sent one by one they show which.
+    Together {
+        /// Why.
+        error: String,
+    },
+    /// The queue takes no such job now.
+    ForNow {
+        /// Why.
+        error: String,
+    },
+    /// Nobody could be asked, or the answer was lost.
+    Unavailable {
+        /// Why.
+        error: String,
+    },
+}
+
+/// A way to the queue: this process's own, or a client.
+pub trait Submit: Send + Sync + 'static {
+    /// Enqueues jobs: all of them or none. One answer per job, in order. Sending the same again is harmless.
+    fn submit(
+        &self,
+        jobs: Vec<Submission>,
+    ) -> impl Future<Output = Result<Vec<Submitted>, Rejected>> + Send;
+}
+
+impl Submit for Queue {
+    async fn submit(&self, jobs: Vec<Submission>) -> Result<Vec<Submitted>, Rejected> {
+        Queue::submit(self, jobs).await.map_err(|error| {
+            let text = told(&error);
+            match error {
+                queue::Error::Invalid { .. } | queue::Error::TooLarge { .. } => {
+                    Rejected::Together { error: text }
+                }
+                queue::Error::Full { .. } => Rejected::ForNow { error: text },
+                _ => Rejected::Unavailable { error: text },
+            }
+        })
+    }
+}
+
+/// Enqueues rows as jobs, the row's id as the job's id.
+#[derive(Debug, Clone)]
+pub struct ToQueue<S = Queue> {
+    submit: S,
+    limits: tenure_core::queue::Limits,
+}
+
+impl<S> ToQueue<S> {
+    /// Jobs go this way.
+    pub fn new(submit: S) -> Self {
+        Self {
+            submit,
+            limits: tenure_core::queue::Limits::default(),
+        }
+    }
+
+    /// Refuses what does not fit these limits, without asking.
+    #[must_use]
+    pub fn with_limits(mut self, limits: tenure_core::queue::Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+}
+
+impl<S: Submit> Deliver for ToQueue<S> {
+    async fn deliver(&self, rows: &[Row], _token: Token) -> Vec<Outcome> {
+        let now = now_milliseconds();
+        let mut outcomes = vec![Outcome::Skipped; rows.len()];
+        let mut jobs = Vec::with_capacity(rows.len());
+        for (place, row) in rows.iter().enumerate() {
+            match &row.job {
+                Err(error) => {
+                    outcomes[place] = Outcome::Refused {
+                        error: error.clone(),
+                    };
+                }
+                Ok(job) => match self.limits.submission(job, now) {
+                    Err(invalid) => {
+                        outcomes[place] = Outcome::Refused {
+                            error: invalid.to_string(),
+                        };
+                    }
+                    Ok(()) => jobs.push((place, job.clone())),
+                },
+            }
+        }
+        self.submit_in_order(jobs, &mut outcomes).await;
+        outcomes
+    }
+}
+
+impl<S: Submit> ToQueue<S> {
+    /// All at once, and if that cannot be, in halves: so one job costs the others nothing.
+    async fn submit_in_order(&self, jobs: Vec<(usize, Submission)>, outcomes: &mut [Outcome]) {
+        // The last stands first.
+        let mut portions = vec![jobs];
+        let mut held = BTreeSet::new();
+        while let Some(mut portion) = portions.pop() {
+            portion.retain(|(_, job)| job.group.as_ref().is_none_or(|group| !held.contains(group)));
+            if portion.is_empty() {
+                continue;
+            }
+            let sent = portion.iter().map(|(_, job)| job.clone()).collect();
+            match self.submit.submit(sent).await {
+                Ok(answers) => {
+                    for ((place, job), answer) in portion.iter().zip(answers) {
+                        outcomes[*place] = outcome(answer.status);
+                        if answer.status == SubmitStatus::Full {
+                            held.extend(job.group.clone());
+                        }
+                    }
+                }
+                Err(Rejected::Together { .. } | Rejected::ForNow { .. }) if portion.len() > 1 => {
+                    let rest = portion.split_off(portion.len() / 2);
+                    portions.push(rest);
+                    portions.push(portion);
+                }
+                Err(Rejected::Together { error }) => {
+                    outcomes[portion[0].0] = Outcome::Refused { error };
+                }
+                Err(Rejected::ForNow { error }) => {
+                    let (place, job) = &portion[0];
+                    outcomes[*place] = Outcome::Failed { error };
+                    held.extend(job.group.clone());
+                }
+                Err(Rejected::Unavailable { error }) => {
+                    let rest = portions.into_iter().flatten().chain(portion);
+                    for (place, _) in rest {
+                        outcomes[place] = Outcome::Unavailable {
+                            error: error.clone(),
+                        };
+                    }
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn outcome(status: SubmitStatus) -> Outcome {
+    match status {
+        SubmitStatus::Created | SubmitStatus::Duplicate => Outcome::Delivered,
+        SubmitStatus::Conflict => Outcome::Refused {
+            error: "a job with this id and other content is in the queue".to_owned(),
+        },
+        SubmitStatus::Full => Outcome::Unavailable {
+            error: "the queue has as many jobs as the settings allow".to_owned(),
+        },
+    }
+}
+
+/// An error and its causes, on one line.
+pub(super) fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

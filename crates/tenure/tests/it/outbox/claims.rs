@@ -1,0 +1,139 @@
+//! A worker that is paused in its transaction while its job runs again elsewhere.
+
+use super::*;
+use tenure::core::queue::{ClaimRequest, Claimed, Completion};
+use tenure::{ClaimError, ClaimFence};
+
+/// How often each way to be paused is tried; `TENURE_CLAIM_ROUNDS` for more.
+fn rounds() -> usize {
+    std::env::var("TENURE_CLAIM_ROUNDS").map_or(12, |rounds| rounds.parse().unwrap())
+}
+
+impl Any {
+    async fn fence(&mut self, claim: &ClaimFence) -> Result<(), ClaimError> {
+        each_kind!(self, connection => claim.fence(connection).await)
+    }
+
+    async fn finish(&mut self, claim: &ClaimFence) {
+        each_kind!(self, connection => claim.finish(connection).await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_paused_worker_and_its_successor_have_one_effect() {
+    for (ground, mut first) in Ground::with_outbox().await {
+        first
+            .run("CREATE TABLE effects (job VARCHAR(200) NOT NULL)")
+            .await;
+        let home = Home::new().await;
+        home.queue.serving().await.unwrap();
+        let mut second = ground.connect().await;
+        for round in 0..rounds() {
+            let (old, new) = two_claims(&home, round).await;
+            let (old, new) = (ClaimFence::from(&old), ClaimFence::from(&new));
+            let effect = format!("INSERT INTO effects VALUES ('{round}')");
+            // SQLite's second writer cannot begin while the first is in its transaction.
+            let ways = if first.engine() == "sqlite" { 2 } else { 3 };
+            match round % ways {
+                // Paused before its transaction: the other has done it.
+                0 => {
+                    do_it(&mut second, &new, &effect).await;
+                    first.begin().await;
+                    let refused = first.fence(&old).await.unwrap_err();
+                    assert!(matches!(refused, ClaimError::Done { .. }), "{refused}");
+                    first.run("ROLLBACK").await;
+                }
+                // Paused before its transaction, and the other is not done: it may not begin.
+                1 => {
+                    second.begin().await;
+                    second.fence(&new).await.unwrap();
+                    second.run("COMMIT").await;
+                    first.begin().await;
+                    let refused = first.fence(&old).await.unwrap_err();
+                    assert!(matches!(refused, ClaimError::Stale { .. }), "{refused}");
+                    first.run("ROLLBACK").await;
+                    do_it(&mut second, &new, &effect).await;
+                }
+                // Paused within its transaction: the other waits for it, and finds that it is done.
+                _ => {
+                    first.begin().await;
+                    first.fence(&old).await.unwrap();
+                    first.run(&effect).await;
+                    let url = ground.url.clone();
+                    let waiting = tokio::spawn(async move {
+                        let mut second = Any::connect(&url).await;
+                        second.begin().await;
+                        second.fence(&new).await
+                    });
+                    tokio::task::yield_now().await;
+                    assert!(!waiting.is_finished());
+                    first.finish(&old).await;
+                    first.run("COMMIT").await;
+                    let refused = waiting.await.unwrap().unwrap_err();
+                    assert!(matches!(refused, ClaimError::Done { .. }), "{refused}");
+                }
+            }
+        }
+        let effects = first.number("SELECT count(*) FROM effects").await;
+        let jobs = first
+            .number("SELECT count(DISTINCT job) FROM effects")
+            .await;
+        let rounds = i64::try_from(rounds()).unwrap();
+        assert_eq!((effects, jobs), (rounds, rounds), "{}", first.engine());
+
+        let (old, _) = two_claims(&home, usize::MAX).await;
+        let refused = first.fence(&ClaimFence::from(&old)).await.unwrap_err();
+        assert!(matches!(refused, ClaimError::NoTransaction), "{refused}");
+        home.end().await;
+    }
+}
+
+async fn do_it(any: &mut Any, claim: &ClaimFence, effect: &str) {
+    any.begin().await;
+    any.fence(claim).await.unwrap();
+    any.run(effect).await;
+    any.finish(claim).await;
+    any.run("COMMIT").await;
+}
+
+/// Two claims of one job: the first was lost.
+async fn two_claims(home: &Home, round: usize) -> (Claimed, Claimed) {
+    home.queue.submit(vec![job(round)]).await.unwrap();
+    let claim = async || {
+        let request = ClaimRequest::new(Key::new("w").unwrap());
+        home.queue.claim(request).await.unwrap().remove(0)
+    };
+    let old = claim().await;
+    let held = tenure::core::queue::Claim {
+        id: old.id.clone(),
+        token: old.token,
+    };
+    home.queue.release(vec![held]).await.unwrap();
+    let new = claim().await;
+    assert!(new.token.number > old.token.number && new.id == old.id);
+    let done = Completion {
+        id: new.id.clone(),
+        token: new.token,
+        result: None,
+    };
+    home.queue.complete(vec![done]).await.unwrap();
+    (old, new)
+}
+
+#[tokio::test]
+async fn work_that_is_done_once_is_not_done_again() {
+    let ground = Ground::sqlite().await;
+    ground.database().create().await.unwrap();
+    let home = Home::new().await;
+    home.queue.serving().await.unwrap();
+    let (old, new) = two_claims(&home, 0).await;
+    let Any::Sqlite(mut connection) = ground.connect().await else {
+        unreachable!("it is SQLite");
+    };
+    let work = async |_: &mut sqlx::SqliteConnection| Ok::<_, ClaimError>(7);
+    let first = ClaimFence::from(&old).once(&mut connection, work).await;
+    assert_eq!(first.unwrap(), Some(7));
+    let second = ClaimFence::from(&new).once(&mut connection, work).await;
+    assert_eq!(second.unwrap(), None);
+    home.end().await;
+}
