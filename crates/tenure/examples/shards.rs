@@ -95,10 +95,10 @@ async fn work(context: Context, file: Arc<File>) -> std::result::Result<(), Daem
         Ok((&*file).write_all(line.as_bytes())?)
     };
     note("started")?;
-    while !context.draining().is_cancelled() {
+    while !context.stopping().is_cancelled() {
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(20)) => {}
-            () = context.draining().cancelled_owned() => {}
+            () = context.stopping().cancelled_owned() => {}
         }
         note("works")?;
     }
@@ -122,7 +122,7 @@ fn reckless(file: Arc<File>) -> impl Daemon {
                     std::thread::sleep(Duration::from_millis(20));
                 }
             });
-            context.draining().cancelled().await;
+            context.stopping().cancelled().await;
             Ok(())
         }
     })

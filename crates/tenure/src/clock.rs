@@ -10,7 +10,7 @@ use crate::testing::Running;
 
 /// How long to sleep at a stretch at most. Tokio's timers stop while the machine is suspended; waking up
 /// now and then notices soon after it resumes that a deadline has passed. Whoever asks
-/// [`Leadership::check`](crate::Leadership::check) is told at once.
+/// [`Trust::check`](crate::Trust::check) is told at once.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
 
 /// The clocks of this host.

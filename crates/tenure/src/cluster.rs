@@ -20,7 +20,7 @@
 //!     let sender = sender.clone();
 //!     async move {
 //!         sender.send(context.shard().index).await?;
-//!         context.draining().cancelled().await;
+//!         context.stopping().cancelled().await;
 //!         Ok(())
 //!     }
 //! });
@@ -42,8 +42,9 @@
 
 use std::sync::Arc;
 
-use tenure_core::cluster::{Membership, Part};
-use tenure_core::election::machine::PRIORITY_DEFAULT;
+use tenure_core::cluster::Part;
+use tenure_core::cluster::member::Membership;
+use tenure_core::election::PRIORITY_DEFAULT;
 use tenure_core::{DaemonId, ElectionName, NodeId};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -53,8 +54,8 @@ mod view;
 
 pub use events::{Event, Events, Member};
 pub use tenure_core::cluster::{
-    AssignmentState, Config, Count, Decision, Definition, Drained, Generation, Going, RunState,
-    Shard,
+    Assignment, AssignmentState, Config, Count, Decision, Definition, Drained, Generation, Going,
+    RunState, Shard,
 };
 pub use view::{DaemonStatus, Drain, NodeStatus, ShardStatus};
 

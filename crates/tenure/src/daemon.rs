@@ -1,24 +1,21 @@
 //! Daemons: long-running work that the cluster keeps running, each shard of it on one node at a time.
 //!
-//! A daemon is registered on every node that can run it; see [`Cluster::register`](crate::Cluster). The
+//! A daemon is registered on every node that can run it; see [`Cluster::register`](crate::cluster::Cluster::register). The
 //! leader decides where each shard runs. What a process does about it, it does with a [`Context`]: the
 //! shard, the generation, whether it may still act, and when it is to end.
 
 use std::future::Future;
+use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::time::Duration;
 
 use tenure_core::cluster::{Generation, Shard};
-use tenure_core::{DaemonId, Moment, NodeId};
-use tokio_util::sync::CancellationToken;
+use tenure_core::{DaemonId, NodeId};
 
 pub(crate) mod life;
-pub(crate) mod state;
 
-pub use state::{Revoked, Working};
-
-use state::ShardState;
+use crate::driver::Command;
+use crate::driver::cluster::Order;
+use crate::trust::Trust;
 
 /// What went wrong with a daemon, in its own words.
 pub type DaemonError = Box<dyn std::error::Error + Send + Sync>;
@@ -48,7 +45,7 @@ pub type Work = Pin<Box<dyn Future<Output = Result<(), DaemonError>> + Send>>;
 ///         // What may fail goes here: this shard is then tried on another node.
 ///         let table = format!("part {}", context.shard().index);
 ///         Ok(Box::pin(async move {
-///             while !context.draining().is_cancelled() {
+///             while !context.stopping().is_cancelled() {
 ///                 // Asked right before the act: the process may have been paused.
 ///                 context.check()?;
 ///                 println!("writing to {table} in generation {}", context.generation());
@@ -73,7 +70,7 @@ pub trait Daemon: Send + Sync + 'static {
 
     /// Ends a shard in good order, beside its work: the shard has ended when either of them returns, and the
     /// other is dropped. Unless this is implemented, the work is waited for, and ends by itself when
-    /// [`Context::draining`] says so.
+    /// [`stopping`](Trust::stopping) says so.
     fn drain(&self, context: Context) -> impl Future<Output = ()> + Send {
         let _ = context;
         std::future::pending()
@@ -84,7 +81,7 @@ pub trait Daemon: Send + Sync + 'static {
 ///
 /// ```
 /// let daemon = tenure::daemon::daemon("clock", |context| async move {
-///     context.draining().cancelled().await;
+///     context.stopping().cancelled().await;
 ///     Ok(())
 /// });
 /// # let _ = daemon;
@@ -122,29 +119,29 @@ where
 /// One shard in one generation, as the process that runs it sees it. Cheap to clone; holding it keeps
 /// nothing alive.
 ///
-/// Ask [`check`](Context::check) right before everything that only one process may do, and pass the
-/// [`generation`](Context::generation) on to whatever can refuse an older one: a process can be paused
+/// It is [`Trust`], with the same methods: ask [`check`](Trust::check) right before everything that only one process may
+/// do, and pass the [`generation`](Context::generation) on to whatever can refuse an older one: a process can be paused
 /// between the check and the act.
 #[derive(Debug, Clone)]
 pub struct Context {
-    state: Arc<ShardState>,
+    pub(crate) trust: Trust,
+    pub(crate) shard: Shard,
+    pub(crate) generation: Generation,
+    pub(crate) count: u32,
+    pub(crate) node: NodeId,
 }
 
 impl Context {
-    pub(crate) fn new(state: Arc<ShardState>) -> Self {
-        Self { state }
-    }
-
     /// Which shard of which daemon.
     #[must_use]
     pub fn shard(&self) -> &Shard {
-        &self.state.shard
+        &self.shard
     }
 
     /// Which daemon.
     #[must_use]
     pub fn daemon(&self) -> &DaemonId {
-        &self.state.shard.daemon
+        &self.shard.daemon
     }
 
     /// The fencing token: a number that only grows, over all nodes, for as long as the daemon exists. A
@@ -152,7 +149,7 @@ impl Context {
     /// whoever was paused.
     #[must_use]
     pub fn generation(&self) -> Generation {
-        self.state.generation
+        self.generation
     }
 
     /// How many shards the daemon has, this one included: the number to divide its work by. It is the same for
@@ -160,65 +157,40 @@ impl Context {
     /// with the new number.
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.state.count
+        self.count
     }
 
     /// The node that this process runs as.
     #[must_use]
     pub fn node(&self) -> &NodeId {
-        &self.state.node
-    }
-
-    /// How long this process may still act for the shard, at least; an error if it may not. Reads two
-    /// atomics and a clock.
-    pub fn check(&self) -> Result<Duration, Revoked> {
-        self.state.check()
-    }
-
-    /// Whether this process may act for the shard, right now: asks the clock, not a timer.
-    #[must_use]
-    pub fn is_trusted(&self) -> bool {
-        self.check().is_ok()
-    }
-
-    /// Cancelled when the shard is to end in good order, because it goes elsewhere or the node leaves. It is
-    /// still this process's own until it has ended or [`deadline`](Context::deadline).
-    #[must_use]
-    pub fn draining(&self) -> CancellationToken {
-        self.state.drain.clone()
-    }
-
-    /// Cancelled when the shard is this process's no longer, or may not be in a moment: whatever still works
-    /// for it is to be aborted at once.
-    #[must_use]
-    pub fn cancelled(&self) -> CancellationToken {
-        self.state.over.clone()
-    }
-
-    /// When trust ends unless it is renewed before, on this host's clock that counts suspend
-    /// (`CLOCK_BOOTTIME`), so that another process of the host can hold to it.
-    #[must_use]
-    pub fn deadline(&self) -> Moment {
-        self.state.trusted_until()
-    }
-
-    /// Waits until the deadline is another than `known`, and returns it. A cancelled wait loses nothing.
-    pub async fn deadline_after(&self, known: Moment) -> Moment {
-        self.state.trusted_until_after(known).await
+        &self.node
     }
 
     /// Says why the work cannot be ended, or with `None` that it can after all: a process that belongs to
     /// another user now, say. For as long as this node lives and says so, the shard is given to nobody else,
     /// also when its time to end is over; `tenure daemons` and `tenure plan` show the reason.
     pub fn cannot_end(&self, error: Option<String>) {
-        self.state.stuck(error);
+        self.tell(Order::Stuck {
+            shard: self.shard.clone(),
+            generation: self.generation,
+            error,
+        });
     }
 
-    /// Says that work has begun which is no part of the future that [`Daemon::start`] returns, such as
-    /// another process or a thread: the shard counts as ended only when the answer is dropped as well. The
-    /// caller ends that work when [`draining`](Context::draining) says so, and before the deadline.
-    pub fn begin_work(&self) -> Result<Working, Revoked> {
-        self.state.clone().begin_work()
+    pub(crate) fn started(&self) {
+        self.tell(Order::Started(self.shard.clone(), self.generation));
+    }
+
+    fn tell(&self, order: Order) {
+        self.trust.send(Command::Cluster(order));
+    }
+}
+
+impl Deref for Context {
+    type Target = Trust;
+
+    fn deref(&self) -> &Trust {
+        &self.trust
     }
 }
 

@@ -15,14 +15,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use tenure_core::cluster::Member;
-use tenure_core::election::Term;
-use tenure_core::election::machine::EndReason;
+use tenure_core::cluster::member::Member;
+use tenure_core::election::{EndReason, Term};
 use tenure_core::node::{Answer, Input, Node, Output, Request, Ticket};
 use tenure_core::polls::{Poll, Polls};
-use tenure_core::session::machine::Farewell;
-use tenure_core::session::record::About;
-use tenure_core::session::{Config, Holder, Record, State};
+use tenure_core::session::{About, Config, Farewell, Holder, Record, State};
 use tenure_core::{ElectionName, Incarnation, Lineage, Moment, NodeId, Nonce, Read, Written};
 use tenure_store::{Hint, Key, Page, Store, Watch, urgent};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -36,7 +33,7 @@ use crate::Runtime;
 use crate::duplicates::{self, Duplicates, Look};
 use crate::election::Seat;
 use crate::keys::Keys;
-use crate::leadership::TermState;
+use crate::leadership::Leadership;
 use crate::metrics::Counters;
 use crate::nudge::{Nudge, Nudger};
 use crate::requests::{self, Chain};
@@ -60,7 +57,7 @@ pub(crate) enum Command {
     Transfer(ElectionName, Holder),
     WorkEnded(ElectionName, Term),
     /// The work of this term is watched from now on.
-    WatchdogSet(Arc<TermState>),
+    WatchdogSet(Leadership),
     Cluster(cluster::Order),
     /// What keeps this process from doing what it is asked.
     Trouble(Option<String>),
@@ -103,9 +100,9 @@ struct Run {
     turns: Turns<Waiting>,
     /// Looks at leases that wait for a listing.
     polls: Polls<Key>,
-    leading: BTreeMap<ElectionName, Arc<TermState>>,
+    leading: BTreeMap<ElectionName, Leadership>,
     /// Those whose work has a watchdog.
-    watched: Vec<Arc<TermState>>,
+    watched: Vec<Leadership>,
     duplicates: Duplicates,
     sweep: Sweep,
     /// Heartbeats in a row that were not confirmed.
@@ -242,10 +239,13 @@ impl Driver {
                 }
                 match wake {
                     Wake::Hint(election) => self.step(&mut run, Input::Hint(election)),
-                    Wake::HintAll => match run.polls.is_worth(self.elections.len()) {
-                        true => run.polls.hint(),
-                        false => self.step(&mut run, Input::HintAll),
-                    },
+                    Wake::HintAll => {
+                        if run.polls.is_worth(self.elections.len()) {
+                            run.polls.hint();
+                        } else {
+                            self.step(&mut run, Input::HintAll);
+                        }
+                    }
                     Wake::Done(done) => self.on_done(&mut run, done),
                     Wake::Command(command) => self.on_commands(&mut run, command),
                     Wake::Cluster(hints) => self.step_all(&mut run, hints),
@@ -255,6 +255,13 @@ impl Driver {
             self.counters.left();
         };
         whole.instrument(span).await;
+        if run.machine.needs_no_session() {
+            // A delete is not conditional, and need not be: nobody writes this object again. If it fails, whoever stays
+            // removes it later.
+            let key = self.keys.session(&run.me);
+            let deleted = self.store.delete(&key);
+            let _ = tokio::time::timeout(self.config.request_timeout, deleted).await;
+        }
         if let Some(farewell) = run.machine.farewell() {
             self.farewell = Some(Box::new(farewell));
         }
@@ -358,9 +365,10 @@ impl Driver {
         // the next one is due, for all leases of a slow listing together.
         let settles = matches!((&sent, &*answer), (Sent::Of(_), Answer::Written(_)));
         let input = Input::Answer(ticket, *answer);
-        match settles {
-            true => self.step(run, input),
-            false => self.poll(run, input),
+        if settles {
+            self.step(run, input);
+        } else {
+            self.poll(run, input);
         }
         if let Sent::Of(election) = sent {
             run.refresh_trust(&election);
@@ -522,9 +530,9 @@ impl Driver {
     fn check_watchdogs(&mut self, run: &mut Run) {
         let now = self.runtime.clock.moment();
         for term in run.take_starved(now) {
-            tracing::warn!(election = %term.election, term = %term.term, "the work makes no progress: resigning");
+            tracing::warn!(election = %term.election(), term = %term.term(), "the work makes no progress: resigning");
             term.clear_watchdog();
-            self.step(run, Input::Resign(term.election.clone()));
+            self.step(run, Input::Resign(term.election().clone()));
         }
     }
 
@@ -547,9 +555,10 @@ impl Driver {
     /// The same for an input that makes many elections look at their leases.
     fn step_by_listing(&mut self, run: &mut Run, input: Input, looks: Looks) {
         let outputs = run.machine.step(self.runtime.step(), input);
-        let looks = match run.polls.is_worth(self.elections.len()) {
-            true => looks,
-            false => Looks::Singly,
+        let looks = if run.polls.is_worth(self.elections.len()) {
+            looks
+        } else {
+            Looks::Singly
         };
         self.carry_out(run, outputs, looks);
     }
@@ -687,9 +696,10 @@ impl Driver {
         let lost = request.unanswered(Written::Unknown);
         let answer = async move {
             let answer = requests::carry_out(&*store, &keys, request, within);
-            match is_of_session {
-                true => urgent(answer).await,
-                false => answer.await,
+            if is_of_session {
+                urgent(answer).await
+            } else {
+                answer.await
             }
         };
         let answer = AssertUnwindSafe(answer).catch_unwind().map(|answer| {
@@ -771,22 +781,22 @@ impl Run {
             .unwrap_or(Moment::NEVER)
     }
 
-    fn watch(&mut self, term: Arc<TermState>) {
-        if !self.watched.iter().any(|other| Arc::ptr_eq(other, &term)) {
+    fn watch(&mut self, term: Leadership) {
+        if !self.watched.iter().any(|other| other.is(&term)) {
             self.watched.push(term);
         }
     }
 
     /// The terms whose work has made no progress for too long. Those that have ended, or whose watchdog was
     /// put down, are watched no longer.
-    fn take_starved(&mut self, now: Moment) -> Vec<Arc<TermState>> {
+    fn take_starved(&mut self, now: Moment) -> Vec<Leadership> {
         let leading = &self.leading;
         self.watched.retain(|watched| {
-            let current = leading.get(&watched.election);
-            let is_current = current.is_some_and(|term| Arc::ptr_eq(term, watched));
+            let current = leading.get(watched.election());
+            let is_current = current.is_some_and(|term| term.is(watched));
             is_current && watched.watchdog_expires_at().is_some()
         });
-        let starved = |term: &&Arc<TermState>| {
+        let starved = |term: &&Leadership| {
             let expires_at = term.watchdog_expires_at();
             expires_at.is_some_and(|at| at <= now)
         };
@@ -796,7 +806,7 @@ impl Run {
     fn refresh_trust(&self, election: &ElectionName) {
         let leads = self.machine.leads_until(election);
         if let (Some(term), Some((number, until))) = (self.leading.get(election), leads)
-            && term.term == number
+            && term.term() == number
         {
             term.trust_until(until);
         }

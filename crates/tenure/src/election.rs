@@ -3,8 +3,7 @@
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tenure_core::election::Term;
-use tenure_core::election::machine::{EndReason, Leader};
+use tenure_core::election::{EndReason, Leader, Term};
 use tenure_core::{ElectionName, Lineage, NodeId};
 use tokio::sync::{mpsc, watch};
 

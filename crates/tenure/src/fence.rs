@@ -9,6 +9,8 @@ use tenure_core::Lineage;
 use tenure_core::election::Term;
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub(crate) mod claim;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) mod transaction;
 
 /// A fencing token: travels with every request of a leader, as text `LINEAGE:TERM` or as JSON.

@@ -7,14 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tenure_core::election::{Fence, Lease, LeaseState, Request, RequestKind, Writer};
-use tenure_core::session::record::About;
-use tenure_core::session::{Holder, Record, State};
+use tenure_core::session::{About, Holder, Record, State};
 use tenure_core::{ElectionName, Incarnation, Namespace, NodeId, RecordError};
 use tenure_store::{Entry, Expect, Key, Object, Store, Version, list_all};
 use tokio::sync::OnceCell;
 
 use crate::keys::Keys;
-use crate::{Error, Follower, nudge};
+use crate::{Error, Follower, Token, nudge};
 
 /// How often a request is written again because the lease has changed meanwhile.
 const ATTEMPTS_MAX: usize = 10;
@@ -24,7 +23,7 @@ const READS_AT_ONCE: usize = 8;
 
 /// A namespace of a store, to look at.
 #[derive(Debug, Clone)]
-pub struct Namespaced {
+pub struct NamespaceView {
     store: Arc<dyn Store>,
     keys: Keys,
     /// The sessions, if all questions are to be answered from one look at them.
@@ -65,7 +64,7 @@ pub struct Candidate {
     pub about: About,
 }
 
-impl Namespaced {
+impl NamespaceView {
     /// Looks at a namespace of a store.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, namespace: Namespace) -> Self {
@@ -253,6 +252,80 @@ impl Namespaced {
         })
     }
 
+    /// What is wrong with the lease and the fence of an election of which it is known that this term was led: the object,
+    /// what is wrong, and what follows from it. Nothing if all is well. Two reads.
+    ///
+    /// To be asked after the term was read: terms only grow.
+    pub async fn election_troubles(
+        &self,
+        election: &ElectionName,
+        led: Token,
+    ) -> Result<Vec<(String, String)>, Error> {
+        let (lease_key, fence_key) = (self.keys.lease(election), self.keys.fence(election));
+        let lease = read(&*self.store, &lease_key, Lease::decode).await;
+        let fence = read(&*self.store, &fence_key, Fence::decode).await;
+        let lease = readable(lease.map(|read| read.map(|(lease, _)| (lease.lineage, lease.term))))?;
+        let fence = readable(fence.map(|read| read.map(|(fence, _)| (fence.lineage, fence.term))))?;
+        let term = led.term;
+        let mut troubles = Vec::new();
+        let mut trouble = |key: &Key, what: String| troubles.push((key.to_string(), what));
+        if let (Ok(None), Ok(None)) = (&lease, &fence) {
+            let what = format!(
+                "it is missing, and so is {fence_key}, although term {term} was led: nothing tells which terms were led. \
+                 The next leader starts over at term 1, with a new lineage: receivers of fencing tokens must compare that too"
+            );
+            trouble(&lease_key, what);
+            return Ok(troubles);
+        }
+        match lease {
+            Err(what) => trouble(
+                &lease_key,
+                format!(
+                    "{what}: nobody can lead; stop every candidate and delete it. The fence keeps the last term"
+                ),
+            ),
+            Ok(None) => trouble(
+                &lease_key,
+                format!(
+                    "it is missing, although term {term} was led: the next leader waits for a ttl, and continues with \
+                     the term after that of the fence"
+                ),
+            ),
+            Ok(Some((lineage, lower))) if lineage == led.lineage && lower < term => trouble(
+                &lease_key,
+                format!(
+                    "it has term {lower}, but term {term} was led: an older copy was restored. The next leader continues \
+                     with the term after that of the fence"
+                ),
+            ),
+            Ok(Some(_)) => {}
+        }
+        match fence {
+            Err(what) => trouble(
+                &fence_key,
+                format!(
+                    "{what}: nobody can lead; stop every candidate and delete it. The lease keeps the last term"
+                ),
+            ),
+            Ok(None) => trouble(
+                &fence_key,
+                format!(
+                    "it is missing, although term {term} was led: the next leader makes it again from the lease. Until then \
+                     do not restore an older lease: terms would repeat"
+                ),
+            ),
+            Ok(Some((lineage, lower))) if lineage == led.lineage && lower < term => trouble(
+                &fence_key,
+                format!(
+                    "it has term {lower}, but term {term} was led: an older copy was restored, and terms may repeat. \
+                     The log refuses leaders of terms before {term}"
+                ),
+            ),
+            Ok(Some(_)) => {}
+        }
+        Ok(troubles)
+    }
+
     /// Follows an election as a reader: writes nothing, and is no candidate. Where the store has no hints
     /// it looks every `poll`.
     #[must_use]
@@ -374,13 +447,13 @@ impl Namespaced {
                 return Ok(());
             }
             let term = (lease.lineage, lease.term);
+            if perhaps_asked.is_some() && lease.holder().is_none() {
+                return Ok(());
+            }
             let Some(asked) = lease.with_request(request.clone(), writer) else {
-                return match perhaps_asked {
-                    Some(_) => Ok(()),
-                    None => Err(Error::NoLeader {
-                        election: election.clone(),
-                    }),
-                };
+                return Err(Error::NoLeader {
+                    election: election.clone(),
+                });
             };
             if perhaps_asked.is_some_and(|of| of != term) {
                 return Ok(());
@@ -403,7 +476,7 @@ impl Namespaced {
     }
 }
 
-impl Namespaced {
+impl NamespaceView {
     /// Where no hint tells the leader that it is asked something, a datagram does. If that cannot be done it
     /// sees the request at its next look.
     async fn nudge_holder(&self, election: &ElectionName, lease: &Lease) {
@@ -505,6 +578,15 @@ pub(crate) async fn read<T>(
             key: key.to_string(),
             source,
         }),
+    }
+}
+
+/// What of a record could be read, or why it could not be.
+fn readable<T>(read: Result<T, Error>) -> Result<Result<T, String>, Error> {
+    match read {
+        Ok(read) => Ok(Ok(read)),
+        Err(Error::Unreadable { source, .. }) => Ok(Err(format!("it cannot be read ({source})"))),
+        Err(error) => Err(error),
     }
 }
 

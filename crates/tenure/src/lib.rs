@@ -41,29 +41,41 @@ mod metrics;
 mod node;
 mod nudge;
 mod one_shot;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub mod outbox;
 pub mod queue;
 mod requests;
 mod runtime;
 mod sweep;
 pub mod testing;
+mod trust;
 mod turns;
 
-pub use cluster::Cluster;
-pub use daemon::Daemon;
 pub use election::{Election, Transition, Transitions};
 pub use error::Error;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub use fence::claim::{ClaimError, ClaimFence, Claims};
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub use fence::transaction::{FenceError, Fenceable, Locked};
 pub use fence::{Receiver, Stale, Token, TokenError};
 pub use follow::{Follower, Seen};
-pub use inspect::{Brief, Candidate, Namespaced, Status};
-pub use leadership::{Leadership, Stopped, Watchdog, Working};
+pub use inspect::{Brief, Candidate, NamespaceView, Status};
+pub use leadership::{Leadership, Watchdog};
 pub use metrics::{ClusterMetrics, ElectionMetrics, HeartbeatOutcome, Heartbeats, Metrics};
 pub use node::{Node, NodeOptions, host_name};
 pub use one_shot::{Bounds, OneShot, Outcome, Withdrawal, is_one_shot};
 pub use runtime::{Process, Runtime};
+pub use trust::{Stopped, Trust, Working};
 
+// What the signatures above use of the core, so that nobody has to look for it there. The whole of both crates is there
+// for those who build on the machines or the stores themselves.
 pub use tenure_core as core;
+pub use tenure_core::election::{EndReason, Fence, Leader, Lease, Term};
+pub use tenure_core::session;
+pub use tenure_core::{
+    DaemonId, ElectionName, Incarnation, JobId, JobType, Lineage, Moment, NameError, Namespace,
+    NodeId, QueueName, RecordError, ScheduleName, Wall,
+};
 pub use tenure_store as store;
 
 /// Keeps the code in README.md compiling and true.

@@ -27,6 +27,8 @@
 //! | `snapshot/<place>-<unique>/manifest` | what makes a snapshot count |
 //! | `trial` | there for a moment, on a store that refuses commits: `log/room.rs` |
 //!
+//! and `<namespace>/logs/queue`, beside all of that: there was a log, `log/origin.rs`.
+//!
 //! Everything but the first two and the last is a frame: a header line, and lines (`log/frame.rs`). A *place* is the number of a
 //! frame in the log, a *position* that of a record; every *take-over* has a number too. All of them only grow.
 //!

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure_core::cluster::witness::What;
-use tenure_core::election::Term;
-use tenure_core::election::machine::{EndReason, Leader};
+use tenure_core::election::{EndReason, Leader, Term};
 use tenure_core::{ElectionName, Incarnation, Moment, NodeId, Written};
 use tenure_store::wrap::metered::BUCKET_BOUNDS;
 

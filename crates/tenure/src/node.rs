@@ -5,10 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use tenure_core::election::machine::PRIORITY_DEFAULT;
+use tenure_core::election::PRIORITY_DEFAULT;
 use tenure_core::queue::Rules;
-use tenure_core::session::record::About;
-use tenure_core::session::{Config, Holder, Record};
+use tenure_core::session::{About, Config, Holder, Record};
 use tenure_core::{ElectionName, Namespace, NodeId};
 use tenure_store::Store;
 use tenure_store::wrap::metered::{Meter, Metered};
@@ -20,7 +19,7 @@ use crate::cluster::events::Hub;
 use crate::cluster::{self, Cluster};
 use crate::driver::{Command, Driver};
 use crate::election::{Election, Seat};
-use crate::inspect::Namespaced;
+use crate::inspect::NamespaceView;
 use crate::keys::Keys;
 use crate::metrics::{Counters, Metrics};
 use crate::nudge::Nudger;
@@ -89,7 +88,7 @@ pub struct Node {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) id: NodeId,
-    pub(crate) view: Namespaced,
+    pub(crate) view: NamespaceView,
     commands: mpsc::UnboundedSender<Command>,
     session: watch::Receiver<Option<Holder>>,
     duplicates: watch::Receiver<Vec<Record>>,
@@ -160,7 +159,7 @@ impl Node {
         // Made before anything is waited for: dropped, it ends the session, however far that has come.
         let inner = Inner {
             id,
-            view: Namespaced::new(view, namespace),
+            view: NamespaceView::new(view, namespace),
             commands,
             session: session_seen,
             duplicates: duplicates_seen,
@@ -224,7 +223,7 @@ impl Node {
 
     /// What the store says about this namespace.
     #[must_use]
-    pub fn view(&self) -> &Namespaced {
+    pub fn view(&self) -> &NamespaceView {
         &self.inner.view
     }
 

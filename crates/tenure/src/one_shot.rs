@@ -51,13 +51,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure_core::election::machine::{Input, Leader, Output};
 use tenure_core::election::{
-    Election as Machine, Lease, RequestKind, Term, machine::PRIORITY_DEFAULT,
+    Election as Machine, Input, Leader, Lease, Output, PRIORITY_DEFAULT, RequestKind, Term,
 };
 use tenure_core::node::{Answer, Request};
+use tenure_core::session::About;
 use tenure_core::session::observer::{self, Observer};
-use tenure_core::session::record::About;
 use tenure_core::session::{Config, Glance, Holder, Record, Sighting, State};
 use tenure_core::{
     ElectionName, Incarnation, Lineage, Moment, Namespace, NodeId, Nonce, Read, Written,
@@ -65,7 +64,7 @@ use tenure_core::{
 use tenure_store::{Entry, Expect, Key, Object, Store, Version, list_all};
 
 use crate::clock::HOST;
-use crate::inspect::{Candidate, Namespaced, candidates};
+use crate::inspect::{Candidate, NamespaceView, candidates};
 use crate::keys::Keys;
 use crate::requests::{Chain, carry_out};
 use crate::{Error, Token, runtime};
@@ -75,7 +74,7 @@ mod bounds;
 pub use bounds::Bounds;
 
 /// Marks the sessions of this interface, so that they are told from those of running nodes.
-pub(crate) const LABEL: &str = tenure_core::session::record::ONE_SHOT;
+pub(crate) const LABEL: &str = tenure_core::session::ONE_SHOT;
 
 /// The election that is meant if none is named.
 const ELECTION: &str = "default";
@@ -104,12 +103,16 @@ const ATTEMPTS_MAX: u32 = 20;
 /// The longest pause before a write is tried again.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// How long a call tries, unless the protocol makes it wait, and how long one request may take. A ttl may be a day.
+const CALL_MAX: Duration = Duration::from_secs(30);
+const REQUEST_MAX: Duration = Duration::from_secs(10);
+
 /// One-shot elections in a namespace.
 #[derive(Debug, Clone)]
 pub struct OneShot {
     store: Arc<dyn Store>,
     keys: Keys,
-    view: Namespaced,
+    view: NamespaceView,
     config: Config,
     election: ElectionName,
     secret_digest: Option<String>,
@@ -119,8 +122,11 @@ pub struct OneShot {
 /// What an election came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
-    /// Who leads; `None` only if the lease is reserved for a candidate that has not taken it yet.
+    /// Who leads; `None` if nobody does.
     pub leader: Option<Leader>,
+    /// Whom the lease is reserved for, if another was to follow and has not come yet. It may be taken from it at a later
+    /// call, see [`RESERVED_MAX`](tenure_core::election::RESERVED_MAX).
+    pub reserved_for: Option<NodeId>,
     /// The fencing token, if the caller leads.
     pub token: Option<Token>,
     /// How long the caller may act as the leader from now on, at least, without another call. Zero if it
@@ -160,20 +166,23 @@ struct Standing {
 /// The sessions of this interface under one id.
 #[derive(Default)]
 struct Found {
-    /// The caller's own.
+    /// The caller's own: the one that leads the election, or else one that stands in it, or else any.
     own: Option<Standing>,
-    /// How many others live, with other secrets.
+    /// Further ones of the caller. Its first calls made them, if several came at one time.
+    own_others: Vec<Standing>,
+    /// How many others live: with other secrets, or further ones of the caller.
     others: usize,
 }
 
 impl OneShot {
     /// Elections in a namespace whose candidates expire `ttl` after their last call.
     pub fn new(store: Arc<dyn Store>, namespace: &str, ttl: Duration) -> Result<Self, Error> {
-        let config = Config::for_ttl(ttl);
+        let mut config = Config::for_ttl(ttl);
         config.check()?;
+        config.request_timeout = config.request_timeout.min(REQUEST_MAX);
         let namespace = Namespace::new(namespace)?;
         let keys = Keys::new(namespace.clone());
-        let view = Namespaced::new(store.clone(), namespace);
+        let view = NamespaceView::new(store.clone(), namespace);
         let election = ElectionName::new(ELECTION)?;
         Ok(Self {
             store,
@@ -225,16 +234,17 @@ impl OneShot {
         self.register_candidate(id).await
     }
 
-    /// Registers `id` and lets it lead if nobody does. Returns at once if someone else leads; waits only
-    /// where the protocol has to, after a lease was deleted or while it is reserved.
+    /// Registers `id` and lets it lead if nobody does. Returns at once if someone else leads, or if the lease is reserved for
+    /// somebody who may still come; waits only where the protocol has to, after a lease was deleted.
     ///
     /// If the future is dropped, `id` may lead without knowing it, until its session expires: call this again, or
     /// [`unregister_candidate`](OneShot::unregister_candidate).
     pub async fn elect(&self, id: &NodeId) -> Result<Outcome, Error> {
         let found = self.find(id).await?;
-        let lease = match found.own.is_some() || self.bounds.is_some() {
-            true => self.view.lease(&self.election).await?,
-            false => None,
+        let lease = if found.own.is_some() || self.bounds.is_some() {
+            self.view.lease(&self.election).await?
+        } else {
+            None
         };
         match (&lease, &self.bounds) {
             (Some((lease, _)), _) => {
@@ -249,16 +259,20 @@ impl OneShot {
             record,
             mut trusted_until,
         } = self.beat(id, Some(found)).await?;
-        let me = record.holder();
-        let mut call = Call::new(self, me, trusted_until);
+        let holder = record.holder();
+        let mut call = Call::new(self, holder.clone(), trusted_until);
         call.seen = record.about.seen.get(&self.election).cloned();
         call.step(Input::Stand(PRIORITY_DEFAULT));
-        let give_up = HOST.moment() + self.config.ttl * 3;
+        let begun = HOST.moment();
+        let mut give_up = begun + CALL_MAX.min(self.config.ttl * 3);
         while call.token.is_none() && !call.is_lost() {
-            if HOST.moment() >= give_up {
-                return Err(Error::Contended {
-                    election: self.election.clone(),
-                });
+            if let Some(until) = call.machine.waits_until() {
+                give_up = give_up.max(until + CALL_MAX);
+            }
+            if HOST.moment() >= give_up || call.is_unreadable {
+                // Perhaps it cannot be read: then that is what is wrong.
+                self.view.lease(&self.election).await?;
+                return Err(self.contended());
             }
             if HOST.moment() + self.config.grace >= trusted_until {
                 let session = self.beat(id, None).await?;
@@ -271,8 +285,21 @@ impl OneShot {
             }
             call.turn().await;
         }
+        if call.token.is_some() && call.has_written_lease && !self.still_stands(&holder).await? {
+            self.give_back(&holder, None).await?;
+            return Err(self.contended());
+        }
+        // Who had to wait acts for as long as one who led at once.
+        if call.token.is_some()
+            && HOST.moment().since(begun) >= self.config.heartbeat
+            && let Ok(session) = self.beat(id, None).await
+            && session.record.incarnation == call.me
+        {
+            trusted_until = session.trusted_until;
+        }
+        let reserved_for = call.reserved_for().cloned();
         if call.token.is_none()
-            && let Some(sighting) = call.sighting.take()
+            && let Some(sighting) = call.noted()
             && let Err(error) = self.keep_sighting(id, &sighting).await
         {
             // What the call came to is certain; only a later one has to begin anew.
@@ -286,6 +313,7 @@ impl OneShot {
         let token = call.token.filter(|_| !valid_for.is_zero());
         Ok(Outcome {
             leader: call.leader,
+            reserved_for: reserved_for.map(|candidate| candidate.node),
             token,
             valid_for,
             asked_by: None,
@@ -315,6 +343,7 @@ impl OneShot {
         }
         Ok(Some(Outcome {
             leader: None,
+            reserved_for: None,
             token: None,
             valid_for: Duration::ZERO,
             asked_by: Some(request.by),
@@ -348,48 +377,130 @@ impl OneShot {
     /// The same, and says what became of it. With a term, only if the candidate leads that term: a withdrawal that was
     /// delayed, or is repeated, changes nothing in a later one.
     pub async fn withdraw(&self, id: &NodeId, term: Option<Term>) -> Result<Withdrawal, Error> {
-        let Some(Standing { record, .. }) = self.find(id).await?.own else {
+        let found = self.find(id).await?;
+        let Some(own) = found.own else {
             return Ok(Withdrawal::NotStanding);
         };
-        let mut call = Call::new(self, record.holder(), Moment::default());
-        // An earlier call led it, or this one would not find it.
-        call.machine.give_up_found();
-        let mut is_given_back = false;
-        let give_up = HOST.moment() + self.config.ttl;
-        // A machine that does not stand gives back whatever it finds in its hands.
-        while !call.machine.holds_nothing() {
-            if HOST.moment() >= give_up {
-                return Err(Error::Contended {
-                    election: self.election.clone(),
-                });
+        let withdrawal = self.leave(own, term, term.is_some()).await?;
+        if withdrawal == Withdrawal::Done {
+            for other in found.own_others {
+                self.leave(other, term, false).await?;
             }
-            if let Some((_, Request::WriteLease { lease, .. })) = call.requests.last() {
-                if term.is_some_and(|term| lease.term != term) {
-                    return Ok(Withdrawal::OtherTerm);
-                }
-                is_given_back = true;
+        }
+        Ok(withdrawal)
+    }
+
+    /// Takes one session out of the election. Where `must_lead`, only if it leads the term that is named.
+    ///
+    /// The lease is given back first: nobody may find a holder that has gone while it may still act. Then the session is written, on
+    /// the version that was read before; if another call has written it meanwhile, all is done again, since that call may have
+    /// taken the lease. One that renewed the session before and takes the lease only now is found by another look at the lease, or
+    /// finds what was written here, see [`still_stands`](Self::still_stands).
+    async fn leave(
+        &self,
+        mut standing: Standing,
+        term: Option<Term>,
+        must_lead: bool,
+    ) -> Result<Withdrawal, Error> {
+        let holder = standing.record.holder();
+        let key = self.keys.session(&holder);
+        let mut led = false;
+        let mut sent: Option<Record> = None;
+        for attempt in 1..=ATTEMPTS_MAX {
+            let begun = HOST.moment();
+            match self.give_back(&holder, term).await? {
+                GivenBack::Yes => led = true,
+                GivenBack::OtherTerm => return Ok(Withdrawal::OtherTerm),
+                GivenBack::NotHeld if must_lead && !led => return Ok(Withdrawal::OtherTerm),
+                GivenBack::NotHeld => {}
             }
-            call.turn().await;
-        }
-        if term.is_some() && !is_given_back {
-            return Ok(Withdrawal::OtherTerm);
-        }
-        let stand_down = |record: &mut Record| {
+            let mut record = standing.record;
+            if !record.about.stands.contains_key(&self.election) {
+                return Ok(Withdrawal::Done);
+            }
             record.about.stands.remove(&self.election);
             record.about.seen.remove(&self.election);
             if record.about.stands.is_empty() {
                 record.state = State::Gone;
             }
-        };
-        let Some(written) = self.write(id, None, stand_down, Missing::Leave).await? else {
-            return Ok(Withdrawal::NotStanding);
-        };
-        if written.record.state == State::Gone {
+            record.counter += 1;
+            record.nonce = runtime::HOST.step().nonce;
+            let value = Bytes::from(record.encode());
+            let expect = Expect::Version(standing.version);
+            match self.store.put(&key, value, &expect).await {
+                Ok(_) => return self.left(&key, record).await,
+                Err(tenure_store::Error::Conflict { .. }) => {}
+                Err(tenure_store::Error::Unknown { .. }) => sent = Some(record),
+                Err(error) => return Err(error.into()),
+            }
+            let Some((record, object)) = self.candidate(&key).await? else {
+                return Ok(Withdrawal::Done);
+            };
+            if let Some(sent) = sent.take_if(|sent| sent.nonce == record.nonce) {
+                return self.left(&key, sent).await;
+            }
+            if record.state != State::Alive {
+                return Ok(Withdrawal::Done);
+            }
+            standing = Standing {
+                record,
+                version: object.version,
+                age: object.age,
+            };
+            self.wait_for_a_turn(begun, attempt).await;
+        }
+        Err(busy(&holder.node))
+    }
+
+    /// What is to be done when it is written that a session stands in the election no longer.
+    async fn left(&self, key: &Key, record: Record) -> Result<Withdrawal, Error> {
+        if record.state == State::Gone {
             // Nothing depends on it: whoever reads it next tries again.
-            let key = self.keys.session(&written.record.holder());
-            let _ = self.store.delete(&key).await;
+            let _ = self.store.delete(key).await;
+        } else {
+            self.give_back(&record.holder(), None).await?;
         }
         Ok(Withdrawal::Done)
+    }
+
+    /// Gives the lease back if this session holds it, in the term that is named if one is; or if it is reserved for this
+    /// session and no term is named.
+    async fn give_back(&self, holder: &Holder, term: Option<Term>) -> Result<GivenBack, Error> {
+        let mut call = Call::new(self, holder.clone(), Moment::default());
+        // An earlier call led it, or this one would not find it.
+        call.machine.give_up_found();
+        let mut given_back = GivenBack::NotHeld;
+        let give_up = HOST.moment() + CALL_MAX.min(self.config.ttl);
+        // A machine that does not stand gives back whatever it finds in its hands.
+        while !call.machine.holds_nothing() {
+            if HOST.moment() >= give_up {
+                self.view.lease(&self.election).await?;
+                return Err(self.contended());
+            }
+            let is_reserved = call.machine.reservation().is_some();
+            if is_reserved && term.is_some() {
+                return Ok(given_back);
+            }
+            if let Some((_, Request::WriteLease { lease, .. })) = call.requests.last()
+                && !is_reserved
+            {
+                if term.is_some_and(|term| lease.term != term) {
+                    return Ok(GivenBack::OtherTerm);
+                }
+                given_back = GivenBack::Yes;
+            }
+            call.turn().await;
+        }
+        Ok(given_back)
+    }
+
+    /// Whether a session that has just taken the lease still stands in the election. A withdrawal at the same time writes the
+    /// session and then looks at the lease; the lease was written before this looks at the session. So one of them finds the other.
+    async fn still_stands(&self, holder: &Holder) -> Result<bool, Error> {
+        let found = self.candidate(&self.keys.session(holder)).await?;
+        Ok(found.is_some_and(|(record, _)| {
+            record.state == State::Alive && record.about.stands.contains_key(&self.election)
+        }))
     }
 
     /// Notes what this call saw of the leader's session, for the next one on this host. Costs a list, a read
@@ -397,10 +508,12 @@ impl OneShot {
     async fn keep_sighting(&self, id: &NodeId, sighting: &Sighting) -> Result<(), Error> {
         let note = |record: &mut Record| {
             let About { stands, seen, .. } = &mut *record.about;
-            stands.insert(self.election.clone(), PRIORITY_DEFAULT);
-            seen.insert(self.election.clone(), sighting.clone());
+            // One that was withdrawn meanwhile does not come back for a note.
+            if stands.contains_key(&self.election) {
+                seen.insert(self.election.clone(), sighting.clone());
+            }
         };
-        let missing = Missing::Create;
+        let missing = Missing::Leave;
         self.write(id, None, note, missing).await.map(drop)
     }
 
@@ -498,13 +611,17 @@ impl OneShot {
                 Err(tenure_store::Error::Unknown { .. }) => lost = Some((record, started)),
                 Err(error) => return Err(error.into()),
             }
-            // Of many calls for one candidate one gets through at a time. Those that came off badly wait for some turns,
-            // each for another number of them, so that everybody gets one.
-            let turn = HOST.moment().since(begun);
-            let most = turn.saturating_mul(2 * attempt);
-            tokio::time::sleep(chance_of(most.min(PAUSE_MAX))).await;
+            self.wait_for_a_turn(begun, attempt).await;
         }
         Err(busy(id))
+    }
+
+    /// Of many calls for one candidate one gets through at a time. Those that came off badly wait for some turns, each for
+    /// another number of them, so that everybody gets one.
+    async fn wait_for_a_turn(&self, begun: Moment, attempt: u32) {
+        let turn = HOST.moment().since(begun);
+        let most = turn.saturating_mul(2 * attempt);
+        tokio::time::sleep(chance_of(most.min(PAUSE_MAX))).await;
     }
 
     fn contended(&self) -> Error {
@@ -559,27 +676,32 @@ impl OneShot {
             let age = object.age;
             self.tidy(&entry.key, record, object, age).await;
         }
-        let mut leads = 0;
-        if own.len() > 1
-            && let Some((lease, _)) = self.view.lease(&self.election).await?
-            && let Some(holder) = lease.holder()
-        {
-            let mut all = own.iter();
-            let place = all.position(|(_, record, _)| record.incarnation == holder.incarnation);
-            leads = place.unwrap_or_default();
+        let mut chosen = 0;
+        if own.len() > 1 {
+            let lease = self.view.lease(&self.election).await?;
+            let holder = lease.as_ref().and_then(|(lease, _)| lease.holder());
+            let leads = |record: &Record| {
+                holder.is_some_and(|holder| holder.incarnation == record.incarnation)
+            };
+            let stands = |record: &Record| record.about.stands.contains_key(&self.election);
+            let place = own.iter().position(|(_, record, _)| leads(record));
+            let place = place.or_else(|| own.iter().position(|(_, record, _)| stands(record)));
+            chosen = place.unwrap_or_default();
         }
         for (place, (key, record, object)) in own.into_iter().enumerate() {
-            if place == leads {
-                found.own = Some(Standing {
-                    record,
-                    version: object.version,
-                    age: object.age,
-                });
-            } else {
-                found.others += usize::from(object.age.is_none_or(|age| age < record.ttl));
-                let age = object.age;
-                self.tidy(&key, record, object, age).await;
+            let standing = Standing {
+                record,
+                version: object.version.clone(),
+                age: object.age,
+            };
+            if place == chosen {
+                found.own = Some(standing);
+                continue;
             }
+            let age = object.age;
+            found.others += usize::from(age.is_none_or(|age| age < standing.record.ttl));
+            self.tidy(&key, standing.record.clone(), object, age).await;
+            found.own_others.push(standing);
         }
         Ok(found)
     }
@@ -728,6 +850,17 @@ pub fn is_one_shot(record: &Record) -> bool {
     record.is_one_shot()
 }
 
+/// What became of the lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GivenBack {
+    /// The session held it, and holds it no longer.
+    Yes,
+    /// The session did not hold it.
+    NotHeld,
+    /// The session holds it in another term than the one that was named.
+    OtherTerm,
+}
+
 /// What to do for a candidate without a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Missing {
@@ -748,6 +881,8 @@ struct Call<'a> {
     machine: Machine,
     observer: Observer,
     requests: Vec<(From, Request)>,
+    /// The lease was written by this call, and not only found.
+    has_written_lease: bool,
     /// The store failed to answer the last request, so waiting means nothing.
     is_troubled: bool,
     leader: Option<Leader>,
@@ -756,6 +891,10 @@ struct Call<'a> {
     seen: Option<Sighting>,
     /// What this one saw of it, if the next one should know.
     sighting: Option<Sighting>,
+    /// What it saw of a lease that is reserved, likewise.
+    reserved: Option<Sighting>,
+    /// The lease was read, and means nothing to this version.
+    is_unreadable: bool,
 }
 
 /// Which machine made a request, about what.
@@ -777,24 +916,42 @@ impl<'a> Call<'a> {
             observer: Observer::new(config.clone(), me.node.clone(), 0),
             machine: Machine::new(config, me, new_lineage, now, 0),
             requests: Vec::new(),
+            has_written_lease: false,
             is_troubled: false,
             leader: None,
             token: None,
             seen: None,
             sighting: None,
+            reserved: None,
+            is_unreadable: false,
         };
         call.step(Input::Trusted(trusted_until));
         call
     }
 
-    /// Whether someone else leads and there is nothing to do about it now.
+    /// Who else is to follow.
+    fn reserved_for(&self) -> Option<&Holder> {
+        let candidate = self.machine.reservation();
+        candidate.filter(|candidate| candidate.incarnation != self.me)
+    }
+
+    /// What the next call should know of this one.
+    fn noted(&mut self) -> Option<Sighting> {
+        match self.reserved_for() {
+            Some(_) => self.reserved.take(),
+            None => self.sighting.take(),
+        }
+    }
+
+    /// Whether someone else leads, or is to follow, and there is nothing to do about it now.
     fn is_lost(&self) -> bool {
         let wake_at = self.machine.wake_at().min(self.observer.wake_at());
         let someone_leads = self
             .leader
             .as_ref()
             .is_some_and(|leader| leader.incarnation != self.me);
-        someone_leads && self.requests.is_empty() && !self.is_troubled && wake_at > HOST.moment()
+        let is_taken = someone_leads || self.reserved_for().is_some();
+        is_taken && self.requests.is_empty() && !self.is_troubled && wake_at > HOST.moment()
     }
 
     /// One request and its answer, or a sleep until the next is due.
@@ -811,6 +968,7 @@ impl<'a> Call<'a> {
             config,
             ..
         } = self.elections;
+        self.has_written_lease |= matches!(request, Request::WriteLease { .. });
         let answer = carry_out(&**store, keys, request, config.request_timeout).await;
         self.is_troubled = matches!(
             answer,
@@ -820,7 +978,11 @@ impl<'a> Call<'a> {
                 | Answer::Session(Read::Failed)
         );
         match (from, answer) {
-            (From::Lease, Answer::Lease(read)) => self.step(Input::LeaseRead(read)),
+            (From::Lease, Answer::Lease(read)) => {
+                self.is_unreadable = matches!(read, Read::Unreadable { .. });
+                let read = self.recall_lease(read);
+                self.step(Input::LeaseRead(read));
+            }
             (From::Lease, Answer::Written(written)) => self.step(Input::LeaseWritten(written)),
             (From::Fence, Answer::Fence(read)) => self.step(Input::FenceRead(read)),
             (From::Fence, Answer::Written(written)) => self.step(Input::FenceWritten(written)),
@@ -846,6 +1008,27 @@ impl<'a> Call<'a> {
             self.sighting = match age {
                 Some(_) => None,
                 None => Some(Sighting::new(who, version, now)),
+            };
+        }
+        read
+    }
+
+    /// The same for a lease that is reserved: it is for a while, and each call sees a moment of that.
+    fn recall_lease(&mut self, mut read: Read<Lease>) -> Read<Lease> {
+        if let Read::Found {
+            record,
+            version,
+            age,
+        } = &mut read
+            && age.is_none()
+            && let Some(Holder { incarnation, .. }) = record.reserved_for()
+            && let Some(now) = HOST.reading()
+        {
+            let seen = self.seen.as_ref();
+            *age = seen.and_then(|seen| seen.age_of_reserved(*incarnation, version, now));
+            self.reserved = match age {
+                Some(_) => None,
+                None => Some(Sighting::of_reserved(*incarnation, version, now)),
             };
         }
         read
@@ -920,6 +1103,9 @@ impl<'a> Call<'a> {
                     let from = From::Session(holder.incarnation);
                     self.requests
                         .push((from, Request::WriteSession { record, expect }));
+                }
+                observer::Output::Missing { incarnation } => {
+                    self.step(Input::HolderMissing(incarnation));
                 }
                 observer::Output::Ended { incarnation, end } => {
                     self.step(Input::HolderEnded(incarnation, end));

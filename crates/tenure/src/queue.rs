@@ -16,8 +16,6 @@
 //! | `readers.rs` | which rules a leader may write by |
 //! | `crowd.rs` | how many queues, types and schedules there may be |
 
-pub use tenure_core::queue::Heartbeat;
-
 mod broker;
 mod calls;
 mod claims;
@@ -39,6 +37,15 @@ pub use metrics::Metrics;
 pub use options::{Options, Serving};
 pub use reads::PAGE_BYTES_MAX;
 pub use time::ClockState;
+
+// What the calls of a queue take and answer.
+pub use tenure_core::queue::{
+    Backoff, Cancelled, Changed, Claim, ClaimRequest, Claimed, Completion, Counts, Ended, Event,
+    Failed, Failure, Filter, HeartbeatAnswer, Item, Job, Keep, KeepIds, Key, Limits, Lost, Missed,
+    Page, PageReader, PageStart, Payload, QueueOptions, QueueView, Rate, Refusal, Released,
+    Schedule, ScheduleSpec, Settings, SnapshotError, State, Submission, SubmitStatus, Submitted,
+    Token,
+};
 
 pub use crate::log::{
     Config, Error, Latency, Position, Progress, Rules, SnapshotMetrics, Statistics,

@@ -202,9 +202,10 @@ mod tests {
 
     impl Process for Limited {
         fn task(self: Arc<Self>, task: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
-            match self.tasks.fetch_add(1, Ordering::Relaxed) < self.tasks_max {
-                true => task,
-                false => std::future::pending().boxed(),
+            if self.tasks.fetch_add(1, Ordering::Relaxed) < self.tasks_max {
+                task
+            } else {
+                std::future::pending().boxed()
             }
         }
 

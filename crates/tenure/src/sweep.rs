@@ -18,8 +18,9 @@ use tenure_store::{Error, Expect, Key, Store, Version, list_all};
 
 use crate::keys::Keys;
 
-/// How many sessions are read, and perhaps removed, at a time.
-const READS_MAX: usize = 8;
+/// How many sessions are evicted or deleted at a time, and how many are read in vain: those that live, or are kept for now.
+const REMOVED_MAX: usize = 64;
+const IN_VAIN_MAX: usize = 8;
 
 /// How many sessions are remembered. Others are seen to when these are gone.
 const SEEN_MAX: usize = 10_000;
@@ -37,7 +38,7 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    /// One listing, and at most eight reads and writes.
+    /// One listing, and for some sessions a read, and a write or a delete.
     pub(crate) async fn look(
         mut self,
         store: &dyn Store,
@@ -71,15 +72,22 @@ impl Sweep {
         let skipped = usize::try_from(listed_at.since(Moment::default()).as_secs()).unwrap_or(0);
         let places = quiet.len();
         let start = skipped % places.max(1);
-        let chosen = quiet.iter().cycle().skip(start).take(places.min(READS_MAX));
-        for (key, since) in chosen {
-            remove(store, key, *since, me, &self.seen, &now).await?;
+        let (mut removed, mut in_vain) = (0, 0);
+        for (key, since) in quiet.iter().cycle().skip(start).take(places) {
+            if remove(store, key, *since, me, &self.seen, &now).await? {
+                removed += 1;
+            } else {
+                in_vain += 1;
+            }
+            if removed >= REMOVED_MAX || in_vain >= IN_VAIN_MAX {
+                break;
+            }
         }
         Ok(self)
     }
 }
 
-/// Evicts a session, or deletes it, if it is time.
+/// Evicts a session, or deletes it, if it is time. Whether it was.
 async fn remove(
     store: &dyn Store,
     key: &Key,
@@ -87,19 +95,19 @@ async fn remove(
     me: &Holder,
     seen: &BTreeMap<Incarnation, (Version, Moment)>,
     now: &impl Fn() -> Moment,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let stood = now().since(since);
     let Some(object) = store.get(key).await? else {
-        return Ok(());
+        return Ok(false);
     };
     let Ok(mut record) = Record::decode(&object.value) else {
-        return Ok(());
+        return Ok(false);
     };
     let is_as_seen = seen
         .get(&record.incarnation)
         .is_some_and(|(version, _)| *version == object.version);
     if !is_as_seen || record.about.cluster.is_some() {
-        return Ok(());
+        return Ok(false);
     }
     match record.state {
         State::Alive if stood >= record.ttl => {
@@ -110,14 +118,14 @@ async fn remove(
             let expect = Expect::Version(object.version);
             match store.put(key, value, &expect).await {
                 // It has come back, or somebody else was faster; or it is seen at the next look.
-                Ok(_) | Err(Error::Conflict { .. } | Error::Unknown { .. }) => Ok(()),
+                Ok(_) | Err(Error::Conflict { .. } | Error::Unknown { .. }) => Ok(true),
                 Err(error) => Err(error),
             }
         }
         State::Gone | State::Evicted { .. } if stood >= record.ttl.saturating_mul(KEPT_TTLS) => {
-            store.delete(key).await
+            store.delete(key).await.map(|()| true)
         }
-        _ => Ok(()),
+        _ => Ok(false),
     }
 }
 
@@ -129,6 +137,35 @@ mod tests {
     use tenure_store::engine::memory::Memory;
 
     use super::*;
+
+    #[tokio::test]
+    async fn many_dead_are_removed_at_one_look() {
+        let (store, keys) = (Memory::new(), Keys::new(Namespace::new("test").unwrap()));
+        let record = |incarnation| Record {
+            node: NodeId::new("a").unwrap(),
+            incarnation: Incarnation(incarnation),
+            counter: 1,
+            nonce: tenure_core::Nonce::default(),
+            ttl: Duration::from_secs(30),
+            state: State::Gone,
+            joined_at: Wall(0),
+            about: Box::default(),
+        };
+        for incarnation in 0..60 {
+            let record = record(incarnation);
+            let key = keys.session(&record.holder());
+            let value = Bytes::from(record.encode());
+            store.put(&key, value, &Expect::Absent).await.unwrap();
+        }
+        let me = record(100).holder();
+        let mut sweep = Sweep::default();
+        for seconds in [0, 300] {
+            let at = Moment::default() + Duration::from_secs(seconds);
+            sweep = sweep.look(&store, &keys, &me, || at).await.unwrap();
+        }
+        let left = list_all(&store, &keys.nodes()).await.unwrap();
+        assert_eq!(left, []);
+    }
 
     #[tokio::test]
     async fn what_stands_still_is_evicted_and_then_deleted_and_nothing_else() {

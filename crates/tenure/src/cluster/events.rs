@@ -13,8 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use tenure_core::cluster::witness::{Turn, What};
 use tenure_core::cluster::{Generation, Part, Shard};
-use tenure_core::election::Term;
-use tenure_core::election::machine::Leader;
+use tenure_core::election::{Leader, Term};
 use tenure_core::session::Record;
 use tenure_core::{Incarnation, NodeId, Wall};
 use tokio::sync::Notify;

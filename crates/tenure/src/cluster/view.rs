@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use tenure_core::cluster::assigner::plan;
 use tenure_core::cluster::{
-    Assignment, Assignments, Config, Decision, Definition, Drained, Drains, Part, RunState, plan,
+    Assignment, Assignments, Config, Decision, Definition, Drained, Drains, Part, RunState,
 };
 use tenure_core::election::Writer;
 use tenure_core::session::{Holder, Record, State};
@@ -12,7 +13,7 @@ use tenure_core::{DaemonId, ElectionName, Incarnation, NodeId};
 use tenure_store::{Expect, Version};
 
 use super::Member;
-use crate::inspect::{Namespaced, Sessions, read};
+use crate::inspect::{NamespaceView, Sessions, read};
 use crate::{Error, clock, is_one_shot};
 
 /// How often the drains are written again because they have changed meanwhile.
@@ -82,7 +83,7 @@ struct Stored {
     leaders: Vec<(ElectionName, Holder)>,
 }
 
-impl Namespaced {
+impl NamespaceView {
     /// The nodes that have not left and were not evicted.
     pub async fn nodes(&self) -> Result<Vec<NodeStatus>, Error> {
         Ok(self.stored().await?.nodes())

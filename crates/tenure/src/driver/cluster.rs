@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tenure_core::cluster::member::{Event, Input as MemberInput};
+use tenure_core::cluster::member::{self, Event, Member, Membership};
 use tenure_core::cluster::witness::What;
-use tenure_core::cluster::{Decision, Definition, Generation, Going, Member, Membership, Shard};
+use tenure_core::cluster::{Decision, Definition, Generation, Going, Shard};
 use tenure_core::node::Input;
 use tenure_core::{DaemonId, ElectionName};
 use tenure_store::{Hint, Watch};
@@ -18,10 +18,10 @@ use tokio::sync::oneshot;
 
 use super::{Command, Driver, Run, next_hint};
 use crate::cluster::events::Hub;
-use crate::daemon::AnyDaemon;
 use crate::daemon::life::live;
-use crate::daemon::state::ShardState;
+use crate::daemon::{AnyDaemon, Context};
 use crate::keys::Keys;
+use crate::trust::{Of, Trust};
 
 /// What handles and daemons ask of the driver.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ pub(crate) struct Daemons {
     /// Where daemons run.
     runtime: Handle,
     registered: BTreeMap<DaemonId, Registered>,
-    running: BTreeMap<Shard, Arc<ShardState>>,
+    running: BTreeMap<Shard, Context>,
     leaving: Vec<oneshot::Sender<()>>,
     assignments_hints: Option<Watch>,
     /// Only a leader wants to know of every heartbeat.
@@ -89,9 +89,9 @@ impl Daemons {
         }
     }
 
-    fn running_in(&self, shard: &Shard, generation: Generation) -> Option<&Arc<ShardState>> {
-        let state = self.running.get(shard)?;
-        (state.generation == generation).then_some(state)
+    fn running_in(&self, shard: &Shard, generation: Generation) -> Option<&Context> {
+        let context = self.running.get(shard)?;
+        (context.generation == generation).then_some(context)
     }
 }
 
@@ -100,8 +100,8 @@ fn of_assignments(hint: &Hint) -> Vec<Input> {
         Hint::Anything => true,
         Hint::Changed(key) => key.name() == name,
     };
-    let assignments = is_of(Keys::ASSIGNMENTS).then_some(MemberInput::HintAssignments);
-    let drains = is_of(Keys::DRAINS).then_some(MemberInput::HintDrains);
+    let assignments = is_of(Keys::ASSIGNMENTS).then_some(member::Input::HintAssignments);
+    let drains = is_of(Keys::DRAINS).then_some(member::Input::HintDrains);
     let hints = assignments.into_iter().chain(drains);
     hints.map(Input::Cluster).collect()
 }
@@ -111,7 +111,7 @@ fn of_sessions(hint: &Hint) -> Vec<Input> {
         Hint::Anything => vec![Input::HintAll],
         Hint::Changed(key) => {
             let session = Keys::session_of(key).into_iter();
-            let hint = session.map(|(node, which)| MemberInput::HintSession(node, which));
+            let hint = session.map(|(node, which)| member::Input::HintSession(node, which));
             hint.map(Input::Cluster).collect()
         }
     }
@@ -129,15 +129,15 @@ impl Driver {
             Order::TakePart(_) => unreachable!("handled above"),
             Order::Register(id, daemon, definition) => {
                 daemons.registered.insert(id.clone(), daemon);
-                MemberInput::Offer(id, definition)
+                member::Input::Offer(id, definition)
             }
             Order::Withdraw(id) => {
                 daemons.registered.remove(&id);
-                MemberInput::Withdraw(id)
+                member::Input::Withdraw(id)
             }
             Order::Leave(going, waiting) => {
                 daemons.leaving.push(waiting);
-                MemberInput::Leave(going)
+                member::Input::Leave(going)
             }
             Order::Plan(answer) => {
                 let member = run.machine.member();
@@ -149,13 +149,13 @@ impl Driver {
                     tracing::info!(%shard, %generation, "started");
                     self.counters.shard(&What::Started);
                 }
-                MemberInput::Started(shard, generation)
+                member::Input::Started(shard, generation)
             }
             Order::Stuck {
                 shard,
                 generation,
                 error,
-            } => MemberInput::Stuck {
+            } => member::Input::Stuck {
                 shard,
                 generation,
                 error,
@@ -171,7 +171,7 @@ impl Driver {
                     let failed = error.clone().map(|error| What::Failed { error });
                     self.counters.shard(&failed.unwrap_or(What::Stopped));
                 }
-                MemberInput::Ended {
+                member::Input::Ended {
                     shard,
                     generation,
                     error,
@@ -215,28 +215,28 @@ impl Driver {
                 generation,
                 until,
             } => {
-                if let Some(state) = daemons.running_in(&shard, generation) {
+                if let Some(context) = daemons.running_in(&shard, generation) {
                     let within = until.since(self.runtime.clock.moment());
                     tracing::info!(%shard, %generation, ?within, "draining");
-                    if !state.was_told() {
+                    if !context.is_stopping() {
                         self.counters.shard(&What::Revoked);
                     }
-                    state.tell_to_drain();
+                    context.stop();
                 }
             }
             Event::Abort { shard, generation } => {
-                if let Some(state) = daemons.running_in(&shard, generation) {
+                if let Some(context) = daemons.running_in(&shard, generation) {
                     tracing::warn!(%shard, %generation, "aborting");
-                    if !state.was_told() {
+                    if !context.is_stopping() {
                         self.counters.shard(&What::Revoked);
                     }
-                    state.abort();
+                    context.abort();
                 }
             }
             Event::TrustMoved => {
-                for (shard, state) in &daemons.running {
-                    let until = member.trusted_until(shard, state.generation);
-                    state.trust_until(until.unwrap_or_default());
+                for (shard, context) in &daemons.running {
+                    let until = member.trusted_until(shard, context.generation);
+                    context.trust_until(until.unwrap_or_default());
                 }
             }
             Event::Turn(turn) => daemons.hub.turned(turn, member.shards()),
@@ -280,16 +280,20 @@ impl Driver {
             return;
         };
         tracing::info!(%shard, %generation, "assigned, starting");
-        let state = ShardState::new(
-            shard.clone(),
-            generation,
-            count,
-            self.node.clone(),
+        let trusted_until = member.trusted_until(&shard, generation);
+        let trust = Trust::new(
+            Of::Shard(shard.clone(), generation),
+            trusted_until.unwrap_or_default(),
             self.runtime.clock.clone(),
             self.reports.clone(),
         );
-        let trusted_until = member.trusted_until(&shard, generation);
-        state.trust_until(trusted_until.unwrap_or_default());
+        let context = Context {
+            trust,
+            shard: shard.clone(),
+            generation,
+            count,
+            node: self.node.clone(),
+        };
         let Some(daemon) = daemons.registered.get(&shard.daemon) else {
             // Withdrawn with this very step: what was started before the machine heard of it ends at once.
             let error = Some("the daemon is not registered".to_owned());
@@ -302,9 +306,9 @@ impl Driver {
             return;
         };
         self.counters.shard(&What::Assigned);
-        daemons.running.insert(shard, state.clone());
+        daemons.running.insert(shard, context.clone());
         // Should that runtime be gone, the task is dropped, and that tells of the end as well.
-        let life = live(daemon.0.clone(), state);
+        let life = live(daemon.0.clone(), context);
         daemons.runtime.spawn(self.runtime.task(life));
     }
 
@@ -329,8 +333,8 @@ impl Driver {
 impl Drop for Daemons {
     /// Also should this thread panic: nobody goes on working for a session that nobody renews.
     fn drop(&mut self) {
-        for state in self.running.values() {
-            state.abort();
+        for context in self.running.values() {
+            context.abort();
         }
         self.hub.close();
     }

@@ -1,13 +1,13 @@
 //! What the driver does about the machine's events: tells the handles, the log and the counters.
 
-use tenure_core::election::Term;
-use tenure_core::election::machine::Leader;
+use tenure_core::election::{Leader, Term};
 use tenure_core::node::Event;
 use tenure_core::{ElectionName, Lineage, Moment};
 
 use super::{Driver, Run};
 use crate::Token;
-use crate::leadership::{Leadership, TermState};
+use crate::leadership::Leadership;
+use crate::trust::{Of, Trust};
 
 impl Driver {
     pub(super) fn on_event(&mut self, run: &mut Run, event: Event) {
@@ -45,7 +45,7 @@ impl Driver {
                 // Trust now ends no later than the time that the work has to stop.
                 run.refresh_trust(&election);
                 if let Some(term) = run.leading.get(&election) {
-                    term.tell_to_stop();
+                    term.stop();
                 }
             }
             Event::Ended {
@@ -122,21 +122,20 @@ impl Driver {
         tracing::info!(%election, %term, "elected");
         tracing::info_span!(parent: None, "elected", %election, %term).in_scope(|| {});
         self.counters.elected(&election, term);
-        let fence_key = self.keys.fence(&election);
-        let reports = self.reports.clone();
-        let token = Token { lineage, term };
-        let clock = self.runtime.clock.clone();
-        let incarnation = run.me.incarnation;
-        let state = TermState::new(
-            election.clone(),
-            token,
-            incarnation,
-            fence_key,
+        let trust = Trust::new(
+            Of::Term(election.clone(), term),
             until,
-            clock,
-            reports,
+            self.runtime.clock.clone(),
+            self.reports.clone(),
         );
-        run.leading.insert(election, state.clone());
-        seat.elected(Leadership::new(state), term, lineage);
+        let leadership = Leadership::new(
+            trust,
+            election.clone(),
+            Token { lineage, term },
+            run.me.incarnation,
+            self.keys.fence(&election),
+        );
+        run.leading.insert(election, leadership.clone());
+        seat.elected(leadership, term, lineage);
     }
 }

@@ -233,6 +233,7 @@ impl Pause {
 #[derive(Debug, Clone)]
 pub(crate) struct Keys {
     queue: Prefix,
+    begun: Key,
 }
 
 const NAMES_FIT: &str = "a namespace, a checked folder and a number fit a key";
@@ -241,7 +242,13 @@ impl Keys {
     fn new(namespace: &Namespace, folder: &str) -> Self {
         Self {
             queue: Prefix::new(format!("{namespace}/{folder}")).expect(NAMES_FIT),
+            begun: Key::new(format!("{namespace}/logs/{folder}")).expect(NAMES_FIT),
         }
+    }
+
+    /// Outside of the queue, so that it is still there when all of the queue is gone.
+    pub(crate) fn begun(&self) -> &Key {
+        &self.begun
     }
 
     /// Everything of the queue.

@@ -117,15 +117,14 @@ impl<M: Machine> Committer<M> {
             last: None,
             gather: Gather::default(),
         };
-        let runs = match is_on_disk {
-            true => {
-                let thread = runtime.spawn_thread("tenure-commit", blocks, commits.run());
-                Runs::Apart(thread.map_err(|error| tenure_store::Error::Unavailable {
-                    doing: "starting the thread that commits".to_owned(),
-                    source: error.into(),
-                })?)
-            }
-            false => Runs::Here(Box::pin(commits.run())),
+        let runs = if is_on_disk {
+            let thread = runtime.spawn_thread("tenure-commit", blocks, commits.run());
+            Runs::Apart(thread.map_err(|error| tenure_store::Error::Unavailable {
+                doing: "starting the thread that commits".to_owned(),
+                source: error.into(),
+            })?)
+        } else {
+            Runs::Here(Box::pin(commits.run()))
         };
         Ok(Self { done, runs })
     }
@@ -262,9 +261,10 @@ impl Gather {
 
     /// How much longer so many records are to wait, the first of which were seen so long ago.
     fn wait(&self, records: usize, waited: Duration) -> Duration {
-        match records < self.enough() {
-            true => (self.took / 2).min(WAIT_MAX).saturating_sub(waited),
-            false => Duration::ZERO,
+        if records < self.enough() {
+            (self.took / 2).min(WAIT_MAX).saturating_sub(waited)
+        } else {
+            Duration::ZERO
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenure_core::election::machine::Leader;
+use tenure_core::election::Leader;
 
 /// Why a record was not committed, or the log cannot be used. Cheap to clone: all callers of one batch get
 /// the same.

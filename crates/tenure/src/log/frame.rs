@@ -478,9 +478,10 @@ impl Version {
 
 /// The format in which something is written that follows these rules.
 pub(crate) fn format_of(rules: Rules) -> u32 {
-    match rules.are_first() {
-        true => FORMAT_FIRST,
-        false => FORMAT_RULES,
+    if rules.are_first() {
+        FORMAT_FIRST
+    } else {
+        FORMAT_RULES
     }
 }
 

@@ -114,8 +114,8 @@ impl<M: Machine> Handle<M> {
         }
     }
 
-    /// Whether the store takes records as large as those that it has refused last. Asks the store only if it has
-    /// refused any, and has taken none as large since.
+    /// Whether the store takes records as large as those that it has refused last, and a disk has room for a megabyte.
+    /// Asks the store only if it has refused any, and has taken none as large since.
     pub async fn check_room(&self) -> Result<(), Error> {
         self.inbox.room.check().await
     }

@@ -46,7 +46,7 @@ pub struct Stored {
 
 /// What the origin says: how the log is kept, and who took it over last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct About {
+pub struct Summary {
     /// How the log is kept.
     pub form: Form,
     /// The number of the last take-over.
@@ -81,6 +81,8 @@ pub struct Segment {
     pub end: Option<u64>,
     /// What is wrong with its name, if it is not the file that it is called.
     pub misnamed: Option<String>,
+    /// The file that the log came from before this one, if that is not there. It may have been cleaned up.
+    pub missing: Option<Name>,
 }
 
 /// Frames, one after the other.
@@ -96,8 +98,8 @@ impl Stored {
 
     /// What the origin said when this was opened.
     #[must_use]
-    pub fn about(&self) -> About {
-        About {
+    pub fn summary(&self) -> Summary {
+        Summary {
             form: self.origin.form,
             takeover: self.origin.takeover,
             lineage: self.origin.lineage,
@@ -294,7 +296,7 @@ fn ends_at(last: u64, wanted: u64) -> Result<(), Error> {
     ))
 }
 
-/// Which files there are, and what of them is in the log. A first frame that is damaged is no part of it.
+/// Which files there are, and what of them is in the log.
 async fn layout(folder: &dyn AppendFolder) -> Result<Vec<Segment>, Error> {
     let names = segment::names(folder).await?;
     let mut segments: Vec<Segment> = names
@@ -304,45 +306,68 @@ async fn layout(folder: &dyn AppendFolder) -> Result<Vec<Segment>, Error> {
             is_in_log: false,
             end: None,
             misnamed: None,
+            missing: None,
         })
         .collect();
-    let first = async |name| segment::first_frame(folder, name).await.ok().flatten();
-    let mut index = names.len();
-    loop {
-        match index.checked_sub(1) {
-            Some(before) => index = before,
-            None => return Ok(segments),
+    let mut firsts = Vec::new();
+    for (index, &name) in names.iter().enumerate() {
+        let first = segment::first_frame(folder, name).await.ok().flatten();
+        if let Some(first) = &first {
+            let what = segment::misnamed(folder, &names[..index], name, first).await;
+            segments[index].misnamed = what;
         }
-        if names[index].is_copy() {
-            continue;
-        }
-        match first(names[index]).await {
-            None => {}
-            Some(frame) => match names[index].disagrees(&frame) {
-                Some(what) => segments[index].misnamed = Some(what),
-                None => break,
-            },
-        }
+        firsts.push(first);
     }
+    // A first frame that is damaged, in the last file, is one that nobody has acknowledged anything behind; it is
+    // named when all of it is read.
+    let is_whole = |index: usize| firsts[index].is_some() && segments[index].misnamed.is_none();
+    let last = (0..names.len())
+        .rev()
+        .find(|&index| !names[index].is_copy() && is_whole(index));
+    let Some(mut index) = last else {
+        return Ok(segments);
+    };
+    // The file before one that says nothing of it: the copy that its leader made, or the next older one that is whole.
+    let guess = |index: usize| {
+        let mut older = (0..index).rev();
+        older.find(|&before| {
+            let is_own_copy = names[before] == segment::Name::copy_of(names[index].takeover);
+            // Not the one that it is a copy of.
+            let is_older = match (&firsts[before], &firsts[index]) {
+                (Some(before), Some(first)) => before.header.seq < first.header.seq,
+                _ => true,
+            };
+            is_whole(before) && is_older && (is_own_copy || !names[before].is_copy())
+        })
+    };
+    let mut in_log = vec![(index, None)];
+    let mut missing = Vec::new();
     loop {
-        segments[index].is_in_log = true;
-        let frame = first(names[index]).await;
-        // Known of the last one already. Another one is where the log goes on, and damaged.
-        let what = frame
-            .as_ref()
-            .and_then(|frame| names[index].disagrees(frame));
-        segments[index].misnamed = what;
-        let before = frame.and_then(|frame| frame.header.previous);
-        let Some(before) = before else { break };
-        let Ok(name) = before.segment.parse::<segment::Name>() else {
-            break;
+        let before = match &firsts[index] {
+            Some(first) if is_whole(index) => match &first.header.previous {
+                None => break,
+                Some(previous) => {
+                    let name = previous.segment.parse::<segment::Name>().ok();
+                    let found = name.and_then(|name| names[..index].binary_search(&name).ok());
+                    if found.is_none() {
+                        missing.push((index, previous.segment.clone()));
+                    }
+                    found.map(|found| (found, Some(previous.end)))
+                }
+            },
+            // Damaged, but the log goes on from it: what came before it is as good as it was.
+            _ => None,
         };
-        // What comes before it may have been cleaned up.
-        let Ok(found) = names[..index].binary_search(&name) else {
-            break;
-        };
+        let before = before.or_else(|| guess(index).map(|found| (found, None)));
+        let Some((found, end)) = before else { break };
         index = found;
-        segments[index].end = Some(before.end);
+        in_log.push((index, end));
+    }
+    for (index, end) in in_log {
+        (segments[index].is_in_log, segments[index].end) = (true, end);
+    }
+    for (index, name) in missing {
+        segments[index].missing = Some(Name::Segment(name));
     }
     Ok(segments)
 }

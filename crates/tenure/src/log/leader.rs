@@ -12,7 +12,7 @@ use super::access::{Access, Pause};
 use super::appender::{Appended, Appender, Target};
 use super::cleanup::Remains;
 use super::frame::{Applied, Cursor, Digest, Lines, Previous, check_line};
-use super::origin::{Form, Origin, Ownership};
+use super::origin::{Form, Origin, Ownership, note_begun};
 use super::policy::Growth;
 use super::reached::Reached;
 use super::recovery::{Progress, Replay, Tail};
@@ -178,7 +178,8 @@ impl Log {
         self.was_applied(cursor.seq, replay.machine.digest());
         // From here on nobody leaves our first frame out; and nothing was acknowledged behind it yet.
         let patience = self.access.config.patience;
-        self.note(false, Pause::new(patience)).await
+        self.note(false, Pause::new(patience)).await?;
+        note_begun(&self.access).await
     }
 
     async fn begin_file<M: Machine>(
@@ -248,9 +249,10 @@ impl Log {
             let result = appender.commit(lines).await;
             (appender, result)
         };
-        let (appender, result) = match blocks {
-            true => self.access.runtime.blocking(blocks, commit).await,
-            false => commit.await,
+        let (appender, result) = if blocks {
+            self.access.runtime.blocking(blocks, commit).await
+        } else {
+            commit.await
         };
         // It says itself whether it goes on.
         self.appender = Some(appender);

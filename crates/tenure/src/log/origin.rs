@@ -6,6 +6,9 @@
 //! the numbers only grow, and they do so even if the election is started over at term 1.
 //!
 //! For the form with files this object is the fence: see [`segment`](super::segment).
+//!
+//! An origin that is missing beside the rest of the log was deleted, and nothing is served. If all of the log is missing,
+//! the object `<namespace>/logs/queue`, which every leader makes before it acknowledges anything, says that there was one.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -14,12 +17,15 @@ use tenure_core::queue::Rules;
 use tenure_core::{Incarnation, Lineage};
 use tenure_store::Expect;
 
-use super::access::{Access, Pause};
+use super::access::{Access, Created, Pause};
 use super::frame::{NUMBER_MAX, Version, format_of};
 use super::{Error, Owner};
 
 /// How often someone else may get in between.
 const ATTEMPTS_MAX: usize = 100;
+
+/// What the object says that is there as soon as there is a log.
+const BEGUN: &[u8] = b"{\"format\":1}\n";
 
 /// How the log is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,15 +180,42 @@ impl Ownership {
     }
 }
 
-/// An origin that is missing beside a log was deleted. To begin anew would lose the log.
+/// An origin that is missing beside a log was deleted, and so was a log that is missing altogether. To begin anew would
+/// lose the log.
 async fn refuse_lost_origin(access: &Access) -> Result<(), Error> {
-    let listed = access.store.list(access.keys.queue(), None).await?;
-    // Someone else may have begun just now.
-    match listed.entries.first() {
-        Some(entry) if access.get(&access.keys.origin()).await?.is_none() => Err(Error::corrupt(
-            &access.keys.origin(),
+    let keys = &access.keys;
+    let listed = access.store.list(keys.queue(), None).await?;
+    let (location, what) = match listed.entries.first() {
+        Some(entry) => (
+            keys.origin().to_string(),
             format!("it is missing, although {} is there", entry.key),
-        )),
-        _ => Ok(()),
+        ),
+        None if access.is_there(keys.begun()).await? => (
+            keys.queue().to_string(),
+            format!(
+                "everything in it is missing, although {begun} says that there was a log: put it back, or restore a backup \
+                 of the whole store. Only if all of its jobs may be lost, delete {begun} too: the queue then starts empty",
+                begun = keys.begun()
+            ),
+        ),
+        None => return Ok(()),
+    };
+    // Someone else may have begun just now.
+    if access.is_there(&keys.origin()).await? {
+        return Ok(());
+    }
+    Err(Error::corrupt(&location, what))
+}
+
+/// Notes that there is a log, outside of it.
+pub(crate) async fn note_begun(access: &Access) -> Result<(), Error> {
+    let key = access.keys.begun();
+    if access.is_there(key).await? {
+        return Ok(());
+    }
+    let value = Bytes::from_static(BEGUN);
+    match access.create(key, &value).await? {
+        // Another leader's says the same.
+        Created::Done | Created::Taken(_) => Ok(()),
     }
 }

@@ -1,18 +1,22 @@
-//! Whether the store takes what it has refused.
+//! Whether the store would take the next commit.
+//!
+//! On files the disk is asked how much room it has left, before anything was refused: less than the largest call may
+//! need is not enough. That costs no write, and says nothing about quotas.
 //!
 //! A store that is full refuses a commit of 100 KiB and still takes one of a few bytes, and every read. So neither
 //! tells whether the next commit of 100 KiB would be taken. The writer notes how large a commit was that the store
 //! refused; whoever wants to know has as many bytes written, to an object that is then deleted. The note stands until
 //! those were taken, or a real commit as large as they are.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use tenure_store::Expect;
 
-use super::Error;
 use super::access::Access;
+use super::{Error, segment};
 
 /// No more bytes are tried, however many were refused together: about as much as one caller sends.
 const BYTES_MAX: usize = 1024 * 1024;
@@ -52,8 +56,10 @@ impl Room {
         }
     }
 
-    /// Whether the store takes again what it has refused: known without asking it if it has refused nothing.
+    /// Whether there is room on the disk, and the store takes again what it has refused: known without asking it if it has
+    /// refused nothing.
     pub(crate) async fn check(&self) -> Result<(), Error> {
+        self.check_disk().await?;
         if self.refused.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
@@ -72,6 +78,27 @@ impl Room {
         deleted?;
         self.taken(bytes);
         Ok(())
+    }
+}
+
+impl Room {
+    /// Whether the disk, if there is one, has room for a large commit.
+    async fn check_disk(&self) -> Result<(), Error> {
+        let Some(folder) = self.access.files.clone() else {
+            return Ok(());
+        };
+        let (blocks, location) = (folder.blocks(), folder.location());
+        let asked = async move { folder.free_bytes().await };
+        // A disk that does not say how much it has is known when it refuses something.
+        let free = self.access.runtime.blocking(blocks, asked).await;
+        match free.ok().flatten() {
+            Some(free) if free < BYTES_MAX as u64 => {
+                let what = format!("only {free} bytes are free, and a commit may need {BYTES_MAX}");
+                let full = io::Error::new(io::ErrorKind::StorageFull, what);
+                Err(segment::failed("writing to", &location, full))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

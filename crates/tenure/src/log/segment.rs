@@ -15,6 +15,10 @@
 //! with a lower number would write behind it, and nobody would find that again. A file that the chain leads to,
 //! and that is not what it is called, is damage.
 //!
+//! A later segment of one leader that was copied under a higher number of the same take-over agrees with its name as far
+//! as that. But no two frames of a leader are alike, so two files that begin with the same frame are one segment and a
+//! copy of it. The segment is the one with the lower number; the other was copied, and lacks what was written since.
+//!
 //! # The fence
 //!
 //! The *fence* is the origin, which a leader replaces to take over (see [`origin`](super::origin)). Replacing
@@ -138,7 +142,7 @@ pub(crate) async fn chain(folder: &dyn AppendFolder, from: u64) -> Result<Vec<Li
             continue;
         }
         match first_frame(folder, name).await? {
-            Some(frame) => match name.disagrees(&frame) {
+            Some(frame) => match misnamed(folder, &names, name, &frame).await {
                 None => break link(&mut links, name, None, &frame),
                 Some(what) => {
                     let path = location(folder, name);
@@ -336,6 +340,35 @@ pub(crate) async fn first_frame(
         Found::Damaged(what) => damaged(what),
         Found::Newer(what) => Err(Error::newer(&start(), what).into()),
     }
+}
+
+/// What is wrong if a file of this name begins with this frame and stands behind these others; `None` if it is what it is
+/// called.
+pub(crate) async fn misnamed(
+    folder: &dyn AppendFolder,
+    before: &[Name],
+    name: Name,
+    first: &Frame,
+) -> Option<String> {
+    if let Some(what) = name.disagrees(first) {
+        return Some(what);
+    }
+    if name.is_copy() {
+        return None;
+    }
+    // It goes on from the file before it, so there is mostly none in between.
+    let previous = first.header.previous.as_ref();
+    let previous = previous.and_then(|previous| previous.segment.parse::<Name>().ok());
+    let between = before.iter().rev();
+    let between = between.take_while(|other| other.takeover == name.takeover);
+    for &other in between.filter(|&&other| Some(other) > previous && !other.is_copy()) {
+        // One that cannot be read is nobody's original.
+        let found = first_frame(folder, other).await.ok().flatten();
+        if found.is_some_and(|found| found.header == first.header) {
+            return Some(format!("its content is that of the segment {other}"));
+        }
+    }
+    None
 }
 
 /// Every segment there is, in order.

@@ -103,19 +103,20 @@ impl<M: Machine> Writer<M> {
             // In turns: a snapshot gets on, however fast batches come.
             snapshot_first = !snapshot_first;
             let step = self.snapshots.step(&self.inbox.machine);
-            let next = match snapshot_first {
-                true => tokio::select! {
+            let next = if snapshot_first {
+                tokio::select! {
                     biased;
                     outcome = step => Next::Snapshot(outcome),
                     done = committer.next() => Next::Done(done),
                     () = &mut given_up => Next::GivenUp,
-                },
-                false => tokio::select! {
+                }
+            } else {
+                tokio::select! {
                     biased;
                     done = committer.next() => Next::Done(done),
                     () = &mut given_up => Next::GivenUp,
                     outcome = step => Next::Snapshot(outcome),
-                },
+                }
             };
             match next {
                 Next::Done(Some(done)) => self.done(done).await?,

@@ -100,9 +100,10 @@ impl Bounds {
 
 fn is_fresh(count: Option<Count>, max: usize) -> bool {
     count.is_some_and(|count| {
-        let fresh = match count.number < max {
-            true => FRESH,
-            false => FRESH_IF_FULL,
+        let fresh = if count.number < max {
+            FRESH
+        } else {
+            FRESH_IF_FULL
         };
         HOST.moment().since(count.at) < fresh
     })

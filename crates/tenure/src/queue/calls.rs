@@ -5,23 +5,27 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tenure_core::queue::{
-    Action, Answer, Cancelled, Changed, Claim as Held, ClaimRequest, Claimed, Completion, Ended,
-    Failed, Failure, KeepIds, Limits, Lost, Payload, QueueOptions, Released, Rules, Schedule,
-    ScheduleSpec, Settings, Submission, Submitted,
+    Action, Answer, Cancelled, Changed, Claim, ClaimRequest, Claimed, Completion, Ended, Failed,
+    Failure, KeepIds, Limits, Lost, Payload, QueueOptions, Released, Rules, Schedule, ScheduleSpec,
+    Settings, Submission, Submitted,
 };
 use tenure_core::{JobId, QueueName, ScheduleName};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::broker::Broker;
 use super::due::{commit, portions};
 use super::serve::serve;
 use super::service::Service;
-use super::{Error, Follower, Heartbeat, Options, Serving};
+use super::{Error, Follower, HeartbeatAnswer, Options, Serving};
 use crate::log::Counters;
 use crate::{Election, Node};
 
 /// How many schedules go into one command when time was set back.
 const REPLANNED_MAX: usize = 500;
+
+/// How many of them are planned before others have a turn.
+const REPLANNED_AT_ONCE: usize = 50;
 
 /// The job queue of a namespace, in this process. Cheap to clone.
 ///
@@ -159,14 +163,24 @@ impl Queue {
     }
 
     /// Enqueues jobs. One answer per job, in order. They are one record of the log: all of them are durable, or
-    /// none is.
+    /// none is. A single one for whose queue or type there is no room is an [`Error::Full`]; of several, those that
+    /// have no room are answered so, and the others are enqueued.
     pub async fn submit(&self, jobs: Vec<Submission>) -> Result<Vec<Submitted>, Error> {
         let service = self.shared.service()?;
         let at = service.time.at();
         service.limits.submissions(&jobs, at)?;
-        self.shared.answer(service.admit_jobs(&jobs))?;
+        let is_one = jobs.len() == 1;
+        let mut admitted = self.shared.answer(service.admit_jobs(jobs))?;
+        if let Some(full) = admitted.why.take().filter(|_| is_one) {
+            return self.shared.answer(Err(full));
+        }
+        let jobs = std::mem::take(&mut admitted.jobs);
+        if jobs.is_empty() {
+            return Ok(admitted.answers(Vec::new()));
+        }
         let answer = service.commit_at(at, Action::Submit(jobs)).await;
-        self.shared.answer(answer).map(Answer::submitted)
+        let answer = self.shared.answer(answer).map(Answer::submitted);
+        answer.map(|answers| admitted.answers(answers))
     }
 
     /// Claims jobs, the first whose turn it is, and waits for one if there is none and the request says so.
@@ -196,8 +210,8 @@ impl Queue {
     /// Renews claims, and notes progress. One answer per claim, in order. Costs no storage request.
     pub async fn heartbeat(
         &self,
-        claims: Vec<(Held, Option<Payload>)>,
-    ) -> Result<Vec<Result<Heartbeat, Lost>>, Error> {
+        claims: Vec<(Claim, Option<Payload>)>,
+    ) -> Result<Vec<Result<HeartbeatAnswer, Lost>>, Error> {
         let service = self.shared.service()?;
         let limits = self.shared.limits();
         limits.heartbeats(claims.iter().map(|(_, progress)| progress.as_ref()))?;
@@ -206,7 +220,7 @@ impl Queue {
         self.shared.answer(service.check())?;
         self.shared.answer(service.change(|broker| {
             let (leases, queue) = (&mut broker.leases, &broker.queue);
-            let renew = |(claim, progress): (Held, Option<Payload>)| {
+            let renew = |(claim, progress): (Claim, Option<Payload>)| {
                 leases.heartbeat(queue, &claim.id, claim.token, progress, now)
             };
             claims.into_iter().map(renew).collect()
@@ -215,7 +229,7 @@ impl Queue {
 
     /// Hands claims back as if they had never been made: the attempts do not count. One answer per claim, in
     /// order.
-    pub async fn release(&self, claims: Vec<Held>) -> Result<Vec<Ended<Released>>, Error> {
+    pub async fn release(&self, claims: Vec<Claim>) -> Result<Vec<Ended<Released>>, Error> {
         self.shared.limits().batch("claims", claims.len())?;
         let answer = self.ask(Action::Release(claims)).await;
         answer.map(Answer::released)
@@ -366,7 +380,8 @@ impl Queue {
     /// Sets the queue's time, back as well, to what this host's clock shows or to `to`: for an operator, after a clock
     /// was wrong. Jobs whose wait began at a later time wait as long from now on, what ended later counts as ended now,
     /// rates count anew, and schedules go on with the next slot; a slot whose job is still there does not run twice.
-    /// Claims are not touched. Looks at every job once if time goes back.
+    /// Claims are not touched. If time goes back, every job is looked at once, a portion with each commit, so nobody else
+    /// waits for it; this returns when it is done. A leader that follows in the middle goes on with it.
     ///
     /// Refused if it is before 2024 or more than a year ahead of this host's clock, and while brokers of an older version
     /// take part, which could not read it.
@@ -397,14 +412,44 @@ impl Queue {
             "the queue's time is being set"
         );
         self.shared.answer(service.set_time(to).await)?;
-        let replanned = service.read(|broker| broker.queue.replanned(to));
-        let replanned = self.shared.answer(replanned)?;
-        let bytes_max = service.record_bytes_max;
-        for firings in portions(replanned, REPLANNED_MAX, bytes_max, |_| 1) {
-            self.shared
-                .answer(commit(&service, Action::Fire(firings)).await)?;
+        self.shared.answer(self.replan(&service, to).await)?;
+        // The broker does this by itself. Whoever set the time is told when it is done.
+        while self
+            .shared
+            .answer(service.read(|broker| broker.queue.is_setting_back()))?
+        {
+            self.shared.answer(commit(&service, Action::Tick).await)?;
         }
         Ok(())
+    }
+
+    /// Lets every schedule go on after `to`. They are taken out a portion at a time and planned without the lock, so that
+    /// nobody else waits for it.
+    async fn replan(&self, service: &Service, to: u64) -> Result<(), Error> {
+        let mut behind = None;
+        loop {
+            let queue = |broker: &Broker| {
+                let queue = &broker.queue;
+                queue.schedules_to_replan(behind.as_ref(), REPLANNED_MAX)
+            };
+            let due = service.read(queue)?;
+            let Some(last) = due.last() else {
+                return Ok(());
+            };
+            behind = Some(last.schedule.clone());
+            let mut firings = Vec::new();
+            for (planned, due) in due.iter().enumerate() {
+                firings.extend(due.replan(to));
+                if planned % REPLANNED_AT_ONCE == REPLANNED_AT_ONCE - 1 {
+                    // This thread has others to serve.
+                    tokio::task::yield_now().await;
+                }
+            }
+            let bytes_max = service.record_bytes_max;
+            for firings in portions(firings, REPLANNED_MAX, bytes_max, |_| 1) {
+                commit(service, Action::Fire(firings)).await?;
+            }
+        }
     }
 
     /// What is committed from now on, in the order of the log. A follower that falls too far behind is cut off
@@ -412,7 +457,7 @@ impl Queue {
     #[must_use]
     pub fn follow(&self) -> Follower {
         let service = self.shared.service();
-        let receiver = service.and_then(|service| service.read(super::broker::Broker::follow));
+        let receiver = service.and_then(|service| service.read(Broker::follow));
         Follower::new(receiver.ok().flatten())
     }
 

@@ -4,43 +4,118 @@
 //! a bound, and what needs one more is refused before it is committed. What is under way when the bound is reached
 //! still comes in. The log knows nothing of it: a broker with other limits replays the same.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use tenure_core::queue::{Schedule, ScheduleSpec, Submission};
-use tenure_core::{QueueName, ScheduleName, queue};
+use tenure_core::queue::{Schedule, ScheduleSpec, Submission, SubmitStatus, Submitted};
+use tenure_core::{JobType, QueueName, ScheduleName, queue};
 
 use super::Error;
 use super::broker::Broker;
 use super::service::Service;
 
+/// Jobs, as far as there is room for their queues and types.
+pub(crate) struct Admitted {
+    pub(crate) jobs: Vec<Submission>,
+    /// The others: their place among all, and what they are answered.
+    refused: Vec<(usize, Submitted)>,
+    /// Why the first of them is refused.
+    pub(crate) why: Option<Error>,
+}
+
+impl Admitted {
+    /// All answers, in the order in which the jobs came.
+    pub(crate) fn answers(self, mut answers: Vec<Submitted>) -> Vec<Submitted> {
+        for (place, refused) in self.refused {
+            answers.insert(place, refused);
+        }
+        answers
+    }
+}
+
+/// What is there, and what the jobs before bring along.
+struct Room<'a> {
+    queue: &'a queue::Queue,
+    limits: &'a queue::Limits,
+    /// Queues that only schedules submit to. Looked for only where there may be too many.
+    to_come: Option<BTreeSet<QueueName>>,
+    queues: BTreeSet<QueueName>,
+    types: BTreeSet<JobType>,
+}
+
+impl Room<'_> {
+    fn admit(&mut self, job: &Submission) -> Result<(), Error> {
+        let (queues_max, types_max) = (self.limits.queues_max, self.limits.types_max);
+        let (name, job_type) = (&job.queue, &job.job_type);
+        let is_new_type = !self.queue.has_type(job_type) && !self.types.contains(job_type);
+        if is_new_type && self.queue.types_len() + self.types.len() >= types_max {
+            return Err(Error::Full {
+                what: format!(
+                    "there are already {types_max} job types; there is no room for {job_type}"
+                ),
+                hint: "use fewer types, and put the differences into the payload".to_owned(),
+            });
+        }
+        if !self.queue.has_queue(name) && !self.queues.contains(name) {
+            let queue = self.queue;
+            let to_come = self
+                .to_come
+                .get_or_insert_with(|| queue.queues_to_come(None).into_iter().cloned().collect());
+            if !to_come.contains(name) {
+                if queue.queues_len() + to_come.len() + self.queues.len() >= queues_max {
+                    return Err(no_room_for(name, queues_max));
+                }
+                self.queues.insert(name.clone());
+            }
+        }
+        if is_new_type {
+            self.types.insert(job_type.clone());
+        }
+        Ok(())
+    }
+}
+
 impl Service {
-    /// Whether there is room for the queues and types of these jobs.
-    pub(crate) fn admit_jobs(&self, jobs: &[Submission]) -> Result<(), Error> {
+    /// The jobs for whose queues and types there is room. One job more or less is no reason to refuse another.
+    pub(crate) fn admit_jobs(&self, jobs: Vec<Submission>) -> Result<Admitted, Error> {
+        let mut admitted = Admitted {
+            jobs,
+            refused: Vec::new(),
+            why: None,
+        };
         let (queues_max, types_max) = (self.limits.queues_max, self.limits.types_max);
         let queues = self.signals.queues.load(Ordering::Relaxed);
         let types = self.signals.types.load(Ordering::Relaxed);
         // Even if each brought new ones there would be room.
         let schedules = self.signals.schedules.load(Ordering::Relaxed);
-        if queues + schedules + jobs.len() <= queues_max && types + jobs.len() <= types_max {
-            return Ok(());
+        let most = admitted.jobs.len();
+        if queues + schedules + most <= queues_max && types + most <= types_max {
+            return Ok(admitted);
         }
         self.change(|broker| {
-            let queue = &broker.queue;
-            let new = jobs.iter().map(|job| &job.queue);
-            room_for_queues(queue, queues_max, None, new)?;
-            if queue.types_len() >= types_max
-                && let Some(job) = jobs.iter().find(|job| !queue.has_type(&job.job_type))
-            {
-                let name = &job.job_type;
-                return Err(Error::Full {
-                    what: format!(
-                        "there are already {types_max} job types; there is no room for {name}"
-                    ),
-                    hint: "use fewer types, and put the differences into the payload".to_owned(),
-                });
+            let mut room = Room {
+                queue: &broker.queue,
+                limits: &self.limits,
+                to_come: None,
+                queues: BTreeSet::new(),
+                types: BTreeSet::new(),
+            };
+            for (place, job) in std::mem::take(&mut admitted.jobs).into_iter().enumerate() {
+                match room.admit(&job) {
+                    Ok(()) => admitted.jobs.push(job),
+                    Err(error) => {
+                        let refused = Submitted {
+                            id: job.id.unwrap_or_else(|| broker.queue.next_id()),
+                            status: SubmitStatus::Full,
+                            existing: None,
+                        };
+                        admitted.refused.push((place, refused));
+                        admitted.why.get_or_insert(error);
+                    }
+                }
             }
-            Ok(())
-        })?
+            admitted
+        })
     }
 
     /// Whether there is room for this queue.
@@ -98,11 +173,14 @@ fn room_for_queues<'a>(
     let to_come = queue.queues_to_come(replaced);
     match new.find(|name| there + to_come.len() >= most && !to_come.contains(name)) {
         None => Ok(()),
-        Some(name) => Err(Error::Full {
-            what: format!("there are already {most} queues; there is no room for {name}"),
-            hint:
-                "use existing queues; a queue without jobs, settings and schedules does not count"
-                    .to_owned(),
-        }),
+        Some(name) => Err(no_room_for(name, most)),
+    }
+}
+
+fn no_room_for(name: &QueueName, most: usize) -> Error {
+    Error::Full {
+        what: format!("there are already {most} queues; there is no room for {name}"),
+        hint: "use existing queues; a queue without jobs, settings and schedules stops counting when the ids of its finished jobs are dropped, after an hour by default"
+            .to_owned(),
     }
 }

@@ -30,6 +30,9 @@ const ROUND: Duration = Duration::from_secs(60);
 const CLAIMS_MAX: usize = 1_000;
 const COMMANDS_MAX: usize = 16;
 
+/// The most ticks of one commit: a submit that is committed with them waits until they are applied.
+const TICKS_MAX: usize = 4;
+
 /// The most schedules that are planned in one round, and about how long that may take.
 const SCHEDULES_MAX: usize = 1_000;
 const PLANNING_MAX: Duration = Duration::from_millis(20);
@@ -45,7 +48,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Runs until the queue is not served any more.
-pub(crate) async fn maintain(service: &Service) -> Error {
+pub(crate) async fn commit_due(service: &Service) -> Error {
     let mut rounds = Rounds {
         retention: Moment::default(),
         ticks: 0,
@@ -209,9 +212,10 @@ impl Rounds {
         let jobs_due = broker.queue.due_at().is_some_and(|due| due <= at);
         let forget = moment >= self.retention
             && broker.queue.retention_due_at().is_some_and(|due| due <= at);
-        self.ticks = match jobs_due || forget {
-            true => (self.ticks * 2).clamp(1, COMMANDS_MAX),
-            false => 0,
+        self.ticks = if jobs_due || forget {
+            (self.ticks * 2).clamp(1, TICKS_MAX)
+        } else {
+            0
         };
         if !forget && moment >= self.retention {
             self.retention = moment + ROUND;

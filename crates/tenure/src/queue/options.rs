@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_core::election::Term;
-use tenure_core::election::machine::{Leader, PRIORITY_DEFAULT};
+use tenure_core::election::{Leader, PRIORITY_DEFAULT, Term};
 use tenure_core::queue::Limits;
 use tenure_core::{ElectionName, Wall};
 

@@ -13,15 +13,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tenure_core::queue::Rules;
-use tenure_core::session::record::{Record, State};
+use tenure_core::session::{Record, State};
 use tenure_core::{Incarnation, Moment};
 use tenure_store::{Object, Version};
 use tokio::time::timeout;
 
 use super::Options;
-use crate::Node;
-use crate::log;
 use crate::one_shot::LABEL;
+use crate::{Node, log};
 
 /// How often a leader looks whether it may go by newer rules.
 const LOOK_INTERVAL: Duration = Duration::from_secs(10);

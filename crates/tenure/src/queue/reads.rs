@@ -4,7 +4,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use tenure_core::queue::{
-    Counts, Filter, Job, Key, Page, Place, QueueView, Reading, Rules, Schedule, Settings, Token,
+    Counts, Filter, Job, Key, Page, PageReader, PageStart, QueueView, Rules, Schedule, Settings,
+    Token,
 };
 use tenure_core::{JobId, QueueName, ScheduleName};
 
@@ -44,9 +45,9 @@ impl Queue {
     /// Jobs in the order of the log, or backwards: at most `limit`, at most as many as a batch may have, and at
     /// most [`PAGE_BYTES_MAX`] or one job. A shorter page that is not the last has a [`next`](Page::next). They are
     /// looked at in portions: others are served in between.
-    pub fn page(&self, filter: &Filter, from: Place, limit: usize) -> Result<Page, Error> {
+    pub fn page(&self, filter: &Filter, from: PageStart, limit: usize) -> Result<Page, Error> {
         let limit = limit.min(self.shared.limits().batch_max);
-        let mut reading = Reading::new(filter.clone(), from, limit, PAGE_BYTES_MAX);
+        let mut reading = PageReader::new(filter.clone(), from, limit, PAGE_BYTES_MAX);
         while self.read_on(&mut reading)? {
             // Whoever waits for the lock is let in: it is not handed over by itself.
             std::thread::yield_now();
@@ -56,7 +57,7 @@ impl Queue {
 
     /// The same, one portion at a time, for callers who must not keep their thread for long. Whether there is more to
     /// look at.
-    pub fn read_on(&self, reading: &mut Reading) -> Result<bool, Error> {
+    pub fn read_on(&self, reading: &mut PageReader) -> Result<bool, Error> {
         self.read(|broker| broker.queue.read_on(reading))
     }
 
@@ -66,7 +67,7 @@ impl Queue {
         &self,
         filter: &Filter,
         text: &str,
-        from: Place,
+        from: PageStart,
         limit: usize,
     ) -> Result<Page, Error> {
         let limit = limit.min(self.shared.limits().batch_max);

@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 
 use super::broker::{Broker, Signals};
 use super::calls::Shared;
-use super::due::{hand_back, maintain, wake_claims};
+use super::due::{commit_due, hand_back, wake_claims};
 use super::readers::Readers;
 use super::service::Service;
 use super::time::{ClockLimits, Time};
@@ -199,7 +199,7 @@ async fn serve_term(
     });
     let mut tasks = JoinSet::new();
     let [first, second, third] = std::array::from_fn(|_| service.clone());
-    tasks.spawn(runtime.task(async move { maintain(&first).await }));
+    tasks.spawn(runtime.task(async move { commit_due(&first).await }));
     tasks.spawn(runtime.task(async move { wake_claims(&second).await }));
     tasks.spawn(runtime.task(async move { hand_back(&third, claims).await }));
     shared.install(&service);

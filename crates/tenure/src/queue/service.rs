@@ -185,9 +185,10 @@ impl Service {
         let at = self.time.at();
         let begun = self.change(|broker| {
             // Whoever waits already comes first.
-            let woken = match broker.waiting.is_credited() {
-                true => broker.waiting.wake(&broker.queue, at),
-                false => Vec::new(),
+            let woken = if broker.waiting.is_credited() {
+                broker.waiting.wake(&broker.queue, at)
+            } else {
+                Vec::new()
             };
             let (sender, receiver) = oneshot::channel();
             let opens = broker.queue.claimable_at(&request.queues, &request.types);

@@ -12,8 +12,10 @@
 //!   where it was, at the speed of the witness: delays, retries and leases work, and what is due at a time of day comes late.
 //!   The witness catches up with the wall clock by a tenth of the time that passes, so a clock that was set right by
 //!   more than the limit is followed again after a while, at the next term, or when an operator says so.
-//! - **Behind the queue's time**: the queue's time goes on at half speed until the clock has caught up, so that
-//!   nothing waits for it for ever and the difference goes away by itself.
+//! - **Behind the queue's time when a term begins**: the queue's time goes on at half speed until the clock has caught up,
+//!   so that nothing waits for it for ever and the difference goes away by itself.
+//! - **Set back later in the term**: the witness disproves this too. Time goes on with the witness, which waits for the wall
+//!   clock by a tenth of the time that passes. Only what the queue is ahead of the witness goes away at half speed.
 //!
 //! [`Queue::set_time`](super::Queue::set_time) sets it, back as well: the log has a command for it, and commands that
 //! were given their time before are in line before that one.
@@ -38,7 +40,7 @@ const JUMP_TOLD: Duration = Duration::from_secs(3_600);
 /// How far ahead of the clock an operator may set the time: further is a mistake in units.
 const SET_AHEAD_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
-/// The witness comes nearer to a wall clock that is ahead of it by this part of the time that passes.
+/// The witness comes nearer to the wall clock by this part of the time that passes.
 const CATCH_UP_PART: u32 = 10;
 
 /// A time of the queue before this (2024) was never right: any clock is better.
@@ -56,7 +58,8 @@ pub enum ClockState {
         /// How far.
         by: Duration,
     },
-    /// It is behind the queue's time, which goes on at half speed.
+    /// It is behind the queue's time, which goes on more slowly: at half speed, or a tenth slower if the clock was set
+    /// back in this term.
     Behind {
         /// How far.
         by: Duration,
@@ -103,6 +106,8 @@ enum Pace {
     Own,
     /// With half of that.
     Half,
+    /// With the witness: the wall clock was set back.
+    Witness,
 }
 
 impl Time {
@@ -186,6 +191,22 @@ impl Time {
     }
 }
 
+impl Pace {
+    /// Whether time is counted from the anchor.
+    const fn is_counted(self) -> bool {
+        matches!(self, Self::Own | Self::Half)
+    }
+}
+
+/// What to say of a clock that is so far behind.
+fn behind_by(by: Duration) -> ClockState {
+    if by > BEHIND_TOLD {
+        ClockState::Behind { by }
+    } else {
+        ClockState::Followed
+    }
+}
+
 impl State {
     fn step(&mut self, now: Now, limits: ClockLimits) -> u64 {
         let wall = now.wall.0;
@@ -197,15 +218,18 @@ impl State {
         };
         let ahead = Duration::from_millis(wall).saturating_sub(passed);
         let behind = Duration::from_millis(self.last.saturating_sub(wall));
-        let pace = if !behind.is_zero() {
+        let witnessed = self.witness.map_or(0, |(passed, _)| milliseconds(passed));
+        let pace = if self.last > wall.max(witnessed) {
             Pace::Half
+        } else if witnessed > wall {
+            Pace::Witness
         } else if ahead > ahead_max && !was_never_right {
             Pace::Own
         } else {
             Pace::Wall
         };
         // From one trouble into the other, time is counted anew.
-        if pace != self.pace && pace != Pace::Wall && self.pace != Pace::Wall {
+        if pace != self.pace && pace.is_counted() && self.pace.is_counted() {
             self.anchor = (self.last, now.moment);
         }
         let (from, since) = self.anchor;
@@ -214,16 +238,16 @@ impl State {
             Pace::Wall => (wall, ClockState::Followed),
             Pace::Own => {
                 let own = from.saturating_add(milliseconds(elapsed));
-                let caught_up = self.witness.map_or(0, |(passed, _)| milliseconds(passed));
-                (own.max(caught_up), ClockState::Ahead { by: ahead })
+                (own.max(witnessed), ClockState::Ahead { by: ahead })
             }
             Pace::Half => (
                 from.saturating_add(milliseconds(elapsed / 2)),
-                match behind > BEHIND_TOLD {
-                    true => ClockState::Behind { by: behind },
-                    false => ClockState::Followed,
-                },
+                behind_by(behind),
             ),
+            Pace::Witness => {
+                let behind = Duration::from_millis(witnessed - wall);
+                (witnessed, behind_by(behind))
+            }
         };
         self.last = self.last.max(at);
         self.pace = pace;
@@ -231,23 +255,27 @@ impl State {
         // A clock that is not credible yet is no reason to doubt what it shows when it has been set.
         let is_credible = pace == Pace::Wall || (pace == Pace::Half && behind <= BEHIND_TOLD);
         if self.witness.is_none() && is_credible || pace == Pace::Wall && was_never_right {
-            self.witness = Some((Duration::from_millis(self.last), now.moment));
+            self.witness = Some((Duration::from_millis(wall), now.moment));
         }
-        if pace == Pace::Wall {
+        if !pace.is_counted() {
             self.anchor = (self.last, now.moment);
         }
         self.last
     }
 
-    /// Brings the witness up to the present, and nearer to the wall clock if that is ahead.
+    /// Brings the witness up to the present, and nearer to the wall clock.
     fn ask_witness(&mut self, now: Now) {
         let Some((passed, since)) = &mut self.witness else {
             return;
         };
         let elapsed = now.moment.since(*since);
         *passed = passed.saturating_add(elapsed);
-        let ahead = Duration::from_millis(now.wall.0).saturating_sub(*passed);
-        *passed = passed.saturating_add(ahead.min(elapsed / CATCH_UP_PART));
+        let wall = Duration::from_millis(now.wall.0);
+        let step_max = elapsed / CATCH_UP_PART;
+        *passed = match wall.checked_sub(*passed) {
+            Some(ahead) => passed.saturating_add(ahead.min(step_max)),
+            None => *passed - (*passed - wall).min(step_max),
+        };
         *since = now.moment;
     }
 }
@@ -294,7 +322,7 @@ fn tell(before: ClockState, after: ClockState) {
         (_, ClockState::Behind { by }) => {
             tracing::warn!(
                 behind = ?by,
-                "the clock of this host is behind the queue's time, which runs at half speed until the clock has caught up"
+                "the clock of this host is behind the queue's time, which runs more slowly until the clock has caught up"
             );
         }
         (_, ClockState::Followed) => tracing::info!("following the clock of this host again"),
@@ -362,6 +390,47 @@ mod tests {
         clock.advance(second(300));
         assert_eq!(time.at(), clock.wall_ms());
         assert_eq!(time.clock_state(), ClockState::Followed);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_is_not_followed_either() {
+        let clock = ManualClock::new();
+        let right = clock.wall_ms();
+        let time = Time::new(clock.runtime().clock, LIMITS, right);
+        assert_eq!(time.at(), right);
+        clock.set_wall_ms(right - 3_600_000);
+        // At nine tenths of the speed, however often it is asked.
+        for _ in 0..1_000 {
+            clock.advance(Duration::from_millis(100));
+            time.at();
+        }
+        assert!((90_000..=90_100).contains(&(time.at() - right)));
+        assert!(matches!(time.clock_state(), ClockState::Behind { by } if by > 50 * MINUTE));
+        // Set right again, it is followed at once.
+        clock.set_wall_ms(right + 100_000);
+        assert_eq!(time.at(), right + 100_000);
+        assert_eq!(time.clock_state(), ClockState::Followed);
+        // Nobody sets it right: it is caught up with.
+        clock.set_wall_ms(right + 40_000);
+        clock.advance(5 * MINUTE);
+        assert!(time.at() > clock.wall_ms());
+        clock.advance(5 * MINUTE);
+        assert_eq!(time.at(), clock.wall_ms());
+    }
+
+    #[test]
+    fn minutes_that_were_believed_by_mistake_go_away_at_half_speed() {
+        let clock = ManualClock::new();
+        let right = clock.wall_ms();
+        let time = Time::new(clock.runtime().clock, LIMITS, right);
+        time.at();
+        clock.set_wall_ms(right + 240_000);
+        assert_eq!(time.at(), right + 240_000);
+        clock.set_wall_ms(right);
+        clock.advance(2 * MINUTE);
+        assert_eq!(time.at(), right + 300_000);
+        clock.advance(6 * MINUTE);
+        assert_eq!(time.at(), clock.wall_ms());
     }
 
     #[test]

@@ -109,13 +109,13 @@ impl Board {
     }
 
     /// A daemon that does nothing but note that it runs.
-    pub(crate) fn daemon(self: &Arc<Self>, id: &str) -> impl tenure::Daemon + use<> {
+    pub(crate) fn daemon(self: &Arc<Self>, id: &str) -> impl tenure::daemon::Daemon + use<> {
         let board = self.clone();
         daemon(id, move |context| {
             let board = board.clone();
             async move {
                 let _entered = board.enter(&context);
-                context.draining().cancelled().await;
+                context.stopping().cancelled().await;
                 Ok::<(), DaemonError>(())
             }
         })

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::core::election::Term;
-use tenure::core::election::machine::EndReason;
+use tenure::core::election::{EndReason, Term};
 use tenure::core::session::Config;
 use tenure::store::engine::memory::Memory;
 use tenure::store::wrap::faulty::{Faults, Faulty, Outage};

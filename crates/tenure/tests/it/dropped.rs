@@ -14,7 +14,7 @@ use tenure::store::engine::memory::Memory;
 use tenure::store::wrap::faulty::{Fault, Faults, Faulty, Kind};
 use tenure::store::wrap::metered::Operation;
 use tenure::store::{Key, Prefix, Store, list_all};
-use tenure::{Namespaced, Node};
+use tenure::{NamespaceView, Node};
 use tokio::time::timeout;
 
 use crate::support::{
@@ -108,7 +108,7 @@ async fn a_request_whose_answer_was_lost_is_not_made_of_the_successor() {
         .script(Operation::Get, &lease, Fault::Delay(Duration::ZERO))
         .unwrap();
     faulty.script(Operation::Get, &lease, Fault::Hang).unwrap();
-    let view = Namespaced::new(faulty.clone(), Namespace::new(&namespace).unwrap());
+    let view = NamespaceView::new(faulty.clone(), Namespace::new(&namespace).unwrap());
     let asked = {
         let name = leader.name().clone();
         tokio::spawn(async move { view.request_resign(&name, &id("operator")).await })
@@ -223,7 +223,7 @@ async fn a_transfer_that_is_dropped_is_made_once_or_not_at_all() {
     let faulty = Arc::new(Faulty::new(memory.clone(), Faults::default(), 1).unwrap());
     let lease = Key::new(format!("{namespace}/elections/e")).unwrap();
     faulty.script(Operation::Put, &lease, Fault::Hang).unwrap();
-    let view = Namespaced::new(faulty.clone(), Namespace::new(&namespace).unwrap());
+    let view = NamespaceView::new(faulty.clone(), Namespace::new(&namespace).unwrap());
     let asked = {
         let name = name.clone();
         tokio::spawn(async move {

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::core::NodeId;
-use tenure::core::election::Term;
-use tenure::core::election::machine::EndReason;
+use tenure::core::election::{EndReason, Term};
 use tenure::core::session::Config;
 use tenure::store::engine::memory::Memory;
-use tenure::store::{Expect, Store};
+use tenure::store::{Expect, Prefix, Store, list_all};
 use tenure::{Error, Node, NodeOptions, Seen, Transition};
 use tokio::time::timeout;
 
@@ -244,4 +243,26 @@ async fn a_follower_sees_every_state_and_writes_nothing() {
     ));
     store.delete(&key).await.unwrap();
     assert!(matches!(follower.next().await.unwrap(), Seen::Missing));
+}
+
+#[tokio::test]
+async fn a_node_that_leaves_takes_its_session_with_it_and_its_successor_leads() {
+    let store = Arc::new(Memory::new());
+    let ttl = Duration::from_secs(600);
+    let a = node(&store, "a", ttl).await;
+    elected(&a.join("e").await.unwrap()).await;
+    let b = node(&store, "b", ttl).await;
+    b.joined().await.unwrap();
+    let other = b.join("e").await.unwrap();
+    a.shutdown().await;
+    let sessions = Prefix::new("test/nodes/").unwrap();
+    let sessions = list_all(&*store, &sessions).await.unwrap();
+    let names: Vec<&str> = sessions.iter().map(|entry| entry.key.as_str()).collect();
+    assert!(
+        matches!(names[..], [name] if name.starts_with("test/nodes/b/")),
+        "{names:?}"
+    );
+    // Without waiting for the ttl of the one that left.
+    assert_eq!(elected(&other).await.term(), Term(2));
+    b.shutdown().await;
 }

@@ -14,43 +14,43 @@ use tenure_testkit::gcs::Gcs;
 use crate::support::{PATIENCE, Stage, elected, id, keep_log, logged, namespace, options, until};
 
 /// Where a test runs, and how a node of its own gets there.
-struct Place {
+struct TestStore {
     namespace: String,
-    way: Way,
+    access: Access,
 }
 
-enum Way {
+enum Access {
     Url(String),
     Shared(Arc<dyn Store>),
     Gcs(Gcs),
     Folder(TempDir, &'static str),
 }
 
-impl Place {
-    fn new(way: Way) -> Self {
+impl TestStore {
+    fn new(access: Access) -> Self {
         let namespace = namespace();
-        Self { namespace, way }
+        Self { namespace, access }
     }
 
     fn server(variable: &str) -> Option<Self> {
-        Some(Self::new(Way::Url(crate::support::url(variable)?)))
+        Some(Self::new(Access::Url(crate::support::url(variable)?)))
     }
 
     fn folder(scheme: &'static str) -> Self {
-        Self::new(Way::Folder(tempfile::tempdir().unwrap(), scheme))
+        Self::new(Access::Folder(tempfile::tempdir().unwrap(), scheme))
     }
 
     async fn node(&self, name: &str, ttl: Duration) -> Node {
         let options = |url: &str| options(url, &self.namespace, name, Config::for_ttl(ttl));
-        match &self.way {
-            Way::Url(url) => Node::start(options(url)).await,
-            Way::Shared(store) => Node::start_with(store.clone(), options("memory:")).await,
-            Way::Gcs(gcs) => {
+        match &self.access {
+            Access::Url(url) => Node::start(options(url)).await,
+            Access::Shared(store) => Node::start_with(store.clone(), options("memory:")).await,
+            Access::Gcs(gcs) => {
                 let url = gcs.url().parse().unwrap();
                 let store = Objects::open_with(&url, Gcs::variables()).await.unwrap();
                 Node::start_with(Arc::new(store), options("")).await
             }
-            Way::Folder(folder, scheme) => {
+            Access::Folder(folder, scheme) => {
                 let url = format!("{scheme}:{}", folder.path().join("store").display());
                 Node::start(options(&url)).await
             }
@@ -64,32 +64,32 @@ macro_rules! on_every_engine {
         mod $claim {
             use super::*;
 
-            async fn on(place: Option<Place>) {
+            async fn on(place: Option<TestStore>) {
                 if let Some(place) = place {
                     super::$claim(&place).await;
                 }
             }
 
             #[tokio::test]
-            async fn on_memory() { on(Some(Place::new(Way::Shared(Arc::new(Memory::new()))))).await; }
+            async fn on_memory() { on(Some(TestStore::new(Access::Shared(Arc::new(Memory::new()))))).await; }
             #[tokio::test]
-            async fn on_file() { on(Some(Place::folder("file"))).await; }
+            async fn on_file() { on(Some(TestStore::folder("file"))).await; }
             #[tokio::test]
-            async fn on_sqlite() { on(Some(Place::folder("sqlite"))).await; }
+            async fn on_sqlite() { on(Some(TestStore::folder("sqlite"))).await; }
             #[tokio::test]
-            async fn on_postgres() { on(Place::server("TENURE_TEST_POSTGRES")).await; }
+            async fn on_postgres() { on(TestStore::server("TENURE_TEST_POSTGRES")).await; }
             #[tokio::test]
-            async fn on_pgbouncer() { on(Place::server("TENURE_TEST_PGBOUNCER")).await; }
+            async fn on_pgbouncer() { on(TestStore::server("TENURE_TEST_PGBOUNCER")).await; }
             #[tokio::test]
-            async fn on_mariadb() { on(Place::server("TENURE_TEST_MYSQL")).await; }
+            async fn on_mariadb() { on(TestStore::server("TENURE_TEST_MYSQL")).await; }
             #[tokio::test]
-            async fn on_ceph() { on(Place::server("TENURE_TEST_S3_CEPH")).await; }
+            async fn on_ceph() { on(TestStore::server("TENURE_TEST_S3_CEPH")).await; }
             #[tokio::test]
-            async fn on_seaweedfs() { on(Place::server("TENURE_TEST_S3_SEAWEED")).await; }
+            async fn on_seaweedfs() { on(TestStore::server("TENURE_TEST_S3_SEAWEED")).await; }
             #[tokio::test]
-            async fn on_azurite() { on(Place::server("TENURE_TEST_AZURE")).await; }
+            async fn on_azurite() { on(TestStore::server("TENURE_TEST_AZURE")).await; }
             #[tokio::test]
-            async fn on_gcs() { on(Some(Place::new(Way::Gcs(Gcs::start("bucket").await)))).await; }
+            async fn on_gcs() { on(Some(TestStore::new(Access::Gcs(Gcs::start("bucket").await)))).await; }
         }
     )*};
 }
@@ -99,7 +99,7 @@ on_every_engine! {
     two_processes_with_one_id_are_two_candidates_and_reported
 }
 
-async fn exactly_one_leads_through_every_kind_of_hand_over(place: &Place) {
+async fn exactly_one_leads_through_every_kind_of_hand_over(place: &TestStore) {
     // Long enough that no term ends by itself on a slow machine; how soon leaders look for requests.
     let ttl = Duration::from_secs(5);
     let stage = Stage::new();
@@ -172,7 +172,7 @@ async fn exactly_one_leads_through_every_kind_of_hand_over(place: &Place) {
     }
 }
 
-async fn two_processes_with_one_id_are_two_candidates_and_reported(place: &Place) {
+async fn two_processes_with_one_id_are_two_candidates_and_reported(place: &TestStore) {
     keep_log();
     let ttl = Duration::from_secs(3);
     let (first, second) = (place.node("a", ttl).await, place.node("a", ttl).await);

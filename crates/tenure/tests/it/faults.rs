@@ -4,11 +4,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tenure::core::election::Term;
-use tenure::core::election::machine::EndReason;
+use tenure::core::election::{EndReason, Term};
 use tenure::store::engine::memory::Memory;
-use tenure::store::wrap::Faulty;
-use tenure::store::wrap::faulty::{Fault, Faults, Kind, Outage};
+use tenure::store::wrap::faulty::{Fault, Faults, Faulty, Kind, Outage};
 use tenure::store::wrap::metered::Operation;
 use tenure::store::{Key, Prefix};
 use tenure::{HeartbeatOutcome, Node, Transition};
@@ -232,7 +230,7 @@ async fn an_outage_beyond_trust_ends_the_term_at_the_deadline_though_requests_ha
 
     let stopped = work.await.unwrap().unwrap_err();
     let over = |reason: &EndReason| matches!(reason, EndReason::Expired | EndReason::SessionOver);
-    assert!(stopped.reason.as_ref().is_some_and(over), "{stopped}");
+    assert!(stopped.reason().is_some_and(over), "{stopped}");
     // The margin is there for what is between asking the clock and acting.
     assert!(*worked_at.lock().unwrap() <= latest + session.margin);
     let first = transitions.next().await;
@@ -298,8 +296,7 @@ struct Requests {
 /// What a node that leads so many elections asks for when all is quiet, on a store whose listings take so
 /// long.
 async fn requests_per_heartbeat(elections: usize, slow: Duration) -> Requests {
-    use tenure::store::wrap::Metered;
-    use tenure::store::wrap::metered::{Outcome, Snapshot};
+    use tenure::store::wrap::metered::{Metered, Outcome, Snapshot};
 
     const HEARTBEATS: u64 = 6;
     let (faulty, namespace) = (faulty(&Arc::new(Memory::new())), namespace());

@@ -17,6 +17,8 @@ mod fences;
 mod many;
 mod nudges;
 mod one_shot;
+#[cfg(all(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod outbox;
 mod panics;
 #[cfg(all(feature = "file", feature = "sqlite"))]
 mod processes;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use tenure::core::election::machine::EndReason;
+use tenure::core::election::EndReason;
 use tenure::store::engine::memory::Memory;
 use tenure::store::{
     Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version, Watch,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 use tenure::core::Namespace;
-use tenure::{Namespaced, store};
+use tenure::{NamespaceView, store};
 
 use crate::support::{namespace, until, url};
 
@@ -213,7 +213,7 @@ async fn survives_clocks_kills_and_pauses(
     troupe.start("behind", behind.as_deref());
     troupe.start("right", right.as_deref());
     let store = store::open(&troupe.url).await.unwrap();
-    let view = Namespaced::new(store, Namespace::new(&troupe.namespace).unwrap());
+    let view = NamespaceView::new(store, Namespace::new(&troupe.namespace).unwrap());
     let election = "leader".parse().unwrap();
     until("all three stand", async || {
         view.status(&election).await.unwrap().candidates.len() == 3

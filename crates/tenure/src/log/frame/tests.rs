@@ -134,7 +134,7 @@ fn a_record_is_a_line() {
 fn what_is_newer_is_not_called_damaged() {
     for (line, newer) in [
         (r#"{"format":3,"new":true"#, "it has format 3"),
-        (r#"{"format":2,"rules":3,"new":true"#, "it follows rules 3"),
+        (r#"{"format":2,"rules":4,"new":true"#, "it follows rules 4"),
     ] {
         let stored = [line.as_bytes(), check_of(line.as_bytes()).as_bytes(), b"\n"].concat();
         let Err(Unread::Newer(what)) = decode(&stored.clone().into()) else {

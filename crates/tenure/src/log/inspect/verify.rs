@@ -125,11 +125,11 @@ impl<'a> Pass<'a> {
             _ => published[published.len().saturating_sub(2)],
         };
         self.last = position.map(|position| (from, position));
-        match self.stored.about().form {
+        match self.stored.summary().form {
             Form::Objects => self.objects(from).await?,
             Form::Segments => self.segments(from).await?,
         }
-        let takeover = self.stored.about().takeover;
+        let takeover = self.stored.summary().takeover;
         if self.takeover > takeover {
             let location = self.stored.access.keys.origin().to_string();
             let what = format!(
@@ -156,7 +156,7 @@ impl<'a> Pass<'a> {
     /// Whether the log still has its places up to this one, as far as can be told without reading them. Of what was
     /// cleaned up, some objects may be left.
     async fn has_beginning(&self, to: u64) -> Result<bool, Error> {
-        let first = match self.stored.about().form {
+        let first = match self.stored.summary().form {
             Form::Objects => {
                 let mut before = 0;
                 while before < to {
@@ -277,6 +277,9 @@ impl<'a> Pass<'a> {
                     segment.is_in_log && segment.end.is_none_or(|end| frame.offset < end);
                 end = frame.offset + frame.bytes;
                 location.clone_from(&frame.location);
+                if is_in_log && frame.offset == 0 && frame.place > from + 1 {
+                    self.came_from(segment);
+                }
                 if is_in_log && frame.place > from {
                     self.follow(&frame);
                 }
@@ -291,6 +294,14 @@ impl<'a> Pass<'a> {
             }
         }
         Ok(())
+    }
+
+    /// A file goes on from another that is needed, and must be there.
+    fn came_from(&mut self, segment: &Segment) {
+        if let Some(missing) = &segment.missing {
+            let what = format!("it is missing, but {} continues from it", segment.name);
+            self.damage(missing.to_string(), what);
+        }
     }
 
     /// A file that is not what it is called: in nobody's way, unless the log goes on in it.
@@ -372,7 +383,7 @@ impl<'a> Pass<'a> {
             wrong.push("a part of a snapshot is in the log".to_owned());
         }
         for what in wrong {
-            let location = match self.stored.about().form {
+            let location = match self.stored.summary().form {
                 Form::Objects => frame.location.clone(),
                 Form::Segments => format!("{} at offset {}", frame.location, frame.offset),
             };

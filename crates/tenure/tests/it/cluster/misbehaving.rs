@@ -72,7 +72,7 @@ impl Daemon for Fussy {
             if dislikes && how == How::EndsByItself {
                 return Ok(());
             }
-            context.draining().cancelled().await;
+            context.stopping().cancelled().await;
             if dislikes && how == How::NeverDrains {
                 std::future::pending::<()>().await;
             }
@@ -201,7 +201,7 @@ async fn a_daemon_that_never_drains_is_aborted_before_its_timeout() {
                 let _dropped = OnDrop(flag);
                 runs.fetch_add(1, Ordering::SeqCst);
                 // Told to drain, it goes on.
-                context.draining().cancelled().await;
+                context.stopping().cancelled().await;
                 std::future::pending().await
             }
         })
@@ -371,7 +371,7 @@ fn blocking(
                 return Ok(());
             }
             let _entered = board.enter(&context);
-            context.draining().cancelled().await;
+            context.stopping().cancelled().await;
             Ok(())
         }
     })

@@ -152,7 +152,7 @@ async fn every_node_hears_what_becomes_of_every_shard() {
     let reluctant = daemon("d", move |context: Context| {
         let gate = let_go.clone();
         async move {
-            context.draining().cancelled().await;
+            context.stopping().cancelled().await;
             let _permit = gate.acquire().await?;
             Ok::<(), DaemonError>(())
         }
@@ -190,9 +190,9 @@ async fn every_node_hears_what_becomes_of_every_shard() {
 
 /// What was told of shards last: the generation, and how far it is.
 #[derive(Default)]
-struct Told(BTreeMap<Shard, (Generation, u8, String)>);
+struct LastStates(BTreeMap<Shard, (Generation, u8, String)>);
 
-impl Told {
+impl LastStates {
     /// Takes an event, which must not contradict what was told before.
     fn take(&mut self, event: &Event) {
         let (shard, generation, node, stage) = match event {
@@ -260,7 +260,7 @@ async fn nothing_that_any_node_is_told_is_contradicted_and_all_agree_in_the_end(
         let peer = Peer::with(&store, name, &board, 6).await;
         let mut events = peer.cluster.subscribe();
         listening.push(tokio::spawn(async move {
-            let mut told = Told::default();
+            let mut told = LastStates::default();
             let wanted = BTreeMap::from([("a".to_owned(), 3), ("b".to_owned(), 3)]);
             while told.running().as_ref() != Some(&wanted) {
                 told.take(&events.next().await.expect("the node runs"));

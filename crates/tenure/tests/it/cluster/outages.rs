@@ -69,13 +69,13 @@ async fn an_outage_beyond_trust_stops_everything_and_everything_starts_again() {
 }
 
 /// The daemon ends when it is told to and is let go.
-fn reluctant(board: &Arc<Board>, gate: &Arc<Semaphore>) -> impl tenure::Daemon + use<> {
+fn reluctant(board: &Arc<Board>, gate: &Arc<Semaphore>) -> impl tenure::daemon::Daemon + use<> {
     let (board, gate) = (board.clone(), gate.clone());
     daemon("d", move |context: Context| {
         let (board, gate) = (board.clone(), gate.clone());
         async move {
             let _entered = board.enter(&context);
-            context.draining().cancelled().await;
+            context.stopping().cancelled().await;
             let _let_go = gate.acquire().await?;
             Ok(())
         }

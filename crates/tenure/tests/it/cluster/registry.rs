@@ -8,7 +8,7 @@ use tenure::core::{Namespace, NodeId};
 use tenure::store::engine::memory::Memory;
 use tenure::store::wrap::metered::{Metered, Operation, Outcome};
 use tenure::testing::ManualClock;
-use tenure::{Namespaced, OneShot};
+use tenure::{NamespaceView, OneShot};
 
 use super::{Board, Peer, memory, pass, peer_at};
 use crate::support::until;
@@ -19,7 +19,7 @@ async fn what_a_dead_node_leaves_behind_is_removed_much_later() {
     let a = peer_at(clock.runtime(), &store, "a", Config::default()).await;
     let mut events = a.cluster.subscribe();
     let dead = peer_at(other.runtime(), &store, "dead", Config::default()).await;
-    let view = Namespaced::new(store.clone(), Namespace::new("test").unwrap());
+    let view = NamespaceView::new(store.clone(), Namespace::new("test").unwrap());
     let sessions = async || view.sessions().await.unwrap().len();
     for peer in [&a, &dead] {
         peer.node.joined().await.unwrap();
@@ -149,7 +149,7 @@ async fn one_shot_candidates_are_not_watched_and_are_removed_when_they_are_dead(
         .register_candidate(&"short".parse().unwrap())
         .await
         .unwrap();
-    let view = Namespaced::new(store.clone(), Namespace::new("test").unwrap());
+    let view = NamespaceView::new(store.clone(), Namespace::new("test").unwrap());
     let is_there = async || {
         let sessions = view.sessions().await.unwrap();
         sessions.iter().any(|it| it.node.as_str() == "short")

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-use tenure::Namespaced;
+use tenure::NamespaceView;
 use tenure::core::Namespace;
 
 use super::held::{self, Held, Shards};
@@ -168,9 +168,9 @@ impl Troupe {
         loads
     }
 
-    async fn view(&self) -> Namespaced {
+    async fn view(&self) -> NamespaceView {
         let store = tenure::store::open(&self.url).await.unwrap();
-        Namespaced::new(store, Namespace::new(&self.namespace).unwrap())
+        NamespaceView::new(store, Namespace::new(&self.namespace).unwrap())
     }
 
     pub(super) async fn leader(&self) -> String {

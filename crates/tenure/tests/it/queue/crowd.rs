@@ -6,7 +6,7 @@ use std::time::Duration;
 use tenure::core::queue::{
     Limits, Missed, Payload, QueueOptions, ScheduleSpec, Submission, SubmitStatus,
 };
-use tenure::core::{JobType, QueueName, ScheduleName};
+use tenure::core::{JobId, JobType, QueueName, ScheduleName};
 use tenure::queue::{Error, Options, Queue};
 use tenure::store::engine::memory::Memory;
 
@@ -52,7 +52,7 @@ async fn queues_and_types_are_bounded_and_what_is_there_goes_on() {
         queue.submit(vec![job(name, name)]).await.unwrap();
     }
     full(
-        queue.submit(vec![job("a", "a"), job("d", "a")]).await,
+        queue.submit(vec![job("d", "a")]).await,
         "3 queues; there is no room for d",
     );
     let name = |name| QueueName::new(name).unwrap();
@@ -69,7 +69,10 @@ async fn queues_and_types_are_bounded_and_what_is_there_goes_on() {
         "4 job types; there is no room for e",
     );
     queue.submit(vec![job("a", "d")]).await.unwrap();
-    // A name is free when nothing has it any more.
+    // A name is free when nothing has it any more, not even the id of a job that is gone.
+    let mut settings = queue.settings().unwrap();
+    settings.ids.age_ms = 0;
+    queue.configure(settings).await.unwrap();
     let mut takes_b = worker("w");
     takes_b.queues = vec![name("b")];
     let claimed = claim(&queue, takes_b).await;
@@ -77,6 +80,36 @@ async fn queues_and_types_are_bounded_and_what_is_there_goes_on() {
     queue.forget(vec![claimed[0].id.clone()]).await.unwrap();
     let answers = queue.submit(vec![job("d", "a")]).await.unwrap();
     assert_eq!(answers[0].status, SubmitStatus::Created);
+}
+
+#[tokio::test]
+async fn one_job_without_room_refuses_no_other() {
+    let queue = small().await;
+    for name in ["a", "b"] {
+        queue.submit(vec![job(name, name)]).await.unwrap();
+    }
+    let mut named = job("e", "a");
+    named.id = Some(JobId::new("named").unwrap());
+    let batch = vec![
+        job("a", "b"),
+        job("c", "c"),
+        job("d", "a"),
+        // The queue that has just come, and the last type.
+        job("c", "d"),
+        named,
+        job("b", "e"),
+        job("b", "d"),
+    ];
+    let answers = queue.submit(batch).await.unwrap();
+    let statuses: Vec<_> = answers.iter().map(|job| job.status).collect();
+    let (created, full) = (SubmitStatus::Created, SubmitStatus::Full);
+    let expected = [created, created, full, created, full, full, created];
+    assert_eq!(statuses, expected);
+    assert_eq!(answers[4].id.as_str(), "named");
+    assert_eq!(queue.counts().unwrap().0.ready, 6);
+    let none = vec![job("d", "a"), job("a", "e")];
+    let answers = queue.submit(none).await.unwrap();
+    assert!(answers.iter().all(|job| job.status == full));
 }
 
 #[tokio::test]

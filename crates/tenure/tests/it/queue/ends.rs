@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use tenure::queue::{Config, Error, Options, Queue, Serving};
 use tenure::store::engine::memory::Memory;
-use tenure::store::wrap::Faulty;
-use tenure::store::wrap::faulty::{Fault, Faults, Kind};
+use tenure::store::wrap::faulty::{Fault, Faults, Faulty, Kind};
 use tenure::store::wrap::metered::Operation;
 use tenure::store::{Expect, Key, Store};
 use tokio::task::JoinSet;
@@ -152,6 +151,36 @@ async fn a_damaged_log_is_named_and_served_once_it_is_whole() {
     })
     .await;
     assert_eq!(ids(&claim(&queue, worker("w")).await), ["a"]);
+    node.shutdown().await;
+}
+
+/// As by somebody who tidies up below a broker that runs.
+#[tokio::test]
+async fn a_log_that_is_moved_away_below_its_leader_is_not_begun_anew() {
+    let root = tempfile::tempdir().unwrap();
+    let store = tenure::store::engine::file::File::open(root.path()).await;
+    let namespace = namespace();
+    let node = node_on(Arc::new(store.unwrap()), &namespace, "a", PATIENCE, None).await;
+    let queue = open(&node).await;
+    submit(&queue, &["a"]).await;
+    let (folder, aside) = (
+        root.path().join(&namespace).join("queue"),
+        root.path().join("aside"),
+    );
+    std::fs::rename(&folder, &aside).unwrap();
+    let lost = queue.submit(vec![job("lost")]).await;
+    assert!(lost.is_err(), "{lost:?}");
+    stands(&queue, "refused", |state| {
+        matches!(state, Serving::Failed(Error::Corrupt { what, .. }) if what.contains("everything in it is missing"))
+    })
+    .await;
+    assert!(!folder.exists(), "it was begun anew");
+    std::fs::rename(&aside, &folder).unwrap();
+    stands(&queue, "served again", |state| {
+        matches!(state, Serving::Serving { .. })
+    })
+    .await;
+    assert!(queue.job(&id("a")).unwrap().is_some());
     node.shutdown().await;
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tenure::Node;
 use tenure::core::queue::{Failed, Failure, Payload, State, SubmitStatus};
-use tenure::queue::{Error, Heartbeat, Queue, Serving};
+use tenure::queue::{Error, HeartbeatAnswer, Queue, Serving};
 
 use tokio::time::timeout;
 
@@ -34,7 +34,10 @@ async fn lives(url: &str) {
         .heartbeat(vec![(held.clone(), Some(progress.clone()))])
         .await
         .unwrap();
-    assert_eq!(beats, [Ok(Heartbeat::Renewed(Duration::from_secs(30)))]);
+    assert_eq!(
+        beats,
+        [Ok(HeartbeatAnswer::Renewed(Duration::from_secs(30)))]
+    );
     let shown = queue.job(&id("a")).unwrap().unwrap();
     assert_eq!(
         (shown.state, shown.progress),

@@ -8,8 +8,7 @@ use tenure::core::queue::{Claimed, State, SubmitStatus};
 use tenure::queue::{Config, Error, Options};
 use tenure::store::Key;
 use tenure::store::engine::memory::Memory;
-use tenure::store::wrap::Faulty;
-use tenure::store::wrap::faulty::{Fault, Faults};
+use tenure::store::wrap::faulty::{Fault, Faults, Faulty};
 use tenure::store::wrap::metered::Operation;
 use tokio::task::JoinSet;
 

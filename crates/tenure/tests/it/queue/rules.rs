@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::core::queue::{Keep, KeepIds, Rules, Settings, SubmitStatus};
-use tenure::core::session::record::{Record, State};
+use tenure::core::session::{Record, State};
 use tenure::core::{Incarnation, NodeId, Wall};
 use tenure::queue::Error;
 use tenure::store::engine::memory::Memory;
@@ -93,7 +93,7 @@ async fn a_leader_goes_by_newer_rules_when_the_last_old_process_has_left() {
 
     old.leave().await;
     let deadline = Instant::now() + PATIENCE;
-    while queue.rules().ok() != Some(Rules::SECOND) {
+    while queue.rules().ok() != Some(Rules::LATEST) {
         assert!(Instant::now() < deadline, "{:?}", queue.state());
         sleep(Duration::from_millis(50)).await;
     }

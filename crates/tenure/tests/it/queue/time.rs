@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::core::queue::{Event, Filter, Missed, Place, ScheduleSpec, State};
+use tenure::core::queue::{Event, Filter, Missed, PageStart, ScheduleSpec, State};
 use tenure::core::{QueueName, ScheduleName};
 use tenure::queue::{ClockState, Cut, Error, Follower, Options, Queue};
 use tenure::store::engine::memory::Memory;
@@ -170,16 +170,27 @@ async fn schedules_fire_each_slot_once_over_a_change_of_leaders() {
     // Set again by the next deployment: what is due stays due.
     second.set_schedule(name, spec).await.unwrap();
     let all = || {
-        let page = second.page(&Filter::default(), Place::After(0), 100);
+        let page = second.page(&Filter::default(), PageStart::After(0), 100);
         page.unwrap().jobs.len()
     };
     until("the missed slots have fired", async || all() == 5).await;
     let page = second
-        .page(&Filter::default(), Place::After(0), 100)
+        .page(&Filter::default(), PageStart::After(0), 100)
         .unwrap();
-    let mut slots: Vec<_> = page.jobs.iter().map(|job| job.id.clone()).collect();
-    slots.dedup();
-    assert_eq!(slots.len(), 5, "{slots:?}");
+    // Each slot is in its job's id: five minutes in a row, none of them twice.
+    let minute = |id: &str| -> u64 {
+        let (_, time) = id.rsplit_once('@').unwrap();
+        let parts: Vec<_> = time.split([':', 'T', 'Z']).collect();
+        parts[1].parse::<u64>().unwrap() * 60 + parts[2].parse::<u64>().unwrap()
+    };
+    let mut slots: Vec<_> = page
+        .jobs
+        .iter()
+        .map(|job| minute(job.id.as_str()))
+        .collect();
+    slots.sort_unstable();
+    let expected: Vec<_> = (slots[0]..slots[0] + 5).collect();
+    assert_eq!(slots, expected);
 }
 
 #[tokio::test]
@@ -270,6 +281,48 @@ async fn an_operator_sets_the_time_back_and_the_next_broker_knows() {
     let queue = open(&node).await;
     assert_eq!(queue.now_ms().unwrap(), right);
     assert_eq!(queue.clock().unwrap(), ClockState::Followed);
+}
+
+#[tokio::test]
+async fn a_new_leader_goes_on_setting_jobs_back() {
+    const DAY: u64 = 24 * 3_600_000;
+    const JOBS: usize = 9_000;
+    let scene = Scene::new();
+    let right = scene.clock.wall_ms();
+    scene.clock.set_wall_ms(right + 200 * DAY);
+    let queue = scene.lead("a").await;
+    let jobs: Vec<_> = (0..JOBS)
+        .map(|number| {
+            let mut job = job(&number.to_string());
+            job.delay_ms = Some(60_000);
+            job
+        })
+        .collect();
+    for jobs in jobs.chunks(1_000) {
+        queue.submit(jobs.to_vec()).await.unwrap();
+    }
+    scene.clock.set_wall_ms(right);
+    let run_at = |queue: &Queue, number: usize| {
+        let job = queue.job(&id(&number.to_string())).unwrap();
+        job.unwrap().run_at
+    };
+    let began = begun_and_dropped(queue.set_time(None)).await;
+    queue.close().await;
+    assert!(began);
+    // With or without the rest, the successor ends with all of it.
+    let node = node_on(scene.store.clone(), "time", "b", TTL, Some(&scene.clock)).await;
+    let queue = open(&node).await;
+    assert_eq!(queue.now_ms().unwrap(), right);
+    assert_eq!(run_at(&queue, 0), right + 60_000);
+    until("every job is set back", async || {
+        run_at(&queue, JOBS - 1) == right + 60_000
+    })
+    .await;
+    // Whoever waits for it finds all of it done.
+    scene.clock.set_wall_ms(right - DAY);
+    queue.set_time(None).await.unwrap();
+    let last = right - DAY + 60_000;
+    assert_eq!((run_at(&queue, 0), run_at(&queue, JOBS - 1)), (last, last));
 }
 
 #[tokio::test]

@@ -373,6 +373,104 @@ async fn a_segment_under_another_name_is_named_and_left_out() {
 }
 
 #[tokio::test]
+async fn a_later_segment_copied_within_one_takeover_is_named_and_left_out() {
+    let world = World::file().await;
+    lead_in_order(&world, 1, tiny(), 20).await;
+    let (mut log, machine) = world.lead(2, tiny()).await.unwrap();
+    let mut expected = machine.records;
+    let mut copied = Vec::new();
+    for number in 0..40 {
+        let text = format!("2 {number}");
+        log.commit(&records(&[&text])).await.unwrap();
+        expected.extend(lines(&[&text]));
+        // What comes later in this file is not in the copy.
+        let segments = world.segments();
+        let last = segments
+            .iter()
+            .rfind(|path| !copied.contains(*path))
+            .unwrap();
+        let name = last.file_name().unwrap().to_str().unwrap();
+        if number % 10 == 5 && name > "00000000000000000002-000001" {
+            let copy = last.with_file_name(format!("00000000000000000002-0009{number:02}"));
+            fs::copy(last, &copy).unwrap();
+            copied.push(copy);
+        }
+    }
+    drop(log);
+    assert!(copied.len() > 1, "{copied:?}");
+    assert_eq!(world.replay().await.unwrap().records, expected);
+    assert_eq!(damages(&world).await, [""; 0]);
+    let found = remains(&world).await;
+    for copy in &copied {
+        let name = copy.file_name().unwrap().to_str().unwrap();
+        let named = found.iter().find(|line| line.contains(name));
+        let named = named.unwrap_or_else(|| panic!("{name} is not in {found:?}"));
+        assert!(
+            named.contains("its content is that of the segment"),
+            "{named}"
+        );
+    }
+    let (_, machine) = world.lead(3, tiny()).await.unwrap();
+    assert_eq!(machine.records, expected);
+}
+
+#[tokio::test]
+async fn damage_in_the_middle_is_blamed_on_no_other_segment() {
+    // What lies before a snapshot is not needed.
+    let config = Config {
+        snapshot_bytes_min: u64::MAX,
+        ..tiny()
+    };
+    for is_orderly in [true, false] {
+        let world = World::file().await;
+        for term in 1..=3 {
+            if is_orderly {
+                lead_in_order(&world, term, config.clone(), 20).await;
+            } else {
+                let (mut log, _) = world.lead(term, config.clone()).await.unwrap();
+                for number in 0..20 {
+                    log.commit(&records(&[&number.to_string()])).await.unwrap();
+                }
+            }
+        }
+        let before = remains(&world).await;
+        let is_named_in = |lines: &[String], path: &Path| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            lines.iter().any(|line| line.contains(name))
+        };
+        let segments: Vec<_> = world.segments();
+        // Those that are a part of the log, and are not at its ends.
+        let middle = &segments[1..segments.len() - 1];
+        let middle = middle.iter().filter(|path| !is_named_in(&before, path));
+        for (number, path) in middle.enumerate() {
+            let whole = fs::read(path).unwrap();
+            let mut damaged = whole.clone();
+            damaged[20] ^= 1;
+            for is_missing in [false, true] {
+                if is_missing {
+                    fs::remove_file(path).unwrap();
+                } else {
+                    fs::write(path, &damaged).unwrap();
+                }
+                let found = damages(&world).await;
+                let name = path.file_name().unwrap().to_str().unwrap();
+                assert_eq!(found.len(), 1, "{number} {name}: {found:#?}");
+                let (location, _) = found[0].split_once(": ").unwrap();
+                assert!(location.contains(name), "{number} {name}: {found:#?}");
+                // Of a damaged copy the file that it was made from may still be of use.
+                let left = remains(&world).await;
+                assert!(
+                    left.iter().all(|left| before.contains(left)),
+                    "{name}: {left:#?}"
+                );
+                fs::write(path, &whole).unwrap();
+            }
+        }
+        assert_eq!(damages(&world).await, [""; 0]);
+    }
+}
+
+#[tokio::test]
 async fn a_segment_that_another_has_replaced_is_damage() {
     let world = World::file().await;
     for term in 1..=3 {
@@ -414,9 +512,10 @@ async fn a_pipe_or_a_folder_in_place_of_a_segment_is_named() {
             let found = damages(&world).await.join("\n");
             let name = path.file_name().unwrap().to_str().unwrap();
             assert!(found.contains(name), "{name}: {found}");
-            match is_pipe {
-                true => fs::remove_file(path).unwrap(),
-                false => fs::remove_dir(path).unwrap(),
+            if is_pipe {
+                fs::remove_file(path).unwrap();
+            } else {
+                fs::remove_dir(path).unwrap();
             }
         }
         if let Some(kept) = kept {

@@ -74,8 +74,8 @@ async fn the_log_is_shown_as_it_was_written() {
         let (mut log, _) = world.lead(2, Config::default()).await.unwrap();
         let third = log.commit(&records(&["c"])).await.unwrap();
         let stored = open(&world).await;
-        assert_eq!(stored.about().form, world.form);
-        assert_eq!(stored.about().takeover, 2);
+        assert_eq!(stored.summary().form, world.form);
+        assert_eq!(stored.summary().takeover, 2);
 
         let mut frames = stored.log(0).await.unwrap();
         let mut seen = Vec::new();

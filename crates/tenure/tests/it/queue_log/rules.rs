@@ -7,7 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tenure::core::Namespace;
-use tenure::core::queue::{Action, Answer, Command, Filter, Place, Queue, Restore, SubmitStatus};
+use tenure::core::queue::{
+    Action, Answer, Command, Filter, PageStart, Queue, Restore, SubmitStatus,
+};
 use tenure::log::{Config, Error, Handle, Log, Machine, Position, Record, Rules, Writer};
 use tenure::queue::Unreadable;
 use tenure::store::engine::file::File;
@@ -262,7 +264,7 @@ async fn a_newer_log_is_called_newer_and_is_left_alone() {
         let origin = world.store.get(&key).await.unwrap().unwrap();
         let mut value: Value = serde_json::from_slice(&origin.value).unwrap();
         assert_eq!((&value["format"], &value["rules"]), (&json!(2), &json!(2)));
-        value["rules"] = json!(3);
+        value["rules"] = json!(Rules::LATEST.0 + 1);
         let newer = Bytes::from(value.to_string());
         let expect = Expect::Version(origin.version);
         world.store.put(&key, newer.clone(), &expect).await.unwrap();
@@ -344,7 +346,7 @@ fn shown(queue: &Queue) -> Vec<Value> {
         "schedules": value(serde_json::to_value(schedules.collect::<Vec<_>>())),
         "settings": value(serde_json::to_value(queue.settings())),
     });
-    let jobs = queue.page(&Filter::default(), Place::After(0), usize::MAX);
+    let jobs = queue.page(&Filter::default(), PageStart::After(0), usize::MAX);
     let jobs = jobs
         .jobs
         .into_iter()
@@ -391,7 +393,11 @@ async fn replays(name: &str, rules: Rules) {
 
 #[tokio::test]
 async fn logs_of_every_version_replay_to_the_state_that_they_had() {
-    for (version, rules) in [("rules-1", Rules::FIRST), ("rules-2", Rules::SECOND)] {
+    for (version, rules) in [
+        ("rules-1", Rules::FIRST),
+        ("rules-2", Rules::SECOND),
+        ("rules-3", Rules::THIRD),
+    ] {
         for form in ["segments", "objects"] {
             replays(&format!("{version}-{form}"), rules).await;
         }

@@ -192,6 +192,67 @@ async fn a_lost_origin_does_not_begin_a_new_history() {
     }
 }
 
+/// Where it is noted that there was a log.
+fn begun(world: &World) -> tenure::store::Key {
+    tenure::store::Key::new(format!("{}/logs/queue", world.namespace)).unwrap()
+}
+
+/// The log says itself that it is damaged if some of it is gone; nothing of it does if all of it is.
+#[tokio::test]
+async fn a_log_that_is_gone_altogether_does_not_begin_a_new_history() {
+    let everything = async |world: &World| {
+        let root = tenure::store::Prefix::root();
+        let page = world.store.list(&root, None).await.unwrap();
+        let keys = page.entries.into_iter().map(|entry| entry.key);
+        keys.filter(|key| key.as_str().contains("/queue/"))
+            .collect::<Vec<_>>()
+    };
+    for world in [World::file().await, World::memory()] {
+        let (mut log, _) = world.lead(1, Config::default()).await.unwrap();
+        log.commit(&records(&["a"])).await.unwrap();
+        for key in everything(&world).await {
+            world.store.delete(&key).await.unwrap();
+        }
+        if world.form == Form::Segments {
+            for segment in world.segments() {
+                fs::remove_file(segment).unwrap();
+            }
+            let lost = log.commit(&records(&["lost"])).await;
+            assert!(lost.is_err(), "{lost:?}");
+        }
+        drop(log);
+        for key in everything(&world).await {
+            world.store.delete(&key).await.unwrap();
+        }
+        for error in [
+            world.replay().await.unwrap_err(),
+            world.lead(2, Config::default()).await.unwrap_err(),
+        ] {
+            assert!(matches!(error, Error::Corrupt { .. }), "{error:?}");
+            assert!(
+                error.to_string().contains("everything in it is missing"),
+                "{error}"
+            );
+        }
+        assert!(everything(&world).await.is_empty(), "something was begun");
+        // Whoever wants to lose it says so.
+        world.store.delete(&begun(&world)).await.unwrap();
+        let (_, memo) = world.lead(3, Config::default()).await.unwrap();
+        assert!(memo.records.is_empty());
+    }
+}
+
+/// A log of an older version gets its note from the next leader.
+#[tokio::test]
+async fn a_log_without_a_note_that_it_was_begun_gets_one() {
+    let world = World::memory();
+    drop(world.lead(1, Config::default()).await.unwrap());
+    let begun = begun(&world);
+    world.store.delete(&begun).await.unwrap();
+    drop(world.lead(2, Config::default()).await.unwrap());
+    assert!(world.store.get(&begun).await.unwrap().is_some());
+}
+
 /// A backup of the folder has the same fence, and not the file that is appended to.
 #[tokio::test]
 async fn a_commit_to_a_folder_that_was_replaced_is_not_acknowledged() {

@@ -10,8 +10,7 @@ use tenure::log::{Config, Error, Form, Log, Machine, Owner, Position, Record};
 use tenure::store::Store;
 use tenure::store::engine::file::File;
 use tenure::store::engine::memory::Memory;
-use tenure::store::wrap::Faulty;
-use tenure::store::wrap::faulty::Faults;
+use tenure::store::wrap::faulty::{Faults, Faulty};
 
 /// Remembers every record. A snapshot is all of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
