@@ -12,7 +12,7 @@ import unittest
 from typing import Any, Callable, Optional
 from unittest import mock
 
-from tenure import Client, HandBack, Invalid, NotAllowed, RetryIn, ServerError, Task, Worker, clock
+from tenure import Client, HandBack, Invalid, NotAllowed, RetryIn, Task, Unavailable, Worker, clock
 from tenure.types import Unreadable
 from tenure.wire import read
 
@@ -74,8 +74,8 @@ class Isolation(Claims):
         logging.getLogger("tenure").setLevel(logging.CRITICAL)
         self.addCleanup(logging.getLogger("tenure").setLevel, logging.NOTSET)
 
-    def _run(self, broker: Broker, handler: Callable[[Task], Any], **options: Any) -> None:
-        with Double(broker) as node, Client(node.url, timeout=20) as client:
+    def _run(self, broker: Broker, handler: Callable[[Task], Any], timeout: float = 20, **options: Any) -> None:
+        with Double(broker) as node, Client(node.url, timeout=timeout) as client:
             worker = Worker(client, concurrency=4, **options)
             worker.handles("t")(handler)
             worker.run(until_idle=True)
@@ -175,12 +175,51 @@ class Isolation(Claims):
         self.assertEqual([(end, told.get("result")) for end, told in sorted(broker.reports, key=str)],
                          [("complete good", False), ("complete unread", True), ("complete unshown", False)])  # fmt: skip
 
+    def a_claim_that_was_answered_long_ago_is_confirmed_before_its_handler_begins(self) -> None:
+        """As when the machine was suspended while the claim was answered."""
+        for status, ends in (("ok", ["complete a"]), ("cancelled", ["release a"]), ("lost", [])):
+            ahead, now = [0.0], clock.now
+            begun: list[Task] = []
+            broker = Broker(claimed("a"))
+
+            def answer(path: str, body: bytes, status: str = status, ahead: list[float] = ahead) -> Optional[bytes]:
+                if path == "/v1/jobs/claim":
+                    ahead[0] += 31.0
+                if path != "/v1/jobs/heartbeat":
+                    return None
+                return http(200, json.dumps({"claims": [{"id": "a", "status": status}]}).encode())
+
+            broker.instead = answer
+            with mock.patch.object(clock, "now", lambda ahead=ahead, now=now: now() + ahead[0]):
+                self._run(broker, begun.append, lease=30.0)
+            self.assertEqual((len(begun), broker.ends), (int(status == "ok"), ends), status)
+
+    def a_claim_that_cannot_be_confirmed_is_handed_back_unbegun(self) -> None:
+        ahead, now = [0.0], clock.now
+        begun: list[Task] = []
+        broker = Broker(claimed("a"))
+
+        def answer(path: str, body: bytes) -> Optional[bytes]:
+            if path == "/v1/jobs/claim":
+                ahead[0] += 31.0
+            if path != "/v1/jobs/heartbeat":
+                return None
+            # A lease later still nothing is known.
+            ahead[0] += 31.0
+            return http(500, HTML)
+
+        broker.instead = answer
+        with mock.patch.object(clock, "now", lambda: now() + ahead[0]):
+            self._run(broker, begun.append, lease=30.0)
+        self.assertEqual((begun, broker.ends), ([], ["release a"]))
+
     def a_broken_answer_does_not_end_the_worker(self) -> None:
         answers = [
             http(500, HTML),
             http(200, HTML),
             http(200, b'{"what":1}'),
-            http(404, HTML),
+            *(http(status, HTML) for status in (302, 400, 401, 403, 404, 409, 413, 422, 429, 451)),
+            http(400, b'{"message":"no"}'),
             http(500, b'{"code":"internal","detail":"a bug"}'),
         ]
         for broken in answers:
@@ -189,14 +228,15 @@ class Isolation(Claims):
                 left = [broken]
 
                 def fail_once(path: str, body: bytes) -> Optional[bytes]:
-                    # Whatever a gateway answers to a report, the job is not failed for it.
+                    # Whatever a gateway answers to a report, the job is not failed for it, nor completed without its result.
                     return left.pop() if path.endswith(f"/{call}") and left else None
 
-                if call == "complete" and broken.startswith((b"HTTP/1.1 404", b"HTTP/1.1 200")):
+                if call == "complete" and b"what" in broken:
                     continue
                 broker.instead = fail_once
                 self._run(broker, lambda task: "done", lease=20)
                 self.assertEqual((broker.ends, left), (["complete a"], []), (call, broken))
+                self.assertEqual(broker.reports[0][1]["result"], "done")
 
     def a_wrong_token_ends_the_worker(self) -> None:
         broker = Broker()
@@ -267,9 +307,13 @@ class Isolation(Claims):
 
     def a_claim_that_waited_longer_than_its_lease_does_not_stop_its_handler(self) -> None:
         broker = Broker(claimed("a", lease_ms=60_000))
-        # Not renewed meanwhile: the lease that it came with is long enough.
-        kept = http(200, b'{"claims":[{"id":"a","status":"invalid","problem":{"detail":"not now"}}]}')
-        broker.instead = lambda path, body: kept if path.endswith("/heartbeat") else None
+        # Confirmed once, and not renewed after that: the lease is long enough.
+        ok, invalid = (
+            http(200, b'{"claims":[{"id":"a","status":"%s","problem":{"detail":"not now"}}]}' % status)
+            for status in (b"ok", b"invalid")
+        )
+        answers = [ok]
+        broker.instead = lambda path, body: (answers.pop() if answers else invalid) if path.endswith("/heartbeat") else None
         # Leases are looked at once a second.
         self._run_with_a_claim_that_takes(90.0, broker, lambda task: task.stopped.wait(3.0))
         self.assertEqual(dict(broker.reports)["complete a"]["result"], False)
@@ -308,7 +352,7 @@ class Isolation(Claims):
             broker = Broker(claimed("a"))
             broker.instead = lambda path, body: refusal if b"large" in body else None
             with self.assertLogs("tenure.worker", logging.WARNING) as told:
-                self._run(broker, lambda task: "large")
+                self._run(broker, lambda task: "large", timeout=4, lease=4)
             self.assertEqual([(end, "result" in report) for end, report in broker.reports], [("complete a", False)])
             self.assertIn("without its result", told.output[0])
 
@@ -335,7 +379,10 @@ class Reading(unittest.TestCase):
             with self.assertRaises(ValueError, msg=text[:20]):
                 read(text, 4)
 
-    def test_a_broken_answer_is_a_server_error(self) -> None:
-        with Double(lambda head, body: http(200, HTML)) as node, Client(node.url) as client:
-            with self.assertRaises(ServerError):
-                client.queues()
+    def test_what_is_no_brokers_answer_is_asked_for_again(self) -> None:
+        for status in (200, 401, 404):
+            with Double(lambda head, body: http(status, HTML)) as node, Client(node.url, timeout=0.5) as client:
+                with self.assertRaises(Unavailable) as raised:
+                    client.queues()
+                self.assertIn("not by a broker", str(raised.exception))
+                self.assertGreater(len(node.requests), 1)

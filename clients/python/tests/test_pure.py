@@ -10,7 +10,7 @@ from typing import Any
 from tenure import Backoff, Invalid, Job, Lost, Rate, Submission, Unavailable, Unknown, backoff, clock, election, types
 from tenure.client import Client, with_id
 from tenure.election import Leadership, Trust
-from tenure.errors import Conflict, Full, NotAllowed, Overloaded, ServerError, WrongState
+from tenure.errors import Conflict, Full, NotAllowed, NotFound, Overloaded, ServerError, WrongState
 from tenure.transport import Node, Response
 from tenure.wire import quoted, refusal, seconds_of, written
 from tenure.worker import told
@@ -110,11 +110,25 @@ class Answers(Claims):
             (problem(413, code="too_large"), Invalid),
             (problem(500, code="internal"), ServerError),
             (problem(418, code="new_word"), Invalid),
-            (Response(502, {}, b"<html>bad gateway</html>"), Unknown),
-            (Response(503, {}, b""), Unavailable),
-            (Response(500, {}, b"[1]"), Unknown),
         ]:
             self.assertIs(type(refusal(response)), kind, response)
+
+    def what_a_gateway_answers_is_no_refusal(self) -> None:
+        other = {"content-type": "application/json"}
+        for status in (302, 400, 401, 403, 404, 405, 408, 409, 413, 421, 422, 429, 431, 451, 500, 502, 503, 504):
+            for headers, body in [
+                ({}, b""),
+                ({}, b"<html>bad gateway</html>"),
+                ({}, b"[1]"),
+                (other, b'{"message":"no"}'),
+                (other, b'{"code":"not_found","message":"no such route"}'),
+                ({}, b'{"code":404,"detail":"no such route"}'),
+            ]:
+                error = refusal(Response(status, headers, body))
+                self.assertIs(type(error), Unknown, (status, body))
+                self.assertEqual((error.status, error.code), (status, None))
+        own = {"content-type": "Application/Problem+JSON; charset=utf-8"}
+        self.assertIs(type(refusal(Response(404, own, b'{"code":"not_found"}'))), NotFound)
 
     def an_error_says_what_the_server_said(self) -> None:
         error = refusal(problem(422, code="invalid_field", detail="jobs[0].cron is empty", field="cron", hint="say when"))

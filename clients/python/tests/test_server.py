@@ -119,8 +119,10 @@ class Calls(Claims):
         self.client.fail(claimed, "never", permanent=True)
         self.assertEqual(self.client.job(receipt.id).state, "dead")
         self.client.forget(receipt.id)
+        self.assertTrue(self.client.job(receipt.id).remnant)
+        self.assertEqual(list(self.client.jobs(queue="fails")), [])
         with self.assertRaises(NotFound):
-            self.client.job(receipt.id)
+            self.client.forget("never-was")
 
     def a_claim_ends_once(self) -> None:
         self.client.submit("ends", queue="ends")

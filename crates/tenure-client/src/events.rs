@@ -9,13 +9,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use reqwest::Response;
-use tenure_api::{Event, EventsQuery, Problem, QueueName, RESET};
+use reqwest::header::CONTENT_TYPE;
+use tenure_api::{Event, EventsQuery, QueueName, RESET};
 use tokio::time::{sleep, timeout};
 
 use crate::client::Client;
 use crate::error::Error;
 use crate::retry::Waits;
-use crate::transport::{Call, chain, read};
+use crate::transport::{Call, chain, is_problem, problem, read};
 
 /// How long a stream may say nothing. The server sends a sign of life more often than this.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
@@ -94,7 +95,7 @@ impl Events {
         // Only the answer's head has to come in time; the rest takes as long as it likes.
         let request = transport.request(place, &call).send();
         match timeout(transport.attempt_timeout, request).await {
-            Ok(Ok(response)) if response.status().is_success() => {
+            Ok(Ok(response)) if response.status().is_success() && is_stream(&response) => {
                 self.parser = Parser::default();
                 let event = RESET.to_owned();
                 let reset = Event {
@@ -107,25 +108,19 @@ impl Events {
             }
             Ok(Ok(response)) if response.status().is_client_error() => {
                 let status = response.status();
+                let is_problem = is_problem(response.headers());
                 // In time and of bounded length, like every other answer.
                 let body =
                     timeout(transport.attempt_timeout, read(response, PROBLEM_BYTES_MAX)).await;
                 let body = body.ok().and_then(Result::ok).unwrap_or_default();
-                let problem = serde_json::from_slice::<Problem>(&body);
-                match problem {
-                    Ok(problem) if status != reqwest::StatusCode::TOO_MANY_REQUESTS => {
-                        return Err(Error::of(problem, None));
-                    }
-                    Ok(_) => {}
-                    Err(_) => {
-                        return Err(Error::Broken {
-                            url: transport.shown(place),
-                            detail: format!("the broker answered {status} without a reason"),
-                        });
-                    }
+                // What is not a broker's own refusal may be answered in another way the next time.
+                if let Some(problem) = problem(is_problem, &body)
+                    && status != reqwest::StatusCode::TOO_MANY_REQUESTS
+                {
+                    return Err(Error::of(problem, None));
                 }
             }
-            // Not reachable, no leader, or too slow: the next node.
+            // Not reachable, no leader, no broker at all, or too slow: the next node.
             _ => {}
         }
         self.move_on().await;
@@ -143,6 +138,13 @@ impl Events {
             .compare_exchange(place, next, order, order);
         sleep(self.waits.next(None)).await;
     }
+}
+
+/// Whether these are events, and not a gateway's page.
+fn is_stream(response: &Response) -> bool {
+    let media_type = response.headers().get(CONTENT_TYPE);
+    let media_type = media_type.and_then(|value| value.to_str().ok());
+    media_type.is_none_or(|value| value.starts_with("text/event-stream"))
 }
 
 /// Takes server-sent events out of a stream of bytes.

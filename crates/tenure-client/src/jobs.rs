@@ -166,7 +166,8 @@ impl Client {
         self.transport.call(&call).await
     }
 
-    /// Forgets a finished job before its time, its id and result with it.
+    /// Forgets a finished job before its time. Its id stays behind for as long as that of any other job, with its result,
+    /// so that a submit can still be sent again.
     pub async fn forget(&self, id: &JobId) -> Result<(), Error> {
         let call = Call::new(Method::DELETE, &["v1", "jobs", id.as_str()]).about(id);
         match self.transport.settle::<IgnoredAny>(&call).await {

@@ -8,7 +8,7 @@
 //! try would not change; **not done** (no connection, no leader, overloaded); **not known** (the connection
 //! broke after the request was sent, or the server says so itself). From the first try of the last kind on
 //! the call is *unsure*: a later refusal may be the echo of our own success, and whoever made the call
-//! settles that. When every node's certificate is refused, one after the other, the call ends: no time heals that.
+//! settles that. What is not a broker's own answer, of a gateway on the way, is of the last kind, too. When every node's certificate is refused, one after the other, the call ends: no time heals that.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -279,6 +279,7 @@ impl Transport {
         };
         let status = response.status();
         let after = retry_after(response.headers());
+        let is_problem = is_problem(response.headers());
         match read(response, call.answer_bytes_max).await {
             Err(Unread::Broken(detail)) => self.again(place, detail, None, None, true),
             // It would be as large again.
@@ -286,8 +287,12 @@ impl Transport {
                 url: self.shown(place),
                 detail: Unread::TooLarge.to_string(),
             }),
-            Ok(body) if status.is_success() => Tried::Answer(body),
-            Ok(body) => self.refused(place, status, after, &body, call.job.as_ref()),
+            Ok(body) if status.is_success() && is_of_broker(&body) => Tried::Answer(body),
+            Ok(body) => match problem(is_problem, &body) {
+                Some(problem) => self.refused(place, status, after, problem, call.job.as_ref()),
+                // A gateway on the way; the broker behind it may have done it.
+                None => self.again(place, no_broker(status), None, after, true),
+            },
         }
     }
 
@@ -323,21 +328,9 @@ impl Transport {
         place: usize,
         status: StatusCode,
         after: Option<Duration>,
-        body: &[u8],
+        mut problem: Problem,
         job: Option<&JobId>,
     ) -> Tried {
-        let Ok(mut problem) = serde_json::from_slice::<Problem>(body) else {
-            let detail = format!("the broker answered {status} without a reason");
-            return if status.is_server_error() {
-                // A gateway on the way; the server behind it may have done it.
-                self.again(place, detail, None, after, true)
-            } else {
-                Tried::Refused(Error::Broken {
-                    url: self.shown(place),
-                    detail,
-                })
-            };
-        };
         problem.status = status.as_u16();
         let is_unsure = match problem.code {
             Code::NoLeader | Code::StoreUnavailable | Code::Overloaded => false,
@@ -392,6 +385,36 @@ impl Transport {
             None => format!("{}://{}", node.scheme(), node.host_str().unwrap_or("")),
         }
     }
+}
+
+/// What to say of an answer that is not a broker's.
+fn no_broker(status: StatusCode) -> String {
+    format!("{status} was answered, but not by a broker")
+}
+
+/// Whether an answer may be a broker's problem. Some gateways leave the type out.
+pub(crate) fn is_problem(headers: &HeaderMap) -> bool {
+    let Some(media_type) = headers.get(CONTENT_TYPE) else {
+        return true;
+    };
+    let media_type = media_type.to_str().unwrap_or_default();
+    let media_type = media_type.split(';').next().unwrap_or_default();
+    media_type
+        .trim()
+        .eq_ignore_ascii_case(tenure_api::PROBLEM_CONTENT_TYPE)
+}
+
+/// A broker's own refusal, which has a code; none if it is another's.
+pub(crate) fn problem(is_problem: bool, body: &[u8]) -> Option<Problem> {
+    is_problem
+        .then(|| serde_json::from_slice(body).ok())
+        .flatten()
+}
+
+/// Whether a success is a broker's: an object, or nothing at all. A gateway's page is not.
+fn is_of_broker(body: &[u8]) -> bool {
+    let start = body.trim_ascii_start();
+    start.is_empty() || start[0] == b'{'
 }
 
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
@@ -456,6 +479,30 @@ fn is_of_certificate(error: &reqwest::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_broker_refuses() {
+        let headers = |media_type: &'static str| {
+            let value = HeaderValue::from_static(media_type);
+            HeaderMap::from_iter([(CONTENT_TYPE, value)])
+        };
+        let own = headers("Application/Problem+JSON; charset=utf-8");
+        let read = |headers: &HeaderMap, body: &str| problem(is_problem(headers), body.as_bytes());
+        let text = r#"{"code":"not_found","detail":"no such job"}"#;
+        assert_eq!(read(&own, text).unwrap().code, Code::NotFound);
+        assert_eq!(read(&HeaderMap::new(), text).unwrap().code, Code::NotFound);
+        assert_eq!(read(&headers("application/json"), text), None);
+        for other in [
+            "",
+            "<html>",
+            "[1]",
+            r#"{"message":"no"}"#,
+            r#"{"code":404}"#,
+        ] {
+            assert_eq!(read(&own, other), None, "{other}");
+        }
+        assert!(is_of_broker(b"") && is_of_broker(b" {}") && !is_of_broker(b"<html>"));
+    }
 
     #[test]
     fn names_in_a_path_are_escaped() {

@@ -11,6 +11,9 @@
 //! - Never more claims than free slots: what waits here could run elsewhere. A slot is free again when the
 //!   broker has acknowledged the job's end.
 //! - A claim that is lost stops its handler, and its result is not sent.
+//! - A claim is trusted for a lease from when its request was sent, on a clock that counts suspend. If little or nothing
+//!   of that is left when the answer is seen, after a long wait or because this process was stopped, a heartbeat has to
+//!   confirm the claim before the handler is called.
 //! - A handler that is told to stop and does not is dropped after the grace period. Code that never awaits
 //!   cannot be dropped; give such work to `tokio::task::spawn_blocking`, and watch
 //!   [`Job::cancellation`] there.
@@ -40,7 +43,7 @@ use tracing::Instrument as _;
 
 use crate::claims::{Claim, Ended};
 use crate::client::Client;
-use crate::clock;
+use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::trace;
 
@@ -201,7 +204,7 @@ impl Worker {
                 () = stop.cancelled() => return Ok(()),
                 claimed = self.claim(&slots) => claimed,
             };
-            let (jobs, mut permits) = match claimed {
+            let (jobs, mut permits, sent) = match claimed {
                 Ok(claimed) => claimed,
                 Err(error) if error.is_temporary() || matches!(error, Error::Broken { .. }) => {
                     tracing::warn!(%error, "cannot claim jobs; trying again");
@@ -221,7 +224,7 @@ impl Worker {
                 let abandon = abandon.clone();
                 tasks.spawn(async move {
                     tokio::select! {
-                        () = attend(&shared, job, outbox) => {}
+                        () = attend(&shared, job, sent, outbox) => {}
                         () = abandon.cancelled() => {}
                     }
                     drop(permit);
@@ -230,11 +233,11 @@ impl Worker {
         }
     }
 
-    /// Waits for free slots, and claims as many jobs.
+    /// Waits for free slots, and claims as many jobs. Also returns when the claim was sent: their leases have begun since.
     async fn claim(
         &self,
         slots: &Arc<Semaphore>,
-    ) -> Result<(Vec<Claimed>, OwnedSemaphorePermit), Error> {
+    ) -> Result<(Vec<Claimed>, OwnedSemaphorePermit, Moment), Error> {
         let closed = "the semaphore is never closed";
         let mut permits = slots.clone().acquire_owned().await.expect(closed);
         let most = self.shared.room.wait(self.settings.concurrency).await;
@@ -253,9 +256,10 @@ impl Worker {
             lease_ms: milliseconds(self.settings.lease),
             wait_ms: milliseconds(self.settings.wait).min(WAIT_MS_MAX),
         };
+        let sent = clock::now();
         let jobs = self.shared.client.claim(&request).await?;
         self.shared.room.claimed(jobs.len());
-        Ok((jobs, permits))
+        Ok((jobs, permits, sent))
     }
 
     /// Lets handlers finish, then tells them to stop, then drops what is left.
@@ -284,13 +288,18 @@ impl Worker {
     }
 }
 
-/// One job, from its claim to the acknowledged end of it.
-async fn attend(shared: &Arc<Shared>, claimed: Claimed, outbox: mpsc::Sender<Letter>) {
+/// One job, from its claim, which was sent at `sent`, to the acknowledged end of it.
+async fn attend(
+    shared: &Arc<Shared>,
+    claimed: Claimed,
+    sent: Moment,
+    outbox: mpsc::Sender<Letter>,
+) {
     let claim = Claim::from(&claimed);
     let control = Arc::new(Control::new(claim.clone(), shared.wake.clone()));
     let lease = Duration::from_millis(claimed.lease_ms.into());
-    shared.board.add(control.clone(), lease, clock::now());
-    // Its lease may be shorter than those that heartbeats are sent for now.
+    shared.board.add(control.clone(), lease, sent, clock::now());
+    // Its lease may be shorter than those that heartbeats are sent for now, or be all but over.
     shared.wake.notify_one();
     let work = {
         let (shared, control) = (shared.clone(), control.clone());
@@ -308,7 +317,11 @@ async fn attend(shared: &Arc<Shared>, claimed: Claimed, outbox: mpsc::Sender<Let
     };
     let end = {
         let _handling = shared.handling.token();
-        supervise(work, &control, shared.grace).await
+        if control.may_begin().await {
+            supervise(work, &control, shared.grace).await
+        } else {
+            End::NotBegun
+        }
     };
     match end.no_room() {
         Some(why) => shared.room.ran_out(why),
@@ -379,7 +392,8 @@ impl Shared {
 impl WorkerBuilder {
     /// Runs jobs of this type with `handler`: a function from [`Job<T>`](Job) to a result. The payload is
     /// read as a `T`; one that cannot be is a permanent failure. What the handler returns is kept with the
-    /// job, unless it is `()`; its error fails the attempt (see [`Failure`]).
+    /// job, unless it is `()`; a result that cannot be written as JSON, or is too large, is left out, with a warning. Its
+    /// error fails the attempt (see [`Failure`]).
     #[must_use]
     pub fn handle<T, R, E, F, Fut>(mut self, job_type: &str, handler: F) -> Self
     where

@@ -298,7 +298,10 @@ class Client:
         return [Receipt.of(item) for item in listed(self._call("POST", "/v1/jobs/retry", body).body, "jobs")]
 
     def forget(self, id: str) -> None:
-        """Deletes a finished job before its retention time is over."""
+        """Deletes a finished job before its retention time is over.
+
+        Its id stays behind for up to an hour, with its result: a submit that is repeated is still a duplicate.
+        """
         try:
             self._call("DELETE", f"/v1/jobs/{quoted(id)}")
         except NotFound as problem:
@@ -618,8 +621,11 @@ class Client:
                 if not isinstance(problem, Unavailable):
                     raise problem
                 resent = resent or isinstance(problem, Unknown)
-                if isinstance(problem, Overloaded):
+                if response.status == 429:
                     retry_after = seconds_of(response.headers.get("retry-after"))
+            except Unknown as failure:
+                problem = failure
+                resent = True
             except NotTrusted as failure:
                 problem = failure
             except NotSent as failure:

@@ -70,7 +70,8 @@ def decoded(response: Response) -> Json:
     try:
         return read(response.body.decode(), LEVELS)
     except ValueError as problem:
-        raise ServerError("the answer is not valid JSON", status=response.status) from problem
+        # A gateway's page, for example one that asks for a password.
+        raise Unknown(f"{response.status} was answered, but not by a broker", status=response.status) from problem
 
 
 def read(text: str, levels: int) -> Json:
@@ -165,7 +166,7 @@ BY_CODE: Mapping[str, type[TenureError]] = {
     "forbidden": NotAllowed,
 }
 
-#: Gateways answer these too, and may have passed the call on before.
+#: For codes that this version does not know.
 BY_STATUS: Mapping[int, type[TenureError]] = {
     401: NotAllowed,
     403: NotAllowed,
@@ -178,9 +179,16 @@ BY_STATUS: Mapping[int, type[TenureError]] = {
     504: Unknown,
 }
 
+#: The media type of a broker's refusals.
+PROBLEM = "application/problem+json"
+
 
 def refusal(response: Response) -> TenureError:
-    """The error that an answer stands for."""
+    """The error that an answer stands for.
+
+    A broker's own refusal has a code. Whatever else comes is a gateway's, and says nothing about the call: it may have
+    been passed on before, and may be answered when it is sent again.
+    """
     try:
         body = json.loads(response.body)
     except (ValueError, RecursionError):
@@ -188,11 +196,11 @@ def refusal(response: Response) -> TenureError:
     if not isinstance(body, dict):
         body = {}
     code = body.get("code")
+    media_type = response.headers.get("content-type", PROBLEM).partition(";")[0].strip().lower()
+    if not isinstance(code, str) or media_type != PROBLEM:
+        return Unknown(f"{response.status} was answered, but not by a broker", status=response.status)
     fallback: type[TenureError] = Invalid if 400 <= response.status < 500 else ServerError
-    if response.status >= 500 and code is None:
-        # Not a server's own words, so a gateway's: it may have passed the call on before.
-        fallback = Unknown
-    kind = BY_CODE.get(str(code)) or BY_STATUS.get(response.status, fallback)
+    kind = BY_CODE.get(code) or BY_STATUS.get(response.status, fallback)
     message = str(body.get("detail") or body.get("title") or f"the broker answered {response.status}")
     error = kind(message, code=code, status=response.status, hint=body.get("hint"), field=body.get("field"))
     if isinstance(error, Lost):

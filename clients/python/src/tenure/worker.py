@@ -49,8 +49,10 @@ ERROR_CHARACTERS_MAX = 2_000
 #: The largest progress, as JSON: what a server accepts unless it was told otherwise.
 PROGRESS_BYTES_MAX = 16 * 1024
 
-Handler = Callable[["Task"], Any]
+#: The status that says that a body is too large.
+TOO_LARGE = 413
 
+Handler = Callable[["Task"], Any]
 
 class RetryIn(Exception):
     """Raised by a handler: fail this attempt, and try again after this many seconds.
@@ -84,7 +86,7 @@ class HandBack(Exception):
 class Task:
     """One attempt at one job, as its handler sees it."""
 
-    def __init__(self, claimed: Claimed, confirmed_at: float) -> None:
+    def __init__(self, claimed: Claimed, confirmed_at: float, is_certain: bool = True) -> None:
         self.claimed = claimed
         #: Set when the handler should end: the job was cancelled or lost, no heartbeat got through for a full lease, or
         #: the worker was told to stop.
@@ -97,6 +99,11 @@ class Task:
         self._confirmed_at = confirmed_at
         self._ending = False
         self._expired = False
+        # Whether the handler may begin; known once ``_decided`` is set.
+        self._may_begin = is_certain
+        self._decided = threading.Event()
+        if is_certain:
+            self._decided.set()
 
     @property
     def id(self) -> str:
@@ -150,9 +157,21 @@ class Task:
     def remaining(self) -> float:
         """Seconds until the lease ends unless a heartbeat gets through.
 
-        Counted from before the last one was sent; until the first one, from the answer to the claim.
+        Counted from before the last one was sent; until the first one, from before the claim was.
         """
         return self._confirmed_at + self.claimed.lease_ms / 1000 - clock.now()
+
+    def _confirm(self, sent_at: float) -> None:
+        """A heartbeat that was sent then got through."""
+        self._confirmed_at = sent_at
+        if not self._decided.is_set():
+            self._may_begin = True
+            self._decided.set()
+
+    def _stop(self) -> None:
+        """The handler is to stop; one that has not begun does not."""
+        self.stopped.set()
+        self._decided.set()
 
     def __repr__(self) -> str:
         return f"Task({self.type} {self.id}, attempt {self.attempt})"
@@ -289,11 +308,15 @@ class Worker:
                 self._stop.wait(waits.next())
                 continue
             waits.reset()
-            # Not from when it was sent: a claim may wait for a job for longer than the lease, which begins after that.
+            # Their leases began at some time since the claim was sent: it may have waited for a job, and the answer for
+            # this process, which was stopped or suspended. If they may be all but over, a heartbeat has to say first
+            # whether the claims are still ours.
             answered_at = clock.now()
-            started = [self._start(Task(claimed, answered_at)) for claimed in jobs]
-            if jobs and answered_at - sent_at > self._lease / 3:
-                # Nor can it be told how old this answer is: after a suspend the claims may be lost already.
+            age = answered_at - sent_at
+            is_certain = age <= self._lease * 2 / 3
+            started = [self._start(Task(claimed, sent_at if is_certain else answered_at, is_certain)) for claimed in jobs]
+            if jobs and age > self._lease / 3:
+                # The next round would be too late.
                 self._beat_now.set()
             if not all(started):
                 # Others may have threads to spare; claiming jobs again at once would only repeat this.
@@ -338,7 +361,9 @@ class Worker:
 
     def _work(self, task: Task) -> None:
         try:
-            self._report(task, self._attempt(task))
+            task._decided.wait()
+            # One that was never begun is handed back, unless it is lost: that costs it no attempt.
+            self._report(task, self._attempt(task) if task._may_begin else {"release": True})
         except Lost as problem:
             log.warning("%r had been lost when it ended: %s", task, problem)
         except TenureError as problem:
@@ -419,9 +444,15 @@ class Worker:
     def _complete(self, task: Task, result: Json, timeout: float) -> None:
         """Completes a job, without its result if that is refused: the work was done, and must not be done again."""
         claim = task.claimed
+        refusal: TenureError
         try:
-            return self._client.complete(claim, result=result, timeout=timeout)
+            return self._client.complete(claim, result=result, timeout=timeout / 2)
         except Invalid as problem:
+            refusal = problem
+        except Unavailable as problem:
+            if problem.status != TOO_LARGE:
+                return self._client.complete(claim, result=result, timeout=timeout / 2)
+            # Of a gateway, for all this time: it lets no body through that is as large.
             refusal = problem
         if result is not None:
             try:
@@ -430,7 +461,7 @@ class Worker:
                 return
             except Invalid as problem:
                 refusal = problem
-        # Not tried again if the broker itself refused: its answer would be the same. A gateway's may not be.
+        # Not tried again if the broker itself refused: its answer would be the same.
         error = sendable(f"the work was done, but its end was refused: {refusal}")
         self._client.fail(claim, error, permanent=refusal.code is not None, timeout=timeout)
 
@@ -493,7 +524,7 @@ class Worker:
             # One that is just being reported is expected to be gone.
             if not task._ending:
                 task.lost = True
-                task.stopped.set()
+                task._stop()
                 log.warning("%r is lost: %s", task, dict(answer.reason))
             return
         if answer.status not in ("ok", "cancelled"):
@@ -502,10 +533,10 @@ class Worker:
             return
         if answer.problem:
             log.warning("the progress of %r was refused, and is not shown: %s", task, answer.problem.get("detail", ""))
-        task._confirmed_at = sent_at
         if answer.status == "cancelled" and not task.cancelled:
             task.cancelled = True
-            task.stopped.set()
+            task._stop()
+        task._confirm(sent_at)
 
     def _watch(self, ended: threading.Event) -> None:
         """Stops handlers whose lease is over. Not done with the heartbeats: one that hangs must not hold this up."""
@@ -516,7 +547,7 @@ class Worker:
                 if task.remaining() <= 0:
                     # Not lost yet: what its handler returns is still reported, and the broker decides.
                     task._expired = True
-                    task.stopped.set()
+                    task._stop()
                     log.warning("no heartbeat got through for a full lease: stopping %r", task)
 
     # ------------------------------------------------------------------ stopping
@@ -526,7 +557,7 @@ class Worker:
         deadline = clock.now() + self._drain
         with self._changed:
             for task in self._tasks.values():
-                task.stopped.set()
+                task._stop()
             while self._tasks and not self._stop_now.is_set():
                 remaining = deadline - clock.now()
                 if remaining <= 0:

@@ -19,17 +19,33 @@ pub(crate) struct Board {
 struct Held {
     control: Arc<Control>,
     lease: Duration,
+    /// When its handler is told to stop, or is not started any more.
     trusted_until: Moment,
+    /// Too little of the lease is left to wait for the next round of heartbeats.
+    is_urgent: bool,
 }
 
 impl Board {
-    /// A claim that has just come in.
-    pub(crate) fn add(&self, control: Arc<Control>, lease: Duration, now: Moment) {
-        let trusted_until = now + lease;
+    /// A claim that has just come in, with the answer to a request that was sent at `sent`.
+    ///
+    /// Its lease may have begun at any time since: the request may have waited for the job, and the answer for this
+    /// process, which was stopped, say. A lease that may be all but over has to be confirmed before anything is started.
+    pub(crate) fn add(&self, control: Arc<Control>, lease: Duration, sent: Moment, now: Moment) {
+        let left = (sent + lease).saturating_sub(now);
+        // As much as is left when the second heartbeat of three is due.
+        let is_certain = left >= lease / 3;
+        if is_certain {
+            control.trust(sent + lease);
+        }
         let held = Held {
             control,
             lease,
-            trusted_until,
+            trusted_until: if is_certain {
+                sent + lease
+            } else {
+                now + lease
+            },
+            is_urgent: left < lease * 2 / 3,
         };
         self.lock().insert(held.control.claim.token.number, held);
     }
@@ -50,6 +66,15 @@ impl Board {
             .values()
             .filter(|held| held.control.reason() != Some(CancelReason::Lost));
         kept.map(|held| held.control.clone()).collect()
+    }
+
+    /// Whether a claim cannot wait for the next round of heartbeats. Says so once of each.
+    pub(crate) fn take_urgent(&self) -> bool {
+        let mut any = false;
+        for held in self.lock().values_mut() {
+            any |= std::mem::take(&mut held.is_urgent);
+        }
+        any
     }
 
     pub(crate) fn has_progress(&self) -> bool {
@@ -76,6 +101,7 @@ impl Board {
     fn renew(&self, control: &Control, sent: Moment) {
         if let Some(held) = self.lock().get_mut(&control.claim.token.number) {
             held.trusted_until = held.trusted_until.max(sent + held.lease);
+            control.trust(sent + held.lease);
         }
     }
 
@@ -114,6 +140,8 @@ mod tests {
     use super::*;
     use crate::claims::Claim;
 
+    const LEASE: Duration = Duration::from_secs(30);
+
     fn moment(seconds: u64) -> Moment {
         Duration::from_secs(seconds)
     }
@@ -125,8 +153,53 @@ mod tests {
             attempt: 1,
         };
         let control = Arc::new(Control::new(claim, Arc::new(Notify::new())));
-        board.add(control.clone(), Duration::from_secs(30), moment(100));
+        board.add(control.clone(), LEASE, moment(100), moment(100));
         control
+    }
+
+    /// A claim that was asked for at 100 s and came in at that second.
+    fn came_in(board: &Board, at: u64) -> Arc<Control> {
+        let control = held(board, at);
+        board.remove(&control);
+        let fresh = Arc::new(Control::new(control.claim.clone(), Arc::new(Notify::new())));
+        board.add(fresh.clone(), LEASE, moment(100), moment(at));
+        fresh
+    }
+
+    #[test]
+    fn a_claim_is_trusted_from_when_it_was_asked_for() {
+        let board = Board::default();
+        let control = came_in(&board, 105);
+        assert_eq!(control.deadline(), Some(moment(130)));
+        assert!(!board.take_urgent(), "the next round is soon enough");
+        assert_eq!(
+            (board.expire(moment(129)), board.expire(moment(130))),
+            (0, 1)
+        );
+    }
+
+    #[test]
+    fn a_claim_that_came_late_is_kept_at_once() {
+        let board = Board::default();
+        let control = came_in(&board, 115);
+        assert_eq!(control.deadline(), Some(moment(130)));
+        assert!(board.take_urgent());
+        assert!(!board.take_urgent(), "said once");
+    }
+
+    #[test]
+    fn a_claim_whose_lease_may_be_over_is_confirmed_first() {
+        for at in [121, 130, 1_000] {
+            let board = Board::default();
+            let control = came_in(&board, at);
+            assert_eq!(control.deadline(), None);
+            assert!(board.take_urgent());
+            assert_eq!(board.expire(moment(at + 29)), 0, "there is time to ask");
+            board.answered(&control, Ended::Done, moment(at + 1));
+            assert_eq!(control.deadline(), Some(moment(at + 31)));
+            assert_eq!(board.expire(moment(at + 30)), 0);
+            assert_eq!(board.expire(moment(at + 31)), 1);
+        }
     }
 
     #[test]

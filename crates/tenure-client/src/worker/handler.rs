@@ -36,15 +36,18 @@ where
                 return Box::pin(async { Err(failure) });
             }
         };
+        let id = job.id.clone();
         let work = handler(job.with(payload).0);
         Box::pin(async move {
             let result = work.await.map_err(Into::into)?;
-            let result = Payload::of(&result).map_err(|error| {
-                Failure::permanent(format!(
-                    "the work was done, but its result is not valid JSON: {error}"
-                ))
-            })?;
-            Ok(Some(result).filter(|result| !result.is_null()))
+            // The work was done, and must not be done again for the sake of what it returned.
+            let written = Payload::of(&result).inspect_err(|error| {
+                tracing::warn!(
+                    job = %id, %error,
+                    "a job was completed without its result, which cannot be written as JSON"
+                );
+            });
+            Ok(written.ok().filter(|result| !result.is_null()))
         })
     })
 }
@@ -56,6 +59,9 @@ pub(crate) enum End {
     Panicked(String),
     /// It did not stop in time, and was dropped.
     Dropped,
+    /// It was never called: it could not be confirmed in time that the claim still holds, or there was another reason
+    /// to stop by then.
+    NotBegun,
 }
 
 impl End {
@@ -82,7 +88,8 @@ impl End {
 pub(crate) enum Ending {
     Complete(Completed),
     Fail(Failed),
-    /// The worker stops before the handler could finish, or has no room for the job. That is no fault of the job: the
+    /// The worker stops before the handler could finish, has no room for the job, or does not know whether it still is
+    /// its job. That is no fault of the job: the
     /// attempt does not count, so a job on its last one outlives any number of deployments.
     Release(Claim),
 }
@@ -93,6 +100,7 @@ pub(crate) fn ending(claim: Claim, end: End, reason: Option<CancelReason>) -> Op
         return None;
     }
     let failure = match end {
+        End::NotBegun => return Some(Ending::Release(claim)),
         End::Returned(Ok(result)) => {
             return Some(Ending::Complete(Completed { claim, result }));
         }
@@ -147,6 +155,18 @@ mod tests {
     fn nothing_is_said_of_a_lost_claim() {
         let done = End::Returned(Ok(None));
         assert_eq!(ending(claim(), done, Some(CancelReason::Lost)), None);
+    }
+
+    #[test]
+    fn a_job_that_was_never_begun_is_handed_back_unless_it_is_lost() {
+        for reason in [CancelReason::Expired, CancelReason::Cancelled] {
+            let ending = ending(claim(), End::NotBegun, Some(reason));
+            assert_eq!(ending, Some(Ending::Release(claim())));
+        }
+        assert_eq!(
+            ending(claim(), End::NotBegun, Some(CancelReason::Lost)),
+            None
+        );
     }
 
     #[test]

@@ -3,13 +3,15 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::Serialize;
 use tenure_api::{Claimed, Payload};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::claims::Claim;
+use crate::clock::Moment;
 
 /// A job in a handler's hands. Whatever [`Claimed`] has can be read here too: `job.id`, `job.attempt`.
 #[derive(Debug)]
@@ -65,6 +67,18 @@ impl<T> Job<T> {
         self.control.stop.clone()
     }
 
+    /// Until when the claim is certain to be this worker's if no heartbeat gets through: the time since the machine was
+    /// started, suspend included (`CLOCK_BOOTTIME`). For work that has to end by itself if this process cannot end it.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.control.deadline().unwrap_or_default()
+    }
+
+    /// Waits until the deadline is later than this one, and returns it. For ever, if it never is.
+    pub async fn deadline_after(&self, seen: Duration) -> Duration {
+        self.control.deadline_after(seen).await
+    }
+
     /// Tells how far the work is: any small value, shown while the job runs. Sent with a heartbeat, about
     /// once a second at most; only the latest counts. A value that cannot be written as JSON is left out.
     pub fn progress(&self, progress: &impl Serialize) {
@@ -99,6 +113,8 @@ pub(crate) struct Control {
     pub(crate) claim: Claim,
     pub(crate) stop: CancellationToken,
     reason: Mutex<Option<CancelReason>>,
+    /// Until when the claim is certain to hold; `None` until that is known.
+    deadline: watch::Sender<Option<Moment>>,
     /// The latest that was not sent yet.
     progress: Mutex<Option<Payload>>,
     /// Wakes whoever sends heartbeats.
@@ -111,6 +127,7 @@ impl Control {
             claim,
             stop: CancellationToken::new(),
             reason: Mutex::new(None),
+            deadline: watch::Sender::new(None),
             progress: Mutex::new(None),
             wake,
         }
@@ -128,6 +145,37 @@ impl Control {
 
     pub(crate) fn reason(&self) -> Option<CancelReason> {
         *self.reason.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The claim is certain to hold until then.
+    pub(crate) fn trust(&self, until: Moment) {
+        self.deadline.send_if_modified(|deadline| {
+            let is_later = *deadline < Some(until);
+            if is_later {
+                *deadline = Some(until);
+            }
+            is_later
+        });
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Moment> {
+        *self.deadline.borrow()
+    }
+
+    async fn deadline_after(&self, seen: Moment) -> Moment {
+        let mut deadline = self.deadline.subscribe();
+        let later = deadline.wait_for(|deadline| *deadline > Some(seen)).await;
+        let later = later.ok().and_then(|later| *later);
+        later.expect("this holds the sender, and waits for a deadline")
+    }
+
+    /// Whether the work may begin: waits until it is certain that the claim still holds, or is told to stop before.
+    pub(crate) async fn may_begin(&self) -> bool {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => false,
+            _ = self.deadline_after(Moment::ZERO) => true,
+        }
     }
 
     fn set_progress(&self, progress: Payload) {

@@ -32,9 +32,11 @@ pub(crate) async fn keep(shared: &Shared) {
         let interval = shared.board.interval().unwrap_or(IDLE);
         let due = last + interval;
         let early = last + PROGRESS_EVERY.min(interval);
-        // Woken by progress, and by a claim whose lease is shorter than those before it.
+        // Woken by progress, and by a claim: its lease may be shorter than those before it, or have begun long ago.
         let woken = timeout_at(due, shared.wake.notified()).await.is_ok();
-        if woken && shared.board.has_progress() {
+        if shared.board.take_urgent() {
+            // Not a moment later.
+        } else if woken && shared.board.has_progress() {
             sleep_until(early.min(due)).await;
         } else if woken {
             continue;

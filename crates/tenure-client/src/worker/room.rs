@@ -9,7 +9,8 @@
 //!
 //! A job that found no room is handed back, which costs it no attempt: other workers may have room. So this one must not
 //! claim it again at once. It claims again when one of its jobs has ended, as many as have, since each leaves room for
-//! another; and when a pause is over, one job first and then more, since what was missing may be there again.
+//! another; and when a pause is over, one job first and then more, since what was missing may be there again. It is over
+//! when there was room for as many as there are slots. Both are said once.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,9 +21,6 @@ use tokio::time::{Instant, sleep_until};
 /// The first pause, and between two tries for more. The next pause is twice as long, up to the longest.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-
-/// How often to say that there is no room, at most.
-const SAY_EVERY: Duration = Duration::from_secs(30);
 
 /// Whether there is room for more work, as far as is known.
 #[derive(Debug, Default)]
@@ -38,47 +36,31 @@ struct Scarce {
     over_at: Instant,
     /// How many jobs may be claimed when the pause is over.
     most: usize,
+    /// How many were claimed the last time, whose room shows until the pause is over.
+    tried: usize,
     /// How many jobs have ended, each of which leaves room for another.
     freed: usize,
-    said_at: Instant,
 }
 
 impl Room {
     /// A job found no room. Many that were claimed together count once.
     pub(crate) fn ran_out(&self, why: &str) {
         let now = Instant::now();
-        let mut scarce = self.lock();
-        let is_new = match &mut *scarce {
-            None => {
-                *scarce = Some(Scarce {
-                    pause: PAUSE_MIN,
-                    over_at: now + PAUSE_MIN,
-                    most: 1,
-                    freed: 0,
-                    said_at: now,
-                });
-                true
-            }
+        match &mut *self.lock() {
             // A part of the last time.
-            Some(it) if it.most == 1 && now < it.over_at => false,
+            Some(it) if it.tried == 0 && now < it.over_at => {}
             Some(it) => {
-                it.pause = (it.pause * 2).min(PAUSE_MAX);
-                it.over_at = now + it.pause;
-                it.most = 1;
-                it.freed = 0;
-                let is_due = now.duration_since(it.said_at) >= SAY_EVERY;
-                if is_due {
-                    it.said_at = now;
-                }
-                is_due
+                let pause = (it.pause * 2).min(PAUSE_MAX);
+                *it = Scarce::after(pause, now);
+                tracing::debug!(why, ?pause, "there is still no room for more jobs");
             }
-        };
-        drop(scarce);
-        if is_new {
-            tracing::warn!(
-                why,
-                "there is no room for more jobs: they are handed back, and fewer are claimed for a while"
-            );
+            scarce => {
+                *scarce = Some(Scarce::after(PAUSE_MIN, now));
+                tracing::warn!(
+                    why,
+                    "there is no room for more jobs: they are handed back, and fewer are claimed until there is"
+                );
+            }
         }
     }
 
@@ -98,15 +80,17 @@ impl Room {
                 let Some(it) = &mut *scarce else {
                     return all;
                 };
+                let is_over = Instant::now() >= it.over_at;
+                if is_over && it.tried >= all {
+                    *scarce = None;
+                    tracing::warn!("there is room for more jobs again");
+                    return all;
+                }
                 if it.freed > 0 {
                     return it.freed;
                 }
-                if Instant::now() >= it.over_at {
-                    if it.most >= all {
-                        *scarce = None;
-                        return all;
-                    }
-                    return it.most;
+                if is_over {
+                    return it.most.min(all);
                 }
                 it.over_at
             };
@@ -125,6 +109,7 @@ impl Room {
             if it.freed > 0 {
                 it.freed -= jobs.min(it.freed);
             } else if Instant::now() >= it.over_at {
+                it.tried = it.most;
                 it.most = it.most.saturating_mul(2);
                 it.over_at = Instant::now() + PAUSE_MIN;
             }
@@ -133,6 +118,18 @@ impl Room {
 
     fn lock(&self) -> MutexGuard<'_, Option<Scarce>> {
         self.scarce.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Scarce {
+    fn after(pause: Duration, now: Instant) -> Self {
+        Self {
+            pause,
+            over_at: now + pause,
+            most: 1,
+            tried: 0,
+            freed: 0,
+        }
     }
 }
 
@@ -184,10 +181,52 @@ mod tests {
             assert_eq!(now(&room).await, Some(most), "there was none to claim");
             room.claimed(most);
         }
-        advance(PAUSE_MIN).await;
-        assert_eq!(now(&room).await, Some(ALL));
-        room.claimed(ALL);
+        for _ in 0..2 {
+            advance(PAUSE_MIN).await;
+            assert_eq!(now(&room).await, Some(ALL));
+            room.claimed(ALL);
+        }
         assert_eq!(now(&room).await, Some(ALL), "as if it had never run out");
+    }
+
+    /// That one more may be tried than there is room for is not that there is room.
+    #[tokio::test(start_paused = true)]
+    async fn pauses_grow_however_few_slots_there_are() {
+        for all in [1, 2, 4] {
+            let room = Room::default();
+            room.ran_out("test");
+            let mut times = Vec::new();
+            for _ in 0..5 {
+                let started = Instant::now();
+                // As much as there is room for has it; all of it has not.
+                loop {
+                    let most = room.wait(all).await;
+                    room.claimed(most);
+                    if most == all {
+                        break;
+                    }
+                }
+                times.push(started.elapsed());
+                room.ran_out("test");
+            }
+            assert!(
+                times.is_sorted() && times[4] >= 16 * PAUSE_MIN,
+                "{all}: {times:?}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_single_slot_whose_job_has_room_is_as_good_as_new() {
+        let room = Room::default();
+        room.ran_out("test");
+        advance(PAUSE_MIN).await;
+        assert_eq!(room.wait(1).await, 1);
+        room.claimed(1);
+        advance(PAUSE_MIN).await;
+        room.has_ended();
+        assert_eq!(room.wait(1).await, 1);
+        assert!(room.lock().is_none());
     }
 
     #[tokio::test(start_paused = true)]

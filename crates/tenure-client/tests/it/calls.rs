@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 use tenure_client::api::{RetriedStatus, RetryRequest, SubmitStatus};
 use tenure_client::{
-    Claim, ElectionName, Ended, Error, Failed, Keep, Listing, Missed, NewJob, NodeId, Payload,
-    QueueName, QueueOptions, Rate, ScheduleName, State,
+    Claim, ElectionName, Ended, Error, Failed, JobId, Keep, Listing, Missed, NewJob, NodeId,
+    Payload, QueueName, QueueOptions, Rate, ScheduleName, State,
 };
 use tenure_server::Tokens;
 
@@ -40,8 +40,15 @@ async fn a_job_goes_from_submit_to_its_result() {
     assert_eq!(job.state, State::Completed);
     assert_eq!(job.result.unwrap().read::<Vec<f64>>().unwrap(), [1.5]);
     client.forget(&submitted.id).await.unwrap();
-    let gone = client.job(&submitted.id).await.unwrap_err();
-    assert!(matches!(gone, Error::NotFound(_)), "{gone}");
+    // Sent again, it changes nothing.
+    client.forget(&submitted.id).await.unwrap();
+    let left = client.job(&submitted.id).await.unwrap();
+    assert!(left.remnant && left.state == State::Completed);
+    let listed = client.jobs(&Listing::new()).await.unwrap().jobs;
+    assert_eq!(listed, []);
+    let other = JobId::new("other").unwrap();
+    let none = client.forget(&other).await.unwrap_err();
+    assert!(matches!(none, Error::NotFound(_)), "{none}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,9 +8,16 @@ use tenure_testkit::http_proxy::Fault;
 
 use crate::support::Broker;
 
-const FAULTS: [Fault; 4] = [
+const FAULTS: [Fault; 10] = [
     Fault::LoseAnswer,
     Fault::AnswerInstead("502 Bad Gateway"),
+    // No broker's own: what a gateway says about itself is no refusal.
+    Fault::AnswerInstead("302 Found"),
+    Fault::AnswerInstead("401 Unauthorized"),
+    Fault::AnswerInstead("404 Not Found"),
+    Fault::AnswerInstead("409 Conflict"),
+    Fault::AnswerInstead("413 Content Too Large"),
+    Fault::AnswerInstead("429 Too Many Requests"),
     Fault::LoseRequest,
     Fault::CloseAfterwards,
 ];

@@ -1,5 +1,6 @@
 //! What several tests need.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -7,6 +8,9 @@ use tenure_client::api::ClaimRequest;
 use tenure_client::{Claimed, Client, JobId, Key, State};
 use tenure_server::{Config, Handle, Server};
 use tenure_testkit::http_proxy::HttpProxy;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 /// Long enough for a slow machine; nothing is measured against it.
@@ -73,5 +77,54 @@ impl Broker {
             );
             sleep(Duration::from_millis(10)).await;
         }
+    }
+}
+
+/// Stands before a server. Requests pass; answers wait while it is closed.
+pub(crate) struct Gate {
+    pub(crate) address: SocketAddr,
+    is_open: watch::Sender<bool>,
+}
+
+impl Gate {
+    pub(crate) async fn start(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let is_open = watch::Sender::new(true);
+        let seen = is_open.subscribe();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(server).await.unwrap();
+                tokio::spawn(pass(client, server, seen.clone()));
+            }
+        });
+        Self { address, is_open }
+    }
+
+    pub(crate) fn close(&self) {
+        self.is_open.send_replace(false);
+    }
+
+    pub(crate) fn open(&self) {
+        self.is_open.send_replace(true);
+    }
+}
+
+async fn pass(client: TcpStream, server: TcpStream, mut is_open: watch::Receiver<bool>) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let answers = async {
+        let mut bytes = vec![0; 16 * 1024];
+        while let Ok(count @ 1..) = from_server.read(&mut bytes).await {
+            if is_open.wait_for(|is_open| *is_open).await.is_err()
+                || to_client.write_all(&bytes[..count]).await.is_err()
+            {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        _ = tokio::io::copy(&mut from_client, &mut to_server) => {}
+        () = answers => {}
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::support::{Broker, PATIENCE};
+use crate::support::{Broker, Gate, PATIENCE};
 
 /// A worker at work.
 struct Working {
@@ -128,6 +128,56 @@ async fn no_more_jobs_run_at_once_than_there_are_slots() {
     assert_eq!(working.stop().await.completed, 100);
 }
 
+/// As when its process is stopped while the claim is answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_was_lost_before_its_answer_was_seen_starts_nothing() {
+    let broker = Broker::start().await;
+    let gate = Gate::start(broker.handle.address()).await;
+    let (sender, mut handled) = mpsc::unbounded_channel();
+    let handler = move |job: Job<u32>| {
+        let sender = sender.clone();
+        async move {
+            sender.send((job.id.clone(), job.attempt)).unwrap();
+            Ok::<(), Failure>(())
+        }
+    };
+    let late = submit(&broker, NewJob::new("count", &1)).await;
+    gate.close();
+    let through_gate = crate::support::client([format!("http://{}", gate.address)]);
+    let builder = Worker::builder(through_gate).lease(Duration::from_secs(1));
+    let working = Working::start(builder.handle("count", handler));
+    broker.reaches(&late, State::Running).await;
+    // Somebody else's by now.
+    let second = broker.claim().await;
+    assert_eq!((&second.id, second.attempt), (&late, 2));
+    gate.open();
+    let next = submit(&broker, NewJob::new("count", &2)).await;
+    let (id, attempt) = timeout(PATIENCE, handled.recv()).await.unwrap().unwrap();
+    assert_eq!((id, attempt), (next, 1), "not the one that was lost");
+    broker
+        .client
+        .complete(&Claim::from(&second), None)
+        .await
+        .unwrap();
+    let summary = working.stop().await;
+    assert_eq!((summary.completed, summary.lost), (1, 1));
+    assert!(handled.try_recv().is_err());
+}
+
+/// A claim may wait for a job for longer than the lease, which begins when there is one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_waited_for_longer_than_its_lease_is_confirmed_and_worked_on() {
+    let broker = Broker::start().await;
+    let handler = async |_: Job<u32>| Ok::<(), Failure>(());
+    let builder = Worker::builder(broker.client.clone()).lease(Duration::from_secs(1));
+    let working = Working::start(builder.handle("count", handler));
+    // Longer than the lease, and it does not matter by how much.
+    sleep(Duration::from_millis(1_500)).await;
+    let id = submit(&broker, NewJob::new("count", &1)).await;
+    assert_eq!(broker.reaches(&id, State::Completed).await.attempt, 1);
+    assert_eq!(working.stop().await.completed, 1);
+}
+
 /// A hundred megabytes are ready, and the worker has room for all of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_job_is_lost_because_an_answer_would_be_too_large() {
@@ -187,7 +237,7 @@ async fn heartbeats_keep_a_job_longer_than_its_lease_and_tell_progress() {
 }
 
 /// A handler that waits to be cancelled, and tells why it was.
-fn waiting(reasons: mpsc::UnboundedSender<CancelReason>) -> impl Fn(Job<u32>) -> Told {
+fn waiting(reasons: mpsc::UnboundedSender<CancelReason>) -> impl Fn(Job<u32>) -> Work {
     move |job: Job<u32>| {
         let reasons = reasons.clone();
         Box::pin(async move {
@@ -201,7 +251,7 @@ fn waiting(reasons: mpsc::UnboundedSender<CancelReason>) -> impl Fn(Job<u32>) ->
     }
 }
 
-type Told = std::pin::Pin<Box<dyn Future<Output = Result<u32, Failure>> + Send>>;
+type Work = std::pin::Pin<Box<dyn Future<Output = Result<u32, Failure>> + Send>>;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_job_stops_its_handler() {
@@ -439,6 +489,21 @@ async fn a_job_that_was_cancelled_is_not_handed_back() {
     working.stop().await;
     let job = broker.client.job(&id).await.unwrap();
     assert_eq!(job.state, State::Cancelled);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_is_not_json_is_left_out_and_the_job_is_completed() {
+    let broker = Broker::start().await;
+    let handler = |_: Job<u8>| async {
+        // JSON has no such keys.
+        Ok::<_, Failure>(std::collections::BTreeMap::from([((1, 2), 3)]))
+    };
+    let builder = Worker::builder(broker.client.clone()).handle("odd", handler);
+    let working = Working::start(builder);
+    let id = submit(&broker, NewJob::new("odd", &0)).await;
+    let job = broker.reaches(&id, State::Completed).await;
+    assert_eq!((job.result, job.error), (None, None));
+    assert_eq!(working.stop().await.completed, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
