@@ -23,7 +23,7 @@ impl Timer for Alarm {
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
-        Box::pin(Nap {
+        Box::pin(AlarmSleep {
             alarm: self.clone(),
             deadline,
         })
@@ -36,14 +36,14 @@ impl Timer for Alarm {
 }
 
 #[derive(Debug)]
-struct Nap {
+struct AlarmSleep {
     alarm: Alarm,
     deadline: Instant,
 }
 
-impl Sleep for Nap {}
+impl Sleep for AlarmSleep {}
 
-impl Future for Nap {
+impl Future for AlarmSleep {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {

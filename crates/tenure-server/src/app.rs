@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure::core::election::machine::Leader;
+use tenure::core::election::Leader;
 use tenure::queue::Queue;
 use tenure::{Bounds, Node};
 use tenure_store::wrap::metered::Meter;

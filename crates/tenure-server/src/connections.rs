@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::hold::Kept;
 
 /// Places beyond the limit, for health checks.
-const SPARE_MAX: usize = 16;
+pub(crate) const SPARE_MAX: usize = 16;
 
 /// Without a byte in either direction for this long, a connection is slow. It matters only when memory is short.
 const STALLED: Duration = Duration::from_secs(1);

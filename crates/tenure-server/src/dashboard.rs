@@ -23,7 +23,7 @@ use tokio::sync::watch;
 
 use crate::app::App;
 use crate::auth::Scope;
-use crate::gate::{Gate, Place};
+use crate::gate::{AnsweredBy, Gate};
 
 mod assets;
 mod flow;
@@ -77,10 +77,10 @@ pub(crate) fn start(app: &Arc<App>) {
 
 /// The page, and what it asks for.
 pub(crate) fn routes(app: &Arc<App>) -> Router<Arc<App>> {
-    let open = |path| Gate::new(app, None, Place::Anywhere, path);
-    let read = |path| Gate::new(app, Some(Scope::Read), Place::Anywhere, path);
-    let admin = |path| Gate::new(app, Some(Scope::Admin), Place::Anywhere, path);
-    let leader = |path| Gate::new(app, Some(Scope::Read), Place::Leader, path);
+    let open = |path| Gate::new(app, None, AnsweredBy::AnyBroker, path);
+    let read = |path| Gate::new(app, Some(Scope::Read), AnsweredBy::AnyBroker, path);
+    let admin = |path| Gate::new(app, Some(Scope::Admin), AnsweredBy::AnyBroker, path);
+    let leader = |path| Gate::new(app, Some(Scope::Read), AnsweredBy::Leader, path);
     Router::new()
         .route("/", get(assets::page).layer(open("/")))
         .route(

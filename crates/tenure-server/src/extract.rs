@@ -521,9 +521,30 @@ fn explain<T: DeserializeOwned>(bytes: &[u8], first: &serde_json::Error) -> Prob
     }
 }
 
+/// What the parser expects, without the names that types have in this program.
+fn in_plain_words(message: &str) -> String {
+    let Some((found, expected)) = message.rsplit_once(", expected ") else {
+        return message.to_owned();
+    };
+    let number = |min: i128, max: u128| format!("a whole number from {min} to {max}");
+    let expected = match expected {
+        "i8" => number(i8::MIN.into(), 127),
+        "u8" => number(0, u8::MAX.into()),
+        "u16" => number(0, u16::MAX.into()),
+        "u32" => number(0, u32::MAX.into()),
+        "u64" | "usize" => number(0, u64::MAX.into()),
+        "i64" => number(i64::MIN.into(), i64::MAX as u128),
+        other if other.starts_with("struct ") => "an object".to_owned(),
+        other if other.starts_with("enum ") => "one of the allowed values".to_owned(),
+        other => other.to_owned(),
+    };
+    format!("{found}, expected {expected}")
+}
+
 /// A value that is well formed and wrong.
 fn data(path: &str, message: &str) -> Problem {
     let message = message.split(" at line ").next().unwrap_or(message);
+    let message = &in_plain_words(message);
     let named = |prefix: &str| {
         let rest = message.strip_prefix(prefix)?;
         rest.split_once('`').map(|(name, _)| name.to_owned())
@@ -666,6 +687,26 @@ mod tests {
     }
 
     #[test]
+    fn mistakes_are_told_in_plain_words() {
+        #[track_caller]
+        fn told<T: DeserializeOwned + std::fmt::Debug>(body: &str, words: &str) {
+            let problem = parse::<T>(body.as_bytes()).unwrap_err();
+            let detail = &problem.document().detail;
+            assert!(detail.contains(words), "{detail}");
+        }
+        let time = "expected milliseconds since 1970 or an RFC 3339 time";
+        told::<SubmitRequest>(r#"{"type":"a","run_at":true}"#, time);
+        told::<SubmitRequest>(r#"{"type":"a","run_at":{}}"#, time);
+        let small = "expected a whole number from -128 to 127";
+        told::<SubmitRequest>(r#"{"type":"a","priority":300}"#, small);
+        told::<SubmitRequest>(r#"{"type":"a","priority":"high"}"#, small);
+        let whole = "expected a whole number from 0 to 4294967295";
+        told::<ClaimRequest>(r#"{"worker":"w","lease_ms":-1}"#, whole);
+        let change = r#"{"completed":null}"#;
+        told::<tenure_api::SettingsChange>(change, "expected an object");
+    }
+
+    #[test]
     fn mistakes_in_a_body_are_named_by_field() {
         use Code::{InvalidField, InvalidJson, UnknownField};
         refused::<SubmitRequest>("", InvalidJson, None);
@@ -804,9 +845,10 @@ mod tests {
                     let held = held + pieces.whole.len();
                     let arrived = pieces.bytes;
                     let about = format!("{known:?} {size}: {arrived}, {held}, {counted}");
-                    let buffer = match pieces.whole.is_empty() {
-                        true => buffer_bytes(arrived),
-                        false => 0,
+                    let buffer = if pieces.whole.is_empty() {
+                        buffer_bytes(arrived)
+                    } else {
+                        0
                     };
                     assert_eq!(counted, held + buffer, "{about}");
                     let spare = arrived.clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);

@@ -15,19 +15,21 @@ use axum::extract::Request;
 use axum::http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use http_body_util::BodyExt as _;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tenure::core::Incarnation;
-use tenure::core::election::machine::Leader;
+use tenure::core::election::Leader;
 use tenure::queue::Serving;
 use tenure_api::{self as api, Code, WAIT_MS_MAX};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use crate::app::App;
 use crate::connections::Connection;
+use crate::files::Room;
 use crate::handlers::health::NO_ROOM;
 use crate::problem::{Problem, chain};
 use crate::{Error, Tls, config, tls};
@@ -52,8 +54,6 @@ const PROBLEM_BYTES_MAX: usize = 64 * 1024;
 
 /// How often a waiting call looks whether the leader is still the same.
 const LEADER_CHECK: Duration = Duration::from_millis(250);
-
-const CONNECTIONS_IDLE_MAX: usize = 256;
 
 /// Shorter than the time after which the leader closes an idle connection.
 const CONNECTION_IDLE: Duration = Duration::from_secs(20);
@@ -97,6 +97,8 @@ pub(crate) enum Failed {
 #[derive(Debug)]
 pub(crate) struct Forwarder {
     client: Client<HttpsConnector<HttpConnector>, Body>,
+    /// Connections to the leader that have a call.
+    connections: Arc<Semaphore>,
     /// Whether to forward by TLS only.
     is_secure: bool,
     /// Where the leader was found. One look-up at a time, and one per leader.
@@ -112,7 +114,7 @@ struct Origin {
 }
 
 impl Forwarder {
-    pub(crate) fn new(tls: Option<&Tls>) -> Result<Self, Error> {
+    pub(crate) fn new(tls: Option<&Tls>, room: &Room) -> Result<Self, Error> {
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
@@ -127,10 +129,11 @@ impl Forwarder {
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(CONNECTION_IDLE)
-            .pool_max_idle_per_host(CONNECTIONS_IDLE_MAX)
+            .pool_max_idle_per_host(room.idle_max)
             .build(connector);
         Ok(Self {
             client,
+            connections: Arc::new(Semaphore::new(room.forwards_max)),
             is_secure: tls.is_some(),
             found: Mutex::default(),
             distrusted: std::sync::Mutex::default(),
@@ -275,6 +278,12 @@ pub(crate) async fn try_forward(
             "too many calls are waiting for the leader",
         ))
     })?;
+    let connection = app.forwarder.connections.clone().try_acquire_owned();
+    let connection = connection.map_err(|_| {
+        Failed::Final(Problem::overloaded(
+            "too many calls are being forwarded to the leader",
+        ))
+    })?;
     let origin = app.forwarder.origin(app, leader).await?;
     let is_safe = request.method().is_safe();
     let request = outgoing(request, &origin).map_err(Failed::Final)?;
@@ -285,7 +294,10 @@ pub(crate) async fn try_forward(
         () = stopped(app) => return Err(lost(is_safe, "this broker is stopping")),
     };
     match answered {
-        Ok(Ok(response)) => read(incoming(response), is_safe).await,
+        Ok(Ok(response)) => {
+            let response = read(incoming(response), is_safe).await?;
+            Ok(holding(response, connection))
+        }
         Ok(Err(error)) if error.is_connect() => {
             if let Some(reason) = app.forwarder.distrust(leader, &error) {
                 return Err(Failed::NotDone(Problem::no_leader(reason)));
@@ -301,6 +313,16 @@ pub(crate) async fn try_forward(
         }
         Err(_) => Err(lost(is_safe, "the leader did not answer in time")),
     }
+}
+
+/// The answer has its connection until the last byte of it was read.
+fn holding(response: Response, connection: OwnedSemaphorePermit) -> Response {
+    response.map(|body| {
+        Body::new(body.map_err(move |error| {
+            let _held = &connection;
+            error
+        }))
+    })
 }
 
 /// This server stops, and has given the calls that it has passed on the time to be answered: most are at once, by the
@@ -452,6 +474,17 @@ fn without_hops(headers: &mut HeaderMap) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn an_answer_has_its_connection_until_it_was_read() {
+        let connections = Arc::new(Semaphore::new(1));
+        let connection = connections.clone().try_acquire_owned().unwrap();
+        let answer = holding(Response::new(Body::from("12345")), connection);
+        assert_eq!(http_body::Body::size_hint(answer.body()).exact(), Some(5));
+        assert_eq!(connections.available_permits(), 0);
+        let read = axum::body::to_bytes(answer.into_body(), 9).await.unwrap();
+        assert_eq!((read.len(), connections.available_permits()), (5, 1));
+    }
 
     #[test]
     fn a_certificate_that_cannot_be_verified_is_told_apart() {

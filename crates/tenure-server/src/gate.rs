@@ -34,9 +34,9 @@ use crate::trace;
 
 /// Where a call is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum AnsweredBy {
     /// By whichever server is asked.
-    Anywhere,
+    AnyBroker,
     /// By the leader: a standby forwards it.
     Leader,
 }
@@ -47,16 +47,21 @@ pub(crate) struct Gate {
     app: Arc<App>,
     /// What a token has to allow; none for what anybody may ask.
     scope: Option<Scope>,
-    place: Place,
+    answered_by: AnsweredBy,
     route: Arc<Route>,
 }
 
 impl Gate {
-    pub(crate) fn new(app: &Arc<App>, scope: Option<Scope>, place: Place, route: &str) -> Self {
+    pub(crate) fn new(
+        app: &Arc<App>,
+        scope: Option<Scope>,
+        answered_by: AnsweredBy,
+        route: &str,
+    ) -> Self {
         Self {
             app: app.clone(),
             scope,
-            place,
+            answered_by,
             route: app.metrics.route(route),
         }
     }
@@ -181,13 +186,13 @@ where
 {
     type Response = Response;
     type Error = Infallible;
-    type Future = Passage<S>;
+    type Future = GatedFuture<S>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request) -> Passage<S> {
+    fn call(&mut self, request: Request) -> GatedFuture<S> {
         let gate = &self.gate;
         let measured = Measured::start(gate.route.clone());
         let span = trace::span_of(measured.route(), &request);
@@ -198,33 +203,33 @@ where
             kept: None,
             connection,
         };
-        let way = match gate.check(&request, call.connection.as_deref()) {
-            Err(problem) => Way::Refused {
+        let handling = match gate.check(&request, call.connection.as_deref()) {
+            Err(problem) => Handling::Refused {
                 response: Some(problem.into_response()),
             },
             Ok(()) => {
                 if gate.scope == Some(Scope::Admin) {
                     call.entry = Some(gate.entry(&request, call.connection.as_deref()));
                 }
-                match gate.place {
-                    Place::Leader if !gate.app.is_serving() => Way::Away {
+                match gate.answered_by {
+                    AnsweredBy::Leader if !gate.app.is_serving() => Handling::Away {
                         future: Box::pin(away(gate.app.clone(), request, self.inner.clone())),
                     },
-                    place => {
-                        let request = if place == Place::Leader && call.is_safe {
+                    answered_by => {
+                        let request = if answered_by == AnsweredBy::Leader && call.is_safe {
                             kept(request, &mut call)
                         } else {
                             request
                         };
-                        Way::Here {
+                        Handling::Here {
                             future: self.inner.call(request),
                         }
                     }
                 }
             }
         };
-        Passage {
-            way,
+        GatedFuture {
+            handling,
             measured,
             span,
             gate: gate.clone(),
@@ -272,9 +277,9 @@ where
 
 pin_project! {
     /// A request on its way through.
-    pub(crate) struct Passage<S: Service<Request>> {
+    pub(crate) struct GatedFuture<S: Service<Request>> {
         #[pin]
-        way: Way<S::Future>,
+        handling: Handling<S::Future>,
         measured: Measured,
         span: Span,
         gate: Gate,
@@ -284,8 +289,8 @@ pin_project! {
 }
 
 pin_project! {
-    #[project = WayProjected]
-    enum Way<F> {
+    #[project = HandlingProjected]
+    enum Handling<F> {
         Here { #[pin] future: F },
         /// By the leader, or here once this server leads.
         Away { future: Pin<Box<dyn Future<Output = Response> + Send>> },
@@ -293,7 +298,7 @@ pin_project! {
     }
 }
 
-impl<S> Future for Passage<S>
+impl<S> Future for GatedFuture<S>
 where
     S: Service<Request, Response = Response, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
@@ -304,14 +309,16 @@ where
         let mut this = self.project();
         let _entered = this.span.enter();
         let response = loop {
-            let way = this.way.as_mut().project();
-            let is_here = matches!(way, WayProjected::Here { .. });
+            let handling = this.handling.as_mut().project();
+            let is_here = matches!(handling, HandlingProjected::Here { .. });
             // A handler that panics has lost its own state only: what is shared is never left half changed,
             // since it changes under locks that are held for plain assignments. Its caller gets an answer.
-            let polled = catch_unwind(AssertUnwindSafe(|| match way {
-                WayProjected::Here { future } => future.poll(context).map(|Ok(response)| response),
-                WayProjected::Away { future } => future.as_mut().poll(context),
-                WayProjected::Refused { response } => {
+            let polled = catch_unwind(AssertUnwindSafe(|| match handling {
+                HandlingProjected::Here { future } => {
+                    future.poll(context).map(|Ok(response)| response)
+                }
+                HandlingProjected::Away { future } => future.as_mut().poll(context),
+                HandlingProjected::Refused { response } => {
                     Poll::Ready(response.take().expect("polled once after it was ready"))
                 }
             }));
@@ -326,13 +333,13 @@ where
             };
             // It stopped leading before it did anything: the call goes to whoever leads next.
             if is_here
-                && this.gate.place == Place::Leader
+                && this.gate.answered_by == AnsweredBy::Leader
                 && response.extensions().get::<NotServed>().is_some()
                 && let Some(kept) = this.call.take_kept()
             {
                 let future = hold::answer(this.gate.app.clone(), kept, this.inner.clone());
                 let future = Box::pin(future);
-                this.way.set(Way::Away { future });
+                this.handling.set(Handling::Away { future });
                 continue;
             }
             break response;

@@ -18,7 +18,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -51,9 +51,6 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How much of what it still sends is read, so that the system does not reset the connection before it has the answer.
 const FAREWELL_BYTES_MAX: u64 = 1024 * 1024;
 
-/// How many are turned away at a time. The others are just cut off.
-pub(crate) const FAREWELLS_MAX: usize = 256;
-
 #[derive(Clone)]
 pub(crate) struct Listening {
     pub(crate) router: Router,
@@ -63,6 +60,9 @@ pub(crate) struct Listening {
     pub(crate) stop: CancellationToken,
     pub(crate) tasks: TaskTracker,
     pub(crate) connections: Arc<Connections>,
+    /// How many sockets there are at most, with those that are being closed.
+    pub(crate) sockets: Arc<Semaphore>,
+    /// How many are turned away at a time. The others are just cut off.
     pub(crate) farewells: Arc<Semaphore>,
 }
 
@@ -122,11 +122,15 @@ impl Listening {
             let accepted = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => break,
-                accepted = listener.accept() => accepted,
+                accepted = self.accept(&listener) => accepted,
             };
             match accepted {
-                Ok((stream, peer)) => {
-                    self.tasks.spawn(self.clone().connection(stream, peer));
+                Ok((stream, peer, socket)) => {
+                    let connection = self.clone().connection(stream, peer);
+                    self.tasks.spawn(async move {
+                        connection.await;
+                        drop(socket);
+                    });
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
@@ -137,6 +141,18 @@ impl Listening {
                 }
             }
         }
+    }
+
+    /// Waits until there is room for another socket. That is never long: whoever has to make room for another is closed
+    /// at once.
+    async fn accept(
+        &self,
+        listener: &TcpListener,
+    ) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+        let socket = self.sockets.clone().acquire_owned().await;
+        let socket = socket.expect("the semaphore is never closed");
+        let (stream, peer) = listener.accept().await?;
+        Ok((stream, peer, socket))
     }
 
     async fn connection(self, mut stream: TcpStream, peer: SocketAddr) {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure::Namespaced;
+use tenure::NamespaceView;
 use tenure_api::{Cluster, Code};
 use tenure_core::Incarnation;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -36,7 +36,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// What is shared.
 #[derive(Debug)]
 pub(crate) struct Looks {
-    sessions: Shared<Namespaced>,
+    sessions: Shared<NamespaceView>,
     cluster: Shared<Arc<Overview>>,
     room: Semaphore,
     /// When something was changed last by a call to this server.
@@ -84,7 +84,11 @@ impl Looks {
     }
 
     /// The namespace, with its sessions as they were at some moment since.
-    pub(crate) async fn sessions(&self, app: &App, since: Instant) -> Result<Namespaced, Problem> {
+    pub(crate) async fn sessions(
+        &self,
+        app: &App,
+        since: Instant,
+    ) -> Result<NamespaceView, Problem> {
         let view = app.node.view().clone();
         let read = async move { Ok(view.look().await?) };
         self.sessions.get(since, read).await

@@ -21,8 +21,8 @@ use crate::app::App;
 use crate::budget::{Budget, Essential};
 use crate::problem::Problem;
 
+pub(crate) mod collector;
 mod latencies;
-pub(crate) mod numbers;
 
 pub(crate) use latencies::Latencies;
 

@@ -187,7 +187,7 @@ impl From<tenure::queue::Error> for Problem {
             }
             Error::TooLarge { bytes, bytes_max } => Problem::new(
                 Code::TooLarge,
-                format!("the request has {bytes} bytes, but at most {bytes_max} can be committed at once; nothing was done"),
+                format!("the request takes {bytes} bytes in the log, where at most {bytes_max} can be committed at once; nothing was done"),
             )
             .hint("send fewer at once"),
             Error::NotServing { .. } => Problem::not_served("this broker no longer leads"),

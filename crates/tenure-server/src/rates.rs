@@ -9,7 +9,7 @@ use tenure_api as api;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::numbers::number;
+use crate::metrics::collector::number;
 
 /// Over how long.
 const WINDOW: usize = 10;

@@ -17,7 +17,7 @@ use utoipa_axum::routes;
 
 use crate::app::App;
 use crate::auth::Scope;
-use crate::gate::{Gate, Place};
+use crate::gate::{AnsweredBy, Gate};
 use crate::handlers::jobs::{claim, manage, outcome, read, submit};
 use crate::handlers::{cluster, elections, events, health, osqueue, queues, schedules, stats};
 use crate::openapi::{self, Document};
@@ -30,20 +30,20 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         let path = path_of(&router);
         router.layer(Gate::new(app, scope, place, &path))
     };
-    let open = |router| gated(router, None, Place::Anywhere);
-    let read = |router| gated(router, Some(Scope::Read), Place::Anywhere);
-    let admin = |router| gated(router, Some(Scope::Admin), Place::Anywhere);
-    let worker = |router| gated(router, Some(Scope::Worker), Place::Anywhere);
+    let open = |router| gated(router, None, AnsweredBy::AnyBroker);
+    let read = |router| gated(router, Some(Scope::Read), AnsweredBy::AnyBroker);
+    let admin = |router| gated(router, Some(Scope::Admin), AnsweredBy::AnyBroker);
+    let worker = |router| gated(router, Some(Scope::Worker), AnsweredBy::AnyBroker);
 
     // About the queue: answered by the leader.
-    let look = |router| gated(router, Some(Scope::Read), Place::Leader);
-    let work = |router| gated(router, Some(Scope::Worker), Place::Leader);
-    let manage = |router| gated(router, Some(Scope::Admin), Place::Leader);
+    let look = |router| gated(router, Some(Scope::Read), AnsweredBy::Leader);
+    let work = |router| gated(router, Some(Scope::Worker), AnsweredBy::Leader);
+    let manage = |router| gated(router, Some(Scope::Admin), AnsweredBy::Leader);
 
     // As `work`, without the boxes that a layer around a route takes: this is the call that has to be fast.
     let submit = |router: UtoipaMethodRouter<Arc<App>>| {
         let path = path_of(&router);
-        let gate = Gate::new(app, Some(Scope::Worker), Place::Leader, &path);
+        let gate = Gate::new(app, Some(Scope::Worker), AnsweredBy::Leader, &path);
         let (schemas, paths, _) = router;
         let handler = submit::submit.with_state(app.clone());
         (schemas, paths, post_service(gate.layer(handler)))

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tenure::core::election::machine::Leader;
+use tenure::core::election::Leader;
 use tenure::core::{Incarnation, session};
 use tenure::queue::{Options, Queue};
 use tenure::{Bounds, Node, NodeOptions, cluster};
@@ -25,12 +25,12 @@ use crate::connections::Connections;
 use crate::dashboard::{self, Dashboard};
 use crate::forward::Forwarder;
 use crate::handlers::health::{Probe, reason_not_to_ask};
-use crate::listen::{FAREWELLS_MAX, Listening};
+use crate::listen::Listening;
 use crate::looks::Looks;
 use crate::metrics::Metrics;
-use crate::metrics::numbers::Numbers;
+use crate::metrics::collector::{Others, Published, StateCollector};
 use crate::rates::Rates;
-use crate::{Config, Error, router};
+use crate::{Config, Error, files, router};
 
 /// How many connections may wait to be accepted. The system allows no more by default; and when it has no room
 /// left it may reset connections that have sent something already, where they should wait.
@@ -62,15 +62,19 @@ pub struct Handle {
 impl Server {
     /// Checks the configuration, listens, opens the store, joins, and serves. Returns when calls are
     /// answered, by this server or by the leader that it forwards to.
-    pub async fn start(config: Config) -> Result<Handle, Error> {
+    ///
+    /// Connections are files: if fewer may be open than [`Limits::connections_max`](crate::Limits) takes, there are fewer
+    /// connections, and the log says so.
+    pub async fn start(mut config: Config) -> Result<Handle, Error> {
         config.check()?;
+        let room = fit(&mut config);
         let (tls, renewal) = match &config.tls {
             Some(files) => files
                 .server()
                 .map(|(tls, renewal)| (Some(tls), Some(renewal)))?,
             None => (None, None),
         };
-        let forwarder = Forwarder::new(config.tls.as_ref())?;
+        let forwarder = Forwarder::new(config.tls.as_ref(), &room)?;
         let (listener, address) = bind(config.listen)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let url = config
@@ -87,7 +91,8 @@ impl Server {
             stop: app.stop.clone(),
             tasks: connections.clone(),
             connections: app.connections.clone(),
-            farewells: Arc::new(Semaphore::new(FAREWELLS_MAX)),
+            sockets: Arc::new(Semaphore::new(room.sockets_max())),
+            farewells: Arc::new(Semaphore::new(room.farewells_max)),
         };
         if let Some(renewal) = renewal {
             tokio::spawn(renewal.run(app.stop.clone()));
@@ -105,6 +110,23 @@ impl Server {
             connections,
         })
     }
+}
+
+/// Lowers the number of connections to what fits into the files that may be open.
+fn fit(config: &mut Config) -> files::Room {
+    let files = files::most();
+    let wanted = config.limits.connections_max;
+    let room = files::Room::new(wanted, files);
+    if room.connections_max < wanted {
+        tracing::warn!(
+            files,
+            wanted,
+            connections_max = room.connections_max,
+            "fewer connections than wanted fit into the limit of open files: raise it (ulimit -Hn, LimitNOFILE)"
+        );
+    }
+    config.limits.connections_max = room.connections_max;
+    room
 }
 
 fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
@@ -171,13 +193,13 @@ impl App {
         let (lease_key, fence_key) = (key("elections"), key("fences"));
         let metrics = Metrics::new();
         let rates = Arc::new(Rates::default());
-        let numbers = Numbers {
+        let collector = StateCollector {
             node: node.clone(),
             meter: meter.clone(),
             queue: queue.clone(),
             rates: rates.clone(),
         };
-        metrics.register(|registry| registry.register_collector(Box::new(numbers)));
+        metrics.register(|registry| registry.register_collector(Box::new(collector)));
         let bodies = Budget::new(config.limits.bodies_bytes_max);
         let answers = Budget::new(config.limits.answers_bytes_max);
         metrics.count_bytes(&bodies, &answers);
@@ -286,6 +308,15 @@ impl Handle {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.len()
+    }
+
+    /// Lets a part of the process publish numbers of its own on this server's page. `numbers` is asked at every look, and must not
+    /// block.
+    pub fn publish(&self, numbers: impl Fn() -> Vec<Published> + Send + Sync + 'static) {
+        let others = Box::new(Others(numbers));
+        self.app
+            .metrics
+            .register(|registry| registry.register_collector(others));
     }
 
     /// Its queue.

@@ -85,6 +85,21 @@ impl Connection {
             "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n",
             self.address
         );
+        self.finish(path, request).await;
+    }
+
+    /// Puts something, and waits until it is done. The connection is of no use afterwards.
+    pub(crate) async fn put(&mut self, path: &str, body: &str) {
+        let request = format!(
+            "PUT {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        );
+        self.finish(path, request).await;
+    }
+
+    async fn finish(&mut self, path: &str, request: String) {
         self.stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
         self.stream.read_to_end(&mut answer).await.unwrap();

@@ -1,6 +1,9 @@
 //! What looking costs: a broker with many queues and jobs, while nobody calls, and while each read is made over and over
 //! beside a client that submits.
 //!
+//! The same for an operator who sets the queue's time, forward by a day and back again: all delayed jobs become due, or
+//! are looked at.
+//!
 //! `JOBS=N` and `QUEUES=N` set how many there are, 1,000,000 in 50,000 unless told otherwise; `SECONDS=N` how long each
 //! read is made.
 
@@ -90,12 +93,43 @@ pub(crate) async fn run(servers: &mut Servers) {
         );
         worst.note(name, &beside);
     }
+    let worst_set = time_is_set_beside(address).await;
     let (name, read) = worst.read;
     let what = format!("every read in 1 s; the slowest, {name}, took {read:.1?}");
     goal(&what, read < READ_GOAL);
     let (name, submit) = worst.submit;
     let what = format!("no submit waits 50 ms beside a read; the slowest, {name}, {submit:.1?}");
     goal(&what, submit < SUBMIT_GOAL);
+    let what = format!("no submit waits 50 ms while the time is set; the slowest, {worst_set:.1?}");
+    goal(&what, worst_set < SUBMIT_GOAL);
+}
+
+/// Sets the queue's time while another client submits: the longest that a submit took.
+async fn time_is_set_beside(address: SocketAddr) -> Duration {
+    let second = |ahead: i64| {
+        let now = std::time::SystemTime::now();
+        let now = now.duration_since(std::time::UNIX_EPOCH).unwrap();
+        i64::try_from(now.as_millis()).unwrap() + ahead * 1_000
+    };
+    let mut worst = Duration::default();
+    // Back before anything was due, then to when all of it is, and back to the present.
+    for ahead in [-7_200, 90_000, 0] {
+        let set = tokio::spawn(async move {
+            let body = format!(r#"{{"to":{}}}"#, second(ahead));
+            let sent = Instant::now();
+            Connection::open(address).await.put("/v1/time", &body).await;
+            sent.elapsed()
+        });
+        let beside = submits_beside(address, Duration::from_secs(10), None).await;
+        println!(
+            "time set by {ahead:>6} s, {:>8.1?} | submit p99 {:>8.1?}, worst {:>8.1?}",
+            set.await.unwrap(),
+            beside.p99,
+            beside.worst,
+        );
+        worst = worst.max(beside.worst);
+    }
+    worst
 }
 
 #[derive(Default)]

@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use tenure::core::election::machine::Leader;
+use tenure::core::election::Leader;
 use tenure::queue::Serving;
 use tenure_api::{Cluster, Incarnation, Namespace, NodeId};
 use tenure_store::Store as _;

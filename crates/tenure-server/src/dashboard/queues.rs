@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// The `queues` event.
 #[derive(Debug, Serialize)]
-struct Told {
+struct QueuesEvent {
     at: u64,
     node: NodeId,
     term: u64,
@@ -173,7 +173,7 @@ pub(super) fn frame(app: &App, now: u64) -> Option<Frame> {
         .queue
         .is_serving()
         .then(|| log(app, now, &app.queue.metrics()));
-    let told = Told {
+    let told = QueuesEvent {
         at: now,
         node: app.node.id().clone(),
         term: term.0,

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use tenure_api::{Code, JobId, JobType, JobsQuery, QueueName};
-use tenure_core::queue::{Job, Place, State as JobState};
+use tenure_core::queue::{Job, PageStart, State as JobState};
 
 use super::history::shortened;
 use super::locked;
@@ -104,12 +104,17 @@ pub(super) async fn jobs(
     Parameters(query): Parameters<JobsQuery>,
 ) -> Result<Response, Problem> {
     let limit = query.limit.unwrap_or(JOBS_DEFAULT).clamp(1, JOBS_MAX);
-    let place = Place::Before(query.before.unwrap_or(u64::MAX));
+    let place = PageStart::Before(query.before.unwrap_or(u64::MAX));
     Ok(ok(&lines(&app, &query, place, limit as usize).await?))
 }
 
 /// A line has no payload, so it may take several pages of large jobs to fill a table.
-async fn lines(app: &App, query: &JobsQuery, from: Place, limit: usize) -> Result<Jobs, Problem> {
+async fn lines(
+    app: &App,
+    query: &JobsQuery,
+    from: PageStart,
+    limit: usize,
+) -> Result<Jobs, Problem> {
     let mut from = from;
     let mut lines = Jobs {
         jobs: Vec::new(),
@@ -123,7 +128,7 @@ async fn lines(app: &App, query: &JobsQuery, from: Place, limit: usize) -> Resul
         match page.next {
             // A search that found nothing in all its portions goes on when it is asked to.
             Some(next) if lines.jobs.len() < limit && query.search.is_none() => {
-                from = Place::Before(next);
+                from = PageStart::Before(next);
             }
             _ => break,
         }

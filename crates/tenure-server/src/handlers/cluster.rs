@@ -10,7 +10,7 @@ use tenure::core::cluster::{AssignmentState, Part, RunState};
 use tenure::core::election::LeaseState;
 use tenure::core::session::{self, Record};
 use tenure::core::{ElectionName, Namespace};
-use tenure::{Brief, Namespaced};
+use tenure::{Brief, NamespaceView};
 use tenure_api::{
     Cluster, ClusterElection, Daemon, DaemonShard, Leader, Node, PastTerm, Problem as ProblemBody,
     ResignRequest, TransferRequest,
@@ -53,7 +53,7 @@ pub(crate) async fn read(app: &App) -> Result<Overview, Problem> {
     })
 }
 
-async fn seen(app: &App, view: &Namespaced) -> Result<Cluster, Problem> {
+async fn seen(app: &App, view: &NamespaceView) -> Result<Cluster, Problem> {
     // However many elections users have, those of the product are shown.
     let names = view.some_elections(ELECTIONS_MAX).await?;
     let briefs = view.briefs(&names).await?;

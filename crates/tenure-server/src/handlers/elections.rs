@@ -18,7 +18,7 @@ use axum::response::Response;
 use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
 use tenure::core::election::{Lease, LeaseState, Term};
-use tenure::core::session::record::About;
+use tenure::core::session::About;
 use tenure::core::{ElectionName, NodeId};
 use tenure::{OneShot, Withdrawal};
 use tenure_api::{
@@ -141,6 +141,7 @@ pub(crate) async fn elect(
         token: outcome.token.map(|token| token.to_string()),
         valid_for_ms: u64::try_from(outcome.valid_for.as_millis()).unwrap_or(u64::MAX),
         asked_by: outcome.asked_by,
+        reserved_for: outcome.reserved_for,
         secret,
     }))
 }
@@ -182,6 +183,7 @@ pub(crate) async fn leader(
         token: None,
         valid_for_ms: 0,
         asked_by: None,
+        reserved_for: None,
         secret: None,
     }))
 }

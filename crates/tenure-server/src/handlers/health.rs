@@ -13,8 +13,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde::Serialize;
-use tenure::core::election::machine::Leader;
-use tenure::core::election::record::{Fence, Lease};
+use tenure::core::election::{Fence, Leader, Lease};
 use tenure::queue::{Error, Serving};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
@@ -33,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Why a leader that serves is not ready: the store takes no jobs. What needs no room there is still answered.
 pub(crate) const NO_ROOM: &str =
-    "the store refuses to write jobs: it is full, or this broker may not write to it";
+    "the store refuses to write jobs: it is full or nearly so, or this broker may not write to it";
 
 /// When the store and the leader were asked last, and what was wrong then. One question at a time.
 #[derive(Debug, Default)]

@@ -20,14 +20,14 @@ use tenure_api::{
     ClaimRequest, Code, Heartbeat, JobId, JobType, PROBLEM_CONTENT_TYPE, QueueName, SubmitStatus,
 };
 use tenure_core::queue::{
-    Completion, Filter, Job, Key, Payload, Place, State as JobState, Submission, Token,
+    Completion, Filter, Job, Key, PageStart, Payload, State as JobState, Submission, Token,
 };
 
 use crate::app::App;
 use crate::auth::Scope;
 use crate::budget::Room;
 use crate::extract::{Json, Named, Via, ok, room_for, tagged_within};
-use crate::gate::{Gate, Place as Answered};
+use crate::gate::{AnsweredBy, Gate};
 use crate::handlers::jobs::claim::take;
 use crate::handlers::jobs::outcome::{finish, keep, lost};
 use crate::handlers::jobs::search;
@@ -53,17 +53,22 @@ pub(crate) fn router(app: &Arc<App>) -> Router<Arc<App>> {
         let gate = Gate::new(app, scope, place, path);
         Router::new().route(path, router.layer(gate))
     };
-    let look = |path, router| route(path, Some(Scope::Read), Answered::Leader, router);
-    let work = |path, router| route(path, Some(Scope::Worker), Answered::Leader, router);
-    route("/osqueue/healthz", None, Answered::Anywhere, get(healthz))
-        .merge(look("/osqueue/state", get(state)))
-        .merge(look("/osqueue/v1/stats", get(stats)))
-        .merge(look("/osqueue/v1/jobs", get(list)))
-        .merge(look("/osqueue/v1/throttle-stats", get(throttle)))
-        .merge(work("/osqueue/v1/jobs", post(submit)))
-        .merge(work("/osqueue/v1/jobs/claim", post(claim)))
-        .merge(work("/osqueue/v1/jobs/{id}/heartbeat", post(heartbeat)))
-        .merge(work("/osqueue/v1/jobs/{id}/complete", post(complete)))
+    let look = |path, router| route(path, Some(Scope::Read), AnsweredBy::Leader, router);
+    let work = |path, router| route(path, Some(Scope::Worker), AnsweredBy::Leader, router);
+    route(
+        "/osqueue/healthz",
+        None,
+        AnsweredBy::AnyBroker,
+        get(healthz),
+    )
+    .merge(look("/osqueue/state", get(state)))
+    .merge(look("/osqueue/v1/stats", get(stats)))
+    .merge(look("/osqueue/v1/jobs", get(list)))
+    .merge(look("/osqueue/v1/throttle-stats", get(throttle)))
+    .merge(work("/osqueue/v1/jobs", post(submit)))
+    .merge(work("/osqueue/v1/jobs/claim", post(claim)))
+    .merge(work("/osqueue/v1/jobs/{id}/heartbeat", post(heartbeat)))
+    .merge(work("/osqueue/v1/jobs/{id}/complete", post(complete)))
 }
 
 /// A failure, in the words of both.
@@ -147,7 +152,7 @@ struct ClaimedJob {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Numbers {
+struct Stats {
     total: u64,
     unclaimed: u64,
     in_progress: u64,
@@ -174,7 +179,7 @@ struct Listed {
 #[derive(Debug, Serialize)]
 struct List {
     #[serde(flatten)]
-    numbers: Numbers,
+    numbers: Stats,
     jobs: Vec<Listed>,
 }
 
@@ -321,11 +326,11 @@ fn large(answer: &impl Serialize, bytes: usize, room: Room) -> Response {
     tagged_within(&HeaderMap::new(), answer, bytes, Some(room))
 }
 
-fn numbers(app: &App) -> Result<Numbers, Problem> {
+fn numbers(app: &App) -> Result<Stats, Problem> {
     let (counts, _) = app.queue.counts()?;
     let unclaimed = counts.scheduled + counts.ready;
     let address = app.url.split_once("://").map_or("", |(_, address)| address);
-    Ok(Numbers {
+    Ok(Stats {
         total: unclaimed + counts.running,
         unclaimed,
         in_progress: counts.running,
@@ -343,7 +348,8 @@ async fn unfinished(app: &App) -> Result<(Vec<Listed>, usize), Problem> {
             state: Some(state),
             ..Filter::default()
         };
-        let page = search::filtered(app, filter, Place::After(0), LIST_MAX - jobs.len()).await?;
+        let page =
+            search::filtered(app, filter, PageStart::After(0), LIST_MAX - jobs.len()).await?;
         for job in page.jobs {
             let more = job.json_bytes();
             if bytes + more > PAGE_BYTES_MAX && !jobs.is_empty() {

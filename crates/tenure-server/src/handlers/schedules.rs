@@ -86,9 +86,10 @@ pub(crate) async fn delete(
     Named(name): Named<ScheduleName>,
     _: NoBody,
 ) -> Result<StatusCode, Problem> {
-    match app.queue.delete_schedule(name.clone()).await? {
-        true => Ok(StatusCode::NO_CONTENT),
-        false => Err(not_found(&name)),
+    if app.queue.delete_schedule(name.clone()).await? {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        Err(not_found(&name))
     }
 }
 

@@ -64,7 +64,7 @@ fn latency(buckets: &Buckets) -> Latency {
 fn store(app: &App) -> BTreeMap<String, u64> {
     let mut kinds = BTreeMap::new();
     for ended in app.meter.snapshot().ended {
-        let kind = crate::metrics::numbers::operation(ended.operation);
+        let kind = crate::metrics::collector::operation(ended.operation);
         *kinds.entry(kind.to_owned()).or_default() += ended.count;
     }
     kinds

@@ -27,6 +27,14 @@ const CALLS: &[(&str, &str)] = &[
     ("GET /v1/cluster", "read"),
     ("GET /v1/elections/e", "read"),
     ("GET /v1/elections/e/leader", "read"),
+    ("GET /v1/events", "read"),
+    ("GET /v1/dashboard/stream", "read"),
+    ("GET /v1/dashboard/node", "read"),
+    ("GET /v1/dashboard/queues", "read"),
+    ("GET /v1/dashboard/series", "read"),
+    ("GET /v1/dashboard/sparks", "read"),
+    ("GET /v1/dashboard/jobs", "read"),
+    ("GET /v1/dashboard/jobs/a/history", "read"),
     ("GET /metrics", "read"),
     ("GET /osqueue/state", "read"),
     ("GET /osqueue/v1/stats", "read"),
@@ -53,14 +61,56 @@ const CALLS: &[(&str, &str)] = &[
     ("POST /v1/jobs/retry", "admin"),
     ("DELETE /v1/jobs/a", "admin"),
     ("PUT /v1/queues/q", "admin"),
+    ("PATCH /v1/queues/q", "admin"),
     ("POST /v1/queues/q/pause", "admin"),
     ("POST /v1/queues/q/resume", "admin"),
     ("PUT /v1/schedules/s", "admin"),
     ("DELETE /v1/schedules/s", "admin"),
     ("PUT /v1/settings", "admin"),
+    ("PATCH /v1/settings", "admin"),
     ("PUT /v1/time", "admin"),
+    ("POST /v1/dashboard/drain", "admin"),
+    ("POST /v1/dashboard/undrain", "admin"),
     ("POST /v1/leader/transfer", "admin"),
+    // The last one: it may make this broker stop leading.
+    ("POST /v1/leader/resign", "admin"),
 ];
+
+/// Calls that need no token.
+const OPEN: &[&str] = &["GET /healthz", "GET /readyz"];
+
+#[tokio::test]
+async fn every_documented_call_is_in_the_list_of_scopes() {
+    let broker = Broker::start().await;
+    let (_, document) = broker.get("/openapi.json").await;
+    let parts = |call: &str| call.split('/').map(str::to_owned).collect::<Vec<_>>();
+    let listed: Vec<_> = CALLS
+        .iter()
+        .map(|(call, _)| *call)
+        .chain(OPEN.iter().copied())
+        .map(parts)
+        .collect();
+    // A parameter of the document stands for any value in the list.
+    let same = |documented: &[String], listed: &[String]| {
+        documented.len() == listed.len()
+            && documented
+                .iter()
+                .zip(listed)
+                .all(|(documented, listed)| documented == listed || documented.starts_with('{'))
+    };
+    let mut documented = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            let call = format!("{} {path}", method.to_uppercase());
+            assert!(
+                listed.iter().any(|listed| same(&parts(&call), listed)),
+                "{call} is missing"
+            );
+            documented += 1;
+        }
+    }
+    assert!(documented > 40, "only {documented} calls in the document");
+}
 
 #[tokio::test]
 async fn a_call_needs_a_token_of_its_scope() {

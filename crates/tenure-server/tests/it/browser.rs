@@ -204,7 +204,7 @@ async fn member(broker: &Broker, name: &str) -> tenure::Node {
     };
     let member = node.cluster(options).await.unwrap();
     let indexer = daemon("indexer", async |context| {
-        context.draining().cancelled().await;
+        context.stopping().cancelled().await;
         Ok(())
     });
     let definition = cluster::Definition::shards(4);

@@ -43,7 +43,9 @@ async fn alerts_and_dashboard_name_only_what_is_published() {
     for file in ["alerts.yml", "grafana-dashboard.json"] {
         let names = metrics(file);
         assert!(names.len() > 5, "{names:?}");
-        for name in names {
+        // Those of an outbox come with it: the command line's tests look for them.
+        let own = |name: &String| !name.starts_with("tenure_outbox_");
+        for name in names.into_iter().filter(own) {
             let found = page.lines().any(|line| {
                 let rest = line.strip_prefix(&name);
                 rest.is_some_and(|rest| rest.starts_with(['{', ' ']))

@@ -116,6 +116,23 @@ async fn every_call_has_a_name_of_its_own_and_says_how_it_fails() {
 }
 
 #[tokio::test]
+async fn schemas_allow_only_what_is_taken() {
+    let broker = Broker::start().await;
+    let (_, document) = broker.get("/openapi.json").await;
+    let schemas = &document["components"]["schemas"];
+    for name in ["JobId", "JobType", "QueueName", "ScheduleName"] {
+        let pattern = schemas[name]["pattern"].as_str().unwrap();
+        let (first, _) = pattern.split_once(']').unwrap();
+        assert_eq!(first, "^[A-Za-z0-9_:@+=", "{name}");
+    }
+    let changes = &schemas["SettingsChange"];
+    assert_eq!(changes["required"], Value::Null);
+    for (name, schema) in changes["properties"].as_object().unwrap() {
+        assert!(!schema.to_string().contains("null"), "{name}: {schema}");
+    }
+}
+
+#[tokio::test]
 async fn every_schema_that_is_named_is_there() {
     fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
         match value {

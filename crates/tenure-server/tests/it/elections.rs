@@ -318,6 +318,27 @@ async fn whoever_changes_candidates_sees_the_change() {
     }
 }
 
+/// The calls come at one time, so that one candidate gets several sessions.
+#[tokio::test]
+async fn a_candidate_of_many_elections_leaves_each_that_it_withdraws_from() {
+    let broker = Broker::start().await;
+    let body = json!({ "secret": "one-secret-for-all" });
+    let elections: Vec<String> = (0..8).map(|it| format!("/v1/elections/e{it}")).collect();
+    for round in 0..4 {
+        let paths = elections.iter();
+        let paths: Vec<String> = paths
+            .map(|it| format!("{it}/candidates/c{round}"))
+            .collect();
+        let stood = join_all(paths.iter().map(|path| broker.put(path, body.clone()))).await;
+        assert!(stood.iter().all(|(status, _)| *status == 200), "{stood:?}");
+        for (path, election) in paths.iter().zip(&elections) {
+            assert_eq!(broker.delete_with(path, body.clone()).await.0, 204);
+            let (_, shown) = broker.get(election).await;
+            assert_eq!(shown["candidates"], json!([]), "{path}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn what_is_wrong_is_told_in_the_callers_terms() {
     let broker = Broker::start_with(|config| config.limits.candidates_max = 2).await;

@@ -1,6 +1,7 @@
 //! Two servers: any of them answers any call, and one takes over from the other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
@@ -417,9 +418,14 @@ async fn a_change_whose_answer_is_lost_may_have_been_done() {
     let mut first = config(&store_in(folder.path()));
     first.advertise = Some(format!("http://{}", mute.local_addr().unwrap()));
     // Takes every call, and hangs up instead of answering.
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let heard = calls.clone();
     tokio::spawn(async move {
         while let Ok((mut call, _)) = mute.accept().await {
-            let _ = call.read(&mut [0; 1024]).await;
+            let mut head = [0; 1024];
+            let length = call.read(&mut head).await.unwrap_or(0);
+            let head = String::from_utf8_lossy(&head[..length]).into_owned();
+            heard.lock().unwrap().push(head);
         }
     });
     let leader = Broker::started(first).await;
@@ -432,6 +438,16 @@ async fn a_change_whose_answer_is_lost_may_have_been_done() {
         "unknown_outcome",
         None,
     );
+    // Once: it may have been done. And marked, so that the other does not send it on.
+    let changes = {
+        let calls = calls.lock().unwrap();
+        let changes = calls
+            .iter()
+            .filter(|call| call.starts_with("POST /v1/jobs "));
+        changes.cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    assert!(changes[0].contains("\r\ntenure-forwarded: "), "{changes:?}");
     let look = standby.get("/v1/jobs/a").await;
     problem(&look, StatusCode::SERVICE_UNAVAILABLE, "no_leader", None);
 }
@@ -456,13 +472,12 @@ async fn what_keeps_everybody_from_leading_is_named() {
         first.submit("t").await;
         first.handle.stop().await;
         let path = folder.path().join("default").join(path);
-        match path.is_dir() {
-            true => {
-                for entry in std::fs::read_dir(&path).unwrap() {
-                    std::fs::write(entry.unwrap().path(), "").unwrap();
-                }
+        if path.is_dir() {
+            for entry in std::fs::read_dir(&path).unwrap() {
+                std::fs::write(entry.unwrap().path(), "").unwrap();
             }
-            false => std::fs::write(&path, "").unwrap(),
+        } else {
+            std::fs::write(&path, "").unwrap();
         }
         let mut second = config(&store_in(folder.path()));
         second.limits.hold_timeout = Duration::from_millis(300);

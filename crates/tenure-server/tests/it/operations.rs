@@ -101,6 +101,13 @@ async fn a_server_whose_disk_is_full_is_not_ready_until_there_is_room_again() {
 
     // Room for heartbeats and for small jobs, and not for this one.
     disk.fill(64 * 1024);
+    // Known before anybody was refused anything.
+    let (status, answer) = until(async || {
+        let answer = ready(&leader).await;
+        (answer.0 == 503).then_some(answer)
+    })
+    .await;
+    assert_eq!(status, 503, "{answer}");
     let refused = submit(&leader, 120_000).await;
     problem(
         &refused,

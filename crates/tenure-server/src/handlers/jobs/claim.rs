@@ -53,9 +53,10 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Claims jobs. When the server stops, nobody waits any longer.
 pub(crate) async fn take(app: &App, request: ClaimRequest) -> Result<Vec<Claimed>, Problem> {
     let waits = request.wait_ms > 0;
-    let _permit = match waits {
-        true => Some(app.wait_permit()?),
-        false => None,
+    let _permit = if waits {
+        Some(app.wait_permit()?)
+    } else {
+        None
     };
     let claimed = app.queue.claim_until(request, app.leaving.cancelled());
     let jobs = match claimed.await {

@@ -9,7 +9,7 @@ use tenure_api::{
     Code, Job, JobId, LIMIT_DEFAULT, LIMIT_MAX, Problem as ProblemBody, Retried, RetriedStatus,
     RetryAnswer, RetryRequest,
 };
-use tenure_core::queue::{Changed, Filter, Item, Place, Refusal, State as JobState};
+use tenure_core::queue::{Changed, Filter, Item, PageStart, Refusal, State as JobState};
 
 use super::{not_found, one, search};
 use crate::app::App;
@@ -79,6 +79,10 @@ pub(crate) async fn retry(
 }
 
 /// Delete a finished job
+///
+/// If it finished less than an hour ago (`ids` in the settings), its id stays behind until the hour is over, with its state and
+/// its result, marked `remnant`: a repeated submit is answered `duplicate`, also after a deletion. Deleting what is left
+/// changes nothing. To run a dead or cancelled job again, retry it instead.
 #[utoipa::path(delete, path = "/v1/jobs/{id}", tag = "jobs",
     params(("id" = JobId, Path, description = "The job")), responses(
     (status = 204, description = "The job is deleted"),
@@ -106,16 +110,16 @@ pub(crate) async fn retry_many(
     Json(request): Json<RetryRequest>,
 ) -> Result<Response, Problem> {
     let ids = chosen(&app, request).await?;
-    let jobs = match ids.is_empty() {
-        true => Vec::new(),
-        false => app
-            .queue
+    let jobs = if ids.is_empty() {
+        Vec::new()
+    } else {
+        app.queue
             .retry(ids)
             .await
             .map_err(|error| Problem::from(error).renamed("jobs", "ids"))?
             .into_iter()
             .map(|answer| retried(&app, answer))
-            .collect(),
+            .collect()
     };
     let count = jobs.len();
     let response = ok(&RetryAnswer { jobs });
@@ -162,7 +166,7 @@ async fn oldest(app: &App, filter: &Filter, limit: usize) -> Result<Vec<JobId>, 
     let mut from = 0;
     loop {
         let left = limit - ids.len();
-        let page = search::filtered(app, filter.clone(), Place::After(from), left).await?;
+        let page = search::filtered(app, filter.clone(), PageStart::After(from), left).await?;
         ids.extend(page.jobs.into_iter().map(|job| job.id));
         match page.next {
             Some(next) if ids.len() < limit => from = next,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use tenure::queue::Heartbeat as Beat;
+use tenure::queue::HeartbeatAnswer;
 use tenure_api::{
     ClaimsAnswer, Code, Complete, CompleteRequest, Fail, FailRequest, Heartbeat, HeartbeatRequest,
     HeartbeatSingle, JobId, Outcome, OutcomeStatus, Problem as ProblemBody, Release,
@@ -32,9 +32,10 @@ pub(crate) async fn heartbeat(
     let (mut claims, refused) = sorted(&app, claims, |_, _| Ok(()))?;
     let mut unshown = without_unfit_progress(&app, &mut claims);
     let (places, claims): (Vec<usize>, Vec<_>) = claims.into_iter().unzip();
-    let mut outcomes = match claims.is_empty() {
-        true => Vec::new(),
-        false => keep(&app, claims).await?,
+    let mut outcomes = if claims.is_empty() {
+        Vec::new()
+    } else {
+        keep(&app, claims).await?
     };
     for (place, outcome) in places.iter().zip(&mut outcomes) {
         outcome.problem = unshown.remove(place).map(Box::new);
@@ -54,9 +55,10 @@ pub(crate) async fn complete(
 ) -> Result<Response, Problem> {
     let check = |limits: &Limits, claim: &mut Completion| limits.completion(claim);
     let (claims, refused) = sorted(&app, claims, check)?;
-    let outcomes = match claims.is_empty() {
-        true => Vec::new(),
-        false => finish(&app, items(claims)).await?,
+    let outcomes = if claims.is_empty() {
+        Vec::new()
+    } else {
+        finish(&app, items(claims)).await?
     };
     Ok(answer(outcomes, refused))
 }
@@ -73,9 +75,10 @@ pub(crate) async fn fail(
 ) -> Result<Response, Problem> {
     let check = |limits: &Limits, claim: &mut Failure| limits.failure(claim);
     let (claims, refused) = sorted(&app, claims, check)?;
-    let outcomes = match claims.is_empty() {
-        true => Vec::new(),
-        false => give_up(&app, items(claims)).await?,
+    let outcomes = if claims.is_empty() {
+        Vec::new()
+    } else {
+        give_up(&app, items(claims)).await?
     };
     Ok(answer(outcomes, refused))
 }
@@ -92,9 +95,10 @@ pub(crate) async fn release(
     Claims(claims): Claims<Claim>,
 ) -> Result<Response, Problem> {
     let (claims, refused) = sorted(&app, claims, |_, _| Ok(()))?;
-    let outcomes = match claims.is_empty() {
-        true => Vec::new(),
-        false => hand_back(&app, items(claims)).await?,
+    let outcomes = if claims.is_empty() {
+        Vec::new()
+    } else {
+        hand_back(&app, items(claims)).await?
     };
     Ok(answer(outcomes, refused))
 }
@@ -253,8 +257,8 @@ pub(crate) async fn keep(app: &App, claims: Vec<Heartbeat>) -> Result<Vec<Outcom
     });
     let beats = app.queue.heartbeat(claims.collect()).await?;
     let outcome = |(id, beat)| match beat {
-        Ok(Beat::Renewed(_)) => Outcome::ok(id),
-        Ok(Beat::Cancelled) => Outcome::cancelled(id),
+        Ok(HeartbeatAnswer::Renewed(_)) => Outcome::ok(id),
+        Ok(HeartbeatAnswer::Cancelled) => Outcome::cancelled(id),
         Err(lost) => Outcome::lost(id, lost),
     };
     Ok(ids.into_iter().zip(beats).map(outcome).collect())

@@ -6,7 +6,7 @@
 
 use tenure::queue::PAGE_BYTES_MAX;
 use tenure_api::{Code, JobsQuery, Order};
-use tenure_core::queue::{Filter, Job, Page, Place, Reading};
+use tenure_core::queue::{Filter, Job, Page, PageReader, PageStart};
 
 use crate::app::App;
 use crate::problem::Problem;
@@ -27,10 +27,10 @@ pub(crate) fn bytes(jobs: &[Job]) -> usize {
 pub(crate) async fn filtered(
     app: &App,
     filter: Filter,
-    from: Place,
+    from: PageStart,
     limit: usize,
 ) -> Result<Page, Problem> {
-    let mut reading = Reading::new(filter, from, limit, PAGE_BYTES_MAX);
+    let mut reading = PageReader::new(filter, from, limit, PAGE_BYTES_MAX);
     while app.queue.read_on(&mut reading)? {
         tokio::task::yield_now().await;
     }
@@ -41,7 +41,7 @@ pub(crate) async fn filtered(
 pub(crate) async fn page(
     app: &App,
     query: &JobsQuery,
-    from: Place,
+    from: PageStart,
     limit: usize,
 ) -> Result<Page, Problem> {
     let filter = filter(query);
@@ -64,8 +64,8 @@ pub(crate) async fn page(
         // Others come first: a commit waits for nobody who searches.
         tokio::task::yield_now().await;
         let from = match from {
-            Place::After(_) => Place::After(next),
-            Place::Before(_) => Place::Before(next),
+            PageStart::After(_) => PageStart::After(next),
+            PageStart::Before(_) => PageStart::Before(next),
         };
         let left = limit - found.jobs.len();
         let more = app.queue.search(&filter, text, from, left)?;
@@ -85,14 +85,14 @@ fn filter(query: &JobsQuery) -> Filter {
 }
 
 /// Where the page starts; `None` if `after`, `before` and `order` contradict each other.
-pub(crate) fn place(query: &JobsQuery) -> Option<Place> {
+pub(crate) fn place(query: &JobsQuery) -> Option<PageStart> {
     match (query.after, query.before, query.order) {
         (Some(_), Some(_), _) | (Some(_), _, Some(Order::Newest)) => None,
         (_, Some(_), Some(Order::Oldest)) => None,
-        (Some(after), None, _) => Some(Place::After(after)),
-        (None, Some(before), _) => Some(Place::Before(before)),
-        (None, None, Some(Order::Newest)) => Some(Place::Before(u64::MAX)),
-        (None, None, _) => Some(Place::After(0)),
+        (Some(after), None, _) => Some(PageStart::After(after)),
+        (None, Some(before), _) => Some(PageStart::Before(before)),
+        (None, None, Some(Order::Newest)) => Some(PageStart::Before(u64::MAX)),
+        (None, None, _) => Some(PageStart::After(0)),
     }
 }
 
@@ -103,15 +103,15 @@ mod tests {
     #[test]
     fn a_list_starts_where_it_is_told() {
         let start = |text: &str| place(&serde_json::from_str(text).unwrap());
-        assert_eq!(start("{}"), Some(Place::After(0)));
+        assert_eq!(start("{}"), Some(PageStart::After(0)));
         assert_eq!(
             start(r#"{"order":"newest"}"#),
-            Some(Place::Before(u64::MAX))
+            Some(PageStart::Before(u64::MAX))
         );
-        assert_eq!(start(r#"{"before":7}"#), Some(Place::Before(7)));
+        assert_eq!(start(r#"{"before":7}"#), Some(PageStart::Before(7)));
         assert_eq!(
             start(r#"{"after":7,"order":"oldest"}"#),
-            Some(Place::After(7))
+            Some(PageStart::After(7))
         );
         assert_eq!(start(r#"{"after":7,"before":9}"#), None);
         assert_eq!(start(r#"{"after":7,"order":"newest"}"#), None);

@@ -31,6 +31,28 @@ fn latency(mut metric: MetricEncoder<'_>, total_nanoseconds: u64, counts: Bucket
     metric.encode_histogram::<NoLabelSet>(seconds, counts.iter().sum(), &buckets, None)
 }
 
+/// A number that a part of the process publishes which is not the server's own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Published {
+    /// Its name, such as `tenure_outbox_waiting`; a counter's is shown with `_total` behind it.
+    pub name: &'static str,
+    /// What it is, in a few words.
+    pub help: &'static str,
+    /// What tells it from others of its name.
+    pub labels: Vec<(&'static str, String)>,
+    /// The number.
+    pub value: Value,
+}
+
+/// A number, by kind.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Value {
+    /// Only grows.
+    Counter(u64),
+    /// Goes up and down.
+    Gauge(f64),
+}
+
 /// Writes metrics one after the other.
 pub(crate) struct Writing<'a>(pub(crate) DescriptorEncoder<'a>);
 
@@ -112,7 +134,7 @@ impl Writing<'_> {
 
 /// The node, its store and its queue. Does not hold the server itself: that holds the page.
 #[derive(Debug)]
-pub(crate) struct Numbers {
+pub(crate) struct StateCollector {
     pub(crate) node: Node,
     pub(crate) meter: Arc<Meter>,
     pub(crate) queue: Queue,
@@ -122,7 +144,34 @@ pub(crate) struct Numbers {
 /// The most queues that have numbers of their own: their names come from clients.
 const QUEUES_MAX: usize = 100;
 
-impl Collector for Numbers {
+/// Numbers that others publish on this server's page.
+pub(crate) struct Others<F>(pub(crate) F);
+
+impl<F> fmt::Debug for Others<F> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Others")
+    }
+}
+
+impl<F: Fn() -> Vec<Published> + Send + Sync + 'static> Collector for Others<F> {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut writing = Writing(encoder);
+        for number in (self.0)() {
+            let labels: Vec<(&str, String)> = number.labels;
+            match number.value {
+                Value::Counter(value) => {
+                    writing.counters(number.name, number.help, [(labels, value)])?;
+                }
+                Value::Gauge(value) => {
+                    writing.gauges(number.name, number.help, [(labels, value)])?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Collector for StateCollector {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut writing = Writing(encoder);
         let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
@@ -135,7 +184,7 @@ impl Collector for Numbers {
     }
 }
 
-impl Numbers {
+impl StateCollector {
     fn node(&self, writing: &mut Writing<'_>) -> fmt::Result {
         let node = self.node.metrics();
         writing.gauge(
@@ -257,7 +306,7 @@ impl Numbers {
     }
 }
 
-impl Numbers {
+impl StateCollector {
     /// What an operator is woken up for.
     fn queues(&self, writing: &mut Writing<'_>, queues: &[QueueView]) -> fmt::Result {
         let now = self.queue.now_ms().unwrap_or_default();
