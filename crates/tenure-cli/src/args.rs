@@ -15,6 +15,8 @@ mod fuzz;
 mod job;
 mod load;
 mod log;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod outbox;
 mod queue;
 mod schedule;
 mod serve;
@@ -27,6 +29,10 @@ pub(crate) use elections::{
 pub(crate) use job::{Cancel, Get, Job, JobFilter, JobOptions, List, Retry, StateName, Submit};
 pub(crate) use load::{Bench, Worker, Workload};
 pub(crate) use log::{Log, LogCommand, LogDiff, LogList, LogShow, LogVerify};
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub(crate) use outbox::{
+    OneOutbox, Outbox, OutboxStatus, PurgeRows, RetryRows, RunOutbox, SqlEngine,
+};
 pub(crate) use queue::{OneQueue, Queue, QueueTime, SetQueue};
 pub(crate) use schedule::{DeleteSchedule, Schedule, SetSchedule};
 pub(crate) use serve::{LogFormat, Serve, Settings};
@@ -134,6 +140,10 @@ pub(crate) enum Command {
     /// Schedule jobs
     #[command(subcommand)]
     Schedule(Schedule),
+    /// Hand over jobs that commit with your own data
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+    #[command(subcommand)]
+    Outbox(Outbox),
     /// Watch leader, nodes and queues in this terminal
     Top(Top),
     /// Run a program for each job

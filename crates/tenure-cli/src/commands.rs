@@ -5,7 +5,7 @@ use std::future::Future;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tenure::Namespaced;
+use tenure::NamespaceView;
 use tenure::core::{ElectionName, Namespace, NodeId};
 use tenure_store::Store;
 
@@ -24,6 +24,8 @@ pub(crate) mod init;
 pub(crate) mod job;
 pub(crate) mod log;
 pub(crate) mod nodes;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub(crate) mod outbox;
 pub(crate) mod plan;
 pub(crate) mod queue;
 pub(crate) mod replaced;
@@ -44,7 +46,7 @@ use crate::output::{self, Hinted};
 use crate::signals::Signals;
 
 /// Which election of which store is meant, with names that are known to be good.
-struct Place {
+struct ElectionAddress {
     store: String,
     namespace: Namespace,
     election: ElectionName,
@@ -53,11 +55,11 @@ struct Place {
 /// A store that is open, and a namespace of it.
 struct Opened {
     store: Arc<dyn Store>,
-    view: Namespaced,
+    view: NamespaceView,
 }
 
-fn election(options: &InElection) -> anyhow::Result<Place> {
-    Ok(Place {
+fn election(options: &InElection) -> anyhow::Result<ElectionAddress> {
+    Ok(ElectionAddress {
         store: named(Some(options.place.store.clone()))?,
         namespace: Namespace::new(&options.place.namespace)?,
         election: ElectionName::of_users(&options.election)?,
@@ -69,7 +71,7 @@ const NAMED_MAX: usize = 10;
 
 /// The election that was named; else that of the queue, or the only one that users have, if there is no other. The
 /// cluster's is meant only if there is nothing else: it follows whoever is there.
-async fn which(view: &Namespaced, named: Option<&str>) -> anyhow::Result<ElectionName> {
+async fn which(view: &NamespaceView, named: Option<&str>) -> anyhow::Result<ElectionName> {
     if let Some(name) = named {
         return Ok(ElectionName::new(name)?);
     }
@@ -107,7 +109,7 @@ async fn open(options: &InNamespace) -> anyhow::Result<Opened> {
     let url = named(Some(options.store.clone()))?;
     let namespace = Namespace::new(&options.namespace)?;
     let store = tenure_store::open_existing(&url).await?;
-    let view = Namespaced::new(store.clone(), namespace);
+    let view = NamespaceView::new(store.clone(), namespace);
     Ok(Opened { store, view })
 }
 

@@ -6,9 +6,11 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
+use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use tokio::runtime::Runtime;
 
 mod args;
 mod commands;
@@ -34,6 +36,7 @@ const EXIT_NO: u8 = 1;
 const EXIT_BROKEN: u8 = 2;
 
 fn main() -> ExitCode {
+    stderr::tell_panics();
     let code = part(std::env::args_os().skip(1)).unwrap_or_else(|| {
         let command = match args::parse() {
             Ok(command) => command,
@@ -64,20 +67,17 @@ fn part<W: Iterator<Item = OsString>>(mut words: W) -> Option<anyhow::Result<Exi
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     let runs_programs = matches!(command, Command::Run(_) | Command::Worker(_));
     if runs_programs && std::process::id() == 1 {
-        return commands::init::run();
+        return commands::init::run(&command);
     }
     // What runs for long must not wait for whoever reads what it says.
     if runs_programs || matches!(command, Command::Serve(_)) {
         stderr::start();
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the worker threads")?;
+    let runtime = runtime()?;
     // What runs for long is worth a trace; other verbs are over before anybody would look.
     let is_traced = matches!(command, Command::Serve(_) | Command::Worker(_));
     let export = log::start(log_format(&command), is_traced, runtime.handle())?;
-    let code = runtime.block_on(async {
+    let work = async {
         match command {
             Command::Run(options) => commands::run::run(options).await,
             Command::Elect(options) => commands::elect::run(options).await,
@@ -96,6 +96,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             Command::Job(verb) => commands::job::run(verb).await,
             Command::Queue(verb) => commands::queue::run(verb).await,
             Command::Schedule(verb) => commands::schedule::run(verb).await,
+            #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+            Command::Outbox(verb) => Box::pin(commands::outbox::run(verb)).await,
             Command::Top(options) => commands::top::run(options).await,
             Command::Worker(options) => commands::worker::run(options).await,
             Command::Bench(options) => commands::bench::run(options).await,
@@ -103,7 +105,8 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
                 commands::store_check::run(options).await
             }
         }
-    });
+    };
+    let code = with_threads(|| runtime.block_on(work)).flatten();
     let code = match code {
         Ok(_) if commands::replaced::is_over() => Ok(ExitCode::from(EXIT_BROKEN)),
         code => code,
@@ -113,6 +116,28 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     // that it could not.
     runtime.shutdown_background();
     code
+}
+
+/// What everything runs on.
+fn runtime() -> anyhow::Result<Runtime> {
+    let built = with_threads(|| {
+        tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+    });
+    built?.context("cannot start the threads of this process")
+}
+
+/// Tokio panics if the system has no thread for it, here or in what it is asked for. That is neither this program's mistake
+/// nor worth a backtrace.
+fn with_threads<T>(work: impl FnOnce() -> T) -> anyhow::Result<T> {
+    let done = std::panic::catch_unwind(AssertUnwindSafe(work));
+    done.map_err(|panic| {
+        if !stderr::is_shortage(&*panic) {
+            std::panic::resume_unwind(panic);
+        }
+        output::Hinted::new(stderr::NO_THREADS, stderr::MORE_THREADS).into()
+    })
 }
 
 /// A server's log is read by people on a terminal, and by programs elsewhere. What other verbs log is about one

@@ -189,6 +189,14 @@ pub(crate) fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String 
     text
 }
 
+/// So many of something: `1 job`, `2 jobs`. Of a word whose plural ends in `s`.
+pub(crate) fn counted(count: impl fmt::Display, one: &str) -> String {
+    match count.to_string().as_str() {
+        "1" => format!("1 {one}"),
+        count => format!("{count} {one}s"),
+    }
+}
+
 /// Text from elsewhere on one line, with nothing in it that a terminal would act on.
 pub(crate) fn printable(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
@@ -275,6 +283,12 @@ fn client_hint(error: &tenure_client::Error) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_not_many() {
+        let said = [0, 1, 2, 11].map(|count| counted(count, "shard"));
+        assert_eq!(said, ["0 shards", "1 shard", "2 shards", "11 shards"]);
+    }
 
     #[test]
     fn a_cause_is_said_once() {

@@ -6,6 +6,7 @@
 //! processes are used up: it writes by itself, but waits for a moment only, see [`hurry`]. Without [`start`] and
 //! [`hurry`] text is written at once, by the caller, however long that takes.
 
+use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -25,6 +26,12 @@ const PIECES_MAX: usize = 10_000;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 static QUEUE: OnceLock<Queue> = OnceLock::new();
+
+/// What a process says that can have no more threads, and what to do about it.
+pub(crate) const NO_THREADS: &str = "the system lets this process start no more threads";
+pub(crate) const MORE_THREADS: &str = "end other processes, or raise the limit (ulimit -u, LimitNPROC, TasksMax, the container's pids limit)";
+
+static IS_SHORTAGE_TOLD: AtomicBool = AtomicBool::new(false);
 
 static IS_HURRIED: AtomicBool = AtomicBool::new(false);
 
@@ -48,8 +55,15 @@ struct Waiting {
 pub(crate) fn start() {
     let queue = QUEUE.get_or_init(Queue::default);
     let thread = std::thread::Builder::new().name("stderr".to_owned());
-    // Without the thread the queue fills up and nothing is shown; the work goes on all the same.
-    let _ = thread.spawn(move || queue.write_on(&mut io::stderr()));
+    let started = thread.spawn(move || queue.write_on(&mut io::stderr()));
+    if started.is_err() {
+        // Nobody would write what is in the queue.
+        IS_HURRIED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// From now on what a panic has to say goes the same way.
+pub(crate) fn tell_panics() {
     set_hook(Box::new(|panic| write(told(panic).as_bytes())));
 }
 
@@ -57,16 +71,15 @@ pub(crate) fn start() {
 /// then is lost.
 pub(crate) fn hurry() {
     IS_HURRIED.store(true, Ordering::Relaxed);
-    set_hook(Box::new(|panic| write(told(panic).as_bytes())));
 }
 
 /// Writes text, or leaves it for the thread that does.
 pub(crate) fn write(text: &[u8]) {
     match QUEUE.get() {
-        Some(queue) => queue.push(text),
-        None if IS_HURRIED.load(Ordering::Relaxed) => {
+        _ if IS_HURRIED.load(Ordering::Relaxed) => {
             direct::write(io::stderr().as_fd(), text, PATIENCE);
         }
+        Some(queue) => queue.push(text),
         // There is nobody left to tell if that fails.
         None => drop(io::stderr().lock().write_all(text)),
     }
@@ -79,8 +92,23 @@ pub(crate) fn finish(within: Duration) {
     }
 }
 
+/// Whether a panic is Tokio's for want of a thread: no mistake of this program, and whoever wanted the thread is told.
+pub(crate) fn is_shortage(payload: &(dyn Any + Send)) -> bool {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+    text.is_some_and(|text| text.starts_with("OS can't spawn worker thread"))
+}
+
 /// What to say of a panic: as much as the standard library does, which would wait for the reader.
 fn told(panic: &PanicHookInfo<'_>) -> String {
+    if is_shortage(panic.payload()) {
+        let was_told = IS_SHORTAGE_TOLD.swap(true, Ordering::Relaxed);
+        return if was_told {
+            String::new()
+        } else {
+            format!("warning: {NO_THREADS}: {MORE_THREADS}\n")
+        };
+    }
     let thread = std::thread::current();
     let mut text = format!("thread '{}' {panic}\n", thread.name().unwrap_or("?"));
     let trace = Backtrace::capture();
@@ -124,9 +152,11 @@ impl Queue {
             // There is nobody left to tell if that fails.
             let _ = out.write_all(&text);
             if dropped > 0 {
-                let lost = format!(
-                    "warning: {dropped} lines are missing here: they were not read in time\n"
-                );
+                let lost = match dropped {
+                    1 => "1 line is missing here: it was".to_owned(),
+                    _ => format!("{dropped} lines are missing here: they were"),
+                };
+                let lost = format!("warning: {lost} not read in time\n");
                 let _ = out.write_all(lost.as_bytes());
             }
             let _ = out.flush();
@@ -172,6 +202,14 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The words are Tokio's, and may change with it.
+    #[test]
+    fn a_panic_for_want_of_a_thread_is_told_from_others() {
+        let said = |text: &str| -> Box<dyn Any + Send> { Box::new(text.to_owned()) };
+        assert!(is_shortage(&*said("OS can't spawn worker thread: no")));
+        assert!(!is_shortage(&*said("index out of bounds")));
+    }
 
     #[test]
     fn what_does_not_fit_is_counted_and_nobody_waits() {

@@ -61,7 +61,8 @@ When a leader is asked to resign or to hand over, its next call says that it no 
 --release it reports that its work has ended, and the next node leads at once.
 
 Exit codes:
-  0 this node leads, or has released    1 another node leads, or not that term
+  0 this node leads, or has released
+  1 another node leads or is to lead; with --release: not that term, or not by this command
   2 could not determine";
 
 const STATUS_AFTER: &str = "\
@@ -85,7 +86,8 @@ Exit codes:
 
 const RESIGN_AFTER: &str = "\
 The leader first stops its work, then leaves the next term to others. If there is no other
-candidate, it leads again after a while.
+candidate, it leads again after a while. If nobody leads because the lease is reserved after a
+transfer, this ends the reservation.
 
 Examples:
   tenure resign
@@ -95,7 +97,10 @@ Exit codes:
   0 it has resigned (with --wait 0s: it was asked)    1 nobody leads, or not in time    2 error";
 
 const TRANSFER_AFTER: &str = "\
-The lease is reserved for NODE, so no other node can take it. `tenure status` lists the candidates.
+The lease is reserved for NODE, for its ttl and at most 30s: until then no other node can take it.
+`tenure status` lists the candidates. A candidate that calls `tenure elect` or the HTTP interface
+leads when it calls next; nobody leads until then. When nobody leads because the lease is reserved,
+this reserves it for NODE instead, and `tenure resign` ends the reservation.
 
 Examples:
   tenure transfer web-2

@@ -146,6 +146,17 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "duration")]
     pub(crate) commit_interval: Option<Duration>,
 
+    /// Hand over the jobs of an outbox, see tenure outbox; repeat it for more: NAME=URL, or URL
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+    #[arg(
+        long = "outbox",
+        value_name = "URL",
+        env = "TENURE_OUTBOX",
+        hide_env_values = true
+    )]
+    #[serde(rename = "outbox")]
+    pub(crate) outboxes: Vec<String>,
+
     /// A file with tokens
     #[arg(
         long,
@@ -331,6 +342,8 @@ impl Settings {
             ($($field:ident)*) => {
                 Self {
                     labels: if self.labels.is_empty() { other.labels } else { self.labels },
+                    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+                    outboxes: if self.outboxes.is_empty() { other.outboxes } else { self.outboxes },
                     $($field: self.$field.or(other.$field),)*
                 }
             };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use tenure::Namespaced;
+use tenure::NamespaceView;
 use tenure::core::NodeId;
 use tokio::time::{sleep, timeout};
 
@@ -85,7 +85,7 @@ pub(crate) async fn undrain(arguments: Undrain) -> anyhow::Result<ExitCode> {
 }
 
 /// How many shards are assigned to a node; `None` if it is not there.
-async fn shards_of(view: &Namespaced, node: &NodeId) -> Result<Option<usize>, tenure::Error> {
+async fn shards_of(view: &NamespaceView, node: &NodeId) -> Result<Option<usize>, tenure::Error> {
     let nodes = view.nodes().await?;
     let mut of_node = nodes.iter().filter(|it| it.member.node == *node).peekable();
     if of_node.peek().is_none() {
@@ -107,10 +107,26 @@ fn tell(node: &NodeId, outcome: &str, shards: usize, json: bool) -> anyhow::Resu
         match outcome {
             "drained" => format!("{node} is drained\n"),
             "undrained" => format!("{node} may run shards again\n"),
-            "asked" => format!("{node} was asked to drain, {shards} shards are left\n"),
-            _ => format!("{node} is being drained, {shards} shards are left\n"),
+            "asked" => format!("{node} was asked to drain, {}\n", left(shards)),
+            _ => format!("{node} is being drained, {}\n", left(shards)),
         }
     });
     data.finish().context("cannot write the answer")?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn left(shards: usize) -> String {
+    let are = if shards == 1 { "is" } else { "are" };
+    format!("{} {are} left", output::counted(shards, "shard"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_shard_is_left_and_two_are() {
+        assert_eq!(left(1), "1 shard is left");
+        assert_eq!(left(2), "2 shards are left");
+    }
 }

@@ -32,10 +32,16 @@ async fn elect(arguments: Elect) -> anyhow::Result<ExitCode> {
     let elections = elections.with_election(election)?;
     let mut data = Data::new();
     if arguments.release {
-        let withdrawn = elections.withdraw(&node, arguments.term.map(Term)).await?;
-        if withdrawn == Withdrawal::OtherTerm {
+        let refused = match elections.withdraw(&node, arguments.term.map(Term)).await? {
+            Withdrawal::OtherTerm => Some("does not lead that term of"),
+            Withdrawal::NotStanding if stands(&elections, &node).await? => {
+                Some("was not entered with `tenure elect`, and is still a candidate of")
+            }
+            Withdrawal::Done | Withdrawal::NotStanding => None,
+        };
+        if let Some(refused) = refused {
             output::error(&anyhow::anyhow!(
-                "{node} does not lead that term of {election}; nothing was changed"
+                "{node} {refused} {election}; nothing was changed"
             ));
             return Ok(ExitCode::from(EXIT_NO));
         }
@@ -66,6 +72,14 @@ async fn elect(arguments: Elect) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// Whether a node of this name is a candidate, whoever entered it: a running node, or a program over HTTP.
+async fn stands(elections: &OneShot, node: &NodeId) -> anyhow::Result<bool> {
+    let candidates = elections.list_candidates().await?;
+    Ok(candidates
+        .iter()
+        .any(|candidate| candidate.holder.node == *node))
+}
+
 fn text(outcome: &Outcome, node: &NodeId) -> String {
     match (&outcome.token, &outcome.leader) {
         (Some(token), _) => format!(
@@ -74,9 +88,10 @@ fn text(outcome: &Outcome, node: &NodeId) -> String {
             times::duration(outcome.valid_for)
         ),
         (None, Some(leader)) => format!("leader     {}\nterm       {}\n", leader.node, leader.term),
-        (None, None) => match &outcome.asked_by {
-            Some(by) => format!("leader     no longer {node}: {by} asked it to step down\n"),
-            None => "leader     nobody yet\n".to_owned(),
+        (None, None) => match (&outcome.asked_by, &outcome.reserved_for) {
+            (Some(by), _) => format!("leader     no longer {node}: {by} asked it to step down\n"),
+            (None, Some(to)) => format!("leader     nobody, reserved for {to}\n"),
+            (None, None) => "leader     nobody yet\n".to_owned(),
         },
     }
 }
@@ -95,6 +110,8 @@ struct Document<'a> {
     valid_for_ms: u128,
     /// Who asked this node to give up the term that it led.
     asked_by: Option<&'a NodeId>,
+    /// Who is to lead next, if nobody leads and a transfer was asked for.
+    reserved_for: Option<&'a NodeId>,
 }
 
 #[derive(Debug, Serialize)]
@@ -121,6 +138,7 @@ impl<'a> Document<'a> {
             token: outcome.token.map(|token| token.to_string()),
             valid_for_ms: outcome.valid_for.max(Duration::ZERO).as_millis(),
             asked_by: outcome.asked_by.as_ref(),
+            reserved_for: outcome.reserved_for.as_ref(),
         }
     }
 }

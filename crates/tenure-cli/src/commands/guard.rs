@@ -4,8 +4,8 @@
 //! # What is guaranteed
 //!
 //! The program and everything that descends from it are killed at the moment that `tenure run` was last
-//! trusted until, whatever has become of `tenure run` by then: dead, stopped, or too busy. For `tenure worker`
-//! that moment is its death. Killed means the program's whole process group, and then every descendant that
+//! trusted until, or just before the lease of the job that `tenure worker` claimed ends, whatever has become of either
+//! by then: dead, stopped, or too busy. If it dies, they are killed at once. Killed means the program's whole process group, and then every descendant that
 //! has left the group or the session: the guard is the reaper of orphans below it, so none of them gets away.
 //! Only when nothing is left does it report the end.
 //!
@@ -217,9 +217,10 @@ impl Guard {
             // Too many processes, say: that passes.
             Err(error) => {
                 output::error(&error);
-                let why = match files::is_shortage(&error) {
-                    true => Why::Short,
-                    false => Why::Itself,
+                let why = if files::is_shortage(&error) {
+                    Why::Short
+                } else {
+                    Why::Itself
                 };
                 return Ok((Status::Exited(EXIT_CANNOT_START), why));
             }

@@ -72,7 +72,7 @@ pub(crate) struct Ended {
 
 /// What becomes of a program.
 #[derive(Debug)]
-pub(crate) enum Event {
+pub(crate) enum ProgramEvent {
     /// The guard has acknowledged an order that extends trust, by when it will kill the program.
     Heard(Moment),
     /// A process of it may not be killed: it goes on, and so does what depends on its end.
@@ -151,17 +151,22 @@ impl Program {
         self.group.is_some()
     }
 
+    /// Whether the guard itself has said how the program ended.
+    pub(crate) fn is_reported(&self) -> bool {
+        self.reported.is_some()
+    }
+
     /// Whether a process of it may not be killed. Then only time helps, or whoever may.
     pub(crate) fn is_stuck(&self) -> bool {
         self.stuck.is_some()
     }
 
     /// Waits for the next thing that becomes of the program. A cancelled wait loses nothing.
-    pub(crate) async fn next(&mut self) -> anyhow::Result<Event> {
+    pub(crate) async fn next(&mut self) -> anyhow::Result<ProgramEvent> {
         loop {
             if let Some(ended) = self.reported {
                 self.wait_for_guard().await?;
-                return Ok(Event::Ended(ended));
+                return Ok(ProgramEvent::Ended(ended));
             }
             let line = match self.reports.next_line().await {
                 Ok(Some(line)) => line,
@@ -170,10 +175,10 @@ impl Program {
             };
             match Report::parse(&line) {
                 Some(Report::Started(pid)) => self.group = Pid::from_raw(pid),
-                Some(Report::Heard(kill_at)) => return Ok(Event::Heard(kill_at)),
+                Some(Report::Heard(kill_at)) => return Ok(ProgramEvent::Heard(kill_at)),
                 Some(Report::Stuck(pid)) => {
                     if let Some(stuck) = self.note_stuck(Pid::from_raw(pid)) {
-                        return Ok(Event::Stuck(stuck));
+                        return Ok(ProgramEvent::Stuck(stuck));
                     }
                 }
                 Some(Report::Ended { status, why }) => self.reported = Some(Ended { status, why }),
@@ -185,7 +190,7 @@ impl Program {
     /// The guard was killed, is stopped, or talks nonsense: does its work. The kernel kills the program itself
     /// together with the guard; this process inherits the rest. Waits until nothing is left, but says first if
     /// something may not be killed; to be called again then. A cancelled wait loses nothing.
-    pub(crate) async fn end_without_guard(&mut self) -> anyhow::Result<Event> {
+    pub(crate) async fn end_without_guard(&mut self) -> anyhow::Result<ProgramEvent> {
         self.hear_of_the_start().await;
         if let Some(guard) = &mut self.guard {
             let _ = guard.start_kill();
@@ -201,14 +206,14 @@ impl Program {
                 Left::Dying => {}
                 Left::Stuck(process) => {
                     if let Some(stuck) = self.note_stuck(Some(process)) {
-                        return Ok(Event::Stuck(stuck));
+                        return Ok(ProgramEvent::Stuck(stuck));
                     }
                 }
             }
             sleep(LOOK).await;
         }
         match status {
-            Some(0) | None => Ok(Event::Ended(Ended {
+            Some(0) | None => Ok(ProgramEvent::Ended(Ended {
                 status: Status::Killed(Signal::KILL.as_raw()),
                 why: Why::Late,
             })),

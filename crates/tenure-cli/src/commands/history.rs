@@ -28,13 +28,13 @@ async fn history(arguments: History) -> anyhow::Result<ExitCode> {
     let status = opened.view.status(&election).await?;
     let lines = status.lease.as_ref().map(lines).unwrap_or_default();
     let mut data = Data::new();
-    data.write(&match arguments.json {
-        true => serde_json::to_string_pretty(&Document::of(election.as_str(), &lines))? + "\n",
-        false if lines.is_empty() => {
-            crate::output::note(&format!("no leader was ever elected in {election}"));
-            String::new()
-        }
-        false => text(&lines),
+    data.write(&if arguments.json {
+        serde_json::to_string_pretty(&Document::of(election.as_str(), &lines))? + "\n"
+    } else if lines.is_empty() {
+        crate::output::note(&format!("no leader was ever elected in {election}"));
+        String::new()
+    } else {
+        text(&lines)
     });
     data.finish().context("cannot write the history")?;
     Ok(if lines.is_empty() {

@@ -7,16 +7,18 @@
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::{ExitCode, ExitStatus};
 
 use anyhow::Context;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::guard::THIS_PROGRAM;
+use crate::args::Command;
 use crate::signals::is_ignored;
 
-/// What is passed on.
+/// What is passed on. Where it was ignored from the start, the child is to find it so (`nohup`), and process 1 leaves it
+/// alone; but not what the child acts on in any case.
 const PASSED: [Signal; 6] = [
     Signal::TERM,
     Signal::INT,
@@ -26,27 +28,37 @@ const PASSED: [Signal; 6] = [
     Signal::USR2,
 ];
 
-pub(crate) fn run() -> anyhow::Result<ExitCode> {
+/// What `tenure run` and `tenure worker` act on whether or not it was ignored, as a shell has it for what it starts in the
+/// background.
+const ACTED_ON: [Signal; 2] = [Signal::TERM, Signal::INT];
+
+/// What `tenure run` passes on to its program in any case.
+const ACTED_ON_BY_RUN: [Signal; 2] = [Signal::USR1, Signal::USR2];
+
+pub(crate) fn run(command: &Command) -> anyhow::Result<ExitCode> {
+    let is_run = matches!(command, Command::Run(_));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()
         .context("cannot listen for signals")?;
-    runtime.block_on(serve())
+    runtime.block_on(serve(is_run))
 }
 
-async fn serve() -> anyhow::Result<ExitCode> {
+async fn serve(is_run: bool) -> anyhow::Result<ExitCode> {
     const FAILED: &str = "cannot listen for signals";
     let (sender, mut signals) = tokio::sync::mpsc::unbounded_channel();
     // Before the child is there: its end is not missed.
     let mut ended = signal(SignalKind::child()).context(FAILED)?;
-    for passed in PASSED.into_iter().filter(|&it| !is_ignored(it)) {
+    let is_acted_on = |it| ACTED_ON.contains(&it) || (is_run && ACTED_ON_BY_RUN.contains(&it));
+    let is_wanted = |&it: &Signal| is_acted_on(it) || !is_ignored(it);
+    for passed in PASSED.into_iter().filter(is_wanted) {
         let mut listener = signal(SignalKind::from_raw(passed.as_raw())).context(FAILED)?;
         let sender = sender.clone();
         tokio::spawn(async move {
             while listener.recv().await.is_some() && sender.send(passed).is_ok() {}
         });
     }
-    let child = Command::new(THIS_PROGRAM)
+    let child = std::process::Command::new(THIS_PROGRAM)
         .arg0("tenure")
         .args(std::env::args_os().skip(1))
         // Of its own, or what the terminal sends to the group would reach the child twice.

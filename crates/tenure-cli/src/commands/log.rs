@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
+use tenure::NamespaceView;
 use tenure::core::{Namespace, Wall};
 use tenure::log::Form;
 use tenure::log::inspect::{Frame, Frames, Kind, Segment, Snapshot, Stored};
@@ -36,6 +37,13 @@ async fn open(place: &InNamespace) -> anyhow::Result<Option<Stored>> {
     let namespace = Namespace::new(&place.namespace)?;
     let store = tenure_store::open_existing(&url).await?;
     Ok(Stored::open(store, &namespace).await?)
+}
+
+/// The namespace, to look at what is beside the log.
+async fn namespace(place: &InNamespace) -> anyhow::Result<NamespaceView> {
+    let url = super::named(Some(place.store.clone()))?;
+    let store = tenure_store::open_existing(&url).await?;
+    Ok(NamespaceView::new(store, Namespace::new(&place.namespace)?))
 }
 
 /// Opens the log of a namespace that must have one.
@@ -143,14 +151,14 @@ impl List {
         if self.json {
             return;
         }
-        let about = stored.about();
-        let form = match about.form {
+        let summary = stored.summary();
+        let form = match summary.form {
             Form::Objects => "objects",
             Form::Segments => "segments",
         };
         self.data.write(&format!(
             "stored in {form}, takeover {}, term {}\n",
-            about.takeover, about.term
+            summary.takeover, summary.term
         ));
         let heading = ["NAME", "INDEX", "RECORD", "TERM", "BYTES", "TIME", ""];
         self.columns(heading.map(str::to_owned));

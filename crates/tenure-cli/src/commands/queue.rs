@@ -65,7 +65,7 @@ fn time_text(time: &api::QueueTime) -> String {
     let clock = match time.clock {
         api::ClockTrust::Followed => "followed",
         api::ClockTrust::Ahead => "too far ahead, not followed",
-        api::ClockTrust::Behind => "behind: the queue's time runs at half speed",
+        api::ClockTrust::Behind => "behind: the queue's time runs more slowly",
         api::ClockTrust::Other => "unknown",
     };
     let row = |name: &str, value: String| [name.to_owned(), value];

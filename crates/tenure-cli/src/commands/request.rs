@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use tenure::core::election::{Lease, Term};
+use tenure::core::election::{Lease, RESERVED_MAX, Term};
+use tenure::core::session::ONE_SHOT;
 use tenure::core::{ElectionName, NodeId};
-use tenure::{Error, Follower, Namespaced, Seen};
+use tenure::{Error, Follower, NamespaceView, Seen};
 use tokio::time::timeout;
 
 use crate::args::OfElection;
@@ -58,7 +59,7 @@ struct Asked {
 }
 
 impl Asked {
-    async fn make(self, view: &Namespaced) -> anyhow::Result<ExitCode> {
+    async fn make(self, view: &NamespaceView) -> anyhow::Result<ExitCode> {
         let mut follower = view.follow(&self.election, POLL);
         let before = match follower.next().await? {
             Seen::Lease(lease) => lease,
@@ -81,6 +82,14 @@ impl Asked {
                 return self.refuse(&error);
             }
             Err(error) => return Err(error.into()),
+        }
+        if let Some(to) = &self.request.to
+            && is_one_shot(view, &self.election, to).await?
+        {
+            let most = times::duration(RESERVED_MAX);
+            output::warning(&format!(
+                "{to} only calls now and then: it leads when it calls `elect`; until then nobody leads, for up to {most}"
+            ));
         }
         if self.request.wait.is_zero() {
             return self.tell("asked", &before);
@@ -143,13 +152,30 @@ impl Asked {
     fn tell(&self, outcome: &str, lease: &Lease) -> anyhow::Result<ExitCode> {
         let (election, term) = (&self.election, lease.term);
         let leader = lease.holder().map(|holder| &holder.node);
+        let reserved = lease.reserved_for().map(|candidate| &candidate.node);
         let text = match (leader, outcome) {
             (Some(leader), "asked") => match &self.request.to {
                 None => format!("{leader} was asked to resign\n"),
                 Some(to) => format!("{leader} was asked to hand over to {to}\n"),
             },
             (Some(leader), _) => format!("{leader} leads {election}, term {term}\n"),
-            (None, _) => format!("nobody leads {election}; term {term} has ended\n"),
+            (None, "asked") => {
+                let before = reserved.map_or("nobody", NodeId::as_str);
+                match &self.request.to {
+                    None => {
+                        format!("nobody leads {election}; it is no longer reserved for {before}\n")
+                    }
+                    Some(to) => format!(
+                        "nobody leads {election}; it is reserved for {to}, no longer for {before}\n"
+                    ),
+                }
+            }
+            (None, _) => match reserved {
+                None => format!("nobody leads {election}; term {term} has ended\n"),
+                Some(to) => {
+                    format!("nobody leads {election}, reserved for {to}; term {term} has ended\n")
+                }
+            },
         };
         let mut data = Data::new();
         data.write(&if self.request.json {
@@ -169,7 +195,27 @@ impl Asked {
         }
         let waited = times::duration(self.request.wait);
         output::warning(&format!("this has not happened within {waited}"));
-        output::hint("the request stays in the lease: the leader may still be stopping its work");
+        match reserved {
+            None => output::hint(
+                "the request stays in the lease: the leader may still be stopping its work",
+            ),
+            Some(to) => output::hint(&format!(
+                "{to} leads if it calls in time, otherwise another candidate; `tenure resign` ends the reservation"
+            )),
+        }
         Ok(ExitCode::from(EXIT_NO))
     }
+}
+
+/// Whether a candidate is a caller, which nobody can tell that it is to lead.
+async fn is_one_shot(
+    view: &NamespaceView,
+    election: &ElectionName,
+    node: &NodeId,
+) -> Result<bool, Error> {
+    let candidates = view.status(election).await?.candidates;
+    let mut named = candidates
+        .iter()
+        .filter(|candidate| candidate.holder.node == *node);
+    Ok(named.any(|candidate| candidate.about.labels.contains_key(ONE_SHOT)))
 }

@@ -18,10 +18,10 @@ use tenure::core::session::Config;
 use tenure::{Election, Leadership, Node, NodeOptions};
 use tokio::time::{Instant, sleep_until};
 
-use super::Place;
+use super::ElectionAddress;
 use super::files;
 use super::guard::message::{Order, Status, Until, Why};
-use super::guarded::{self, Complaint, Ended, Event, Program, Start};
+use super::guarded::{self, Complaint, Ended, Program, ProgramEvent, Start};
 use crate::args::Run;
 use crate::output::{self, Hinted};
 use crate::signals::{Passed, Signals, Stop};
@@ -34,7 +34,7 @@ use back_off::{BackOff, Next};
 
 /// How long the guard may take to say that it has killed everything: when trust is over, and when nothing
 /// presses. After that it counts as stopped or stuck, and the program is killed without it.
-const KILL_PATIENCE: Duration = Duration::from_millis(100);
+pub(super) const KILL_PATIENCE: Duration = Duration::from_millis(100);
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a guard may take to start its program, where many start at once. One that has not by then is stopped: it has
@@ -87,7 +87,7 @@ pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
 async fn begin(
     arguments: &Run,
     session: &Config,
-) -> anyhow::Result<Option<(Place, Node, Signals, Passed)>> {
+) -> anyhow::Result<Option<(ElectionAddress, Node, Signals, Passed)>> {
     session.check()?;
     let place = super::election(&arguments.election)?;
     let node = super::node(arguments.node.node.clone())?;
@@ -247,14 +247,14 @@ impl Runner {
             tokio::select! {
                 biased;
                 event = watch.next(&mut program) => match event? {
-                    Event::Ended(ended) => {
+                    ProgramEvent::Ended(ended) => {
                         if program.is_stuck() {
                             node.set_trouble(None);
                         }
                         return Ok(ended);
                     }
-                    Event::Heard(kill_at) => watch.heard(kill_at),
-                    Event::Stuck(stuck) => {
+                    ProgramEvent::Heard(kill_at) => watch.heard(kill_at),
+                    ProgramEvent::Stuck(stuck) => {
                         node.set_trouble(Some(stuck.to_string()));
                         complaint.say(stuck, kept(leadership));
                     }
@@ -375,7 +375,7 @@ impl GuardWatch {
     }
 
     /// What becomes of the program, with its guard or without. A cancelled wait loses nothing.
-    async fn next(&self, program: &mut Program) -> anyhow::Result<Event> {
+    async fn next(&self, program: &mut Program) -> anyhow::Result<ProgramEvent> {
         if self.is_late {
             program.end_without_guard().await
         } else {
@@ -416,9 +416,10 @@ impl GuardWatch {
     }
 
     fn late_at(&self, is_started: bool) -> Instant {
-        let unheard = match is_started {
-            true => self.offered.front().map(|&(_, ends_at)| ends_at),
-            false => Some(self.start_by),
+        let unheard = if is_started {
+            self.offered.front().map(|&(_, ends_at)| ends_at)
+        } else {
+            Some(self.start_by)
         };
         let silent_at = unheard.map_or(self.trust_ends_at, |at| at.min(self.trust_ends_at));
         match self.end_at {

@@ -14,7 +14,7 @@ use crate::signals::Signals;
 
 /// Variables that hold a token, and what it is for. None is `TENURE_TOKEN`: programs of `tenure run` have
 /// their fencing token there, which is no secret, and `tenure serve` may be such a program.
-const TOKEN_VARIABLES: [(&str, Scope); 3] = [
+pub(super) const TOKEN_VARIABLES: [(&str, Scope); 3] = [
     ("TENURE_ADMIN_TOKEN", Scope::Admin),
     ("TENURE_WORKER_TOKEN", Scope::Worker),
     ("TENURE_READ_TOKEN", Scope::Read),
@@ -26,7 +26,10 @@ const FILES_MIN: u64 = 64;
 pub(crate) async fn run(arguments: Serve) -> anyhow::Result<ExitCode> {
     // Before anything is opened: a signal that comes while it starts is not lost.
     let mut signals = Signals::new()?;
-    let config = config(arguments)?;
+    let settings = settings(arguments)?;
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+    let outboxes = super::outbox::Outboxes::new(&settings)?;
+    let config = config(settings)?;
     // Connections are files.
     super::files::raise();
     if let Some(most) = super::files::most().filter(|most| *most < FILES_MIN) {
@@ -40,6 +43,8 @@ pub(crate) async fn run(arguments: Serve) -> anyhow::Result<ExitCode> {
     };
     super::replaced::watch(server.node(), config.ttl);
     output::raw_to_stderr(&banner(&config, &server));
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+    outboxes.relay(&server, &config).await?;
     tokio::select! {
         _ = signals.next() => {}
         () = tell(server.queue(), server.node().id()) => {}
@@ -85,13 +90,17 @@ fn hinted(error: tenure_server::Error) -> anyhow::Error {
     }
 }
 
-/// Flags and variables, then the file, then the defaults.
-fn config(arguments: Serve) -> anyhow::Result<Config> {
+/// Flags and variables, then the file.
+fn settings(arguments: Serve) -> anyhow::Result<Settings> {
     let file = match &arguments.config {
         Some(path) => read_settings(path)?,
         None => Settings::default(),
     };
-    let settings = arguments.settings.or(file);
+    Ok(arguments.settings.or(file))
+}
+
+/// What is set, then the defaults.
+fn config(settings: Settings) -> anyhow::Result<Config> {
     let store = match settings.store {
         Some(store) => super::named(Some(store))?,
         None => tenure_server::STORE_DEFAULT.to_owned(),

@@ -62,7 +62,7 @@ async fn show(
     interval: Duration,
     mut terminal: DefaultTerminal,
 ) -> anyhow::Result<()> {
-    let mut keys = keys();
+    let mut keys = keys().context("cannot start the thread that reads the keyboard; try --once")?;
     let (asked, mut answers) = watch::channel(None);
     let asking = tokio::spawn(ask(client.clone(), interval, asked));
     let mut screen = Screen::default();
@@ -103,9 +103,10 @@ async fn ask(client: Client, interval: Duration, asked: watch::Sender<Option<see
 }
 
 /// What is typed, by a thread of its own: reading a terminal blocks.
-fn keys() -> mpsc::Receiver<Event> {
+fn keys() -> std::io::Result<mpsc::Receiver<Event>> {
     let (sender, receiver) = mpsc::channel(KEYS_MAX);
-    std::thread::spawn(move || {
+    let thread = std::thread::Builder::new().name("keys".to_owned());
+    thread.spawn(move || {
         while !sender.is_closed() {
             let event = match event::poll(KEYS) {
                 Ok(false) => continue,
@@ -118,6 +119,6 @@ fn keys() -> mpsc::Receiver<Event> {
                 return;
             }
         }
-    });
-    receiver
+    })?;
+    Ok(receiver)
 }

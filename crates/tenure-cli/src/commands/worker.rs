@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use tenure_client::{CancellationToken, Job, Payload, Summary};
 
 use crate::args::Worker;
@@ -14,7 +15,7 @@ use crate::signals::Signals;
 
 mod program;
 
-use program::Program;
+use program::JobProgram;
 
 /// How long a claim is kept while its program will not end: as good as for ever. The program's guard sees to its end,
 /// and where it may not, nobody else may do the job.
@@ -69,7 +70,7 @@ fn worker(arguments: &Worker) -> anyhow::Result<tenure_client::Worker> {
         None => arguments.command.clone(),
     };
     super::run::find(&command[0])?;
-    let program = Arc::new(Program {
+    let program = Arc::new(JobProgram {
         command,
         kill_after: arguments.kill_after,
     });
@@ -97,6 +98,8 @@ fn worker(arguments: &Worker) -> anyhow::Result<tenure_client::Worker> {
 /// How many programs run at once: those that fit into the limit of files, at most. Jobs beyond would only be claimed to be
 /// handed back.
 fn slots(wanted: u32) -> anyhow::Result<usize> {
+    // Every job would be claimed only to be handed back.
+    files::check_room().context("there is no room for even one program")?;
     let mut slots = u64::from(wanted);
     if let Some((fitting, most)) = files::programs_max().filter(|(fitting, _)| *fitting < slots) {
         output::warning(&format!(
@@ -125,7 +128,7 @@ fn said(summary: Summary) -> String {
         said += &format!(", {released} handed back");
     }
     if lost > 0 {
-        said += &format!(", {lost} claims lost");
+        said += &format!(", {} lost", output::counted(lost, "claim"));
     }
     said
 }

@@ -24,9 +24,9 @@ enum Verb {
 }
 
 /// A folder, and in it the store that is used if none is named.
-struct Place(TempDir);
+struct Folder(TempDir);
 
-impl Place {
+impl Folder {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -58,13 +58,13 @@ enum Process {
 }
 
 struct Started<'a> {
-    place: &'a Place,
+    place: &'a Folder,
     verb: Verb,
     process: Process,
 }
 
 impl<'a> Started<'a> {
-    fn new(place: &'a Place, verb: Verb) -> Self {
+    fn new(place: &'a Folder, verb: Verb) -> Self {
         let program = |arguments: &[&str], log: &str| {
             let mut command = place.command(arguments);
             command.env("LOG", place.path().join(log));
@@ -124,7 +124,7 @@ impl<'a> Started<'a> {
 
 /// One beside the other: both work, and go on when either of them is started anew.
 fn check(one: Verb, other: Verb) {
-    let place = Place::new();
+    let place = Folder::new();
     let mut first = Started::new(&place, one);
     first.works();
     let mut second = Started::new(&place, other);
@@ -171,7 +171,7 @@ fn a_daemon_and_a_one_shot_leader_do_not_hinder_each_other() {
 
 #[test]
 fn two_brokers_take_turns_beside_everything_else() {
-    let place = Place::new();
+    let place = Folder::new();
     let others = [Verb::Run, Verb::Daemon].map(|verb| Started::new(&place, verb));
     let first = Started::new(&place, Verb::Serve);
     first.works();
@@ -188,7 +188,7 @@ fn two_brokers_take_turns_beside_everything_else() {
 /// They stand in one election, that of the user, so only one of them leads at a time.
 #[test]
 fn a_program_and_a_one_shot_leader_exclude_each_other() {
-    let place = Place::new();
+    let place = Folder::new();
     let first = Started::new(&place, Verb::Run);
     first.works();
     assert!(!place.leads_by_elect());
@@ -208,7 +208,7 @@ fn a_program_and_a_one_shot_leader_exclude_each_other() {
 
 #[test]
 fn only_brokers_can_be_handed_the_queue() {
-    let place = Place::new();
+    let place = Folder::new();
     let broker = Started::new(&place, Verb::Serve);
     broker.works();
     let _program = Started::new(&place, Verb::Run);
@@ -252,7 +252,7 @@ fn tenure_host() -> String {
 /// The verbs that ask about an election, or for something in it, mean the queue's if there is nothing else.
 #[test]
 fn the_election_that_is_meant_is_the_only_one_or_has_to_be_named() {
-    let place = Place::new();
+    let place = Folder::new();
     let broker = Started::new(&place, Verb::Serve);
     broker.works();
     assert_eq!(
@@ -288,7 +288,7 @@ fn the_election_that_is_meant_is_the_only_one_or_has_to_be_named() {
 /// One name is one election, for whoever asks: the command line, HTTP, and the library. The Python client's tests have its part.
 #[test]
 fn one_name_is_one_election_for_everybody() {
-    let place = Place::new();
+    let place = Folder::new();
     let broker = Started::new(&place, Verb::Serve);
     broker.works();
     let Process::Server(server) = &broker.process else {

@@ -100,6 +100,28 @@ fn an_empty_namespace_says_so() {
 }
 
 #[test]
+fn a_plan_says_why_no_node_may_run_a_shard() {
+    let scene = Scene::new();
+    let options = ["--shards", "1", "--label", "disk=fast"];
+    let mut a = node(&scene, "a", "60s", &options, PROGRAM);
+    wait_for_loads(&scene, &[("a", 1)]);
+    check(&scene, &["drain", "a"], 0, "a is drained\n", "");
+    // Once the leader has noted what else there is to do.
+    let plan = |words: &str| {
+        let wanted = format!("worker/0: wait, {words}\n");
+        until(&wanted, || asked(&scene, &["plan"]).1 == wanted);
+    };
+    plan("every node that may run it is drained");
+    let revision = ["--shards", "1", "--revision", "2", "--require", "disk=none"];
+    let mut b = node(&scene, "b", "60s", &revision, PROGRAM);
+    plan("no live node that offers it has the labels it requires");
+    for node in [&mut b, &mut a] {
+        node.signal(Signal::TERM);
+        assert_eq!(node.ended(), 0);
+    }
+}
+
+#[test]
 fn shards_are_shared_shown_drained_and_given_back() {
     let scene = Scene::new();
     let options = ["--shards", "4", "--capacity", "10", "--label", "disk=fast"];

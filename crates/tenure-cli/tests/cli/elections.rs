@@ -398,6 +398,7 @@ fn a_one_shot_election_has_one_winner_until_it_is_released() {
             "token": null,
             "valid_for_ms": 0,
             "asked_by": null,
+            "reserved_for": null,
         })
     );
     assert_eq!(
@@ -408,6 +409,79 @@ fn a_one_shot_election_has_one_winner_until_it_is_released() {
     assert_eq!((&next["leader"], &next["term"]), (&json!("b"), &json!(2)));
     let released = document(&scene, &["elect", "--node", "b", "--release", "--json"]);
     assert_eq!(released, json!({"released": "b"}));
+}
+
+#[test]
+fn a_reserved_lease_is_told_and_can_be_given_to_another() {
+    let scene = Scene::new();
+    for node in ["a", "b", "c"] {
+        run(&mut scene.tenure(&["elect", "--node", node, "--ttl", "24h"]));
+    }
+    let warning = |node| {
+        format!(
+            "warning: {node} only calls now and then: it leads when it calls `elect`; until then nobody leads, for up to LONG\n"
+        )
+    };
+    check(
+        &scene,
+        &["transfer", "b", "--wait", "0s"],
+        0,
+        "a was asked to hand over to b\n",
+        &warning("b"),
+    );
+    check(
+        &scene,
+        &["elect", "--node", "a", "--release"],
+        0,
+        "a is no longer a candidate\n",
+        "",
+    );
+    let nobody = "leader nobody, reserved for b\n";
+    check(
+        &scene,
+        &["elect", "--node", "c", "--ttl", "24h"],
+        1,
+        nobody,
+        "",
+    );
+    let told = document(&scene, &["elect", "--node", "c", "--ttl", "24h", "--json"]);
+    assert_eq!(told["reserved_for"], json!("b"));
+    check(
+        &scene,
+        &["transfer", "c", "--wait", "3s"],
+        1,
+        "nobody leads default, reserved for c; term 1 has ended\n",
+        &format!(
+            "{}warning: this has not happened within LONG\n\
+             hint: c leads if it calls in time, otherwise another candidate; `tenure resign` ends the reservation\n",
+            warning("c")
+        ),
+    );
+    check(
+        &scene,
+        &["resign", "--wait", "0s"],
+        0,
+        "nobody leads default; it is no longer reserved for c\n",
+        "",
+    );
+    let (code, ..) = run(&mut scene.tenure(&["elect", "--node", "b", "--ttl", "24h"]));
+    assert_eq!(code, 0);
+}
+
+#[test]
+fn what_another_program_has_entered_is_not_released() {
+    let scene = Scene::new();
+    let _nodes = two_nodes(&scene);
+    for term in [&[][..], &["--term", "1"]] {
+        let arguments = [&["elect", "--node", "a", "--release"], term].concat();
+        check(
+            &scene,
+            &arguments,
+            1,
+            "",
+            "error: a was not entered with `tenure elect`, and is still a candidate of default; nothing was changed\n",
+        );
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tenure::core::queue::{Command, Queue, Restore};
 use tenure::core::{Incarnation, Lineage, Namespace};
 use tenure::log::{Config, Log, Machine, Owner, Position, Record, Rules, Writer};
 use tenure::queue::Unreadable;
-use tenure::store::Store;
+use tenure::store::{Expect, Key, Store};
 use tokio_util::sync::CancellationToken;
 
 use crate::run::Scene;
@@ -91,7 +91,27 @@ fn in_runtime<T>(work: impl Future<Output = T>) -> T {
 async fn take_over(scene: &Scene, term: u64, config: Config) -> (Log, Jobs) {
     let url = scene.path("store").display().to_string();
     let store = tenure::store::open(&url).await.unwrap();
+    elected(&*store, term).await;
     take_over_in(store, term, config).await
+}
+
+/// The lease and the fence as an election leaves them in which this term was led.
+async fn elected(store: &dyn Store, term: u64) {
+    let (incarnation, lineage) = (Incarnation(term.into()), Lineage(1));
+    let holder = json!({"node": "n", "incarnation": incarnation, "ttl_ms": 10_000});
+    let writer = json!({"incarnation": incarnation, "counter": 1});
+    let lease =
+        json!({"format": 1, "lineage": lineage, "term": term, "state": "vacant", "writer": writer});
+    let fence = json!({"format": 1, "lineage": lineage, "term": term, "holder": holder});
+    for (name, value) in [("elections", lease), ("fences", fence)] {
+        let key = Key::new(format!("default/{name}/tenure.queue")).unwrap();
+        let expect = match store.get(&key).await.unwrap() {
+            Some(object) => Expect::Version(object.version),
+            None => Expect::Absent,
+        };
+        let value = Bytes::from(value.to_string());
+        store.put(&key, value, &expect).await.unwrap();
+    }
 }
 
 /// Reads the log of the default namespace, as the leader of a term.
@@ -314,6 +334,61 @@ fn damage_is_named_and_a_torn_end_is_harmless() {
     );
 }
 
+#[test]
+fn a_lease_and_a_fence_that_do_not_fit_the_log_are_named() {
+    let scene = Scene::new();
+    two_terms(&scene);
+    let (lease, fence) = ("elections/tenure.queue", "fences/tenure.queue");
+    let path = |name: &str| scene.path("store").join("default").join(name);
+    let verify = || {
+        let (code, stdout, _) = run(&mut scene.tenure(&["log", "verify"]));
+        let damaged = stdout.lines().filter(|line| line.starts_with("damaged "));
+        let damaged: Vec<_> = damaged.map(str::to_owned).collect();
+        assert_eq!(code, i32::from(!damaged.is_empty()), "{stdout}");
+        damaged
+    };
+    assert_eq!(verify(), [""; 0]);
+    for (name, other) in [(lease, fence), (fence, lease)] {
+        let whole = std::fs::read(path(name)).unwrap();
+        let text = String::from_utf8(whole.clone()).unwrap();
+        let older = text.replace(r#""term":5"#, r#""term":4"#);
+        assert_ne!(older, text);
+        let newer = text.replace(r#""term":5"#, r#""term":6"#);
+        let elsewhere = older.replace(r#"000001""#, r#"000002""#);
+        let cases = [
+            (Some(older), "it has term 4, but term 5 was led"),
+            (Some("{".to_owned() + &text), "it cannot be read"),
+            (None, "it is missing, although term 5 was led"),
+            // Another election has begun since, or goes on.
+            (Some(newer), ""),
+            (Some(elsewhere), ""),
+        ];
+        for (value, expected) in cases {
+            match value {
+                Some(value) => std::fs::write(path(name), value).unwrap(),
+                None => std::fs::remove_file(path(name)).unwrap(),
+            }
+            let damaged = verify();
+            assert_eq!(
+                damaged.len(),
+                usize::from(!expected.is_empty()),
+                "{damaged:?}"
+            );
+            if let Some(damaged) = damaged.first() {
+                let start = format!("damaged default/{name}: {expected}");
+                assert!(damaged.starts_with(&start), "{damaged}");
+                assert!(!damaged.starts_with(other), "{damaged}");
+            }
+            std::fs::write(path(name), &whole).unwrap();
+        }
+    }
+    std::fs::remove_file(path(lease)).unwrap();
+    std::fs::remove_file(path(fence)).unwrap();
+    let damaged = verify();
+    assert_eq!(damaged.len(), 1);
+    assert!(damaged[0].contains("starts over at term 1"), "{damaged:?}");
+}
+
 /// What a leader wrote to a file, without the zeros that it left behind.
 fn frames(file: &[u8]) -> &[u8] {
     let end = file.iter().rposition(|&byte| byte != 0).unwrap() + 1;
@@ -416,20 +491,9 @@ fn objects_are_listed_and_shown_as_well() {
     let url = format!("sqlite:{}", scene.path("database").display());
     in_runtime(async {
         let store: Arc<dyn Store> = tenure::store::open(&url).await.unwrap();
-        let owner = Owner {
-            token: Token {
-                lineage: Lineage(1),
-                term: Term(3),
-            },
-            incarnation: Incarnation(3),
-        };
-        let namespace = Namespace::new("default").unwrap();
-        let (config, mut jobs) = (Config::default(), Jobs::new());
-        let log = Log::take_over(store, &namespace, owner, config, &mut jobs, |_| {}).await;
-        log.unwrap()
-            .commit(&[record(60, &submit("a"))])
-            .await
-            .unwrap();
+        elected(&*store, 3).await;
+        let (mut log, _) = take_over_in(store, 3, Config::default()).await;
+        log.commit(&[record(60, &submit("a"))]).await.unwrap();
     });
     let run = |arguments: &[&str]| run(scene.tenure(arguments).env("TENURE_STORE", &url));
     let (code, stdout, stderr) = run(&["log"]);

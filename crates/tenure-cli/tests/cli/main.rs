@@ -21,6 +21,13 @@ mod log;
 mod logs;
 #[cfg(feature = "otel")]
 mod otel;
+#[cfg(all(
+    feature = "file",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "sqlite"
+))]
+mod outbox;
 #[cfg(all(feature = "file", feature = "object", feature = "sqlite"))]
 mod overload;
 #[cfg(feature = "file")]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::{Resource, Signal, getrlimit, setrlimit};
-use tenure::core::queue::{Filter, Place};
+use tenure::core::queue::{Filter, PageStart};
 use tenure::queue::Config;
 use tenure_store::engine::object::Objects;
 use tenure_testkit::gcs::Gcs;
@@ -154,6 +154,58 @@ async fn bodies_that_are_never_finished_take_what_they_may_and_no_more() {
     block_in_place(|| serving.end(Signal::KILL));
 }
 
+/// How many files a broker may open, and how many connections strangers make.
+const FILES: usize = 256;
+const STRANGERS: usize = 400;
+
+/// What no stranger has.
+const TOKEN: &str = "a-token-of-some-length-that-is-long-enough";
+
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_cannot_take_the_last_file() {
+    allow_many_connections();
+    let folder = tempfile::tempdir().unwrap();
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--store", "file:store"];
+    let broker = tenure(&[&serve[..], &["--ttl", "10s"]].concat());
+    let mut command = Command::new("prlimit");
+    command
+        .arg(format!("--nofile={FILES}:{FILES}"))
+        .arg(broker.get_program())
+        .args(broker.get_args())
+        .current_dir(folder.path())
+        .env("TENURE_ADMIN_TOKEN", TOKEN);
+    let serving = block_in_place(|| Serving::spawn(command));
+    assert!(
+        serving.banner.contains("limit of open files")
+            && serving.banner.contains(&format!(r#""files":{FILES}"#))
+            && serving.banner.contains(r#""wanted":10000"#),
+        "{}",
+        serving.banner
+    );
+    let address = serving.address.clone();
+    leads(&address).await;
+    let mut strangers = Vec::new();
+    for _ in 0..STRANGERS {
+        strangers.push(TcpStream::connect(&address).await.unwrap());
+    }
+    // By now it has accepted as many as it takes.
+    let body = r#"{"id":"a","type":"t"}"#;
+    let authorised = format!("\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type");
+    let submit = post("/v1/jobs", body).replacen("\r\nContent-Type", &authorised, 1);
+    for _ in 0..20 {
+        let health = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        assert_eq!(answer(open(&address, health).await).await.0, 200);
+        let (status, answer) = answer(open(&address, &submit).await).await;
+        assert!((200..300).contains(&status), "{answer}");
+    }
+    let open = std::fs::read_dir(format!("/proc/{}/fd", serving.id())).unwrap();
+    let open = open.count();
+    assert!(open < FILES, "{open} files are open");
+    drop(strangers);
+    block_in_place(|| serving.end(Signal::KILL));
+}
+
 /// Sends most of a body, as far as it is taken, and nothing more.
 async fn unfinished(address: &str, length: &str) -> TcpStream {
     let head = format!(
@@ -162,9 +214,10 @@ async fn unfinished(address: &str, length: &str) -> TcpStream {
     let mut stream = open(address, &head).await;
     let is_chunked = length.contains("chunked");
     let piece = "x".repeat(8_000);
-    let piece = match is_chunked {
-        true => format!("{:x}\r\n{piece}\r\n", piece.len()),
-        false => piece,
+    let piece = if is_chunked {
+        format!("{:x}\r\n{piece}\r\n", piece.len())
+    } else {
+        piece
     };
     for _ in 0..UNFINISHED_BYTES / 8_000 {
         let sent = timeout(Duration::from_secs(2), stream.write_all(piece.as_bytes()));
@@ -217,7 +270,7 @@ async fn stored(store: &str) -> BTreeSet<String> {
     let (_, jobs) = take_over_in(Arc::new(store), term, Config::default()).await;
     let page = jobs
         .queue
-        .page(&Filter::default(), Place::After(0), ARRIVALS * 2);
+        .page(&Filter::default(), PageStart::After(0), ARRIVALS * 2);
     page.jobs.iter().map(|job| job.id.to_string()).collect()
 }
 

@@ -265,6 +265,79 @@ fn a_program_that_may_not_be_killed_outlives_trust_and_that_shows() {
     }
 }
 
+/// A lease that is lost is stood for again, but not before the program that may not be killed has ended.
+#[test]
+fn a_node_stands_again_when_a_program_that_may_not_be_killed_has_ended() {
+    if !is_root("programs that change their user") {
+        return;
+    }
+    let users = Users::new();
+    let scene = &users.scene;
+    let mut a = users.start(&["run", "--ttl", "2s", "--node", "a", "--kill-after", "300ms"]);
+    scene.wait_for("1 a tick");
+    // It wakes up when its lease is over, and nobody else has stood for it.
+    a.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_secs(4));
+    a.signal(Signal::CONT);
+    a.wait_for_note("the lease is lost, and another node may start the program beside it");
+    // Longer than a lease lasts.
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(scene.starts().len(), 1, "{}", scene.log());
+    kill_process(scene.starts()[0].0, Signal::KILL).unwrap();
+    until("it is started again", || scene.starts().len() == 2);
+    let (_, status, _) = users.asked(&["status"]);
+    assert!(!status.contains("may not kill"), "{status}");
+    for (program, _) in scene.starts() {
+        let _ = kill_process(program, Signal::KILL);
+    }
+}
+
+/// As when a user has used up all processes that it may have: nothing panics, and the reason is told.
+#[test]
+fn a_process_without_threads_says_so_and_ends() {
+    if !is_root("a user without other processes") {
+        return;
+    }
+    let users = Users::new();
+    let folder = users.scene.path("");
+    let plain = nobody(&folder, &[]);
+    let asked = |threads: u32, arguments: &[&str]| {
+        // A user of whom there are no other processes.
+        let user = (200_000 + std::process::id() % 100_000).to_string();
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid", &user, "--regid", &user, "--clear-groups"])
+            .args(["timeout", "--signal", "KILL", "4"])
+            .args(["prlimit", &format!("--nproc={threads}")])
+            .arg(folder.join("tenure"))
+            .args(arguments)
+            .current_dir(&folder);
+        // One that has all the threads it needs goes on, and is killed.
+        let ended = with_environment(command, &plain).output().unwrap();
+        let stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
+        (ended.status.code(), stderr)
+    };
+    let store = format!("file:{}", folder.join("own").display());
+    let cores = u32::try_from(std::thread::available_parallelism().unwrap().get()).unwrap();
+    for verb in [
+        vec!["status", "--store", &store],
+        vec!["serve", "--store", &store, "--listen", "127.0.0.1:0"],
+        vec!["run", "--store", &store, "--", "true"],
+        vec!["worker", "--type", "work", "--exec", "true"],
+    ] {
+        // One more than the threads of the runtime, and none for anything else: what is needed next fails.
+        for threads in [1, 1 + cores, 2 + cores] {
+            let (code, stderr) = asked(threads, &verb);
+            assert!(!stderr.contains("panicked"), "{verb:?}: {stderr}");
+            if threads == 1 {
+                assert_eq!(code, Some(2), "{verb:?}: {stderr}");
+                assert!(stderr.contains("no more threads"), "{verb:?}: {stderr}");
+                assert!(stderr.contains("ulimit -u"), "{verb:?}: {stderr}");
+            }
+        }
+    }
+}
+
 /// `GENERATION NODE WORD SHARD/SHARDS`, at its start, all the time, and at its end.
 const COUNTING: &str = r#"
 say() { echo "$TENURE_GENERATION $TENURE_NODE $1 $TENURE_SHARD/$TENURE_SHARDS" >> "$LOG"; }
@@ -415,6 +488,36 @@ fn process_1_survives_its_guard_and_keeps_no_zombies() {
     // unshare does not pass it on: to process 1 itself.
     let first = descendants(unshare)[0];
     kill_process(first, Signal::TERM).unwrap();
+    assert_eq!(a.ended(), 0);
+}
+
+/// As a shell without job control starts what is to run in the background. A process that is not process 1 acts on them.
+#[test]
+fn process_1_acts_on_signals_that_were_ignored_when_it_was_started() {
+    if !has_namespaces() {
+        return;
+    }
+    let scene = Scene::new();
+    let inner = first_process(&["run", "--ttl", "3s", "--node", "a"]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' INT HUP USR1; exec \"$@\"", "sh"]);
+    let mut command = inside(shell, &inner);
+    command
+        .env("TENURE_STORE", scene.path("store"))
+        .env("LOG", scene.path("log"));
+    let program = r#"trap 'echo usr1 >> "$LOG.usr1"' USR1
+        echo "$TENURE_TERM $TENURE_NODE start $$ $PPID" >> "$LOG"
+        while :; do sleep 0.1; done"#;
+    let mut a = Running::start(command.args(["--", "sh", "-c", program]));
+    until("a start", || scene.starts().len() == 1);
+    let first = descendants(a.pid())[0];
+    // What stays ignored does nothing.
+    kill_process(first, Signal::HUP).unwrap();
+    kill_process(first, Signal::USR1).unwrap();
+    until("the signal in the program", || {
+        Path::new(&scene.path("log.usr1")).exists()
+    });
+    kill_process(first, Signal::INT).unwrap();
     assert_eq!(a.ended(), 0);
 }
 

@@ -94,6 +94,16 @@ fn a_mistyped_prefix_is_no_store() {
         assert_eq!((code, &*stdout), (2, ""), "{arguments:?}: {stderr}");
         assert!(stderr.contains("bucket/typo"), "{stderr}");
         assert!(stderr.contains("there is no such store"), "{stderr}");
+        // The prefix was left out, or a namespace was added.
+        for (prefix, hint) in [
+            ("", "at the prefix store"),
+            ("store/default", "a namespace"),
+        ] {
+            let (code, stdout, stderr) = on(prefix, arguments);
+            assert_eq!((code, &*stdout), (2, ""), "{arguments:?}: {stderr}");
+            assert!(stderr.contains("there is no such store"), "{stderr}");
+            assert!(stderr.contains(hint), "{stderr}");
+        }
     }
     assert_eq!(server.names(), names, "nothing was made");
 }

@@ -318,6 +318,18 @@ fn a_worker_short_of_files_uses_as_many_slots_as_fit() {
 }
 
 #[test]
+fn a_worker_that_has_no_room_for_any_program_claims_nothing() {
+    let scene = Scene::new();
+    scene.submit("a", "1", &["--max-attempts", "1"]);
+    for limit in ["ulimit -n 12", "ulimit -n 16"] {
+        let (code, stderr) = limited(&scene, limit, "true", &[]).ended();
+        assert_eq!(code, Some(2), "{limit}: {stderr}");
+        assert!(!stderr.contains("panicked"), "{limit}: {stderr}");
+    }
+    assert_eq!(scene.reaches("a", "ready")["attempt"], 0);
+}
+
+#[test]
 fn a_job_that_finds_no_room_for_its_program_is_handed_back() {
     let scene = Scene::new();
     let line = "touch started-$TENURE_JOB_ID; while ! [ -e go ]; do sleep 0.05; done";
@@ -456,6 +468,33 @@ fn a_worker_that_is_killed_takes_its_program_with_it() {
     let pid = scene.made("pid");
     worker.send(Signal::KILL);
     ends(&pid);
+}
+
+/// It cannot renew its claim, and nobody can tell that it is not dead.
+#[test]
+fn the_program_of_a_stopped_worker_ends_before_the_next_attempt_begins() {
+    let scene = Scene::new();
+    let line = "case $TENURE_ATTEMPT in
+        1) echo $$ >pid.new; mv pid.new pid; trap '' TERM; while :; do sleep 0.1; done;;
+        *) if kill -0 $(cat pid); then echo '\"beside the first\"'; else echo '\"alone\"'; fi;;
+        esac";
+    // One slot, so that no further claim waits for the same job.
+    let options = ["--lease", "3s", "--kill-after", "1h", "--concurrency", "1"];
+    let stopped = scene.worker(line, &options);
+    scene.submit("a", "1", &[]);
+    let pid = scene.made("pid");
+    stopped.send(Signal::STOP);
+    let _other = scene.worker(line, &options);
+    assert_eq!(scene.reaches("a", "completed")["result"], "alone");
+    assert!(!is_running(&pid));
+    stopped.send(Signal::TERM);
+    stopped.send(Signal::CONT);
+    let (code, stderr) = stopped.ended();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        stderr.ends_with("note: 0 completed, 0 failed, 1 claim lost\n"),
+        "{stderr}"
+    );
 }
 
 #[cfg(feature = "file")]

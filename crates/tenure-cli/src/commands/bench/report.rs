@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::load::{Latency, Meter};
 use crate::args::{Bench, Workload};
-use crate::output::table;
+use crate::output::{counted, table};
 
 /// Fields are only ever added.
 #[derive(Debug, Serialize)]
@@ -66,29 +66,35 @@ impl Report {
 
     pub(super) fn text(&self) -> String {
         let load = match (self.rate, self.concurrency) {
-            (Some(rate), _) => format!("{rate} calls per second"),
-            (None, callers) => format!("{} callers", callers.unwrap_or_default()),
+            (Some(rate), _) => format!("{} per second", counted(rate, "call")),
+            (None, callers) => counted(callers.unwrap_or_default(), "caller"),
         };
         let mut rows = vec![
             row(["workload", self.workload]),
             row([
                 "load",
                 &format!(
-                    "{load}, {} jobs per call, {} bytes each",
-                    self.batch, self.payload_bytes
+                    "{load}, {} per call, {} each",
+                    counted(self.batch, "job"),
+                    counted(self.payload_bytes, "byte")
                 ),
             ]),
             row(["time", &format!("{:.1} s", self.seconds)]),
             row([
                 "submitted",
-                &format!("{} jobs, {:.0} per second", self.jobs, self.jobs_per_second),
+                &format!(
+                    "{}, {:.0} per second",
+                    counted(self.jobs, "job"),
+                    self.jobs_per_second
+                ),
             ]),
         ];
         if self.workers.is_some() {
-            rows.push(row(["completed", &format!("{} jobs", self.completed)]));
+            rows.push(row(["completed", &counted(self.completed, "job")]));
         }
         if self.failed_calls > 0 {
-            let failed = format!("{} of {} calls", self.failed_calls, self.calls);
+            let calls = counted(self.calls, "call");
+            let failed = format!("{} of {calls}", self.failed_calls);
             rows.push(row(["failed", &failed]));
         }
         let mut text = table(&rows);

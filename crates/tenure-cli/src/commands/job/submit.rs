@@ -164,7 +164,10 @@ async fn batch(client: &Client, arguments: &Submit) -> anyhow::Result<ExitCode> 
             some.push(job);
         }
         let sent = client.submit_all(some).await;
-        let context = || format!("{} jobs were accepted before this", all.len());
+        let context = || match all.len() {
+            1 => "1 job was accepted before this".to_owned(),
+            count => format!("{count} jobs were accepted before this"),
+        };
         let mut submitted = sent.with_context(context)?;
         all.append(&mut submitted);
     }

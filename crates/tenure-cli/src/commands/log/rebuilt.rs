@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use serde::Deserialize;
-use tenure::core::queue::{Command, Filter, Job, Place, Queue, Restore};
+use tenure::core::queue::{Command, Filter, Job, PageStart, Queue, Restore};
 use tenure::log::inspect::{Frames, Kind, Name, Stored};
 use tenure::log::{Machine, Position, Record, Rules};
 use tenure::queue::Unreadable;
@@ -162,7 +162,7 @@ impl Both {
 
     fn after(&mut self) -> Option<Job> {
         if self.page.is_empty() {
-            let from = Place::After(self.read?);
+            let from = PageStart::After(self.read?);
             let page = self.queue.page(&Filter::default(), from, PAGE_JOBS);
             self.page.extend(page.jobs);
             self.read = page.next;

@@ -61,7 +61,7 @@ fn what(text: &str) -> anyhow::Result<What> {
 
 /// The frame at a place.
 async fn at(stored: &Stored, place: u64) -> anyhow::Result<Frame> {
-    let found = match stored.about().form {
+    let found = match stored.summary().form {
         Form::Objects => stored.frames(&Name::Object(place)).next().await?,
         Form::Segments => stored.log(place.saturating_sub(1)).await?.next().await?,
     };

@@ -1,18 +1,30 @@
-//! `tenure log verify`: whether everything that is stored is whole.
+//! `tenure log verify`: whether everything that is stored is whole, the election of its leaders included.
 
 use std::process::ExitCode;
 
 use anyhow::Context;
 use serde_json::json;
+use tenure::Token;
+use tenure::core::ElectionName;
 use tenure::log::inspect::Finding;
 
 use crate::EXIT_NO;
 use crate::args::LogVerify;
-use crate::output::{Data, Paint, Style, printable};
+use crate::output::{Data, Paint, Style, counted, printable};
 
 pub(super) async fn verify(arguments: LogVerify) -> anyhow::Result<ExitCode> {
     let stored = super::expect(&arguments.place).await?;
-    let (verified, findings) = stored.verify().await?;
+    let (verified, mut findings) = stored.verify().await?;
+    // Behind the log, whose terms only grow.
+    let summary = stored.summary();
+    let led = Token {
+        lineage: summary.lineage,
+        term: summary.term,
+    };
+    let view = super::namespace(&arguments.place).await?;
+    let troubles = view.election_troubles(&ElectionName::queue(), led).await?;
+    let damage = |(location, what)| Finding::Damage { location, what };
+    findings.extend(troubles.into_iter().map(damage));
     let (mut damage, mut remains) = (Vec::new(), Vec::new());
     for finding in &findings {
         match finding {
@@ -58,11 +70,11 @@ pub(super) async fn verify(arguments: LogVerify) -> anyhow::Result<ExitCode> {
             count => paint.apply(Style::Bad, &format!("{count} damaged")),
         };
         text += &format!(
-            "{verdict}: {} snapshots, {} frames with {} records, {} bytes, up to log index {} and record {}\n",
-            verified.snapshots,
-            verified.frames,
-            verified.records,
-            verified.bytes,
+            "{verdict}: {}, {} with {}, {}, up to log index {} and record {}\n",
+            counted(verified.snapshots, "snapshot"),
+            counted(verified.frames, "frame"),
+            counted(verified.records, "record"),
+            counted(verified.bytes, "byte"),
             verified.place,
             verified.position
         );

@@ -11,17 +11,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tenure::Node;
 use tenure::cluster::{Cluster, Config, Count, Definition, Event, Events, Options, Shard};
 use tenure::core::{NodeId, session};
-use tenure::daemon::{Context, Daemon, DaemonError, Work, Working};
+use tenure::daemon::{Context, Daemon, DaemonError, Work};
+use tenure::{Node, Working};
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio::time::sleep_until;
 
 use super::{GuardWatch, KILL_PATIENCE, STOP_PATIENCE, leave_behind, until};
 use crate::args::{AsDaemon, Run};
 use crate::commands::guard::message::{Order, Why};
-use crate::commands::guarded::{self, Complaint, Ended, Event as Became, Program, Start};
+use crate::commands::guarded::{self, Complaint, Ended, Program, ProgramEvent, Start};
 use crate::output;
 use crate::signals::{Passed, Signals};
 
@@ -139,9 +139,10 @@ async fn tell(me: NodeId, mut events: Events, stuck: StuckShards) {
             }
             // The cluster knows that it is not this node's any more. Whoever may not be killed runs on.
             Event::Stopped { shard, node, .. } if node == me => {
-                let what = match lock(&stuck).contains(&shard) {
-                    true => "is lost, and its program still runs",
-                    false => "has stopped",
+                let what = if lock(&stuck).contains(&shard) {
+                    "is lost, and its program still runs"
+                } else {
+                    "has stopped"
                 };
                 output::note(&format!("{shard} {what}"));
             }
@@ -212,10 +213,13 @@ impl Daemon for Programs {
                     why: Why::Short, ..
                 }) => Err("the program could not be started".into()),
                 Ok(Ended { why: Why::Told, .. }) => Ok(()),
-                Ok(Ended { why: Why::Late, .. }) => match trust_ends(&context, grace).await {
-                    true => Ok(()),
-                    false => Err(STOPPED_LATE.into()),
-                },
+                Ok(Ended { why: Why::Late, .. }) => {
+                    if trust_ends(&context, grace).await {
+                        Ok(())
+                    } else {
+                        Err(STOPPED_LATE.into())
+                    }
+                }
                 Err(error) => Err(error.into()),
             };
             let _ = sender.send(ended);
@@ -227,7 +231,7 @@ impl Daemon for Programs {
 /// Whether a program that was stopped by the clock, or lost its guard, had to be because trust ended: that is no failure
 /// of the program. If trust was renewed after all, or was not short at all, the shard has to start anew, and at once.
 async fn trust_ends(context: &Context, grace: Duration) -> bool {
-    let (deadline, over) = (context.deadline(), context.cancelled());
+    let (deadline, over) = (context.deadline(), context.ended());
     if context.check().is_ok_and(|remaining| remaining > grace) {
         return false;
     }
@@ -266,7 +270,7 @@ struct Supervisor {
 
 impl Supervisor {
     async fn run(mut self, context: &Context, _working: Working) -> anyhow::Result<Ended> {
-        let (draining, over) = (context.draining(), context.cancelled());
+        let (stopping, over) = (context.stopping(), context.ended());
         let mut deadline = context.deadline();
         let mut watch = GuardWatch::new(self.trust_of(context));
         let mut complaint = Complaint::default();
@@ -276,12 +280,12 @@ impl Supervisor {
             tokio::select! {
                 biased;
                 became = watch.next(&mut self.program) => match became? {
-                    Became::Ended(ended) => {
+                    ProgramEvent::Ended(ended) => {
                         lock(&self.stuck).remove(context.shard());
                         return Ok(ended);
                     }
-                    Became::Heard(kill_at) => watch.heard(kill_at),
-                    Became::Stuck(stuck) => {
+                    ProgramEvent::Heard(kill_at) => watch.heard(kill_at),
+                    ProgramEvent::Stuck(stuck) => {
                         lock(&self.stuck).insert(context.shard().clone());
                         context.cannot_end(Some(stuck.to_string()));
                         complaint.say(stuck, &kept(context));
@@ -297,7 +301,7 @@ impl Supervisor {
                     self.program.order(Order::Kill);
                     watch.kill_within(STOP_PATIENCE);
                 }
-                () = draining.cancelled(), if !told => {
+                () = stopping.cancelled(), if !told => {
                     told = true;
                     self.program.order(Order::Stop(Signal::TERM));
                     watch.end_within(self.kill_after + STOP_PATIENCE);

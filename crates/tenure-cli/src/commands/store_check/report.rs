@@ -6,7 +6,7 @@ use serde::Serialize;
 use tenure_store::Description;
 use tenure_store::conformance::{Check, Options, Report, Verdict};
 
-use crate::output::{Paint, Style, printable};
+use crate::output::{Paint, Style, counted, printable};
 use crate::{EXIT_BROKEN, EXIT_NO};
 
 /// As wide as the longest verdict and two blanks.
@@ -15,11 +15,11 @@ const INDENT: usize = 13;
 /// What is checked, and how thoroughly.
 pub(super) fn head(store: &Description, options: &Options) -> String {
     format!(
-        "store        {}\nrun          {} writers, {} rounds, {} keys\n\n",
+        "store        {}\nrun          {}, {}, {}\n\n",
         printable(&store.location),
-        options.writers,
-        options.rounds,
-        options.listed
+        counted(options.writers, "writer"),
+        counted(options.rounds, "round"),
+        counted(options.listed, "key")
     )
 }
 

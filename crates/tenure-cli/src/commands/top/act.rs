@@ -2,7 +2,7 @@
 
 use tenure_client::{Client, Error, QueueName, State, api};
 
-use crate::output::printable;
+use crate::output::{self, printable};
 
 /// Jobs per call.
 const BATCH: u32 = 1_000;
@@ -71,5 +71,7 @@ async fn retry(client: &Client, queue: &QueueName) -> Result<String, Error> {
             break;
         }
     }
-    Ok(format!("{retried} jobs of {queue} run again"))
+    let run = if retried == 1 { "runs" } else { "run" };
+    let jobs = output::counted(retried, "job");
+    Ok(format!("{jobs} of {queue} {run} again"))
 }

@@ -15,8 +15,8 @@ use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 
 use crate::commands::files;
 use crate::commands::guard::message::{Order, Status, Until, Why};
-use crate::commands::guarded::{Complaint, Ended, Event, Program as Guarded, Start};
-use crate::commands::run::START_PATIENCE;
+use crate::commands::guarded::{Complaint, Ended, Program, ProgramEvent, Start};
+use crate::commands::run::{KILL_PATIENCE, START_PATIENCE};
 use crate::output;
 
 /// How much of a program's standard output is kept: the last line is the result, if it fits.
@@ -47,7 +47,7 @@ const ASK_EVERY: Duration = Duration::from_secs(5);
 const UNHEARD_MAX: u32 = 2;
 
 /// What to run for each job.
-pub(super) struct Program {
+pub(super) struct JobProgram {
     pub(super) command: Vec<OsString>,
     pub(super) kill_after: Duration,
 }
@@ -63,15 +63,16 @@ const SECRETS: [&str; 7] = [
     "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
 ];
 
-impl Program {
+impl JobProgram {
     /// Runs the program for a job. If this is dropped, the program and whatever it started are killed.
     pub(super) async fn run(&self, job: Job<Payload>) -> Result<Option<Payload>, Failure> {
         let (mut program, input) = self.start(&job).map_err(|error| {
             let text = format!("cannot start the program: {error:#}");
             // Nothing is wrong with the job, and another worker may have what is missing here.
-            match files::is_shortage(&error) {
-                true => Failure::hand_back(text),
-                false => Failure::from(text),
+            if files::is_shortage(&error) {
+                Failure::hand_back(text)
+            } else {
+                Failure::from(text)
             }
         })?;
         let printed = Tail::new(OUTPUT_KEPT);
@@ -111,18 +112,24 @@ impl Program {
                 status: Status::Exited(0),
                 ..
             } => Ok(result(&job, printed.last_json())),
+            Ended {
+                status,
+                why: Why::Late,
+            } if program.is_reported() => Err(Failure::from(format!(
+                "no heartbeat got through, and the program was ended before the lease was over: it {status}"
+            ))),
             Ended { status, .. } => Err(failure(status, &complained)),
         }
     }
 
-    fn start(&self, job: &Job<Payload>) -> anyhow::Result<(Guarded, pipe::Sender)> {
+    fn start(&self, job: &Job<Payload>) -> anyhow::Result<(Program, pipe::Sender)> {
         // The span of this run if this program records it, which is a child of the job's own.
         let (parent, state) = match tenure_client::current_span() {
             Some((parent, state)) => (Some(parent), state),
             None => (job.traceparent, job.tracestate.clone()),
         };
         let (stdin, input) = std::io::pipe()?;
-        let program = Guarded::start(Start {
+        let program = Program::start(Start {
             name: &format!("job {}", output::printable(job.id.as_str())),
             command: &self.command,
             environment: [
@@ -138,7 +145,7 @@ impl Program {
             .into_iter()
             .chain(SECRETS.map(|name| (name, None)))
             .collect(),
-            until: FOR_EVER,
+            until: until(job),
             kill_after: self.kill_after,
             stdin: Some(stdin.into()),
         })?;
@@ -148,8 +155,11 @@ impl Program {
     }
 
     /// Waits for the end. A program that is to stop is told, and killed if it does not.
-    async fn wait(&self, program: &mut Guarded, job: &Job<Payload>) -> Result<Ended, Failure> {
+    async fn wait(&self, program: &mut Program, job: &Job<Payload>) -> Result<Ended, Failure> {
         let mut complaint = Complaint::default();
+        let mut deadline = job.deadline();
+        // It may have moved since the guard was told.
+        program.order(Order::Until(until(job)));
         let (mut told, mut late_at, mut is_late) = (false, None, false);
         let (mut unheard, started) = (0, Instant::now());
         let mut ask = tokio::time::interval(ASK_EVERY);
@@ -160,12 +170,12 @@ impl Program {
                 biased;
                 event = next(program, is_late) => match event {
                     // A guard that was killed before it could start the program.
-                    Ok(Event::Ended(ended)) if ended.why == Why::Late && !program.is_started() && !told && !is_late => {
-                        return Err(Failure::hand_back("the guard of the program was killed before the start"));
+                    Ok(ProgramEvent::Ended(ended)) if ended.why == Why::Late && !program.is_started() && !told && !is_late => {
+                        return Err(Failure::hand_back("the program was not started: its guard was killed, or too slow for the lease"));
                     }
-                    Ok(Event::Ended(ended)) => return Ok(ended),
-                    Ok(Event::Heard(_)) => unheard = 0,
-                    Ok(Event::Stuck(stuck)) => {
+                    Ok(ProgramEvent::Ended(ended)) => return Ok(ended),
+                    Ok(ProgramEvent::Heard(_)) => unheard = 0,
+                    Ok(ProgramEvent::Stuck(stuck)) => {
                         // For whoever looks at the job.
                         job.progress(&serde_json::json!({ "stuck": stuck.to_string() }));
                         complaint.say(stuck, &kept(job));
@@ -178,20 +188,30 @@ impl Program {
                 reason = job.cancelled(), if !told => {
                     told = true;
                     tracing::debug!(id = %job.id, ?reason, "stopping the program");
-                    program.order(Order::Stop(Signal::TERM));
-                    late_at = Some(Instant::now() + self.kill_after + STOP_PATIENCE);
+                    let (order, patience) = match reason {
+                        // Somebody else may do the job by now.
+                        CancelReason::Lost | CancelReason::Expired => (Order::Kill, KILL_PATIENCE),
+                        _ => (Order::Stop(Signal::TERM), self.kill_after + STOP_PATIENCE),
+                    };
+                    program.order(order);
+                    late_at = Some(Instant::now() + patience);
+                }
+                moved = job.deadline_after(deadline), if !is_late => {
+                    deadline = moved;
+                    program.order(Order::Until(until(job)));
                 }
                 () = at(late_at), if !is_late && !program.is_stuck() => is_late = true,
                 // That it has started is no event, and must not be a condition of waiting here: it would be looked at
                 // before the start, and never again.
                 _ = ask.tick(), if !is_late && !program.is_stuck() => {
-                    is_late = match program.is_started() {
-                        true => unheard >= UNHEARD_MAX,
-                        false => started.elapsed() >= START_PATIENCE,
+                    is_late = if program.is_started() {
+                        unheard >= UNHEARD_MAX
+                    } else {
+                        started.elapsed() >= START_PATIENCE
                     };
                     if program.is_started() {
                         unheard += 1;
-                        program.order(Order::Until(FOR_EVER));
+                        program.order(Order::Until(until(job)));
                     }
                 }
                 () = complaint.is_due() => complaint.say_again(&kept(job)),
@@ -201,7 +221,7 @@ impl Program {
 }
 
 /// What becomes of the program, with its guard or without. A cancelled wait loses nothing.
-async fn next(program: &mut Guarded, is_late: bool) -> anyhow::Result<Event> {
+async fn next(program: &mut Program, is_late: bool) -> anyhow::Result<ProgramEvent> {
     if is_late {
         program.end_without_guard().await
     } else {
@@ -227,11 +247,16 @@ fn kept(job: &Job<Payload>) -> String {
     }
 }
 
-/// The worker's death is what ends a program, and nothing else by the clock.
-const FOR_EVER: Until = Until {
-    tell_at: Moment::from_origin(Duration::from_nanos(u64::MAX / 2)),
-    kill_at: Moment::from_origin(Duration::from_nanos(u64::MAX / 2)),
-};
+/// When the guard tells the program to stop, and when it kills it, if it hears of no heartbeat that got through: before
+/// somebody else may be given the job. Two of three heartbeats have failed by then, or this process is stopped.
+fn until(job: &Job<Payload>) -> Until {
+    let deadline = Moment::from_origin(job.deadline());
+    let lease = Duration::from_millis(job.lease_ms.into());
+    Until {
+        tell_at: deadline - lease / 6,
+        kill_at: deadline - lease / 24,
+    }
+}
 
 /// Waits for a moment; for ever, if there is none.
 async fn at(moment: Option<Instant>) {
@@ -368,12 +393,14 @@ fn read(
             for &byte in &buffer[..count] {
                 if byte == b'\n' || line.len() >= LINE_SHOWN_MAX {
                     show(&mut line);
+                    // A program that says much must not keep other jobs' heartbeats waiting, and a buffer of empty lines
+                    // is much: others get a turn every hundred lines or so.
+                    tokio::task::consume_budget().await;
                 }
                 if byte != b'\n' {
                     line.push(byte);
                 }
             }
-            // A program that says much must not keep other jobs' heartbeats waiting.
             tokio::task::yield_now().await;
         }
         if !line.is_empty() {
@@ -415,6 +442,20 @@ mod tests {
         assert_eq!(tail(100, &long).last_json(), LastLine::TooLong);
         let seven = LastLine::Json(Payload::new("7").unwrap());
         assert_eq!(tail(100, &format!("{long}\n7")).last_json(), seven);
+    }
+
+    /// A heartbeat may be among the others.
+    #[tokio::test]
+    async fn others_get_their_turns_while_many_lines_are_shown() {
+        const LINES: usize = 4_000;
+        let text = &*Box::leak("\n".repeat(LINES).into_boxed_str());
+        let reading = read(text.as_bytes(), Tail::new(10), Some("job".to_owned()));
+        let mut turns = 0;
+        while !reading.is_finished() {
+            turns += 1;
+            tokio::task::yield_now().await;
+        }
+        assert!(turns > LINES / 256, "{turns}");
     }
 
     #[test]
