@@ -17,7 +17,7 @@ use crate::engine::Engine;
 
 /// What all brokers of a run have in common.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct Setup {
     /// The binary `tenure`.
     pub binary: PathBuf,
     /// The engine.
@@ -41,14 +41,14 @@ pub struct Broker {
     pub line: Option<TcpProxy>,
     store: String,
     listen: String,
-    place: Place,
+    setup: Setup,
     process: Option<Child>,
 }
 
 impl Broker {
     /// Starts a broker, without waiting until it serves.
-    pub async fn start(place: &Place, node: String, folder: &Path) -> Result<Self> {
-        let (store, line) = place.engine.reach(folder).await?;
+    pub async fn start(setup: &Setup, node: String, folder: &Path) -> Result<Self> {
+        let (store, line) = setup.engine.reach(folder).await?;
         let port = free_port()?;
         let mut broker = Self {
             node,
@@ -56,7 +56,7 @@ impl Broker {
             line,
             store,
             listen: format!("127.0.0.1:{port}"),
-            place: place.clone(),
+            setup: setup.clone(),
             process: None,
         };
         broker.run()?;
@@ -70,11 +70,11 @@ impl Broker {
         {
             return Ok(());
         }
-        let log = self.place.logs.join(format!("{}.log", self.node));
+        let log = self.setup.logs.join(format!("{}.log", self.node));
         let log = OpenOptions::new().create(true).append(true).open(log)?;
-        let ttl = format!("{}ms", self.place.ttl.as_millis());
-        let process = Command::new(&self.place.binary)
-            .args(["serve", "--namespace", &self.place.namespace, "--ttl", &ttl])
+        let ttl = format!("{}ms", self.setup.ttl.as_millis());
+        let process = Command::new(&self.setup.binary)
+            .args(["serve", "--namespace", &self.setup.namespace, "--ttl", &ttl])
             .args(["--listen", &self.listen, "--node", &self.node])
             .env("TENURE_STORE", &self.store)
             .env("TENURE_LOG", "info")
@@ -83,7 +83,7 @@ impl Broker {
             .stderr(log)
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("starting {}", self.place.binary.display()))?;
+            .with_context(|| format!("starting {}", self.setup.binary.display()))?;
         self.process = Some(process);
         Ok(())
     }

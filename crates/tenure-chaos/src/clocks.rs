@@ -108,7 +108,7 @@ struct Scene {
 
 /// What a caller was told: that it leads, from and until.
 #[derive(Debug, Clone)]
-struct Told {
+struct LeaderAnswer {
     caller: String,
     token: String,
     from: Instant,
@@ -119,7 +119,7 @@ struct Told {
 #[derive(Debug, Default)]
 struct Answers {
     calls: u64,
-    led: Vec<Told>,
+    led: Vec<LeaderAnswer>,
 }
 
 /// A process of `tenure run`.
@@ -411,7 +411,7 @@ impl Scene {
             let mut told = None;
             if is_leader {
                 let valid = field(&text, "valid_for_ms").context("no time in the answer")?;
-                told = Some(Told {
+                told = Some(LeaderAnswer {
                     caller: caller.clone(),
                     token: field(&text, "token").unwrap_or_default(),
                     from: ended,
@@ -447,15 +447,15 @@ impl Runner {
 }
 
 /// One more answer.
-fn note(answers: &Mutex<Answers>, told: Option<Told>) {
+fn note(answers: &Mutex<Answers>, told: Option<LeaderAnswer>) {
     let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
     answers.calls += 1;
     answers.led.extend(told);
 }
 
 /// How often another caller led than before, and where two did at once.
-fn at_once(led: &[Told]) -> (u64, Vec<String>) {
-    let mut led: Vec<&Told> = led.iter().filter(|told| told.from < told.until).collect();
+fn at_once(led: &[LeaderAnswer]) -> (u64, Vec<String>) {
+    let mut led: Vec<&LeaderAnswer> = led.iter().filter(|told| told.from < told.until).collect();
     led.sort_by_key(|told| told.from);
     let (mut changes, mut broken) = (0, Vec::new());
     for (place, told) in led.iter().enumerate() {
@@ -544,7 +544,7 @@ mod tests {
     fn two_who_were_told_that_they_lead_at_one_time_are_found() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let told = |caller: &str, from, until| Told {
+        let told = |caller: &str, from, until| LeaderAnswer {
             caller: caller.to_owned(),
             token: String::new(),
             from: at(from),

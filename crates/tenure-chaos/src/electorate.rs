@@ -5,6 +5,7 @@
 //! in the file that the programs append to.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use tenure_testkit::tcp_proxy::TcpProxy;
 use tokio::process::{Child, Command};
 use tokio::time::sleep;
 
-use crate::broker::Place;
+use crate::broker::Setup;
 use crate::history::History;
 
 /// What all candidates act on.
@@ -118,20 +119,20 @@ pub struct Runner {
     /// Its node.
     pub node: String,
     store: String,
-    place: Place,
+    setup: Setup,
     acts: PathBuf,
     process: Option<Child>,
 }
 
 impl Runner {
     /// Starts one.
-    pub async fn start(place: &Place, node: String, folder: &Path, acts: PathBuf) -> Result<Self> {
-        let (store, line) = place.engine.reach(folder).await?;
+    pub async fn start(setup: &Setup, node: String, folder: &Path, acts: PathBuf) -> Result<Self> {
+        let (store, line) = setup.engine.reach(folder).await?;
         let mut runner = Self {
             line,
             node,
             store,
-            place: place.clone(),
+            setup: setup.clone(),
             acts,
             process: None,
         };
@@ -146,12 +147,12 @@ impl Runner {
         {
             return Ok(());
         }
-        let log = self.place.logs.join(format!("{}.log", self.node));
+        let log = self.setup.logs.join(format!("{}.log", self.node));
         let log = fs::OpenOptions::new().create(true).append(true).open(log)?;
-        let ttl = format!("{}ms", self.place.ttl.as_millis());
+        let ttl = format!("{}ms", self.setup.ttl.as_millis());
         // Beside the brokers: neither may get in the way of the other.
-        let namespace = &self.place.namespace;
-        let process = Command::new(&self.place.binary)
+        let namespace = &self.setup.namespace;
+        let process = Command::new(&self.setup.binary)
             .args(["run", "--namespace", namespace, "--ttl", &ttl])
             .args(["--node", &self.node, "--", "sh", "-c"])
             .arg("while echo \"$TENURE_TOKEN\" >> \"$ACTS\"; do sleep 0.02; done")
@@ -188,13 +189,26 @@ impl Runner {
 }
 
 /// How often the programs acted, their last term, and where a term went back.
+///
+/// A witness that cannot be read is a violation: it would otherwise count as one that saw nothing wrong.
 pub fn read_acts(acts: &Path) -> Result<(u64, u64, Vec<String>)> {
-    let text = fs::read_to_string(acts).unwrap_or_default();
+    let text = match fs::read_to_string(acts) {
+        Ok(text) => text,
+        // Before the first program has acted.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error.into()),
+    };
     let (mut count, mut broken) = (0, Vec::new());
     let mut highest: Option<Token> = None;
     for (number, line) in text.lines().enumerate() {
-        // The last line of a program that was killed may be torn.
         let Ok(token) = line.parse::<Token>() else {
+            // One small append is whole or not there, so only a file that is being written can end in a torn line.
+            if number + 1 < text.lines().count() {
+                broken.push(format!(
+                    "line {} of the acts is not a token: {line:?}",
+                    number + 1
+                ));
+            }
             continue;
         };
         count += 1;

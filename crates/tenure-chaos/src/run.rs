@@ -12,7 +12,7 @@ use tenure_random::Random;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::broker::{Broker, Place};
+use crate::broker::{Broker, Setup};
 use crate::check::check;
 use crate::disk::Disk;
 use crate::electorate::{Candidate, Runner, Stage, read_acts};
@@ -89,10 +89,15 @@ pub async fn run(
     record.listed = listed;
     let (acts, term, broken) = read_acts(&cluster.acts)?;
     record.broken.extend(broken);
+    let acts = acts + cluster.stage.acts.load(Ordering::Relaxed);
+    // Nobody who acts is seen twice at once. That would prove nothing.
+    if matches!(scenario, Scenario::Chaos(_)) && acts == 0 {
+        record.broken.push("no leader acted at all".to_owned());
+    }
     let mut report = Report::of(engine, seed, &record, &check(&record), faults_end);
     report.faults = cluster.targets.counts;
     report.exits = cluster.targets.exits;
-    report.acts = acts + cluster.stage.acts.load(Ordering::Relaxed);
+    report.acts = acts;
     report.terms = term + cluster.stage.term.load(Ordering::Relaxed);
     (report.drained, report.took) = (drained, started.elapsed());
     Ok(report)
@@ -107,7 +112,7 @@ impl Cluster {
         seed: u64,
     ) -> Result<Self> {
         let is_chaos = matches!(scenario, Scenario::Chaos(_));
-        let place = Place {
+        let setup = Setup {
             binary: binary.to_owned(),
             engine,
             namespace: format!("chaos-{seed:x}-{}", std::process::id()),
@@ -121,13 +126,13 @@ impl Cluster {
         let mut brokers = Vec::new();
         for number in 0..if is_chaos { 3 } else { 2 } {
             let node = format!("broker-{number}");
-            brokers.push(Broker::start(&place, node, &store).await?);
+            brokers.push(Broker::start(&setup, node, &store).await?);
         }
         let acts = folder.join("acts");
         let mut runners = Vec::new();
         for number in 0..if is_chaos { 2 } else { 0 } {
             let node = format!("runner-{number}");
-            runners.push(Runner::start(&place, node, &store, acts.clone()).await?);
+            runners.push(Runner::start(&setup, node, &store, acts.clone()).await?);
         }
         let urls: Vec<String> = brokers.iter().map(|broker| broker.url.clone()).collect();
         let patient = client(&urls, START_PATIENCE)?;
@@ -238,8 +243,8 @@ impl Cluster {
             if left.is_empty() {
                 left = kinds.clone();
             }
-            let place = random.index(left.len());
-            let kind = left.swap_remove(place);
+            let setup = random.index(left.len());
+            let kind = left.swap_remove(setup);
             self.targets.inject_in_company(kind, &mut random).await?;
         }
         Ok(())

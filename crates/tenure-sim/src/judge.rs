@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use tenure_core::election::machine::EndReason;
-use tenure_core::election::{Fence, Lease, Term};
+use tenure_core::election::{EndReason, Fence, Lease, Term};
 use tenure_core::node::{Answer, Request};
 use tenure_core::session::{Record, State};
 use tenure_core::{ElectionName, Lineage, Moment, Read, Written};

@@ -18,6 +18,7 @@
 //! - A window of zero means the first moment: everything that can happen until somebody leads, or nobody can.
 //! - There is no jitter, there are no hints (which change when something happens, not what), no ages of
 //!   objects, no priorities, and one election. The simulation has all of these, at random.
+//! - Listings have one page. A look at a lease goes by one only where [`Bounds::lists`] says so.
 //! - The machines of the cluster: they have a model of their own, see [`cluster`].
 //!
 //! Versions, counters and times are not folded, so no two states are taken for one that could differ.
@@ -56,6 +57,8 @@ pub struct Bounds {
     pub ttls_differ: bool,
     /// All run under one node id.
     pub twins: bool,
+    /// They look at leases by listings, as processes in many elections do.
+    pub lists: bool,
     /// The faults that there are.
     pub kinds: Vec<Kind>,
     /// To give up, for rules that are broken on purpose.

@@ -1,14 +1,14 @@
 //! The whole stack in one thread and on virtual time: sessions, elections, cluster, queue, log, snapshots,
 //! clients and workers. A seed in, a verdict out.
 //!
-//! Here runs the production code: `tenure::Node` with its driver, `tenure::Cluster`, `tenure::queue::Queue` with
+//! Here runs the production code: `tenure::Node` with its driver, `tenure::cluster::Cluster`, `tenure::queue::Queue` with
 //! its writer, recovery, clean-up, claims and maintenance. Simulated are what it stands on and who uses it:
 //!
 //! - **time** is tokio's, paused, so it jumps to the next timer when everyone waits;
 //! - each **host** has a clock with a rate and a wall clock of its own, and a process
 //!   that is crashed between any two steps, paused, and started again;
 //! - the **store** is memory behind a slow network, and for each host a
-//!   [`Faulty`](tenure_store::wrap::Faulty) before it;
+//!   [`Faulty`](tenure_store::wrap::faulty::Faulty) before it;
 //! - the **disk**, for the half of all seeds that keep the log in files, is slow, full and broken at times, and
 //!   forgets what was not synced when the power fails;
 //! - **clients and workers** call brokers over a network that delays, loses and doubles calls.

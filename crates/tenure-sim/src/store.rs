@@ -77,7 +77,7 @@ pub struct Store {
 
 /// How a request is carried out.
 #[derive(Debug, Clone, Copy)]
-pub struct Way {
+pub struct Access {
     /// When it was sent, really.
     pub begun_at: Duration,
     /// Whether a read tells ages.
@@ -153,50 +153,50 @@ impl Store {
         &mut self,
         now: Duration,
         request: &Request,
-        way: Way,
+        access: Access,
     ) -> (Answer, Option<Applied>) {
         let written = |(written, applied)| (Answer::Written(written), applied);
         match request {
             Request::ReadSession { holder, known } => {
                 let key = Key::Session(holder.incarnation);
-                let read = self.read(now, &key, known.as_ref(), way, Record::decode);
+                let read = self.read(now, &key, known.as_ref(), access, Record::decode);
                 (Answer::Session(read), None)
             }
             Request::ReadLease { election, known } => {
                 let key = Key::Lease(election.clone());
-                let read = self.read(now, &key, known.as_ref(), way, Lease::decode);
+                let read = self.read(now, &key, known.as_ref(), access, Lease::decode);
                 (Answer::Lease(read), None)
             }
             Request::ReadFence { election } => {
                 let key = Key::Fence(election.clone());
-                let read = self.read(now, &key, None, way, Fence::decode);
+                let read = self.read(now, &key, None, access, Fence::decode);
                 (Answer::Fence(read), None)
             }
             Request::WriteSession { record, expect } => {
                 let key = Key::Session(record.incarnation);
-                written(self.write(way, key, record.encode(), expect))
+                written(self.write(access, key, record.encode(), expect))
             }
             Request::WriteLease {
                 election,
                 lease,
                 expect,
-            } => written(self.write(way, Key::Lease(election.clone()), lease.encode(), expect)),
+            } => written(self.write(access, Key::Lease(election.clone()), lease.encode(), expect)),
             Request::WriteFence {
                 election,
                 fence,
                 expect,
-            } => written(self.write(way, Key::Fence(election.clone()), fence.encode(), expect)),
+            } => written(self.write(access, Key::Fence(election.clone()), fence.encode(), expect)),
             Request::Look { known } | Request::ReadAssignments { known } => {
                 let known = known.as_ref();
-                let read = self.read(now, &Key::Assignments, known, way, Assignments::decode);
+                let read = self.read(now, &Key::Assignments, known, access, Assignments::decode);
                 (Answer::Assignments(read), None)
             }
             Request::WriteAssignments {
                 assignments,
                 expect,
-            } => written(self.write(way, Key::Assignments, assignments.encode(), expect)),
+            } => written(self.write(access, Key::Assignments, assignments.encode(), expect)),
             Request::ReadDrains { known } => {
-                let read = self.read(now, &Key::Drains, known.as_ref(), way, Drains::decode);
+                let read = self.read(now, &Key::Drains, known.as_ref(), access, Drains::decode);
                 (Answer::Drains(read), None)
             }
             Request::ListSessions => (Answer::Sessions(Some(self.list())), None),
@@ -223,22 +223,22 @@ impl Store {
 
     /// Writes whatever is there, as people do by hand.
     pub fn overwrite(&mut self, now: Duration, key: Key, bytes: Vec<u8>) -> Applied {
-        let way = Way {
+        let access = Access {
             begun_at: now,
             tell_age: false,
             other_clock_ahead: None,
         };
-        self.put(way, key, bytes)
+        self.put(access, key, bytes)
     }
 
-    fn put(&mut self, way: Way, key: Key, bytes: Vec<u8>) -> Applied {
+    fn put(&mut self, access: Access, key: Key, bytes: Vec<u8>) -> Applied {
         let number = self.versions.entry(key.clone()).or_default();
         *number += 1;
         let after = Object {
             bytes,
             version: Version::new(format!("v{number}")),
-            begun_at: way.begun_at,
-            stamp: self.clock_shows(way.begun_at, way),
+            begun_at: access.begun_at,
+            stamp: self.clock_shows(access.begun_at, access),
         };
         self.deleted.remove(&key);
         let before = self.objects.insert(key.clone(), after.clone());
@@ -264,8 +264,8 @@ impl Store {
         }
     }
 
-    fn clock_shows(&self, at: Duration, way: Way) -> Reading {
-        let ahead = way.other_clock_ahead;
+    fn clock_shows(&self, at: Duration, access: Access) -> Reading {
+        let ahead = access.other_clock_ahead;
         let shown = self.clock.moment(at).since_origin() + self.stepped_forward;
         let shown = shown + ahead.unwrap_or_default();
         Reading {
@@ -276,7 +276,7 @@ impl Store {
 
     fn write(
         &mut self,
-        way: Way,
+        access: Access,
         key: Key,
         bytes: Vec<u8>,
         expect: &Expect,
@@ -289,7 +289,7 @@ impl Store {
         if !as_expected {
             return (Written::Conflict, None);
         }
-        let applied = self.put(way, key, bytes);
+        let applied = self.put(access, key, bytes);
         (Written::Done(applied.after.version.clone()), Some(applied))
     }
 
@@ -298,14 +298,14 @@ impl Store {
         now: Duration,
         key: &Key,
         known: Option<&Version>,
-        way: Way,
+        access: Access,
         decode: fn(&[u8]) -> Result<T, RecordError>,
     ) -> Read<T> {
         let Some(object) = self.objects.get(key) else {
             return Read::Missing;
         };
-        let age = self.clock_shows(now, way).since(object.stamp);
-        let age = age.filter(|_| way.tell_age);
+        let age = self.clock_shows(now, access).since(object.stamp);
+        let age = age.filter(|_| access.tell_age);
         let version = object.version.clone();
         if known == Some(&version) {
             return Read::Unchanged { age };

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tenure_core::node::{Answer, Input, Node, Output, Request};
 use tenure_core::polls::{Poll, Polls};
-use tenure_core::session::{Config, Holder, record::About};
+use tenure_core::session::{About, Config, Holder};
 use tenure_core::{ElectionName, Incarnation, Lineage, NodeId, Nonce, Now, Read};
 use tenure_random::Random;
 

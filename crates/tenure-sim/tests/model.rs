@@ -49,6 +49,27 @@ fn of_a_process_and_its_copy_one_goes_on() {
 }
 
 #[test]
+fn a_page_that_is_lost_or_late_costs_nobody_the_lease() {
+    let mut all = scenarios::all().into_iter();
+    let listings = all.find(|bounds| bounds.name == "looks by listings");
+    let bounds = Bounds {
+        window: Duration::from_millis(3600),
+        horizon: Duration::from_secs(16),
+        ..listings.expect("it is one of the looks")
+    };
+    let explored = explore(&bounds).unwrap_or_else(|found| {
+        panic!("{}\n{}", found.path.join("\n"), found.violation);
+    });
+    let (lost, slow) = (Kind::PageLost, Kind::PageSlow);
+    assert!(explored.is_complete);
+    assert!(
+        [lost, slow]
+            .iter()
+            .all(|kind| explored.faults.contains_key(kind))
+    );
+}
+
+#[test]
 fn nothing_within_small_bounds_breaks_an_assignment() {
     let mut faults = std::collections::BTreeSet::new();
     for bounds in cluster::scenarios::small() {

@@ -46,6 +46,32 @@ fn rules_for_a_process_and_its_copy_are_found() {
     }
 }
 
+#[test]
+fn rules_for_listings_are_found() {
+    for (mutation, kind, property) in [
+        (
+            Mutation::PageForgets,
+            Kind::PageLost,
+            "one leader when all is well",
+        ),
+        (
+            Mutation::TrustFromLookAnswer,
+            Kind::PageSlow,
+            "trust is backed by what the store did",
+        ),
+    ] {
+        let mut all = scenarios::all().into_iter();
+        let bounds = all.find(|bounds| bounds.name == "looks by listings");
+        let bounds = Bounds {
+            kinds: vec![kind],
+            ..bounds.expect("it is one of the looks")
+        };
+        let found = with(Some(mutation), || explore(&bounds));
+        let found = found.expect_err("a broken rule is found");
+        assert_eq!(found.violation.property, property, "{mutation:?}");
+    }
+}
+
 /// By the look that shows it soonest. The others, which take more states to show, are a part of `make model`.
 #[test]
 fn broken_rules_of_assignments_are_found_with_the_steps_that_show_it() {

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use tenure_core::ElectionName;
-use tenure_core::election::Term;
-use tenure_core::election::machine::EndReason;
-use tenure_core::session::State;
-use tenure_core::session::machine::Reason;
+use tenure_core::election::{EndReason, Term};
+use tenure_core::session::{Reason, State};
 
 use super::Violation;
 use crate::oracle::Oracle;

@@ -1,8 +1,7 @@
 //! Only the holder vacates a lease, and not before its work has ended or its term has lapsed under it.
 
 use tenure_core::ElectionName;
-use tenure_core::election::Lease;
-use tenure_core::election::machine::EndReason;
+use tenure_core::election::{EndReason, Lease};
 
 use super::Violation;
 use crate::process::Process;

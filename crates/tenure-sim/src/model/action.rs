@@ -11,6 +11,12 @@ pub enum Action {
     Deliver(usize),
     /// A copy of a write that was given up arrives at the store.
     Land(usize),
+    /// A page of a listing is read by the store, and arrives.
+    Page(usize),
+    /// A page of a listing is read by the store; it takes longer to arrive.
+    ReadPage(usize),
+    /// A page that was read arrives.
+    PageBack(usize),
     /// Work has ended that was told to.
     EndWork(usize),
     /// A process that was paused goes on: first with the time, or with what has come meanwhile.
@@ -36,6 +42,9 @@ pub enum Kind {
     Late,
     Slow,
     Duplicated,
+    // Pages of listings, by position.
+    PageLost,
+    PageSlow,
     // Work, by position.
     WorkHangs,
     // Processes, by number.
@@ -56,12 +65,14 @@ pub enum Kind {
 }
 
 /// All of them.
-pub const FAULTS: [Kind; 19] = [
+pub const FAULTS: [Kind; 21] = [
     Kind::Refused,
     Kind::AnswerLost,
     Kind::Late,
     Kind::Slow,
     Kind::Duplicated,
+    Kind::PageLost,
+    Kind::PageSlow,
     Kind::WorkHangs,
     Kind::Crash,
     Kind::CrashForGood,

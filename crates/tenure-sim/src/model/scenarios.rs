@@ -15,15 +15,16 @@ fn bounds(name: &'static str, window_millis: u64, horizon_seconds: u64) -> Bound
         skewed: false,
         ttls_differ: false,
         twins: false,
+        lists: false,
         // A copy is one process more, and is looked at alone.
-        kinds: others(Kind::Copied),
+        kinds: others(&[Kind::Copied, Kind::PageLost, Kind::PageSlow]),
         states_max: u64::MAX,
     }
 }
 
-fn others(than: Kind) -> Vec<Kind> {
+fn others(than: &[Kind]) -> Vec<Kind> {
     let all = FAULTS.iter().copied();
-    all.filter(|kind| *kind != than).collect()
+    all.filter(|kind| !than.contains(kind)).collect()
 }
 
 const REQUESTS: [Kind; 5] = [
@@ -43,6 +44,17 @@ const OTHERS: [Kind; 7] = [
     Kind::LeaseRestored,
     Kind::FenceDeleted,
     Kind::SessionDeleted,
+];
+
+/// What happens to listings, and what a page may show or hide.
+const OF_LISTINGS: [Kind; 7] = [
+    Kind::PageLost,
+    Kind::PageSlow,
+    Kind::Slow,
+    Kind::CrashForGood,
+    Kind::Resign,
+    Kind::LeaseDeleted,
+    Kind::LeaseRestored,
 ];
 
 const OF_THREE: [Kind; 5] = [
@@ -74,6 +86,18 @@ pub fn all() -> Vec<Bounds> {
             skewed: true,
             kinds: vec![Kind::Copied],
             ..bounds("a copy of a process", 7000, 24)
+        },
+        Bounds {
+            skewed: true,
+            lists: true,
+            kinds: OF_LISTINGS.to_vec(),
+            ..bounds("looks by listings", 7000, 24)
+        },
+        Bounds {
+            faults: 2,
+            lists: true,
+            kinds: vec![Kind::PageLost, Kind::PageSlow],
+            ..bounds("two faults of listings", 7000, 24)
         },
         Bounds {
             faults: 2,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tenure_core::election::Term;
 use tenure_core::node::{Answer, Event, Input, Node, Output, Request, Ticket};
-use tenure_core::session::record::About;
-use tenure_core::session::{Config, Holder};
+use tenure_core::polls::{Poll, Polls};
+use tenure_core::session::{About, Config, Holder};
 use tenure_core::{
     ElectionName, Expect, Incarnation, Lineage, Moment, NodeId, Nonce, Now, Read, Written,
 };
@@ -23,9 +23,10 @@ use crate::invariants::{
 use crate::judge;
 use crate::oracle::Oracle;
 use crate::process::{Meter, Process};
-use crate::store::{Key, Store, Way};
+use crate::store::{Access, Key, Store};
 
 mod faults;
+mod listings;
 
 const TTL: Duration = Duration::from_secs(10);
 
@@ -45,6 +46,11 @@ pub(super) struct State {
     processes: BTreeMap<u64, Process>,
     started: u64,
     flights: Vec<Flight>,
+    /// Pages that were asked for.
+    pages: Vec<listings::Flight>,
+    /// The looks that wait for a page, by process.
+    asked: BTreeMap<u64, Vec<Poll>>,
+    lists: bool,
     /// Writes that nobody waits for any more, and that may still arrive.
     late: Vec<Late>,
     /// Work that is to end.
@@ -96,10 +102,11 @@ impl Hash for State {
         (self.now, &self.store, &self.oracle).hash(hasher);
         (&self.slots, self.started, self.faults).hash(hasher);
         (&self.flights, &self.late, &self.ends).hash(hasher);
+        (&self.pages, &self.asked).hash(hasher);
         (&self.copy, &self.last_lease).hash(hasher);
         for (id, process) in &self.processes {
             (id, &process.node, &process.paused, &process.work).hash(hasher);
-            (process.replaced, process.over).hash(hasher);
+            (process.replaced, process.over, &process.listings).hash(hasher);
         }
     }
 }
@@ -138,6 +145,7 @@ impl World for State {
         let can_fail = self.faults > 0 && self.now <= self.window;
         let is_loose = !self.late.is_empty()
             || self.flights.iter().any(|flight| flight.is_slow)
+            || self.pages.iter().any(|page| page.is_slow)
             || self.ends.iter().any(|end| end.hangs)
             || self.processes.values().any(|it| it.paused.is_some());
         !can_fail && !is_loose
@@ -176,6 +184,9 @@ impl State {
             processes: BTreeMap::new(),
             started: 0,
             flights: Vec::new(),
+            pages: Vec::new(),
+            asked: BTreeMap::new(),
+            lists: bounds.lists,
             late: Vec::new(),
             ends: Vec::new(),
             copy: None,
@@ -227,6 +238,7 @@ impl State {
                 (None, false) => actions.push(Action::Answer(at)),
             }
         }
+        self.pages_to_come(&mut actions);
         actions.extend((0..self.late.len()).map(Action::Land));
         actions.extend((0..self.ends.len()).map(Action::EndWork));
         for (&process, it) in &self.processes {
@@ -248,7 +260,8 @@ impl State {
 
     /// Whether nothing has to happen before time passes.
     fn is_quiet(&self) -> bool {
-        let prompt = self.flights.iter().any(|flight| !flight.is_slow);
+        let prompt = self.flights.iter().any(|flight| !flight.is_slow)
+            || self.pages.iter().any(|page| !page.is_slow);
         !prompt && self.ends.iter().all(|end| end.hangs)
     }
 
@@ -284,6 +297,9 @@ impl State {
         }
         if !self.flights.is_empty() {
             return Some(Action::Answer(0));
+        }
+        if let Some(page) = self.next_page() {
+            return Some(page);
         }
         // Work ends as late as it can: whatever does not wait for it shows.
         (!self.ends.is_empty()).then_some(Action::EndWork(0))
@@ -327,6 +343,12 @@ impl State {
                 let late = self.late.remove(at);
                 self.execute(late.process, late.started, &late.request)?;
             }
+            Action::Page(at) => {
+                self.read_page(at);
+                self.page_back(at)?;
+            }
+            Action::ReadPage(at) => self.read_page(at),
+            Action::PageBack(at) => self.page_back(at)?,
             Action::EndWork(at) => {
                 let end = self.ends.remove(at);
                 self.deliver(end.process, Input::WorkEnded(election(), end.term))?;
@@ -406,12 +428,12 @@ impl State {
         started: Moment,
         request: &Request,
     ) -> Result<Answer, Violation> {
-        let way = Way {
+        let access = Access {
             begun_at: self.now,
             tell_age: false,
             other_clock_ahead: None,
         };
-        let (answer, applied) = self.store.execute(self.now, request, way);
+        let (answer, applied) = self.store.execute(self.now, request, access);
         if let Some(process) = self.processes.get(&process) {
             let (oracle, store) = (&mut self.oracle, &self.store);
             judge::answered(oracle, store, process, started, request, &answer);
@@ -432,7 +454,8 @@ impl State {
         let running = self.processes.values().filter(|it| it.paused.is_none());
         let wakes = running.filter_map(|process| process.wake_at(self.now));
         let deadlines = self.flights.iter().map(|flight| flight.deadline);
-        let next = wakes.chain(deadlines).min();
+        let pages = self.pages.iter().map(|page| page.deadline);
+        let next = wakes.chain(deadlines).chain(pages).min();
         // Whoever is paused wakes at the same moments as the others, or alone.
         let alone = self.now + Duration::from_secs(1);
         self.now = next.unwrap_or(alone).max(self.now);
@@ -447,7 +470,7 @@ impl State {
             }
             self.silence(at, false)?;
         }
-        Ok(())
+        self.give_up_pages()
     }
 
     /// Wakes everyone who wants to: each touches nothing but itself, so the order does not matter.
@@ -489,6 +512,7 @@ impl State {
             incarnation,
             known_as: incarnation,
             node: Node::new(config.clone(), me, About::default(), now, 0),
+            listings: self.lists.then(|| Polls::new(&config)),
             config,
             clock,
             paused: None,
@@ -502,7 +526,6 @@ impl State {
             wake_token: 0,
             idle_wakes: 0,
             meter: Meter::default(),
-            listings: None,
         };
         self.processes.insert(id, process);
         self.deliver(id, Input::Wake)?;
@@ -533,6 +556,8 @@ impl State {
 
     fn forget(&mut self, id: u64) {
         self.ends.retain(|end| end.process != id);
+        self.pages.retain(|page| page.process != id);
+        self.asked.remove(&id);
         let flights = std::mem::take(&mut self.flights);
         for flight in flights {
             if flight.process != id {
@@ -600,6 +625,9 @@ impl State {
             process.work.remove(election);
         }
         let woken = matches!(input, Input::Wake);
+        // As the driver has it: what settles a write is read by itself.
+        let settles = matches!(input, Input::Answer(_, Answer::Written(_)));
+        let lists = process.listings.is_some() && !settles;
         // With the counter this is unlike any other write, and leads to no more states than there are.
         let now = Now {
             nonce: Nonce(u128::from(id)),
@@ -620,13 +648,22 @@ impl State {
             match output {
                 Output::Request {
                     ticket,
+                    request:
+                        Request::ReadLease {
+                            election,
+                            known: Some(known),
+                        },
+                    within,
+                } if lists => self.look_by_listing(id, ticket, election, known, within),
+                Output::Request {
+                    ticket,
                     request,
                     within,
                 } => self.send(id, ticket, request, within)?,
                 Output::Event(event) => self.on_event(id, event)?,
             }
         }
-        Ok(())
+        self.serve_listings(id)
     }
 
     fn send(

@@ -264,9 +264,10 @@ fn pause(world: &Arc<World>, number: usize, is_frozen: bool) {
 /// among what was read.
 async fn frozen_until_takeover(world: &World) {
     let most = world.plan.session.ttl * 12;
-    let moment = match world.plan.files && world.random().chance(700) {
-        true => world.replay.notified(),
-        false => world.takeover.notified(),
+    let moment = if world.plan.files && world.random().chance(700) {
+        world.replay.notified()
+    } else {
+        world.takeover.notified()
     };
     let takeover = tokio::time::timeout(most, moment).await;
     if takeover.is_ok() {

@@ -7,40 +7,43 @@ use tenure_core::JobId;
 /// What is known of each job that was ever submitted.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    pub(crate) submitted: BTreeMap<JobId, Told>,
+    pub(crate) submitted: BTreeMap<JobId, Acknowledged>,
 }
 
 /// What its submitter was told last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Acknowledged {
     /// Every try so far ended with the word that nothing was done.
-    NotThere,
+    No,
     /// Some try ended without a word: it is there or not, or will be.
     Maybe,
     /// It was acknowledged.
-    Acknowledged,
+    Yes,
 }
 
 impl History {
     /// A job is about to be sent, perhaps again.
     pub(crate) fn sending(&mut self, id: &JobId) {
-        self.submitted.entry(id.clone()).or_insert(Told::NotThere);
+        self.submitted.entry(id.clone()).or_insert(Acknowledged::No);
     }
 
     /// Nothing certain is known any more, unless it was acknowledged before.
     pub(crate) fn lost(&mut self, id: &JobId) {
-        let told = self.submitted.entry(id.clone()).or_insert(Told::Maybe);
-        if *told == Told::NotThere {
-            *told = Told::Maybe;
+        let told = self
+            .submitted
+            .entry(id.clone())
+            .or_insert(Acknowledged::Maybe);
+        if *told == Acknowledged::No {
+            *told = Acknowledged::Maybe;
         }
     }
 
     pub(crate) fn acknowledged(&mut self, id: &JobId) {
-        self.submitted.insert(id.clone(), Told::Acknowledged);
+        self.submitted.insert(id.clone(), Acknowledged::Yes);
     }
 
     pub(crate) fn is_acknowledged(&self, id: &JobId) -> bool {
-        self.submitted.get(id) == Some(&Told::Acknowledged)
+        self.submitted.get(id) == Some(&Acknowledged::Yes)
     }
 
     /// A job that was once submitted.

@@ -189,7 +189,7 @@ async fn open(
             );
             world.judge(verdict);
             let _active = Active(world, context.clone());
-            context.draining().cancelled().await;
+            context.stopping().cancelled().await;
             Ok(())
         }
     });

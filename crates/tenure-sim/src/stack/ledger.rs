@@ -11,7 +11,7 @@ use tenure::log::inspect::Kind;
 use tenure::queue::{Followed, Position};
 use tenure_core::election::Term;
 use tenure_core::queue::{
-    Command, Event, Filter, Job, Place, Queue, QueueView, Rules, Schedule, Settings,
+    Command, Event, Filter, Job, PageStart, Queue, QueueView, Rules, Schedule, Settings,
 };
 use tenure_core::{Incarnation, JobId, queue};
 use tenure_store::Key;
@@ -195,7 +195,7 @@ impl Ledger {
 
 impl State {
     pub(crate) fn of(queue: &Queue) -> Self {
-        let jobs = queue.page(&Filter::default(), Place::After(0), usize::MAX);
+        let jobs = queue.page(&Filter::default(), PageStart::After(0), usize::MAX);
         Self {
             jobs: jobs.jobs,
             queues: queue.queues().collect(),

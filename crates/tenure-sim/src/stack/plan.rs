@@ -169,7 +169,7 @@ const VERSIONS: [&[Rules]; 4] = [
     &[Rules::LATEST],
     &[Rules::FIRST],
     &[Rules::FIRST, Rules::LATEST],
-    &[Rules::FIRST, Rules::LATEST],
+    &[Rules::SECOND, Rules::LATEST],
 ];
 
 /// Long enough for a client to hear of its job, most of the time.

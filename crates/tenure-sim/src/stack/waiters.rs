@@ -121,9 +121,10 @@ async fn wait(world: Arc<World>, waiting: Arc<Waiting>, number: usize) {
         claim.types = vec![job_type(TYPE)];
         (claim.lease_ms, claim.max) = (LEASE_MS, *world.random().pick(&[1, 1, 3]));
         claim.queues.clone_from(&queues);
-        let wanted = match queues.is_empty() {
-            true => QUEUES.map(queue_name).to_vec(),
-            false => queues,
+        let wanted = if queues.is_empty() {
+            QUEUES.map(queue_name).to_vec()
+        } else {
+            queues
         };
         waiting.claims().insert(number, wanted);
         let jobs = worker.ask(claim).await;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::queue::Heartbeat;
+use tenure::queue::HeartbeatAnswer;
 use tenure_core::QueueName;
 use tenure_core::queue::{
-    Claim as Held, ClaimRequest, Claimed, Completion, Failure, Item, Key, Lost, Payload,
+    Claim, ClaimRequest, Claimed, Completion, Failure, Item, Key, Lost, Payload,
 };
 use tokio::time::Instant;
 
@@ -162,12 +162,12 @@ impl Worker {
             async move { queue.heartbeat(claims).await }
         });
         match answer.await.as_deref() {
-            Ok([Ok(Heartbeat::Renewed(left))]) => {
+            Ok([Ok(HeartbeatAnswer::Renewed(left))]) => {
                 let until = sent + left.mul_f64(DISCOUNT);
                 self.world.claims().renewed(&job.id, job.token, until);
                 true
             }
-            Ok([Err(_) | Ok(Heartbeat::Cancelled)]) => false,
+            Ok([Err(_) | Ok(HeartbeatAnswer::Cancelled)]) => false,
             _ => true,
         }
     }
@@ -235,14 +235,14 @@ fn lost<T>(ended: Vec<Item<T, Lost>>) -> Vec<Option<Lost>> {
     ended.into_iter().map(|item| item.outcome.err()).collect()
 }
 
-fn held(job: &Claimed) -> Held {
-    Held {
+fn held(job: &Claimed) -> Claim {
+    Claim {
         id: job.id.clone(),
         token: job.token,
     }
 }
 
-fn completion(held: Held) -> Completion {
+fn completion(held: Claim) -> Completion {
     Completion {
         id: held.id,
         token: held.token,
@@ -250,7 +250,7 @@ fn completion(held: Held) -> Completion {
     }
 }
 
-fn failure(held: Held) -> Failure {
+fn failure(held: Claim) -> Failure {
     Failure {
         id: held.id,
         token: held.token,

@@ -10,7 +10,7 @@ use super::{Happening, World};
 use crate::faults::Fault;
 use crate::invariants::Violation;
 use crate::judge;
-use crate::store::{Key, Way};
+use crate::store::{Access, Key};
 
 /// A page that was asked for.
 #[derive(Debug)]
@@ -136,9 +136,10 @@ impl World {
     fn page_latency(&mut self) -> Duration {
         let usual = self.plan.latency;
         let slow = self.plan.slow * 4;
-        match self.random.chance(slow) {
-            true => self.random.between(usual, self.ttl_max() / 4),
-            false => self.random.between(usual / 10, usual),
+        if self.random.chance(slow) {
+            self.random.between(usual, self.ttl_max() / 4)
+        } else {
+            self.random.between(usual / 10, usual)
         }
     }
 
@@ -155,7 +156,7 @@ impl World {
         elections.retain(|election| self.store.get(&Key::Lease(election.clone())).is_some());
         let more = elections.len() > flight.most;
         elections.truncate(flight.most);
-        let way = Way {
+        let access = Access {
             begun_at: flight.begun_at,
             tell_age: false,
             other_clock_ahead: None,
@@ -167,7 +168,7 @@ impl World {
             let asked = flight.asked.iter();
             for poll in asked.filter(|one| one.election == election) {
                 let request = Request::from(poll.clone());
-                let (answer, _) = self.store.execute(self.now, &request, way);
+                let (answer, _) = self.store.execute(self.now, &request, access);
                 let is_unchanged = matches!(answer, Answer::Lease(Read::Unchanged { .. }));
                 if let Some(process) = self.processes.get(&flight.process)
                     && is_unchanged

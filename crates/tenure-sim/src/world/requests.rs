@@ -9,7 +9,7 @@ use super::{Happening, World, words};
 use crate::faults::Fault;
 use crate::invariants::{Violation, never_made_again, no_hot_loop};
 use crate::judge;
-use crate::store::Way;
+use crate::store::Access;
 
 /// A request, until its answer is given and its last copy has arrived.
 #[derive(Debug)]
@@ -232,12 +232,12 @@ impl World {
         if other_clock_ahead.is_some() {
             self.faults.count(Fault::OtherClock);
         }
-        let way = Way {
+        let access = Access {
             begun_at: flight.begun_at,
             tell_age,
             other_clock_ahead,
         };
-        let (answer, applied) = self.store.execute(self.now, &flight.request, way);
+        let (answer, applied) = self.store.execute(self.now, &flight.request, access);
         let (started, process) = (flight.started, flight.process);
         let label = self
             .processes

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tenure_core::cluster::{Generation, Going, Membership, Part, Shard, member};
+use tenure_core::cluster::member::{self, Membership};
+use tenure_core::cluster::{Generation, Going, Part, Shard};
 use tenure_core::node::{self, Event, Node, Output};
-use tenure_core::session::Holder;
-use tenure_core::session::record::About;
+use tenure_core::session::{About, Holder};
 use tenure_core::{Incarnation, Lineage};
 
 use super::process::{Input, Process, Run};

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tenure_core::cluster::{Generation, Going, Member, Shard};
+use tenure_core::cluster::member::Member;
+use tenure_core::cluster::{Generation, Going, Shard};
 use tenure_core::election::Term;
 use tenure_core::node::{Answer, Node, Ticket};
 use tenure_core::session::Holder;

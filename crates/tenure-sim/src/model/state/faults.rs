@@ -35,6 +35,12 @@ impl State {
                 add(Kind::Duplicated, at);
             }
         }
+        for (at, page) in self.pages.iter().enumerate() {
+            if !page.is_slow {
+                add(Kind::PageLost, at as u64);
+                add(Kind::PageSlow, at as u64);
+            }
+        }
         for (at, end) in self.ends.iter().enumerate() {
             if !end.hangs {
                 add(Kind::WorkHangs, at as u64);
@@ -100,6 +106,8 @@ impl State {
                 self.set_loose(at);
                 return self.take(&Action::Answer(at));
             }
+            Kind::PageLost => self.page_back(at)?,
+            Kind::PageSlow => self.pages[at].is_slow = true,
             Kind::WorkHangs => self.ends[at].hangs = true,
             Kind::Crash => {
                 let slot = self.crash(number);

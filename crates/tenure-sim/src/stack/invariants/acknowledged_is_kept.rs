@@ -2,7 +2,7 @@
 
 use tenure_core::JobId;
 
-use super::super::history::{History, Told};
+use super::super::history::{Acknowledged, History};
 use super::super::ledger::Ledger;
 use crate::invariants::Violation;
 
@@ -23,10 +23,10 @@ pub(crate) fn check(ledger: &Ledger, history: &History) -> Result<(), Violation>
     for (id, told) in &history.submitted {
         let is_there = ledger.queue.job(id).is_some();
         let message = match (told, is_there) {
-            (Told::Acknowledged, false) if !ledger.jobs.forgotten.contains_key(id) => {
+            (Acknowledged::Yes, false) if !ledger.jobs.forgotten.contains_key(id) => {
                 format!("{id} was acknowledged, and is gone")
             }
-            (Told::NotThere, true) => format!("{id} was said not to be done, and is there"),
+            (Acknowledged::No, true) => format!("{id} was said not to be done, and is there"),
             _ => continue,
         };
         return Err(Violation::new(

@@ -68,7 +68,7 @@ impl Shards {
     pub(crate) fn active(&self) -> usize {
         let lives = self.lives.values();
         lives
-            .filter(|lives| lives.iter().any(Context::is_trusted))
+            .filter(|lives| lives.iter().any(|context| context.is_trusted()))
             .count()
     }
 }

@@ -2,7 +2,7 @@
 
 use tenure::queue::{Error, Queue};
 use tenure_core::Incarnation;
-use tenure_core::queue::{Filter, Place};
+use tenure_core::queue::{Filter, PageStart};
 
 use super::super::ledger::{Ledger, State};
 use crate::invariants::Violation;
@@ -27,7 +27,7 @@ pub(crate) fn state_of(queue: &Queue) -> Result<State, Error> {
     let mut jobs = Vec::new();
     let mut after = 0;
     loop {
-        let page = queue.page(&Filter::default(), Place::After(after), usize::MAX)?;
+        let page = queue.page(&Filter::default(), PageStart::After(after), usize::MAX)?;
         jobs.extend(page.jobs.into_iter().map(|mut job| {
             job.progress = None;
             job
