@@ -42,6 +42,49 @@ async fn one_job_wakes_one_of_many_that_wait() {
 }
 
 #[tokio::test]
+async fn a_job_and_the_claim_that_waits_for_it_are_one_commit() {
+    let (_node, queue) = memory().await;
+    for number in 1..=20 {
+        let waits = {
+            let queue = queue.clone();
+            let claim = worker("w").waiting(PATIENCE);
+            tokio::spawn(async move { queue.claim(claim).await.unwrap() })
+        };
+        tokio::task::yield_now().await;
+        submit(&queue, &[&number.to_string()]).await;
+        assert_eq!(ids(&waits.await.unwrap()), [number.to_string()]);
+        let statistics = queue.statistics().unwrap();
+        assert_eq!(
+            (statistics.commits, statistics.records),
+            (number, 2 * number)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_rode_in_vain_waits_on() {
+    let (_node, queue) = memory().await;
+    let waits = {
+        let queue = queue.clone();
+        let claim = worker("w").waiting(PATIENCE);
+        tokio::spawn(async move { queue.claim(claim).await.unwrap() })
+    };
+    tokio::task::yield_now().await;
+    // Both look new when the claim is put behind them; the second is not, once the first is there.
+    let (first, second) = tokio::join!(submit(&queue, &["a"]), submit(&queue, &["a"]));
+    let _ = (first, second);
+    assert_eq!(ids(&waits.await.unwrap()), ["a"]);
+    let waits = {
+        let queue = queue.clone();
+        let claim = worker("w").waiting(PATIENCE);
+        tokio::spawn(async move { queue.claim(claim).await.unwrap() })
+    };
+    tokio::task::yield_now().await;
+    submit(&queue, &["b"]).await;
+    assert_eq!(ids(&waits.await.unwrap()), ["b"]);
+}
+
+#[tokio::test]
 async fn jobs_of_a_batch_are_shared_among_those_who_wait() {
     let (_node, queue) = memory().await;
     let mut workers = JoinSet::new();
