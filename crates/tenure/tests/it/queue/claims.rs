@@ -64,24 +64,24 @@ async fn a_job_and_the_claim_that_waits_for_it_are_one_commit() {
 #[tokio::test]
 async fn a_claim_that_rode_in_vain_waits_on() {
     let (_node, queue) = memory().await;
-    let waits = {
+    let mut workers = JoinSet::new();
+    for number in 0..2 {
         let queue = queue.clone();
-        let claim = worker("w").waiting(PATIENCE);
-        tokio::spawn(async move { queue.claim(claim).await.unwrap() })
-    };
-    tokio::task::yield_now().await;
-    // Both look new when the claim is put behind them; the second is not, once the first is there.
-    let (first, second) = tokio::join!(submit(&queue, &["a"]), submit(&queue, &["a"]));
-    let _ = (first, second);
-    assert_eq!(ids(&waits.await.unwrap()), ["a"]);
-    let waits = {
-        let queue = queue.clone();
-        let claim = worker("w").waiting(PATIENCE);
-        tokio::spawn(async move { queue.claim(claim).await.unwrap() })
-    };
-    tokio::task::yield_now().await;
+        let claim = worker(&number.to_string()).waiting(PATIENCE);
+        workers.spawn(async move { queue.claim(claim).await.unwrap() });
+        tokio::task::yield_now().await;
+    }
+    // Both look new when a claim is put behind each; the second is not, once the first is there.
+    let (first, second) = tokio::join!(queue.submit(vec![job("a")]), queue.submit(vec![job("a")]));
+    assert_eq!((first.unwrap().len(), second.unwrap().len()), (1, 1));
+    assert_eq!(ids(&workers.join_next().await.unwrap().unwrap()), ["a"]);
     submit(&queue, &["b"]).await;
-    assert_eq!(ids(&waits.await.unwrap()), ["b"]);
+    assert_eq!(ids(&workers.join_next().await.unwrap().unwrap()), ["b"]);
+    let records = queue.statistics().unwrap().records;
+    assert_eq!(
+        records, 6,
+        "three submits, and three claims of which one was in vain"
+    );
 }
 
 #[tokio::test]
