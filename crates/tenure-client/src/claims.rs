@@ -301,7 +301,9 @@ impl Client {
         if is_matched {
             Ok(outcomes)
         } else {
-            Err(self.nonsense("the number of answers does not match the number of claims"))
+            Err(self
+                .transport
+                .nonsense("the number of answers does not match the number of claims"))
         }
     }
 }

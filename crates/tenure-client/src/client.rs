@@ -10,6 +10,7 @@ use url::{Host, Url};
 
 use crate::elections::Secrets;
 use crate::error::Error;
+use crate::submit::Submits;
 use crate::transport::Transport;
 
 /// How long it may take until a node takes the connection. Short: the next node is waiting.
@@ -22,6 +23,8 @@ pub struct Client {
     pub(crate) transport: Arc<Transport>,
     /// Of the candidates that it has registered.
     pub(crate) secrets: Secrets,
+    /// Jobs that are submitted at the same time.
+    pub(crate) submits: Submits,
 }
 
 /// What a client is made of.
@@ -97,16 +100,18 @@ impl Builder {
         let http = http(nodes.iter().all(is_loopback)).map_err(|error| {
             Error::invalid("url", &format!("cannot create an HTTP client: {error}"))
         })?;
+        let transport = Arc::new(Transport {
+            http,
+            nodes,
+            preferred: AtomicUsize::new(0),
+            token,
+            attempt_timeout: self.attempt_timeout.max(Duration::from_millis(1)),
+            deadline: self.deadline,
+        });
         Ok(Client {
             secrets: Secrets::default(),
-            transport: Arc::new(Transport {
-                http,
-                nodes,
-                preferred: AtomicUsize::new(0),
-                token,
-                attempt_timeout: self.attempt_timeout.max(Duration::from_millis(1)),
-                deadline: self.deadline,
-            }),
+            submits: Submits::new(transport.clone()),
+            transport,
         })
     }
 }

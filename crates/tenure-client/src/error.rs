@@ -5,7 +5,7 @@ use std::time::Duration;
 use tenure_api::{Code, JobId, LostReason, Problem};
 
 /// Why a call did not do what was asked.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The request cannot be carried out as it is. Nothing was done: correct it.
@@ -67,7 +67,7 @@ pub enum Error {
 }
 
 /// How one try ended.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("{url}: {detail}")]
 pub struct Trouble {
     /// Which server was asked.

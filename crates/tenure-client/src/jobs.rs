@@ -1,4 +1,4 @@
-//! Jobs: submitted, looked at, and changed by hand.
+//! Jobs: looked at, and changed by hand.
 
 use std::time::Duration;
 
@@ -6,13 +6,12 @@ use reqwest::Method;
 use serde::de::IgnoredAny;
 use tenure_api::{
     self as api, JobId, JobType, JobsAnswer, JobsQuery, Order, QueueName, RetryAnswer,
-    RetryRequest, State, SubmitAnswer, SubmitRequest, SubmitStatus, Submitted,
+    RetryRequest, State,
 };
 use tokio::time::{Instant, sleep};
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::new_job::NewJob;
 use crate::transport::{Answered, Call};
 
 /// How often a job that is waited for is looked at, at first and later on.
@@ -20,65 +19,6 @@ const LOOK_FIRST: Duration = Duration::from_millis(20);
 const LOOK_LONGEST: Duration = Duration::from_secs(1);
 
 impl Client {
-    /// Submits one job. When this returns it is durable.
-    ///
-    /// Sent again by itself as often as it takes: the id makes it one job. If the call fails with
-    /// [`Error::Unknown`], the job may be there; to find out, submit it again with an
-    /// [id of your own](NewJob::id).
-    ///
-    /// A job that is there already, or whose unique key is taken, is no failure: see
-    /// [`Submitted::status`].
-    pub async fn submit(&self, job: NewJob) -> Result<Submitted, Error> {
-        let mut submitted = self.submit_all([job]).await?;
-        let one = submitted.pop().filter(|_| submitted.is_empty());
-        let one =
-            one.ok_or_else(|| self.nonsense("the number of answers does not match one job"))?;
-        let code = match one.status {
-            SubmitStatus::Created | SubmitStatus::Duplicate => return Ok(one),
-            SubmitStatus::Conflict => api::Code::Conflict,
-            SubmitStatus::Full => api::Code::Full,
-        };
-        let detail = match code {
-            api::Code::Conflict => {
-                format!("there is already a job {} with different content", one.id)
-            }
-            _ => "the queue has as many jobs as the settings allow".to_owned(),
-        };
-        Err(Error::of(api::Problem::new(code, detail), None))
-    }
-
-    /// Submits jobs in one call, up to 1,000. Each is accepted or refused on its own; the answers stand in
-    /// the order of the jobs. Repeated safely, like [`Client::submit`].
-    pub async fn submit_all(
-        &self,
-        jobs: impl IntoIterator<Item = NewJob>,
-    ) -> Result<Vec<Submitted>, Error> {
-        let (jobs, are_fresh): (Vec<_>, Vec<bool>) = jobs
-            .into_iter()
-            .map(NewJob::finish)
-            .collect::<Result<Vec<_>, Error>>()?
-            .into_iter()
-            .unzip();
-        if jobs.is_empty() {
-            return Ok(Vec::new());
-        }
-        let call = Call::post(&["v1", "jobs"], &SubmitRequest::Batch { jobs })?;
-        let Answered { result, is_unsure } = self.transport.settle::<SubmitAnswer>(&call).await;
-        let mut submitted = result?.jobs;
-        if submitted.len() != are_fresh.len() {
-            return Err(self.nonsense("the number of answers does not match the number of jobs"));
-        }
-        if is_unsure {
-            for (job, is_fresh) in submitted.iter_mut().zip(are_fresh) {
-                // Nobody else knows an id that was made here: it is our own first try that was found.
-                if is_fresh && job.status == SubmitStatus::Duplicate && job.existing.is_none() {
-                    job.status = SubmitStatus::Created;
-                }
-            }
-        }
-        Ok(submitted)
-    }
-
     /// One job.
     pub async fn job(&self, id: &JobId) -> Result<api::Job, Error> {
         let call = Call::get(&["v1", "jobs", id.as_str()]).about(id);
@@ -186,13 +126,6 @@ impl Client {
             Error::Unavailable { waited, source } => Error::Unknown { waited, source },
             error => error,
         })
-    }
-
-    pub(crate) fn nonsense(&self, detail: &str) -> Error {
-        Error::Broken {
-            url: self.nodes().join(", "),
-            detail: detail.to_owned(),
-        }
     }
 }
 

@@ -116,6 +116,13 @@ impl Call {
         Self::new(Method::POST, path).with_body(body)
     }
 
+    /// A POST with a body that is JSON already.
+    pub(crate) fn post_json(path: &[&str], body: Bytes) -> Self {
+        let mut call = Self::new(Method::POST, path);
+        call.body = Some(body);
+        call
+    }
+
     pub(crate) fn put(path: &[&str], body: &impl Serialize) -> Result<Self, Error> {
         Self::new(Method::PUT, path).with_body(body)
     }
@@ -371,6 +378,14 @@ impl Transport {
             is_unsure,
             is_untrusted: false,
         })
+    }
+
+    /// An answer that no broker should give.
+    pub(crate) fn nonsense(&self, detail: &str) -> Error {
+        Error::Broken {
+            url: self.shown(self.preferred.load(Ordering::Relaxed)),
+            detail: detail.to_owned(),
+        }
     }
 
     /// A node as it may be shown: without a password.

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod calls;
+mod coalesce;
 mod events;
 mod failover;
 mod lost_answers;

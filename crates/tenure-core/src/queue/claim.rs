@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::Submission;
 use super::answer::Lost;
 use super::command::LoggedClaim;
 use super::event::Event;
@@ -147,14 +148,23 @@ impl Queue {
     /// more of them than that.
     #[must_use]
     pub fn room(&self, queue: &QueueName, at: u64) -> u64 {
+        let ready = self.queues.find(queue).map_or(0, |handle| {
+            self.queues[handle].counts[Class::Ready as usize]
+        });
+        ready.min(self.passes(queue, at))
+    }
+
+    /// How many jobs of a queue claims could take at this time if there were as many.
+    #[must_use]
+    pub fn passes(&self, queue: &QueueName, at: u64) -> u64 {
+        // What a queue allows that is not there yet is not restricted.
         let Some(handle) = self.queues.find(queue) else {
-            return 0;
+            return u64::MAX;
         };
         let queue = &self.queues[handle];
         if queue.paused {
             return 0;
         }
-        let ready = queue.counts[Class::Ready as usize];
         let running = queue.counts[Class::Running as usize];
         let free = queue
             .options
@@ -162,7 +172,23 @@ impl Queue {
             .map_or(u64::MAX, |most| u64::from(most).saturating_sub(running));
         let rate = queue.options.rate;
         let let_through = rate.map_or(u64::MAX, |rate| queue.bucket.room(rate, at));
-        ready.min(free).min(let_through)
+        free.min(let_through)
+    }
+
+    /// Whether a job that is submitted now would be claimable at once. A guess: what is committed before it may change
+    /// that. Those of a group are told of when it is their turn.
+    #[must_use]
+    pub fn would_be_ready(&self, job: &Submission, at: u64) -> bool {
+        let is_due = job.delay_ms.is_none_or(|delay| delay == 0)
+            && job.run_at.is_none_or(|run_at| run_at <= at);
+        let is_known = |id| self.find(id).is_some() || self.find_remnant(id).is_some();
+        is_due
+            && job.group.is_none()
+            && !job.id.as_ref().is_some_and(is_known)
+            && self
+                .holder_of_key(&job.queue, job.unique_key.as_ref())
+                .is_none()
+            && !self.is_full()
     }
 
     pub(crate) fn claim(&mut self, claim: &LoggedClaim, events: &mut Vec<Event>) -> Vec<Claimed> {

@@ -73,16 +73,32 @@ impl<M: Machine> Handle<M> {
 
     /// Commits a record without waiting for it. The answer goes to its sender.
     pub(crate) fn post(&self, item: Item<'_, M>) {
-        let pushed = self.inbox.backlog().push(item);
-        match pushed {
-            Ok(true) => self.inbox.wake(),
-            Ok(false) => {}
-            Err(Refused { error, sender }) => {
-                if matches!(error, Error::Overloaded { .. }) {
-                    add(&self.inbox.counters.turned_away, 1);
-                }
-                let _ = sender.send(Err(error));
+        self.post_all([item]);
+    }
+
+    /// The same for several, with none of another caller between them: they are one commit, if they fit into a batch.
+    pub(crate) fn post_all<'a>(&self, items: impl IntoIterator<Item = Item<'a, M>>)
+    where
+        M: 'a,
+    {
+        let mut is_awaited = false;
+        let mut refused = Vec::new();
+        let mut backlog = self.inbox.backlog();
+        for item in items {
+            match backlog.push(item) {
+                Ok(is_enough) => is_awaited |= is_enough,
+                Err(refusal) => refused.push(refusal),
             }
+        }
+        drop(backlog);
+        if is_awaited {
+            self.inbox.wake();
+        }
+        for Refused { error, sender } in refused {
+            if matches!(error, Error::Overloaded { .. }) {
+                add(&self.inbox.counters.turned_away, 1);
+            }
+            let _ = sender.send(Err(error));
         }
     }
 

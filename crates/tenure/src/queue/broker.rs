@@ -107,6 +107,8 @@ pub(crate) struct Signals {
     pub(crate) queues: AtomicUsize,
     pub(crate) schedules: AtomicUsize,
     pub(crate) types: AtomicUsize,
+    /// About how many claims wait, for the same reason.
+    pub(crate) waiting: AtomicUsize,
     /// Something may be due earlier than it was.
     pub(crate) due: Notify,
     /// Claims that wait may be woken.

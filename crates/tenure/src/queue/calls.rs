@@ -178,7 +178,7 @@ impl Queue {
         if jobs.is_empty() {
             return Ok(admitted.answers(Vec::new()));
         }
-        let answer = service.commit_at(at, Action::Submit(jobs)).await;
+        let answer = service.submit(at, jobs).await;
         let answer = self.shared.answer(answer).map(Answer::submitted);
         answer.map(|answers| admitted.answers(answers))
     }

@@ -6,6 +6,10 @@
 //! Those who got one go into the next commit, each asking for its share, so that the first of a batch does
 //! not take what the others were woken for.
 //!
+//! A job that is submitted while someone waits for it does not even need the next commit: the claim goes into the same
+//! one, behind the submit ([`Waiting::ride`]). One sync makes both durable. Claims are decided when they are applied, so
+//! it changes no rule; if the job is not there after all, the claim waits on.
+//!
 //! A credit is a hint. What a claim gets is decided when it is applied, and one that comes back empty waits
 //! on with its old ticket. So that no job is left lying beside a worker that waits for it, everything that
 //! may have made a hint wrong is looked at again: a claim that got all it asked for may have left something,
@@ -352,20 +356,33 @@ impl Waiting {
                 self.offered.remove(&kind);
             }
         }
-        woken.sort_unstable_by_key(|&(ticket, _)| ticket);
-        // There are more jobs than workers: each may have so many more.
-        let more = u32::try_from(left.div_ceil(woken.len().max(1) as u64)).unwrap_or(u32::MAX);
-        let share = more.saturating_add(1);
-        let shared = woken.into_iter().map(|(_, waiter)| {
-            let Waiter {
-                mut request,
-                sender,
-                ..
-            } = waiter;
-            request.max = request.max.min(share);
-            Woken { request, sender }
-        });
-        shared.collect()
+        shared(woken, left)
+    }
+
+    /// Takes out who could take jobs that are about to be submitted, to be committed behind them; the earliest first.
+    pub(crate) fn ride(&mut self, queue: &Queue, jobs: &[Submission], at: u64) -> Vec<Woken> {
+        if self.waiters.is_empty() {
+            return Vec::new();
+        }
+        let mut ready: BTreeMap<(&QueueName, &JobType), u64> = BTreeMap::new();
+        for job in jobs.iter().filter(|job| queue.would_be_ready(job, at)) {
+            *ready.entry((&job.queue, &job.job_type)).or_default() += 1;
+        }
+        let mut woken = Vec::new();
+        let mut left = 0;
+        let mut looks = LOOKS_MAX;
+        // Types of one queue share its room.
+        let mut given_of: BTreeMap<&QueueName, u64> = BTreeMap::new();
+        for ((name, job_type), count) in ready {
+            let given_before = given_of.entry(name).or_default();
+            let room = queue.passes(name, at).saturating_sub(*given_before);
+            let count = count.min(room);
+            let kind = (Some(name.clone()), Some(job_type.clone()));
+            let given = self.give(queue, &kind, count, at, &mut looks, &mut woken);
+            *given_before += given;
+            left += count - given;
+        }
+        shared(woken, left)
     }
 
     /// Queues whose time has come have opened.
@@ -478,6 +495,24 @@ impl Waiting {
         }
         takers
     }
+}
+
+/// Who goes into the next commit, the earliest first, and how much each asks for when so many more jobs than workers are
+/// there.
+fn shared(mut woken: Vec<(Ticket, Waiter)>, left: u64) -> Vec<Woken> {
+    woken.sort_unstable_by_key(|&(ticket, _)| ticket);
+    let more = u32::try_from(left.div_ceil(woken.len().max(1) as u64)).unwrap_or(u32::MAX);
+    let share = more.saturating_add(1);
+    let shared = woken.into_iter().map(|(_, waiter)| {
+        let Waiter {
+            mut request,
+            sender,
+            ..
+        } = waiter;
+        request.max = request.max.min(share);
+        Woken { request, sender }
+    });
+    shared.collect()
 }
 
 impl Want {

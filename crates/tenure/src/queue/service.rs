@@ -6,14 +6,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tenure_core::queue::{self, Action, ClaimRequest, Claimed, Command, Limits, LoggedClaim};
+use tenure_core::queue::{
+    self, Action, ClaimRequest, Claimed, Command, Limits, LoggedClaim, Submission,
+};
 use tenure_core::{Moment, QueueName};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::Error;
 use super::broker::{Answer, Broker, Signals};
-use super::claims::{Ticket, Woken};
+use super::claims::{Ticket, Waiting, Woken};
 use super::time::Time;
 use crate::Leadership;
 use crate::log::{Answered, Handle, Item, Sender, check_line};
@@ -53,11 +55,46 @@ impl Service {
     pub(crate) async fn commit_at(&self, at: u64, action: Action) -> Result<queue::Answer, Error> {
         let (sender, receiver) = oneshot::channel();
         self.post(at, action, sender);
-        // A writer that was dropped, or panicked, while this was under way says nothing.
-        let answered = receiver
-            .await
-            .unwrap_or(Err(Error::Unknown { source: None }))?;
-        Ok(answered.answer.take())
+        received(receiver).await
+    }
+
+    /// Commits jobs, and behind them, in the same commit, claims that wait for such jobs.
+    pub(crate) async fn submit(
+        &self,
+        at: u64,
+        jobs: Vec<Submission>,
+    ) -> Result<queue::Answer, Error> {
+        let (sender, receiver) = oneshot::channel();
+        let riders = self.riders(&jobs, at);
+        let submit = Action::Submit(jobs);
+        if riders.is_empty() {
+            self.post(at, submit, sender);
+        } else {
+            let riders = riders
+                .into_iter()
+                .map(|Woken { request, sender }| (self.logged(request), sender));
+            let together = std::iter::once((submit, sender)).chain(riders);
+            self.time.in_line(at, |at| self.write_all(at, together));
+        }
+        received(receiver).await
+    }
+
+    /// Claims that wait for such jobs. Nobody waits on a busy broker: then it is not worth the lock.
+    fn riders(&self, jobs: &[Submission], at: u64) -> Vec<Woken> {
+        if self.signals.waiting.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let riders = self.change(|broker| {
+            let riders = broker.waiting.ride(&broker.queue, jobs, at);
+            self.count_waiting(&broker.waiting);
+            riders
+        });
+        // A broker that is over answers everybody by itself.
+        riders.unwrap_or_default()
+    }
+
+    fn count_waiting(&self, waiting: &Waiting) {
+        self.signals.waiting.store(waiting.len(), Ordering::Relaxed);
     }
 
     /// The same without waiting for it.
@@ -88,18 +125,29 @@ impl Service {
     }
 
     fn write(&self, at: u64, action: Action, sender: Sender<Answer>) {
-        let command = Command { at, action };
-        let mut line = Vec::with_capacity(LINE_BYTES);
-        serde_json::to_writer(&mut line, &command)
-            .expect("commands have no failing serializers, and memory takes them");
-        match check_line(&line) {
-            Ok(()) => self.handle.post(Item {
+        if let Some((line, command, sender)) = written(at, action, sender) {
+            self.handle.post(Item {
                 line: &line,
                 command,
                 sender,
-            }),
-            Err(error) => drop(sender.send(Err(error))),
+            });
         }
+    }
+
+    /// Puts records in line with nothing between them: in one commit, if they fit.
+    fn write_all(&self, at: u64, actions: impl Iterator<Item = (Action, Sender<Answer>)>) {
+        let written: Vec<_> = actions
+            .filter_map(|(action, sender)| written(at, action, sender))
+            .map(|(line, command, sender)| (line, (command, sender)))
+            .collect();
+        let (lines, others): (Vec<_>, Vec<_>) = written.into_iter().unzip();
+        let items = lines.iter().zip(others);
+        self.handle
+            .post_all(items.map(|(line, (command, sender))| Item {
+                line,
+                command,
+                sender,
+            }));
     }
 
     /// Reads what is committed. Fails if leadership is over, also if nobody has noticed yet.
@@ -208,6 +256,7 @@ impl Service {
             }
             let ticket = *place.get_or_insert_with(|| waiting.ticket());
             waiting.wait(&broker.queue, at, ticket, request.clone(), sender);
+            self.count_waiting(waiting);
             if waiting.opens_sooner() {
                 self.signals.claimable.notify_one();
             }
@@ -253,6 +302,33 @@ impl Service {
         let nonce = self.nonce.fetch_add(1, Ordering::Relaxed);
         Action::Claim(LoggedClaim { request, nonce })
     }
+}
+
+/// A record as the log has it, or nothing and word to its caller if the log cannot have it.
+fn written(
+    at: u64,
+    action: Action,
+    sender: Sender<Answer>,
+) -> Option<(Vec<u8>, Command, Sender<Answer>)> {
+    let command = Command { at, action };
+    let mut line = Vec::with_capacity(LINE_BYTES);
+    serde_json::to_writer(&mut line, &command)
+        .expect("commands have no failing serializers, and memory takes them");
+    match check_line(&line) {
+        Ok(()) => Some((line, command, sender)),
+        Err(error) => {
+            let _ = sender.send(Err(error));
+            None
+        }
+    }
+}
+
+/// What a writer says of a record. One that was dropped, or panicked, while it was under way says nothing.
+async fn received(receiver: Receiver) -> Result<queue::Answer, Error> {
+    let answered = receiver
+        .await
+        .unwrap_or(Err(Error::Unknown { source: None }))?;
+    Ok(answered.answer.take())
 }
 
 /// What became of a claim at first.

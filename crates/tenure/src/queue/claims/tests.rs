@@ -88,6 +88,12 @@ impl World {
     }
 }
 
+fn riders(world: &mut World, jobs: &[Submission]) -> Vec<(String, u32)> {
+    let woken = world.waiting.ride(&world.queue, jobs, NOW);
+    let told = |woken: Woken| (woken.request.worker.to_string(), woken.request.max);
+    woken.into_iter().map(told).collect()
+}
+
 fn told(woken: &[(&str, u32)]) -> Vec<(String, u32)> {
     let told = |&(worker, max): &(&str, u32)| (worker.to_owned(), max);
     woken.iter().map(told).collect()
@@ -345,4 +351,71 @@ fn many_different_wants_are_looked_at_in_portions() {
     };
     assert_eq!(woken, told(&[("takes it", 1)]));
     assert_eq!(turns, 6, "two of the large ones in each");
+}
+
+#[test]
+fn a_claim_rides_behind_the_submit_that_it_waits_for() {
+    let mut world = World::new();
+    world.wait(request("other-type", &["a"], &["y"], 1));
+    world.wait(request("first", &["a"], &["x"], 5));
+    world.wait(request("second", &[], &[], 5));
+    world.wait(request("third", &[], &[], 5));
+    let jobs = [job("a", "x"), job("a", "x"), job("a", "x"), job("b", "x")];
+    assert_eq!(
+        riders(&mut world, &jobs),
+        told(&[("first", 2), ("second", 2), ("third", 2)])
+    );
+    assert_eq!(world.waiting.len(), 1);
+    assert_eq!(riders(&mut world, &jobs), told(&[]));
+}
+
+#[test]
+fn nobody_rides_for_a_job_that_would_not_be_ready() {
+    let mut world = World::new();
+    world.wait(request("w", &[], &[], 1));
+    let known = Submission {
+        id: Some(tenure_core::JobId::new("known").unwrap()),
+        delay_ms: Some(1_000),
+        ..job("a", "x")
+    };
+    world.apply(Action::Submit(vec![known.clone()]));
+    let not_ready = [
+        known,
+        Submission {
+            delay_ms: Some(1),
+            ..job("a", "x")
+        },
+        Submission {
+            run_at: Some(NOW + 1),
+            ..job("a", "x")
+        },
+        Submission {
+            group: Some(Key::new("g").unwrap()),
+            ..job("a", "x")
+        },
+    ];
+    assert_eq!(riders(&mut world, &not_ready), told(&[]));
+    world.apply(Action::Pause(queue_name("a")));
+    assert_eq!(riders(&mut world, &[job("a", "x")]), told(&[]));
+    let now = Submission {
+        run_at: Some(NOW),
+        delay_ms: Some(0),
+        ..job("b", "x")
+    };
+    assert_eq!(riders(&mut world, &[now]), told(&[("w", 1)]));
+}
+
+#[test]
+fn no_more_ride_than_a_queue_lets_through() {
+    let mut world = World::new();
+    for worker in ["a", "b", "c", "d"] {
+        world.wait(request(worker, &[], &[], 1));
+    }
+    let options = QueueOptions {
+        concurrency: Some(2),
+        ..QueueOptions::default()
+    };
+    world.apply(Action::SetQueue(queue_name("q"), options));
+    let jobs = [job("q", "x"), job("q", "y"), job("q", "z")];
+    assert_eq!(riders(&mut world, &jobs), told(&[("a", 1), ("b", 1)]));
 }

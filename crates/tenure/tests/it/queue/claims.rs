@@ -42,6 +42,49 @@ async fn one_job_wakes_one_of_many_that_wait() {
 }
 
 #[tokio::test]
+async fn a_job_and_the_claim_that_waits_for_it_are_one_commit() {
+    let (_node, queue) = memory().await;
+    for number in 1..=20 {
+        let waits = {
+            let queue = queue.clone();
+            let claim = worker("w").waiting(PATIENCE);
+            tokio::spawn(async move { queue.claim(claim).await.unwrap() })
+        };
+        tokio::task::yield_now().await;
+        submit(&queue, &[&number.to_string()]).await;
+        assert_eq!(ids(&waits.await.unwrap()), [number.to_string()]);
+        let statistics = queue.statistics().unwrap();
+        assert_eq!(
+            (statistics.commits, statistics.records),
+            (number, 2 * number)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_rode_in_vain_waits_on() {
+    let (_node, queue) = memory().await;
+    let mut workers = JoinSet::new();
+    for number in 0..2 {
+        let queue = queue.clone();
+        let claim = worker(&number.to_string()).waiting(PATIENCE);
+        workers.spawn(async move { queue.claim(claim).await.unwrap() });
+        tokio::task::yield_now().await;
+    }
+    // Both look new when a claim is put behind each; the second is not, once the first is there.
+    let (first, second) = tokio::join!(queue.submit(vec![job("a")]), queue.submit(vec![job("a")]));
+    assert_eq!((first.unwrap().len(), second.unwrap().len()), (1, 1));
+    assert_eq!(ids(&workers.join_next().await.unwrap().unwrap()), ["a"]);
+    submit(&queue, &["b"]).await;
+    assert_eq!(ids(&workers.join_next().await.unwrap().unwrap()), ["b"]);
+    let records = queue.statistics().unwrap().records;
+    assert_eq!(
+        records, 6,
+        "three submits, and three claims of which one was in vain"
+    );
+}
+
+#[tokio::test]
 async fn jobs_of_a_batch_are_shared_among_those_who_wait() {
     let (_node, queue) = memory().await;
     let mut workers = JoinSet::new();
