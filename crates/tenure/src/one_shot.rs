@@ -10,7 +10,8 @@
 //!
 //! A leader that is asked to resign, or to hand over, is told so at its next call: it leads no longer, and is renewed no
 //! more. The lease passes on when it withdraws, which says that its work has ended, or when the time that it was
-//! given before is over. It cannot be given up by that call itself: the caller acts on what it was told before until it has
+//! given before is over: a ttl after the request, whether or not it still calls, in this election or in others that keep its
+//! session alive. It cannot be given up by that call itself: the caller acts on what it was told before until it has
 //! the answer.
 //!
 //! # What is left behind
@@ -53,14 +54,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenure_core::election::{Input, Leader, Lease, PRIORITY_DEFAULT, RequestKind, Term};
 use tenure_core::node::Request;
-use tenure_core::session::{Config, Holder, Record, State};
-use tenure_core::{ElectionName, Moment, Namespace, NodeId};
-use tenure_store::{Expect, Key, Store};
+use tenure_core::session::{Config, Holder, Record, Sighting, State};
+use tenure_core::{ElectionName, Incarnation, Moment, Namespace, NodeId};
+use tenure_store::{Expect, Key, Object, Store};
 
 use crate::clock::HOST;
 use crate::inspect::{Candidate, NamespaceView, candidates};
 use crate::keys::Keys;
-use crate::requests::Chain;
+use crate::requests::{Chain, from_store};
 use crate::{Error, Token, runtime};
 
 mod bounds;
@@ -201,13 +202,13 @@ impl OneShot {
     pub async fn elect(&self, id: &NodeId) -> Result<Outcome, Error> {
         let found = self.find(id).await?;
         let lease = if found.own.is_some() || self.bounds.is_some() {
-            self.view.lease(&self.election).await?
+            self.view.lease_object(&self.election).await?
         } else {
             None
         };
         match (&lease, &self.bounds) {
-            (Some((lease, _)), _) => {
-                if let Some(asked) = self.asked(id, &found, lease).await? {
+            (Some((lease, object)), _) => {
+                if let Some(asked) = self.asked(id, &found, lease, object).await? {
                     return Ok(asked);
                 }
             }
@@ -224,7 +225,7 @@ impl OneShot {
         call.step(Input::Stand(PRIORITY_DEFAULT));
         let begun = HOST.moment();
         let mut give_up = begun + CALL_MAX.min(self.config.ttl * 3);
-        while call.token.is_none() && !call.is_lost() {
+        while call.token.is_none() && !call.is_asked && !call.is_lost() {
             if let Some(until) = call.machine.waits_until() {
                 give_up = give_up.max(until + CALL_MAX);
             }
@@ -248,13 +249,41 @@ impl OneShot {
             self.give_back(&holder, None).await?;
             return Err(self.contended());
         }
+        // It was asked after the first look, and before it is told anything.
+        if call.is_asked {
+            let found = self.find(id).await?;
+            if let Some((lease, object)) = self.view.lease_object(&self.election).await?
+                && let Some(asked) = self.asked(id, &found, &lease, &object).await?
+            {
+                return Ok(asked);
+            }
+            return Err(self.contended());
+        }
+        // Never for longer than after a look at the lease that showed no request: whoever sees one there counts on that.
+        if let Some((_, until)) = call.machine.leads_until() {
+            trusted_until = trusted_until.min(until);
+        }
         // Who had to wait acts for as long as one who led at once.
-        if call.token.is_some()
+        if let Some(token) = call.token
             && HOST.moment().since(begun) >= self.config.heartbeat
             && let Ok(session) = self.beat(id, None).await
             && session.record.incarnation == call.me
         {
-            trusted_until = session.trusted_until;
+            let looked_at = HOST.moment();
+            if let Ok(Some((lease, _))) = self.view.lease_object(&self.election).await
+                && is_held_by(&lease, call.me)
+                && lease.term == token.term
+                && lease.request.is_none()
+            {
+                let seen_until = looked_at + (self.config.ttl - self.config.margin);
+                trusted_until = session.trusted_until.min(seen_until);
+            }
+        }
+        // A term that was begun with a shorter ttl ends as soon after a request as that says.
+        if let Some(held_ttl) = call.held_ttl.filter(|held_ttl| *held_ttl < self.config.ttl) {
+            let shorter = Config::for_ttl(held_ttl);
+            let more = (self.config.ttl - self.config.margin) - (shorter.ttl - shorter.margin);
+            trusted_until = trusted_until - more;
         }
         let reserved_for = call.reserved_for().cloned();
         if call.token.is_none()
@@ -279,26 +308,47 @@ impl OneShot {
         })
     }
 
-    /// If `id` leads and is asked not to, what it is told. Its session is not renewed, so that it expires in any case. When it
-    /// has, nothing that the caller was told before holds any more, and the lease is given back here.
+    /// If `id` leads and is asked not to, what it is told. Its session is not renewed for this election. What the caller was
+    /// told before holds for less than a ttl after the request was written: each call looks at the lease after it has
+    /// renewed the session, and tells the caller that it leads only if there was none. When that time is over the lease is
+    /// given back here. Others need not wait for this call: they count for themselves, see
+    /// [`Lease::lapsing`], since the session may live on for other elections.
     async fn asked(
         &self,
         id: &NodeId,
         found: &Found,
         lease: &Lease,
+        object: &Object,
     ) -> Result<Option<Outcome>, Error> {
         let Some(own) = &found.own else {
             return Ok(None);
         };
-        let is_mine = |holder: &Holder| holder.incarnation == own.record.incarnation;
+        let me = own.record.incarnation;
         let Some(request) = lease.request.clone().filter(|request| {
-            let is_to_me = matches!(&request.kind, RequestKind::Transfer { to } if is_mine(to));
-            lease.holder().is_some_and(is_mine) && !is_to_me
+            let is_to_me =
+                matches!(&request.kind, RequestKind::Transfer { to } if to.incarnation == me);
+            is_held_by(lease, me) && !is_to_me
         }) else {
             return Ok(None);
         };
-        if own.age.is_some_and(|age| age >= own.record.ttl) {
+        let now = HOST.reading();
+        let noted = own.record.about.seen.get(&self.election);
+        let noted = noted.zip(now);
+        let version = from_store(&object.version);
+        let noted = noted.and_then(|(noted, now)| noted.age_of_lease(me, &version, now));
+        let is_over = |stood: Option<Duration>| stood.is_some_and(|stood| stood >= own.record.ttl);
+        if is_over(own.age) {
             self.withdraw(id, None).await?;
+        } else if is_over(object.age) || is_over(noted) {
+            self.give_back(&own.record.holder(), Some(lease.term))
+                .await?;
+        } else if object.age.is_none()
+            && noted.is_none()
+            && let Some(now) = now
+        {
+            // Once for each request: this renews the session as well.
+            let sighting = Sighting::of_lease(me, &version, now);
+            self.keep_sighting(id, &sighting).await?;
         }
         Ok(Some(Outcome {
             leader: None,
@@ -473,6 +523,11 @@ impl OneShot {
 #[must_use]
 pub fn is_one_shot(record: &Record) -> bool {
     record.is_one_shot()
+}
+
+fn is_held_by(lease: &Lease, me: Incarnation) -> bool {
+    let holder = lease.holder();
+    holder.is_some_and(|holder| holder.incarnation == me)
 }
 
 /// What became of the lease.

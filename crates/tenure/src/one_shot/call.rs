@@ -1,5 +1,7 @@
 //! A look at a lease: the core's machines, for as long as one call takes.
 
+use std::time::Duration;
+
 use tenure_core::election::{Election as Machine, Input, Leader, Lease, Output};
 use tenure_core::node::{Answer, Request};
 use tenure_core::session::observer::{self, Observer};
@@ -28,8 +30,14 @@ pub(super) struct Call<'a> {
     pub(super) seen: Option<Sighting>,
     /// What this one saw of it, if the next one should know.
     sighting: Option<Sighting>,
-    /// What it saw of a lease that is reserved, likewise.
-    reserved: Option<Sighting>,
+    /// What it saw of a lease that is reserved or lapses, likewise.
+    of_lease: Option<Sighting>,
+    /// The lease ends by itself, since its holder was asked to go.
+    is_lapsing: bool,
+    /// For how long the lease says that the caller is trusted without a call, if the caller holds it.
+    pub(super) held_ttl: Option<Duration>,
+    /// The caller holds the lease and is asked to go.
+    pub(super) is_asked: bool,
     /// The lease was read, and means nothing to this version.
     pub(super) is_unreadable: bool,
 }
@@ -59,7 +67,10 @@ impl<'a> Call<'a> {
             token: None,
             seen: None,
             sighting: None,
-            reserved: None,
+            of_lease: None,
+            is_lapsing: false,
+            held_ttl: None,
+            is_asked: false,
             is_unreadable: false,
         };
         call.step(Input::Trusted(trusted_until));
@@ -74,9 +85,10 @@ impl<'a> Call<'a> {
 
     /// What the next call should know of this one.
     pub(super) fn noted(&mut self) -> Option<Sighting> {
-        match self.reserved_for() {
-            Some(_) => self.reserved.take(),
-            None => self.sighting.take(),
+        if self.is_lapsing || self.reserved_for().is_some() {
+            self.of_lease.take()
+        } else {
+            self.sighting.take()
         }
     }
 
@@ -150,22 +162,32 @@ impl<'a> Call<'a> {
         read
     }
 
-    /// The same for a lease that is reserved: it is for a while, and each call sees a moment of that.
+    /// The same for a lease that is reserved, or whose holder was asked to go: it is for a while, and each call sees a
+    /// moment of that.
     fn recall_lease(&mut self, mut read: Read<Lease>) -> Read<Lease> {
-        if let Read::Found {
+        let Read::Found {
             record,
             version,
             age,
         } = &mut read
-            && age.is_none()
-            && let Some(Holder { incarnation, .. }) = record.reserved_for()
+        else {
+            return read;
+        };
+        let mine = record
+            .holder()
+            .filter(|holder| holder.incarnation == self.me);
+        self.held_ttl = mine.map(|holder| holder.ttl);
+        let lapsing = record.lapsing().map(|(holder, _)| holder);
+        self.is_lapsing = lapsing.is_some();
+        if age.is_none()
+            && let Some(Holder { incarnation, .. }) = record.reserved_for().or(lapsing)
             && let Some(now) = HOST.reading()
         {
             let seen = self.seen.as_ref();
-            *age = seen.and_then(|seen| seen.age_of_reserved(*incarnation, version, now));
-            self.reserved = match age {
+            *age = seen.and_then(|seen| seen.age_of_lease(*incarnation, version, now));
+            self.of_lease = match age {
                 Some(_) => None,
-                None => Some(Sighting::of_reserved(*incarnation, version, now)),
+                None => Some(Sighting::of_lease(*incarnation, version, now)),
             };
         }
         read
@@ -215,10 +237,15 @@ impl<'a> Call<'a> {
                     tracing::error!(%election, "{anomaly}");
                     continue;
                 }
+                // Asked to go, as the lease said when it was looked at last: what it is told now is that.
+                Output::Stop { .. } => {
+                    self.token = None;
+                    self.is_asked = true;
+                    continue;
+                }
                 // A call ends as soon as it is elected, so it sees no end of a term; and it renews no session, so that
                 // what it cannot read is free when that has run out.
-                Output::Blind => continue,
-                Output::Stop { .. } | Output::Ended { .. } => continue,
+                Output::Blind | Output::Ended { .. } => continue,
             };
             self.requests.push(request);
         }
