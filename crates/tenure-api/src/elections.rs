@@ -139,6 +139,18 @@ pub struct Election {
     pub leader: Option<Leader>,
     /// The current term, or the last one; none if there never was one.
     pub term: Option<u64>,
+    /// For how long the leader has led, by the store's clock and not by the leader's. Absent if the store cannot tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub led_for_ms: Option<u64>,
+    /// How long ago the leader was heard from, if the store can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen_ago_ms: Option<u64>,
+    /// Who is to lead next, if nobody leads since the last leader handed over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_for: Option<NodeId>,
+    /// For how long at most from now on it is reserved, if the store can tell. Then anybody may lead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_for_ms: Option<u64>,
     /// The live candidates.
     #[serde(default)]
     pub candidates: Vec<Candidate>,
@@ -156,6 +168,9 @@ pub struct Candidate {
     pub id: NodeId,
     /// How long it counts without another call.
     pub ttl_ms: u64,
+    /// How long ago it was heard from, if the store can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen_ago_ms: Option<u64>,
 }
 
 /// `GET /v1/elections/{election}/leader`, answered like `elect` but without taking part.

@@ -22,7 +22,8 @@
 //!
 //! **Taking.** A candidate whose session is trusted, for longer than the grace that its work gets to stop,
 //! writes `held` with the next term, expecting the version it read, when the lease is vacant; reserved for
-//! it, or for one that does not come; missing; held by a session that has *ended* (gone, evicted, or missing for a whole ttl); or held by
+//! it, or for one that does not come; missing; held by a session that has *ended* (gone, evicted, or missing for a whole ttl); held by a
+//! caller that was asked to go, when the request has stood for the caller's ttl; or held by
 //! itself from a term that is over. A lease held by a live session is left alone. To have the lease is
 //! not to lead.
 //!
@@ -48,6 +49,12 @@
 //! *reserved* for one session. Nobody leads then, so nothing depends on how that ends: others take it when that session has
 //! ended or its object is missing, or a while after they first saw it, its ttl or [`RESERVED_MAX`]. A candidate that withdraws
 //! gives it back, and a request of others moves or ends it.
+//!
+//! A *caller* is a session without a process: a program that makes a call now and then. Nobody can tell it anything, and one
+//! session serves all its elections. So none of its calls lets it lead on in a term that it is asked to give up: each looks at
+//! the lease after it has renewed the session, and trust counts from before that look, for no longer than the ttl in the lease.
+//! Whoever has seen the request stand for that ttl knows that the caller trusts itself no longer, and takes the lease though
+//! the session lives. The one that it was to be handed to comes first.
 //!
 //! A session that is over because it expired, or because someone else wrote it, vacates nothing: a copy of this
 //! process may go on with it, and lead. It says that it is gone, if it can, and others take the lease. A lease belongs

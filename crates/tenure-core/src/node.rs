@@ -248,6 +248,13 @@ impl Node {
                     self.step_election(now, &election, election::Input::Resign, outputs);
                 }
             }
+            Input::GiveUpTerm(election, term, why) => {
+                let leads = self.leads_until(&election);
+                if leads.is_some_and(|(current, _)| current == term) {
+                    let gives_up = election::Input::GiveUp(why);
+                    self.step_election(now, &election, gives_up, outputs);
+                }
+            }
             Input::Transfer(election, to) => {
                 self.step_election(now, &election, election::Input::Transfer(to), outputs);
             }

@@ -225,6 +225,9 @@ impl From<tenure::Error> for Problem {
             Error::NotACandidate { .. } => {
                 Problem::new(Code::InvalidField, error.to_string()).field("node")
             }
+            Error::AmbiguousCandidate { .. } => Problem::new(Code::Conflict, error.to_string())
+                .field("node")
+                .hint("`tenure transfer NODE/INCARNATION` names one of them"),
             Error::Contended { .. } => Problem::overloaded(error.to_string()),
             Error::CandidateBusy { .. } => Problem::overloaded(error.to_string())
                 .hint("make the calls of one candidate one after another"),

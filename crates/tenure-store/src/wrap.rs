@@ -38,9 +38,11 @@
 
 pub mod faulty;
 pub mod metered;
+mod polled;
 mod prefix;
 mod server_ages;
 pub mod throttled;
 
+pub use polled::Polled;
 pub use prefix::Prefixed;
 pub use server_ages::ServerAges;

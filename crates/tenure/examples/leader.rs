@@ -73,6 +73,8 @@ async fn work(leadership: Leadership, mut file: &File) {
 async fn tell(mut transitions: Transitions) {
     while let Some(transition) = transitions.next().await {
         match transition {
+            // How it begins.
+            Transition::NotLeading => {}
             Transition::Elected { term, .. } => println!("term {term} elected"),
             Transition::Ended { term, reason } => println!("term {term} ended: {reason}"),
         }

@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Resign(ElectionName),
     /// Resign if this is still the term: what an old one wants changes nothing in a newer.
     ResignTerm(ElectionName, Term),
+    /// The same, and why, for people.
+    GiveUpTerm(ElectionName, Term, String),
     Transfer(ElectionName, Holder),
     WorkEnded(ElectionName, Term),
     /// The work of this term is watched from now on.
@@ -508,6 +510,7 @@ impl Driver {
             }
             Command::Resign(election) => Input::Resign(election),
             Command::ResignTerm(election, term) => Input::ResignTerm(election, term),
+            Command::GiveUpTerm(election, term, why) => Input::GiveUpTerm(election, term, why),
             Command::Transfer(election, to) => Input::Transfer(election, to),
             Command::WorkEnded(election, term) => Input::WorkEnded(election, term),
             Command::WatchdogSet(term) => {
@@ -532,7 +535,9 @@ impl Driver {
         for term in run.take_starved(now) {
             tracing::warn!(election = %term.election(), term = %term.term(), "the work makes no progress: resigning");
             term.clear_watchdog();
-            self.step(run, Input::Resign(term.election().clone()));
+            let why = "the work made no progress".to_owned();
+            let gives_up = Input::GiveUpTerm(term.election().clone(), term.term(), why);
+            self.step(run, gives_up);
         }
     }
 

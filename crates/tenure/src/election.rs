@@ -25,6 +25,8 @@ pub struct Election {
 /// What this process went through in an election.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Transition {
+    /// It does not lead: what a new subscriber hears first if so, and at no other time.
+    NotLeading,
     /// It leads now.
     Elected {
         /// The term.
@@ -156,8 +158,8 @@ impl Election {
             .await
     }
 
-    /// Every transition of this process from now on, in order, beginning with the current state if it
-    /// leads. A slow subscriber blocks nobody.
+    /// Every transition of this process from now on, in order, beginning with the current state: elected, or not leading. A
+    /// slow subscriber blocks nobody.
     #[must_use]
     pub fn subscribe(&self) -> Transitions {
         self.seat.subscribe()
@@ -168,11 +170,14 @@ struct ResignOnDrop<'a>(&'a Leadership);
 
 impl Drop for ResignOnDrop<'_> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.give_up("the work panicked");
+        }
         self.0.resign();
     }
 }
 
-/// The transitions of one process in one election: elected and ended, in turn.
+/// The transitions of one process in one election: elected and ended, in turn, after the state that it begins with.
 #[derive(Debug)]
 pub struct Transitions {
     receiver: mpsc::Receiver<Transition>,
@@ -255,12 +260,10 @@ impl Seat {
     fn subscribe(&self) -> Transitions {
         let (sender, receiver) = mpsc::channel(TRANSITIONS_WAITING_MAX);
         let mut log = self.log();
-        if let Some(elected) = &log.elected {
-            sender
-                .try_send(elected.clone())
-                .expect("the channel is new and empty");
-        }
+        // When the node has shut down there is no state any more.
         if !log.closed {
+            let now = log.elected.clone().unwrap_or(Transition::NotLeading);
+            sender.try_send(now).expect("the channel is new and empty");
             log.subscribers.push(sender);
         }
         Transitions { receiver }

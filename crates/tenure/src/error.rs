@@ -1,7 +1,7 @@
 //! Errors, named by what the caller can do next.
 
 use tenure_core::session::ConfigError;
-use tenure_core::{ElectionName, NameError, NodeId};
+use tenure_core::{ElectionName, Incarnation, NameError, NodeId};
 
 /// What went wrong.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +40,20 @@ pub enum Error {
         election: ElectionName,
         /// Who could be named.
         candidates: Vec<NodeId>,
+    },
+    /// A running node and a program that only calls now and then are candidates under one name. Nothing was changed; name the
+    /// session as well.
+    #[error(
+        "{node} names several candidates of the election {election}: {}",
+        sessions_hint(node, sessions)
+    )]
+    AmbiguousCandidate {
+        /// Who was named.
+        node: NodeId,
+        /// Which election.
+        election: ElectionName,
+        /// Their sessions, and whether each is that of a program that only calls.
+        sessions: Vec<(Incarnation, bool)>,
     },
     /// The lease changes faster than it can be written. Nothing was changed; try again.
     #[error("the lease of {election} kept changing; nothing was done")]
@@ -84,6 +98,24 @@ pub enum Error {
     #[error("the node has been shut down")]
     ShutDown,
 }
+
+fn sessions_hint(node: &NodeId, sessions: &[(Incarnation, bool)]) -> String {
+    let named = sessions
+        .iter()
+        .take(SESSIONS_NAMED_MAX)
+        .map(|(incarnation, is_caller)| {
+            let kind = if *is_caller {
+                "calls now and then"
+            } else {
+                "runs"
+            };
+            format!("{node}/{incarnation}, which {kind}")
+        });
+    named.collect::<Vec<_>>().join("; ")
+}
+
+/// How many sessions a message names.
+const SESSIONS_NAMED_MAX: usize = 4;
 
 fn candidates_hint(candidates: &[NodeId]) -> String {
     match candidates {

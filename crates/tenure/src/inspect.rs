@@ -6,14 +6,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use tenure_core::election::{Fence, Lease, LeaseState, Request, RequestKind, Writer};
-use tenure_core::session::{About, Holder, Record, State};
+use tenure_core::election::{Fence, Lease, LeaseState, RESERVED_MAX, Request, RequestKind, Writer};
+use tenure_core::session::{About, Holder, ONE_SHOT, Record, State};
 use tenure_core::{ElectionName, Incarnation, Namespace, NodeId, RecordError};
 use tenure_store::{Entry, Expect, Key, Object, Store, Version, list_all};
 use tokio::sync::OnceCell;
 
 use crate::keys::Keys;
 use crate::{Error, Follower, Token, nudge};
+
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub(crate) mod transaction;
 
 /// How often a request is written again because the lease has changed meanwhile.
 const ATTEMPTS_MAX: usize = 10;
@@ -28,6 +31,8 @@ pub struct NamespaceView {
     keys: Keys,
     /// The sessions, if all questions are to be answered from one look at them.
     looked: Option<Arc<OnceCell<Sessions>>>,
+    /// Whether a leader is told by a datagram that it is asked something.
+    sends_nudges: bool,
 }
 
 /// Shared by all who ask: there may be thousands.
@@ -51,6 +56,13 @@ pub struct Status {
     pub fence: Option<Fence>,
     /// The live candidates, by priority.
     pub candidates: Vec<Candidate>,
+    /// How long ago the lease was written, by the store's own clock or that of the host; none where nobody can tell. To show
+    /// to people: some of these clocks can be set.
+    pub lease_age: Option<Duration>,
+    /// How long ago the fence was written, likewise: that is when its term began to be led.
+    pub fence_age: Option<Duration>,
+    /// How long ago the leader's session was written, likewise.
+    pub leader_seen_ago: Option<Duration>,
 }
 
 /// A live candidate.
@@ -62,6 +74,8 @@ pub struct Candidate {
     pub priority: u8,
     /// What it says of itself.
     pub about: About,
+    /// How long ago its session was written, if the store can tell. To show to people.
+    pub seen_ago: Option<Duration>,
 }
 
 impl NamespaceView {
@@ -72,6 +86,14 @@ impl NamespaceView {
             store,
             keys: Keys::new(namespace),
             looked: None,
+            sends_nudges: true,
+        }
+    }
+
+    pub(crate) fn with_nudges(self, sends_nudges: bool) -> Self {
+        Self {
+            sends_nudges,
+            ..self
         }
     }
 
@@ -228,6 +250,41 @@ impl NamespaceView {
         Ok(briefs)
     }
 
+    /// An election without its candidates, and the session of its leader if that lives and is a candidate. Three reads,
+    /// however many nodes there are.
+    pub async fn led(&self, election: &ElectionName) -> Result<(Status, Option<Record>), Error> {
+        let lease = self.lease_object(election).await?;
+        let session = match lease.as_ref().and_then(|(lease, _)| lease.holder()) {
+            Some(holder) => self.store.get(&self.keys.session(holder)).await?,
+            None => None,
+        };
+        // One that cannot be read is nobody's candidate.
+        let session =
+            session.and_then(|object| Some((Record::decode(&object.value).ok()?, object)));
+        let key = self.keys.fence(election);
+        let (fence, fence_age) = aged(read_object(&*self.store, &key, Fence::decode).await?);
+        let (lease, lease_age) = aged(lease);
+        let status = Status {
+            lease,
+            fence,
+            candidates: Vec::new(),
+            lease_age,
+            fence_age,
+            leader_seen_ago: session.as_ref().and_then(|(_, object)| age_of(object)),
+        };
+        let leads = |session: &(Record, Object)| {
+            is_live(session) && session.0.about.stands.contains_key(election)
+        };
+        let leader = session.filter(leads).map(|(record, _)| record);
+        Ok((status, leader))
+    }
+
+    /// The live candidates of an election with what they say of themselves, by priority. One read per node.
+    pub async fn standing(&self, election: &ElectionName) -> Result<Vec<Candidate>, Error> {
+        let sessions = self.session_objects().await?;
+        Ok(candidates_among(&sessions, election))
+    }
+
     /// The live candidates of an election, by priority. One read per node.
     pub async fn candidates(&self, election: &ElectionName) -> Result<Vec<Holder>, Error> {
         let sessions = self.session_objects().await?;
@@ -240,15 +297,25 @@ impl NamespaceView {
         election: &ElectionName,
         sessions: &[(Record, Object)],
     ) -> Result<Status, Error> {
-        let lease = self.lease(election).await?.map(|(lease, _)| lease);
+        let (lease, lease_age) = aged(self.lease_object(election).await?);
         let key = self.keys.fence(election);
-        let fence = read(&*self.store, &key, Fence::decode)
-            .await?
-            .map(|(fence, _)| fence);
+        let (fence, fence_age) = aged(read_object(&*self.store, &key, Fence::decode).await?);
+        let holder = lease.as_ref().and_then(Lease::holder);
+        let leader_seen_ago = holder.and_then(|holder| {
+            let is_leader =
+                |(record, _): &&(Record, Object)| record.incarnation == holder.incarnation;
+            sessions
+                .iter()
+                .find(is_leader)
+                .and_then(|(_, object)| age_of(object))
+        });
         Ok(Status {
             lease,
             fence,
             candidates: candidates_among(sessions, election),
+            lease_age,
+            fence_age,
+            leader_seen_ago,
         })
     }
 
@@ -352,9 +419,8 @@ impl NamespaceView {
     /// since some engines take it from a clock that can be set.
     pub async fn ages(&self) -> Result<BTreeMap<Incarnation, Duration>, Error> {
         let sessions = self.session_objects().await?;
-        let aged = |(record, object): &(Record, Object)| {
-            Some((record.incarnation, object.age.or(object.shown_age)?))
-        };
+        let aged =
+            |(record, object): &(Record, Object)| Some((record.incarnation, age_of(object)?));
         Ok(sessions.iter().filter_map(aged).collect())
     }
 
@@ -375,6 +441,27 @@ impl NamespaceView {
             .await
     }
 
+    /// The same, to this very session of a node, where several stand under one id.
+    pub async fn request_transfer_to(
+        &self,
+        election: &ElectionName,
+        node: &NodeId,
+        incarnation: Incarnation,
+        by: &NodeId,
+    ) -> Result<(), Error> {
+        let candidates = candidates(&*self.store, &self.keys, election).await?;
+        let is_named = |holder: &Holder| holder.node == *node && holder.incarnation == incarnation;
+        let mut holders = candidates.iter().map(|candidate| &candidate.holder);
+        match holders.find(|holder| is_named(holder)) {
+            Some(to) => {
+                let to = to.clone();
+                self.request(election, RequestKind::Transfer { to }, by)
+                    .await
+            }
+            None => Err(not_a_candidate(node, election, &candidates)),
+        }
+    }
+
     /// The live session of a candidate.
     pub(crate) async fn find_candidate(
         &self,
@@ -382,20 +469,27 @@ impl NamespaceView {
         node: &NodeId,
     ) -> Result<Holder, Error> {
         let candidates = candidates(&*self.store, &self.keys, election).await?;
-        match candidates
+        let named = candidates
             .iter()
-            .find(|candidate| candidate.holder.node == *node)
-        {
-            Some(candidate) => Ok(candidate.holder.clone()),
-            None => Err(Error::NotACandidate {
+            .filter(|candidate| candidate.holder.node == *node);
+        let named: Vec<&Candidate> = named.collect();
+        let Some(first) = named.first() else {
+            return Err(not_a_candidate(node, election, &candidates));
+        };
+        // Of several processes of one node any will do. A program that calls now and then is another thing under the same
+        // name.
+        let is_caller = |candidate: &Candidate| candidate.about.labels.contains_key(ONE_SHOT);
+        if named.iter().any(|each| is_caller(each) != is_caller(first)) {
+            let sessions = named
+                .iter()
+                .map(|each| (each.holder.incarnation, is_caller(each)));
+            return Err(Error::AmbiguousCandidate {
                 node: node.clone(),
                 election: election.clone(),
-                candidates: candidates
-                    .into_iter()
-                    .map(|candidate| candidate.holder.node)
-                    .collect(),
-            }),
+                sessions: sessions.collect(),
+            });
         }
+        Ok(first.holder.clone())
     }
 
     pub(crate) fn keys(&self) -> &Keys {
@@ -418,6 +512,14 @@ impl NamespaceView {
         read(&*self.store, &self.keys.lease(election), Lease::decode).await
     }
 
+    /// The lease, and how long it has stood.
+    pub(crate) async fn lease_object(
+        &self,
+        election: &ElectionName,
+    ) -> Result<Option<(Lease, Object)>, Error> {
+        read_object(&*self.store, &self.keys.lease(election), Lease::decode).await
+    }
+
     async fn request(
         &self,
         election: &ElectionName,
@@ -430,10 +532,13 @@ impl NamespaceView {
             counter: 1,
             nonce: tenure_core::Nonce::default(),
         };
-        let request = Request {
+        let mut request = Request {
             kind,
             by: by.clone(),
+            lapses: false,
         };
+        // Whom this is about. If somebody else has asked the same and was obeyed, leadership has moved: once is enough.
+        let mut first_led = None;
         // The term of a request whose answer was lost. Its leader may have obeyed by now, and then its successor is not
         // to be asked as well.
         let mut perhaps_asked = None;
@@ -448,6 +553,18 @@ impl NamespaceView {
             }
             let term = (lease.lineage, lease.term);
             if perhaps_asked.is_some() && lease.holder().is_none() {
+                return Ok(());
+            }
+            if request.kind == RequestKind::Resign {
+                let led = lease.holder().map(|_| term);
+                let first_led = *first_led.get_or_insert(led);
+                if first_led.is_some() && led != first_led {
+                    return Ok(());
+                }
+            }
+            request.lapses = self.is_held_by_a_caller(&lease).await?;
+            if lease.is_asked(&request) {
+                self.nudge_holder(election, &lease).await;
                 return Ok(());
             }
             let Some(asked) = lease.with_request(request.clone(), writer) else {
@@ -477,11 +594,20 @@ impl NamespaceView {
 }
 
 impl NamespaceView {
+    /// Whether whoever holds the lease only calls now and then. What a session is it stays.
+    async fn is_held_by_a_caller(&self, lease: &Lease) -> Result<bool, Error> {
+        let Some(holder) = lease.holder() else {
+            return Ok(false);
+        };
+        let session = self.session(&holder.node, holder.incarnation).await?;
+        Ok(session.is_some_and(|session| session.is_one_shot()))
+    }
+
     /// Where no hint tells the leader that it is asked something, a datagram does. If that cannot be done it
     /// sees the request at its next look.
     async fn nudge_holder(&self, election: &ElectionName, lease: &Lease) {
         let Some(holder) = lease.holder() else { return };
-        if self.store.describe().capabilities.hints {
+        if !self.sends_nudges || self.store.describe().capabilities.hints {
             return;
         }
         let session = read(&*self.store, &self.keys.session(holder), Record::decode).await;
@@ -503,8 +629,7 @@ pub(crate) async fn live_sessions(store: &dyn Store, keys: &Keys) -> Result<Vec<
 /// A session that has stood for its whole ttl is as good as evicted. Nothing is taken from it for this, so a clock
 /// that can be set is good enough.
 fn is_live((record, object): &(Record, Object)) -> bool {
-    let age = object.age.or(object.shown_age);
-    record.state == State::Alive && age.is_none_or(|age| age < record.ttl)
+    record.state == State::Alive && age_of(object).is_none_or(|age| age < record.ttl)
 }
 
 /// The live candidates of an election, the highest priority first.
@@ -518,12 +643,34 @@ pub(crate) async fn candidates(
 }
 
 fn candidates_among(sessions: &[(Record, Object)], election: &ElectionName) -> Vec<Candidate> {
-    let candidate = |(record, priority): (&Record, u8)| Candidate {
+    let candidate = |(record, object, priority): (&Record, &Object, u8)| Candidate {
         holder: record.holder(),
         priority,
         about: (*record.about).clone(),
+        seen_ago: age_of(object),
     };
-    standing_among(sessions, election).map(candidate).collect()
+    aged_standing(sessions, election).map(candidate).collect()
+}
+
+fn not_a_candidate(node: &NodeId, election: &ElectionName, candidates: &[Candidate]) -> Error {
+    let candidates = candidates.iter();
+    Error::NotACandidate {
+        node: node.clone(),
+        election: election.clone(),
+        candidates: candidates.map(|each| each.holder.node.clone()).collect(),
+    }
+}
+
+/// How long ago an object was written, to show to people.
+fn age_of(object: &Object) -> Option<Duration> {
+    object.age.or(object.shown_age)
+}
+
+fn aged<T>(read: Option<(T, Object)>) -> (Option<T>, Option<Duration>) {
+    match read {
+        Some((record, object)) => (Some(record), age_of(&object)),
+        None => (None, None),
+    }
 }
 
 /// The sessions that stand in an election, and their priority, the highest first.
@@ -531,11 +678,18 @@ fn standing_among<'a>(
     sessions: &'a [(Record, Object)],
     election: &ElectionName,
 ) -> impl Iterator<Item = (&'a Record, u8)> + use<'a> {
+    aged_standing(sessions, election).map(|(record, _, priority)| (record, priority))
+}
+
+fn aged_standing<'a>(
+    sessions: &'a [(Record, Object)],
+    election: &ElectionName,
+) -> impl Iterator<Item = (&'a Record, &'a Object, u8)> + use<'a> {
     let live = sessions.iter().filter(|session| is_live(session));
-    let standing =
-        live.filter_map(|(record, _)| Some((record, *record.about.stands.get(election)?)));
+    let standing = live
+        .filter_map(|(record, object)| Some((record, object, *record.about.stands.get(election)?)));
     let mut standing: Vec<_> = standing.collect();
-    standing.sort_by_key(|(_, priority)| std::cmp::Reverse(*priority));
+    standing.sort_by_key(|(_, _, priority)| std::cmp::Reverse(*priority));
     standing.into_iter()
 }
 
@@ -569,11 +723,20 @@ pub(crate) async fn read<T>(
     key: &Key,
     decode: fn(&[u8]) -> Result<T, RecordError>,
 ) -> Result<Option<(T, Version)>, Error> {
+    let found = read_object(store, key, decode).await?;
+    Ok(found.map(|(record, object)| (record, object.version)))
+}
+
+async fn read_object<T>(
+    store: &dyn Store,
+    key: &Key,
+    decode: fn(&[u8]) -> Result<T, RecordError>,
+) -> Result<Option<(T, Object)>, Error> {
     let Some(object) = store.get(key).await? else {
         return Ok(None);
     };
     match decode(&object.value) {
-        Ok(record) => Ok(Some((record, object.version))),
+        Ok(record) => Ok(Some((record, object))),
         Err(source) => Err(Error::Unreadable {
             key: key.to_string(),
             source,
@@ -598,5 +761,27 @@ impl Status {
             LeaseState::Held { holder, .. } => Some(holder),
             LeaseState::Vacant | LeaseState::Reserved { .. } => None,
         }
+    }
+
+    /// For how long the current term is led, by one clock: that of the store, or of the host if only one host uses it. None
+    /// if nobody leads or nobody can tell. The leader's own clock is not asked.
+    #[must_use]
+    pub fn led_for(&self) -> Option<Duration> {
+        let lease = self
+            .lease
+            .as_ref()
+            .filter(|lease| lease.holder().is_some())?;
+        let fence = self.fence.as_ref()?;
+        let is_its = (fence.lineage, fence.term) == (lease.lineage, lease.term);
+        self.fence_age.filter(|_| is_its)
+    }
+
+    /// Whom the lease is reserved for, and for how long at most from now on, if the store can tell.
+    #[must_use]
+    pub fn reserved(&self) -> Option<(&Holder, Option<Duration>)> {
+        let candidate = self.lease.as_ref()?.reserved_for()?;
+        let most = candidate.ttl.min(RESERVED_MAX);
+        let left = self.lease_age.map(|age| most.saturating_sub(age));
+        Some((candidate, left))
     }
 }

@@ -14,6 +14,9 @@ use crate::driver::Command;
 use crate::fence::Token;
 use crate::trust::{Stopped, Trust, nanoseconds};
 
+/// How much of a reason the history keeps, in characters: it is part of the lease.
+const WHY_MAX: usize = 200;
+
 /// The right to lead for one term. Cheap to clone; holding it does not keep the term alive.
 ///
 /// It is [`Trust`], with the same methods: ask [`check`](Trust::check) right before everything that only a leader may
@@ -112,6 +115,15 @@ impl Leadership {
         self.trust.send(Command::ResignTerm(election, self.term()));
     }
 
+    /// The same as [`resign`](Leadership::resign), since something is wrong with the work here: `why` is what the history
+    /// says of the term, up to 200 characters of it.
+    pub fn give_up(&self, why: &str) {
+        let why = why.chars().take(WHY_MAX).collect();
+        let election = self.election().clone();
+        let command = Command::GiveUpTerm(election, self.term(), why);
+        self.trust.send(command);
+    }
+
     /// Lets leadership go if [`Watchdog::feed`] is not called for `period`: for work that may hang while
     /// the process lives. Without it, a blocked application keeps its lease, since heartbeats have a
     /// thread of their own.
@@ -201,7 +213,7 @@ struct ResignOnPanic<'a>(&'a Leadership);
 impl Drop for ResignOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.resign();
+            self.0.give_up("the work panicked");
         }
     }
 }

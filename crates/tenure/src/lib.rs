@@ -59,6 +59,8 @@ pub use fence::claim::{ClaimError, ClaimFence, Claims};
 pub use fence::transaction::{FenceError, Fenceable, Locked};
 pub use fence::{Receiver, Stale, Token, TokenError};
 pub use follow::{Follower, Seen};
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub use inspect::transaction::{RequestError, Requestable};
 pub use inspect::{Brief, Candidate, NamespaceView, Status};
 pub use leadership::{Leadership, Watchdog};
 pub use metrics::{ClusterMetrics, ElectionMetrics, HeartbeatOutcome, Heartbeats, Metrics};

@@ -334,6 +334,7 @@ impl Heartbeats {
 fn code(reason: &EndReason) -> &'static str {
     match reason {
         EndReason::Resigned => "resigned",
+        EndReason::GaveUp { .. } => "gave_up",
         EndReason::Requested { .. } => "requested",
         EndReason::Transferred { .. } => "transferred",
         EndReason::WorkEnded => "work_ended",

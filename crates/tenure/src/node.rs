@@ -10,6 +10,7 @@ use tenure_core::queue::Rules;
 use tenure_core::session::{About, Config, Holder, Record};
 use tenure_core::{ElectionName, Namespace, NodeId};
 use tenure_store::Store;
+use tenure_store::wrap::Polled;
 use tenure_store::wrap::metered::{Meter, Metered};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -48,6 +49,9 @@ pub struct NodeOptions {
     /// Where to listen for nudges on stores without hints. Other hosts reach this node only if it is an
     /// address of theirs too; the default is a free port on loopback.
     pub nudge: Option<SocketAddr>,
+    /// Looks at the store now and then, and does nothing else to hear of changes: no `LISTEN` on PostgreSQL, no watch of a
+    /// folder, no datagrams. For poolers and networks that allow nothing else. A hand-over then takes up to a heartbeat.
+    pub polls_only: bool,
     /// Counts every request to the store, if given: see [`tenure_store::wrap::metered`].
     pub meter: Option<Arc<Meter>>,
     /// What it runs on; anything else than the host only in tests.
@@ -65,15 +69,21 @@ impl NodeOptions {
             labels: BTreeMap::new(),
             address: None,
             nudge: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+            polls_only: false,
             meter: None,
             runtime: Runtime::default(),
         }
     }
 
     fn counted(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
-        match &self.meter {
+        let store: Arc<dyn Store> = match &self.meter {
             Some(meter) => Arc::new(Metered::with_meter(store, meter.clone())),
             None => store,
+        };
+        if self.polls_only {
+            Arc::new(Polled::new(store))
+        } else {
+            store
         }
     }
 }
@@ -142,6 +152,7 @@ impl Node {
         let counters = Arc::new(Counters::default());
         let runtime = options.runtime.clone();
         let session_config = options.session.clone();
+        let polls_only = options.polls_only;
         let stopped = CancellationToken::new();
         let (ready, opened) = oneshot::channel();
         let thread = Thread {
@@ -159,7 +170,7 @@ impl Node {
         // Made before anything is waited for: dropped, it ends the session, however far that has come.
         let inner = Inner {
             id,
-            view: NamespaceView::new(view, namespace),
+            view: NamespaceView::new(view, namespace).with_nudges(!polls_only),
             commands,
             session: session_seen,
             duplicates: duplicates_seen,
@@ -423,7 +434,7 @@ impl Thread {
         if let Some(address) = self
             .options
             .nudge
-            .filter(|_| !store.describe().capabilities.hints)
+            .filter(|_| !store.describe().capabilities.hints && !self.options.polls_only)
         {
             match Nudger::bind(address, self.namespace.clone()).await {
                 Ok(bound) => {

@@ -10,7 +10,8 @@
 //!
 //! A leader that is asked to resign, or to hand over, is told so at its next call: it leads no longer, and is renewed no
 //! more. The lease passes on when it withdraws, which says that its work has ended, or when the time that it was
-//! given before is over. It cannot be given up by that call itself: the caller acts on what it was told before until it has
+//! given before is over: a ttl after the request, whether or not it still calls, in this election or in others that keep its
+//! session alive. It cannot be given up by that call itself: the caller acts on what it was told before until it has
 //! the answer.
 //!
 //! # What is left behind
@@ -51,27 +52,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tenure_core::election::{
-    Election as Machine, Input, Leader, Lease, Output, PRIORITY_DEFAULT, RequestKind, Term,
-};
-use tenure_core::node::{Answer, Request};
-use tenure_core::session::About;
-use tenure_core::session::observer::{self, Observer};
-use tenure_core::session::{Config, Glance, Holder, Record, Sighting, State};
-use tenure_core::{
-    ElectionName, Incarnation, Lineage, Moment, Namespace, NodeId, Nonce, Read, Written,
-};
-use tenure_store::{Entry, Expect, Key, Object, Store, Version, list_all};
+use tenure_core::election::{Input, Leader, Lease, PRIORITY_DEFAULT, RequestKind, Term};
+use tenure_core::node::Request;
+use tenure_core::session::{Config, Holder, Record, Sighting, State};
+use tenure_core::{ElectionName, Incarnation, Moment, Namespace, NodeId};
+use tenure_store::{Expect, Key, Object, Store};
 
 use crate::clock::HOST;
 use crate::inspect::{Candidate, NamespaceView, candidates};
 use crate::keys::Keys;
-use crate::requests::{Chain, carry_out};
+use crate::requests::{Chain, from_store};
 use crate::{Error, Token, runtime};
 
 mod bounds;
+mod call;
+mod sessions;
 
 pub use bounds::Bounds;
+use call::Call;
+use sessions::{Found, Session, Standing, busy};
 
 /// Marks the sessions of this interface, so that they are told from those of running nodes.
 pub(crate) const LABEL: &str = tenure_core::session::ONE_SHOT;
@@ -79,29 +78,8 @@ pub(crate) const LABEL: &str = tenure_core::session::ONE_SHOT;
 /// The election that is meant if none is named.
 const ELECTION: &str = "default";
 
-/// How long a dead candidate is kept: so many times its ttl, and not less than a while.
-const KEPT_TTLS: u32 = 10;
-const KEPT_MIN: Duration = Duration::from_secs(60);
-
-/// How often one who stays looks for the dead, once its note is a minute old but too young for candidates of its own ttl, or is
-/// of no use on this host: at one call in so many.
-const LOOKS_ONCE_IN: u64 = 16;
-
-/// How many sessions of others a new candidate reads, to learn what they saw in passing.
-const LOOKED_AT: usize = 4;
-
-/// How many it removes on the word of those. Each has to be evicted, and later deleted: more than two, or their number
-/// grows without end.
-const REMOVED_AT_ONCE: usize = 4;
-
-/// How many candidates may stand under one id with secrets of their own: each call of one reads all.
-const STANDING_MAX: usize = 8;
-
 /// How often a write is tried against others, or an answer settled, before giving up.
 const ATTEMPTS_MAX: u32 = 20;
-
-/// The longest pause before a write is tried again.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// How long a call tries, unless the protocol makes it wait, and how long one request may take. A ttl may be a day.
 const CALL_MAX: Duration = Duration::from_secs(30);
@@ -154,24 +132,6 @@ impl Outcome {
     pub fn is_leader(&self) -> bool {
         self.token.is_some()
     }
-}
-
-/// A session of this interface, as it stands in the store.
-struct Standing {
-    record: Record,
-    version: Version,
-    age: Option<Duration>,
-}
-
-/// The sessions of this interface under one id.
-#[derive(Default)]
-struct Found {
-    /// The caller's own: the one that leads the election, or else one that stands in it, or else any.
-    own: Option<Standing>,
-    /// Further ones of the caller. Its first calls made them, if several came at one time.
-    own_others: Vec<Standing>,
-    /// How many others live: with other secrets, or further ones of the caller.
-    others: usize,
 }
 
 impl OneShot {
@@ -242,13 +202,13 @@ impl OneShot {
     pub async fn elect(&self, id: &NodeId) -> Result<Outcome, Error> {
         let found = self.find(id).await?;
         let lease = if found.own.is_some() || self.bounds.is_some() {
-            self.view.lease(&self.election).await?
+            self.view.lease_object(&self.election).await?
         } else {
             None
         };
         match (&lease, &self.bounds) {
-            (Some((lease, _)), _) => {
-                if let Some(asked) = self.asked(id, &found, lease).await? {
+            (Some((lease, object)), _) => {
+                if let Some(asked) = self.asked(id, &found, lease, object).await? {
                     return Ok(asked);
                 }
             }
@@ -265,7 +225,7 @@ impl OneShot {
         call.step(Input::Stand(PRIORITY_DEFAULT));
         let begun = HOST.moment();
         let mut give_up = begun + CALL_MAX.min(self.config.ttl * 3);
-        while call.token.is_none() && !call.is_lost() {
+        while call.token.is_none() && !call.is_asked && !call.is_lost() {
             if let Some(until) = call.machine.waits_until() {
                 give_up = give_up.max(until + CALL_MAX);
             }
@@ -289,13 +249,41 @@ impl OneShot {
             self.give_back(&holder, None).await?;
             return Err(self.contended());
         }
+        // It was asked after the first look, and before it is told anything.
+        if call.is_asked {
+            let found = self.find(id).await?;
+            if let Some((lease, object)) = self.view.lease_object(&self.election).await?
+                && let Some(asked) = self.asked(id, &found, &lease, &object).await?
+            {
+                return Ok(asked);
+            }
+            return Err(self.contended());
+        }
+        // Never for longer than after a look at the lease that showed no request: whoever sees one there counts on that.
+        if let Some((_, until)) = call.machine.leads_until() {
+            trusted_until = trusted_until.min(until);
+        }
         // Who had to wait acts for as long as one who led at once.
-        if call.token.is_some()
+        if let Some(token) = call.token
             && HOST.moment().since(begun) >= self.config.heartbeat
             && let Ok(session) = self.beat(id, None).await
             && session.record.incarnation == call.me
         {
-            trusted_until = session.trusted_until;
+            let looked_at = HOST.moment();
+            if let Ok(Some((lease, _))) = self.view.lease_object(&self.election).await
+                && is_held_by(&lease, call.me)
+                && lease.term == token.term
+                && lease.request.is_none()
+            {
+                let seen_until = looked_at + (self.config.ttl - self.config.margin);
+                trusted_until = session.trusted_until.min(seen_until);
+            }
+        }
+        // A term that was begun with a shorter ttl ends as soon after a request as that says.
+        if let Some(held_ttl) = call.held_ttl.filter(|held_ttl| *held_ttl < self.config.ttl) {
+            let shorter = Config::for_ttl(held_ttl);
+            let more = (self.config.ttl - self.config.margin) - (shorter.ttl - shorter.margin);
+            trusted_until = trusted_until - more;
         }
         let reserved_for = call.reserved_for().cloned();
         if call.token.is_none()
@@ -320,26 +308,47 @@ impl OneShot {
         })
     }
 
-    /// If `id` leads and is asked not to, what it is told. Its session is not renewed, so that it expires in any case. When it
-    /// has, nothing that the caller was told before holds any more, and the lease is given back here.
+    /// If `id` leads and is asked not to, what it is told. Its session is not renewed for this election. What the caller was
+    /// told before holds for less than a ttl after the request was written: each call looks at the lease after it has
+    /// renewed the session, and tells the caller that it leads only if there was none. When that time is over the lease is
+    /// given back here. Others need not wait for this call: they count for themselves, see
+    /// [`Lease::lapsing`], since the session may live on for other elections.
     async fn asked(
         &self,
         id: &NodeId,
         found: &Found,
         lease: &Lease,
+        object: &Object,
     ) -> Result<Option<Outcome>, Error> {
         let Some(own) = &found.own else {
             return Ok(None);
         };
-        let is_mine = |holder: &Holder| holder.incarnation == own.record.incarnation;
+        let me = own.record.incarnation;
         let Some(request) = lease.request.clone().filter(|request| {
-            let is_to_me = matches!(&request.kind, RequestKind::Transfer { to } if is_mine(to));
-            lease.holder().is_some_and(is_mine) && !is_to_me
+            let is_to_me =
+                matches!(&request.kind, RequestKind::Transfer { to } if to.incarnation == me);
+            is_held_by(lease, me) && !is_to_me
         }) else {
             return Ok(None);
         };
-        if own.age.is_some_and(|age| age >= own.record.ttl) {
+        let now = HOST.reading();
+        let noted = own.record.about.seen.get(&self.election);
+        let noted = noted.zip(now);
+        let version = from_store(&object.version);
+        let noted = noted.and_then(|(noted, now)| noted.age_of_lease(me, &version, now));
+        let is_over = |stood: Option<Duration>| stood.is_some_and(|stood| stood >= own.record.ttl);
+        if is_over(own.age) {
             self.withdraw(id, None).await?;
+        } else if is_over(object.age) || is_over(noted) {
+            self.give_back(&own.record.holder(), Some(lease.term))
+                .await?;
+        } else if object.age.is_none()
+            && noted.is_none()
+            && let Some(now) = now
+        {
+            // Once for each request: this renews the session as well.
+            let sighting = Sighting::of_lease(me, &version, now);
+            self.keep_sighting(id, &sighting).await?;
         }
         Ok(Some(Outcome {
             leader: None,
@@ -503,351 +512,22 @@ impl OneShot {
         }))
     }
 
-    /// Notes what this call saw of the leader's session, for the next one on this host. Costs a list, a read
-    /// and a write, and nothing where the store tells ages or the version is the one that was noted.
-    async fn keep_sighting(&self, id: &NodeId, sighting: &Sighting) -> Result<(), Error> {
-        let note = |record: &mut Record| {
-            let About { stands, seen, .. } = &mut *record.about;
-            // One that was withdrawn meanwhile does not come back for a note.
-            if stands.contains_key(&self.election) {
-                seen.insert(self.election.clone(), sighting.clone());
-            }
-        };
-        let missing = Missing::Leave;
-        self.write(id, None, note, missing).await.map(drop)
-    }
-
-    /// Renews the session of `id`, or makes one.
-    async fn beat(&self, id: &NodeId, found: Option<Found>) -> Result<Session, Error> {
-        let mut found = match found {
-            Some(found) => found,
-            None => self.find(id).await?,
-        };
-        let passed = match (&found.own, &self.bounds) {
-            (None, None) => self.sweep(None).await,
-            (None, Some(bounds)) => bounds.admit_candidate(self).await?,
-            (Some(own), Some(bounds)) => {
-                // Whoever sets bounds runs a node, which watches.
-                bounds.check_stands(&own.record, &self.election)?;
-                None
-            }
-            (Some(own), None) if self.is_due(&own.record) => self.sweep(Some(&own.record)).await,
-            (Some(_), None) => None,
-        };
-        if found.own.is_none() && found.others >= STANDING_MAX {
-            // There may be room now.
-            found = self.find(id).await?;
-        }
-        let stand = |record: &mut Record| {
-            let About {
-                stands,
-                passed: noted,
-                ..
-            } = &mut *record.about;
-            stands.insert(self.election.clone(), PRIORITY_DEFAULT);
-            if passed.is_some() {
-                noted.clone_from(&passed);
-            }
-        };
-        let missing = Missing::Create;
-        let written = self.write(id, Some(found), stand, missing).await?;
-        written.ok_or_else(|| busy(id))
-    }
-
-    /// Changes the session of `id`, once, whatever happens to the answers. None if it has none, and none is to be made.
-    async fn write(
-        &self,
-        id: &NodeId,
-        mut seen: Option<Found>,
-        change: impl Fn(&mut Record),
-        missing: Missing,
-    ) -> Result<Option<Session>, Error> {
-        // A write of ours whose answer was lost is recognised by its nonce: another call for the same candidate counts on
-        // from the same number.
-        let mut lost: Option<(Record, Moment)> = None;
-        for attempt in 1..=ATTEMPTS_MAX {
-            let begun = HOST.moment();
-            let found = match seen.take() {
-                Some(found) => found,
-                None => self.find(id).await?,
-            };
-            if let (Some(Standing { record, .. }), Some((sent, started))) = (&found.own, &lost)
-                && (record.incarnation, record.nonce) == (sent.incarnation, sent.nonce)
-            {
-                return Ok(Some(self.session(sent.clone(), *started)));
-            }
-            let (mut record, expect) = match found.own {
-                Some(Standing {
-                    record, version, ..
-                }) => (record, Expect::Version(version)),
-                // It was there, and is not alive any more: marked as gone by the write whose answer was lost, or
-                // evicted. Neither stands.
-                None if missing == Missing::Leave => {
-                    return Ok(lost.map(|(sent, started)| self.session(sent, started)));
-                }
-                None if found.others >= STANDING_MAX => {
-                    return Err(Error::Crowded { node: id.clone() });
-                }
-                // Under the same name as the one that may yet land, so that one of them does at most.
-                None => match lost.take_if(|(sent, _)| sent.counter == 1) {
-                    Some((sent, _)) => (Record { counter: 0, ..sent }, Expect::Absent),
-                    None => (self.new_record(id), Expect::Absent),
-                },
-            };
-            record.counter += 1;
-            record.nonce = runtime::HOST.step().nonce;
-            // Never shorter than an earlier call was told that it may act.
-            record.ttl = record.ttl.max(self.config.ttl);
-            change(&mut record);
-            let started = HOST.moment();
-            let key = self.keys.session(&record.holder());
-            match self
-                .store
-                .put(&key, Bytes::from(record.encode()), &expect)
-                .await
-            {
-                Ok(_) => return Ok(Some(self.session(record, started))),
-                Err(tenure_store::Error::Conflict { .. }) => {}
-                Err(tenure_store::Error::Unknown { .. }) => lost = Some((record, started)),
-                Err(error) => return Err(error.into()),
-            }
-            self.wait_for_a_turn(begun, attempt).await;
-        }
-        Err(busy(id))
-    }
-
-    /// Of many calls for one candidate one gets through at a time. Those that came off badly wait for some turns, each for
-    /// another number of them, so that everybody gets one.
-    async fn wait_for_a_turn(&self, begun: Moment, attempt: u32) {
-        let turn = HOST.moment().since(begun);
-        let most = turn.saturating_mul(2 * attempt);
-        tokio::time::sleep(chance_of(most.min(PAUSE_MAX))).await;
-    }
-
     fn contended(&self) -> Error {
         Error::Contended {
             election: self.election.clone(),
         }
     }
-
-    fn session(&self, record: Record, started: Moment) -> Session {
-        Session {
-            record,
-            trusted_until: started + (self.config.ttl - self.config.margin),
-        }
-    }
-
-    fn new_record(&self, id: &NodeId) -> Record {
-        Record {
-            node: id.clone(),
-            incarnation: Incarnation(uuid::Uuid::new_v4().as_u128()),
-            counter: 0,
-            nonce: Nonce::default(),
-            ttl: self.config.ttl,
-            state: State::Alive,
-            joined_at: HOST.now().wall,
-            about: Box::new(About {
-                labels: [(LABEL.to_owned(), "true".to_owned())].into(),
-                secret_digest: self.secret_digest.clone(),
-                ..About::default()
-            }),
-        }
-    }
-
-    /// The session of `id` that has not ended. An ended one is never revived: whoever ended it may be
-    /// taking what it held, so the candidate starts over as a new incarnation.
-    ///
-    /// A call that was dropped may have made one more, however late. It holds nothing: the one that leads counts.
-    async fn find(&self, id: &NodeId) -> Result<Found, Error> {
-        let mut found = Found::default();
-        let mut own = Vec::new();
-        for entry in list_all(&*self.store, &self.keys.sessions_of(id)).await? {
-            let Some((record, object)) = self.candidate(&entry.key).await? else {
-                continue;
-            };
-            let is_alive = record.state == State::Alive;
-            if is_alive && record.about.secret_digest == self.secret_digest {
-                own.push((entry.key, record, object));
-                continue;
-            }
-            if is_alive && object.age.is_none_or(|age| age < record.ttl) {
-                found.others += 1;
-            }
-            let age = object.age;
-            self.tidy(&entry.key, record, object, age).await;
-        }
-        let mut chosen = 0;
-        if own.len() > 1 {
-            let lease = self.view.lease(&self.election).await?;
-            let holder = lease.as_ref().and_then(|(lease, _)| lease.holder());
-            let leads = |record: &Record| {
-                holder.is_some_and(|holder| holder.incarnation == record.incarnation)
-            };
-            let stands = |record: &Record| record.about.stands.contains_key(&self.election);
-            let place = own.iter().position(|(_, record, _)| leads(record));
-            let place = place.or_else(|| own.iter().position(|(_, record, _)| stands(record)));
-            chosen = place.unwrap_or_default();
-        }
-        for (place, (key, record, object)) in own.into_iter().enumerate() {
-            let standing = Standing {
-                record,
-                version: object.version.clone(),
-                age: object.age,
-            };
-            if place == chosen {
-                found.own = Some(standing);
-                continue;
-            }
-            let age = object.age;
-            found.others += usize::from(age.is_none_or(|age| age < standing.record.ttl));
-            self.tidy(&key, standing.record.clone(), object, age).await;
-            found.own_others.push(standing);
-        }
-        Ok(found)
-    }
-
-    /// The session of a candidate of this interface.
-    async fn candidate(&self, key: &Key) -> Result<Option<(Record, Object)>, Error> {
-        let Some(object) = self.store.get(key).await? else {
-            return Ok(None);
-        };
-        let record = Record::decode(&object.value).ok();
-        let record = record.filter(is_one_shot);
-        Ok(record.map(|record| (record, object)))
-    }
-
-    /// Whether one who stays should look for the dead: when its note has become useful, and now and then.
-    fn is_due(&self, own: &Record) -> bool {
-        let passed = own.about.passed.as_deref().zip(HOST.reading());
-        let age = passed.and_then(|(passed, now)| passed.age(now, HOST.now().wall));
-        match age {
-            Some(age) if age < KEPT_MIN => false,
-            Some(age) if age >= kept(own.ttl) => true,
-            // Young, or of another host, or there is none.
-            _ => chance().is_multiple_of(LOOKS_ONCE_IN),
-        }
-    }
-
-    /// Removes some of those that are long dead, and returns what a caller notes for those who come later, if it should: one who stays
-    /// keeps its note until it has been useful. Whatever fails is for the next one to do.
-    async fn sweep(&self, own: Option<&Record>) -> Option<Box<Glance>> {
-        let page = self.store.list(&self.keys.nodes(), None).await.ok()?;
-        // What was listed stood so by now.
-        let (listed_at, wall) = (HOST.reading(), HOST.now().wall);
-        let mut listed: Vec<(Incarnation, Entry)> = Vec::new();
-        for entry in page.entries {
-            // The caller's own is about to be renewed, however old it is.
-            if let Some((_, incarnation)) = Keys::session_of(&entry.key)
-                && own.is_none_or(|own| own.incarnation != incarnation)
-            {
-                listed.push((incarnation, entry));
-            }
-        }
-        let mut quiet: Vec<(&Entry, Duration)> = Vec::new();
-        let own_note = own.and_then(|own| own.about.passed.clone());
-        let own_age = own_note.as_ref().zip(listed_at);
-        let own_age = own_age.and_then(|(note, now)| note.age(now, wall));
-        quiet.extend(standing_since(own_note.as_deref(), own_age, &listed));
-        for (_, entry) in some_of(&listed).take(LOOKED_AT) {
-            let Ok(Some((record, object))) = self.candidate(&entry.key).await else {
-                continue;
-            };
-            let passed = record.about.passed.clone();
-            let age = object.age;
-            self.tidy(&entry.key, record, object, age).await;
-            let stood = passed.as_ref().zip(listed_at);
-            let stood = stood.and_then(|(passed, now)| passed.age(now, wall));
-            quiet.extend(standing_since(passed.as_deref(), stood, &listed));
-        }
-        // Of one that several have seen, the longest time.
-        quiet.sort_by(|(a, shorter), (b, longer)| a.key.cmp(&b.key).then(longer.cmp(shorter)));
-        quiet.dedup_by(|(a, _), (b, _)| a.key == b.key);
-        for (entry, stood) in some_of(&quiet).take(REMOVED_AT_ONCE) {
-            if let Ok(Some((record, object))) = self.candidate(&entry.key).await
-                && object.version == entry.version
-            {
-                self.tidy(&entry.key, record, object, Some(*stood)).await;
-            }
-        }
-        if let (Some(own), Some(age)) = (own, own_age)
-            && age < kept(own.ttl)
-        {
-            return None;
-        }
-        let sessions = some_of(&listed);
-        let sessions = sessions.map(|(incarnation, entry)| (*incarnation, entry.version.tag()));
-        Some(Box::new(Glance::new(sessions, listed_at?, wall)))
-    }
-
-    /// Removes what a candidate has left behind, if this version has stood for so long. One that is gone has given
-    /// everything back before it said so. One that was not heard of for long is evicted first, like any dead leader, and
-    /// deleted when it has been so for as long.
-    async fn tidy(&self, key: &Key, mut record: Record, object: Object, stood: Option<Duration>) {
-        let is_old = stood.is_some_and(|stood| stood >= kept(record.ttl));
-        // Whatever comes of it: what stays is seen again.
-        match record.state {
-            State::Alive if is_old => {
-                record.state = State::Evicted {
-                    by: record.node.clone(),
-                };
-                let value = Bytes::from(record.encode());
-                let expect = Expect::Version(object.version);
-                let _ = self.store.put(key, value, &expect).await;
-            }
-            State::Gone => drop(self.store.delete(key).await),
-            State::Evicted { .. } if is_old => drop(self.store.delete(key).await),
-            State::Alive | State::Evicted { .. } => {}
-        }
-    }
-}
-
-/// How long a dead candidate is kept.
-fn kept(ttl: Duration) -> Duration {
-    ttl.saturating_mul(KEPT_TTLS).max(KEPT_MIN)
-}
-
-/// Those that still stand as they were noted, if that was long enough ago.
-fn standing_since<'a>(
-    noted: Option<&Glance>,
-    stood: Option<Duration>,
-    listed: &'a [(Incarnation, Entry)],
-) -> Vec<(&'a Entry, Duration)> {
-    let (Some(noted), Some(stood)) = (noted, stood.filter(|stood| *stood >= KEPT_MIN)) else {
-        return Vec::new();
-    };
-    let standing = noted.versions().filter_map(|(incarnation, version)| {
-        let (_, entry) = listed.iter().find(|(each, _)| *each == incarnation)?;
-        (entry.version.tag() == version).then_some((entry, stood))
-    });
-    standing.collect()
-}
-
-fn busy(id: &NodeId) -> Error {
-    Error::CandidateBusy { node: id.clone() }
-}
-
-/// Any number.
-fn chance() -> u64 {
-    uuid::Uuid::new_v4().as_u64_pair().0
-}
-
-/// Any time up to this one.
-fn chance_of(most: Duration) -> Duration {
-    let nanoseconds = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
-    Duration::from_nanos(chance() % nanoseconds.max(1))
-}
-
-/// All of them once, from any place on: another one each time.
-fn some_of<T>(all: &[T]) -> impl Iterator<Item = &T> {
-    let places = all.len();
-    let start = usize::try_from(chance() % places.max(1) as u64).unwrap_or_default();
-    all.iter().cycle().skip(start).take(places)
 }
 
 /// Whether a session is that of a one-shot candidate, and not of a running node.
 #[must_use]
 pub fn is_one_shot(record: &Record) -> bool {
     record.is_one_shot()
+}
+
+fn is_held_by(lease: &Lease, me: Incarnation) -> bool {
+    let holder = lease.holder();
+    holder.is_some_and(|holder| holder.incarnation == me)
 }
 
 /// What became of the lease.
@@ -859,258 +539,4 @@ enum GivenBack {
     NotHeld,
     /// The session holds it in another term than the one that was named.
     OtherTerm,
-}
-
-/// What to do for a candidate without a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Missing {
-    Create,
-    Leave,
-}
-
-/// A session as this call has written it.
-struct Session {
-    record: Record,
-    trusted_until: Moment,
-}
-
-/// The core's machines, for as long as one call takes.
-struct Call<'a> {
-    elections: &'a OneShot,
-    me: Incarnation,
-    machine: Machine,
-    observer: Observer,
-    requests: Vec<(From, Request)>,
-    /// The lease was written by this call, and not only found.
-    has_written_lease: bool,
-    /// The store failed to answer the last request, so waiting means nothing.
-    is_troubled: bool,
-    leader: Option<Leader>,
-    token: Option<Token>,
-    /// What an earlier call saw of the leader's session.
-    seen: Option<Sighting>,
-    /// What this one saw of it, if the next one should know.
-    sighting: Option<Sighting>,
-    /// What it saw of a lease that is reserved, likewise.
-    reserved: Option<Sighting>,
-    /// The lease was read, and means nothing to this version.
-    is_unreadable: bool,
-}
-
-/// Which machine made a request, about what.
-#[derive(Clone, Copy)]
-enum From {
-    Lease,
-    Fence,
-    Session(Incarnation),
-}
-
-impl<'a> Call<'a> {
-    fn new(elections: &'a OneShot, me: Holder, trusted_until: Moment) -> Self {
-        let now = HOST.moment();
-        let config = elections.config.clone();
-        let new_lineage = Lineage(uuid::Uuid::new_v4().as_u128());
-        let mut call = Self {
-            elections,
-            me: me.incarnation,
-            observer: Observer::new(config.clone(), me.node.clone(), 0),
-            machine: Machine::new(config, me, new_lineage, now, 0),
-            requests: Vec::new(),
-            has_written_lease: false,
-            is_troubled: false,
-            leader: None,
-            token: None,
-            seen: None,
-            sighting: None,
-            reserved: None,
-            is_unreadable: false,
-        };
-        call.step(Input::Trusted(trusted_until));
-        call
-    }
-
-    /// Who else is to follow.
-    fn reserved_for(&self) -> Option<&Holder> {
-        let candidate = self.machine.reservation();
-        candidate.filter(|candidate| candidate.incarnation != self.me)
-    }
-
-    /// What the next call should know of this one.
-    fn noted(&mut self) -> Option<Sighting> {
-        match self.reserved_for() {
-            Some(_) => self.reserved.take(),
-            None => self.sighting.take(),
-        }
-    }
-
-    /// Whether someone else leads, or is to follow, and there is nothing to do about it now.
-    fn is_lost(&self) -> bool {
-        let wake_at = self.machine.wake_at().min(self.observer.wake_at());
-        let someone_leads = self
-            .leader
-            .as_ref()
-            .is_some_and(|leader| leader.incarnation != self.me);
-        let is_taken = someone_leads || self.reserved_for().is_some();
-        is_taken && self.requests.is_empty() && !self.is_troubled && wake_at > HOST.moment()
-    }
-
-    /// One request and its answer, or a sleep until the next is due.
-    async fn turn(&mut self) {
-        let Some((from, request)) = self.requests.pop() else {
-            HOST.sleep_towards(self.machine.wake_at().min(self.observer.wake_at()))
-                .await;
-            self.step(Input::Wake);
-            return self.observe(observer::Input::Wake);
-        };
-        let OneShot {
-            store,
-            keys,
-            config,
-            ..
-        } = self.elections;
-        self.has_written_lease |= matches!(request, Request::WriteLease { .. });
-        let answer = carry_out(&**store, keys, request, config.request_timeout).await;
-        self.is_troubled = matches!(
-            answer,
-            Answer::Written(Written::NotApplied | Written::Unknown)
-                | Answer::Lease(Read::Failed)
-                | Answer::Fence(Read::Failed)
-                | Answer::Session(Read::Failed)
-        );
-        match (from, answer) {
-            (From::Lease, Answer::Lease(read)) => {
-                self.is_unreadable = matches!(read, Read::Unreadable { .. });
-                let read = self.recall_lease(read);
-                self.step(Input::LeaseRead(read));
-            }
-            (From::Lease, Answer::Written(written)) => self.step(Input::LeaseWritten(written)),
-            (From::Fence, Answer::Fence(read)) => self.step(Input::FenceRead(read)),
-            (From::Fence, Answer::Written(written)) => self.step(Input::FenceWritten(written)),
-            (From::Session(who), Answer::Session(read)) => {
-                let read = self.recall(who, read);
-                self.observe(observer::Input::Read(who, read));
-            }
-            (From::Session(who), Answer::Written(written)) => {
-                self.observe(observer::Input::Evicted(who, written));
-            }
-            _ => unreachable!("an answer is of the kind of its request"),
-        }
-    }
-
-    /// Where the store cannot say how old a version is, an earlier call may have seen it.
-    fn recall(&mut self, who: Incarnation, mut read: Read<Record>) -> Read<Record> {
-        if let Read::Found { version, age, .. } = &mut read
-            && age.is_none()
-            && let Some(now) = HOST.reading()
-        {
-            let seen = self.seen.as_ref();
-            *age = seen.and_then(|seen| seen.age(who, version, now));
-            self.sighting = match age {
-                Some(_) => None,
-                None => Some(Sighting::new(who, version, now)),
-            };
-        }
-        read
-    }
-
-    /// The same for a lease that is reserved: it is for a while, and each call sees a moment of that.
-    fn recall_lease(&mut self, mut read: Read<Lease>) -> Read<Lease> {
-        if let Read::Found {
-            record,
-            version,
-            age,
-        } = &mut read
-            && age.is_none()
-            && let Some(Holder { incarnation, .. }) = record.reserved_for()
-            && let Some(now) = HOST.reading()
-        {
-            let seen = self.seen.as_ref();
-            *age = seen.and_then(|seen| seen.age_of_reserved(*incarnation, version, now));
-            self.reserved = match age {
-                Some(_) => None,
-                None => Some(Sighting::of_reserved(*incarnation, version, now)),
-            };
-        }
-        read
-    }
-
-    fn step(&mut self, input: Input) {
-        for output in self.machine.step(runtime::HOST.step(), input) {
-            let election = self.elections.election.clone();
-            let request = match output {
-                Output::ReadLease { known } => {
-                    (From::Lease, Request::ReadLease { election, known })
-                }
-                Output::WriteLease { lease, expect } => (
-                    From::Lease,
-                    Request::WriteLease {
-                        election,
-                        lease,
-                        expect,
-                    },
-                ),
-                Output::ReadFence => (From::Fence, Request::ReadFence { election }),
-                Output::WriteFence { fence, expect } => (
-                    From::Fence,
-                    Request::WriteFence {
-                        election,
-                        fence,
-                        expect,
-                    },
-                ),
-                Output::Watch(holder) => {
-                    self.observe(observer::Input::Watch(holder));
-                    continue;
-                }
-                Output::Forget(incarnation) => {
-                    self.observe(observer::Input::Forget(incarnation));
-                    continue;
-                }
-                Output::Leader(leader) => {
-                    self.leader = leader;
-                    continue;
-                }
-                Output::Elected { term, lineage } => {
-                    self.token = Some(Token { lineage, term });
-                    continue;
-                }
-                Output::Anomaly(anomaly) => {
-                    tracing::error!(%election, "{anomaly}");
-                    continue;
-                }
-                // A call ends as soon as it is elected, so it sees no end of a term; and it renews no session, so that
-                // what it cannot read is free when that has run out.
-                Output::Blind => continue,
-                Output::Stop { .. } | Output::Ended { .. } => continue,
-            };
-            self.requests.push(request);
-        }
-    }
-
-    fn observe(&mut self, input: observer::Input) {
-        for output in self.observer.step(HOST.moment(), input) {
-            match output {
-                observer::Output::Read { holder, known } => {
-                    let from = From::Session(holder.incarnation);
-                    self.requests
-                        .push((from, Request::ReadSession { holder, known }));
-                }
-                observer::Output::Evict {
-                    holder,
-                    record,
-                    expect,
-                } => {
-                    let from = From::Session(holder.incarnation);
-                    self.requests
-                        .push((from, Request::WriteSession { record, expect }));
-                }
-                observer::Output::Missing { incarnation } => {
-                    self.step(Input::HolderMissing(incarnation));
-                }
-                observer::Output::Ended { incarnation, end } => {
-                    self.step(Input::HolderEnded(incarnation, end));
-                }
-            }
-        }
-    }
 }

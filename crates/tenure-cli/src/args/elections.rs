@@ -208,6 +208,10 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) once: bool,
 
+    /// Only poll the store: no LISTEN, no watching of files, no datagrams between nodes
+    #[arg(long)]
+    pub(crate) poll_only: bool,
+
     #[command(flatten)]
     pub(crate) daemon: AsDaemon,
 
@@ -303,7 +307,7 @@ pub(crate) struct Resign {
 #[derive(Debug, Args)]
 #[command(after_help = format!("{TRANSFER_AFTER}\n\n{STORES}"))]
 pub(crate) struct Transfer {
-    /// The candidate that should lead
+    /// The candidate that should lead: NODE, or NODE/INCARNATION
     #[arg(value_name = "NODE")]
     pub(crate) to: String,
 

@@ -48,7 +48,7 @@ async fn elect(arguments: Elect) -> anyhow::Result<ExitCode> {
         data.write(&if arguments.json {
             json(&Released { released: &node })?
         } else {
-            format!("{node} is no longer a candidate\n")
+            format!("{node} is no longer a candidate of {election}\n")
         });
         data.finish().context("cannot write the answer")?;
         return Ok(ExitCode::SUCCESS);

@@ -1,13 +1,14 @@
 //! What `resign` and `transfer` have in common: a request in the lease, and the wait for its effect.
 
+use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
 use tenure::core::election::{Lease, RESERVED_MAX, Term};
-use tenure::core::session::ONE_SHOT;
-use tenure::core::{ElectionName, NodeId};
+use tenure::core::session::{Holder, ONE_SHOT};
+use tenure::core::{ElectionName, Incarnation, NodeId};
 use tenure::{Error, Follower, NamespaceView, Seen};
 use tokio::time::timeout;
 
@@ -23,10 +24,43 @@ pub(super) struct Request {
     /// Who asks.
     pub(super) by: NodeId,
     /// Who is to lead; anybody else, if nobody is named.
-    pub(super) to: Option<NodeId>,
+    pub(super) to: Option<To>,
     /// How long to wait for it.
     pub(super) wait: Duration,
     pub(super) json: bool,
+}
+
+/// Who is to lead: a node or, where several candidates have its name, one of its sessions.
+pub(super) struct To {
+    node: NodeId,
+    incarnation: Option<Incarnation>,
+}
+
+impl To {
+    /// Reads `NODE` or `NODE/INCARNATION`.
+    pub(super) fn parse(text: &str) -> anyhow::Result<Self> {
+        let (node, incarnation) = match text.split_once('/') {
+            None => (text, None),
+            Some((node, incarnation)) => {
+                let incarnation = incarnation.parse::<Incarnation>();
+                let no_session = || format!("{text:?} names no session");
+                (node, Some(incarnation.with_context(no_session)?))
+            }
+        };
+        let node = NodeId::new(node)?;
+        Ok(Self { node, incarnation })
+    }
+
+    fn is(&self, holder: &Holder) -> bool {
+        let is_it = |incarnation| incarnation == holder.incarnation;
+        holder.node == self.node && self.incarnation.is_none_or(is_it)
+    }
+}
+
+impl fmt::Display for To {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.node.fmt(formatter)
+    }
 }
 
 /// The lease after the request.
@@ -71,14 +105,25 @@ impl Asked {
         }
         let asked = match &self.request.to {
             None => view.request_resign(&self.election, &self.request.by).await,
-            Some(to) => {
-                view.request_transfer(&self.election, to, &self.request.by)
-                    .await
+            Some(To { node, incarnation }) => {
+                let (election, by) = (&self.election, &self.request.by);
+                match incarnation {
+                    None => view.request_transfer(election, node, by).await,
+                    Some(incarnation) => {
+                        let incarnation = *incarnation;
+                        view.request_transfer_to(election, node, incarnation, by)
+                            .await
+                    }
+                }
             }
         };
         match asked {
             Ok(()) => {}
-            Err(error @ (Error::NoLeader { .. } | Error::NotACandidate { .. })) => {
+            Err(
+                error @ (Error::NoLeader { .. }
+                | Error::NotACandidate { .. }
+                | Error::AmbiguousCandidate { .. }),
+            ) => {
                 return self.refuse(&error);
             }
             Err(error) => return Err(error.into()),
@@ -129,7 +174,7 @@ impl Asked {
     fn is_done(&self, lease: &Lease, asked_in: Option<Term>) -> bool {
         match (&self.request.to, lease.holder()) {
             (_, None) => false,
-            (Some(to), Some(holder)) => holder.node == *to,
+            (Some(to), Some(holder)) => to.is(holder),
             (None, Some(_)) => asked_in.is_some_and(|term| lease.term > term),
         }
     }
@@ -145,6 +190,9 @@ impl Asked {
         output::error(&anyhow::anyhow!("{error}"));
         if let Error::NoLeader { .. } = error {
             output::hint("`tenure status` shows the candidates");
+        }
+        if let Error::AmbiguousCandidate { .. } = error {
+            output::hint("name one of them in full: `tenure transfer NODE/INCARNATION`");
         }
         Ok(ExitCode::from(EXIT_NO))
     }
@@ -211,11 +259,11 @@ impl Asked {
 async fn is_one_shot(
     view: &NamespaceView,
     election: &ElectionName,
-    node: &NodeId,
+    to: &To,
 ) -> Result<bool, Error> {
     let candidates = view.status(election).await?.candidates;
     let mut named = candidates
         .iter()
-        .filter(|candidate| candidate.holder.node == *node);
+        .filter(|candidate| to.is(&candidate.holder));
     Ok(named.any(|candidate| candidate.about.labels.contains_key(ONE_SHOT)))
 }

@@ -94,6 +94,7 @@ async fn begin(
     find(&arguments.command[0])?;
 
     let mut options = NodeOptions::new(place.store.clone(), place.namespace.as_str());
+    options.polls_only = arguments.poll_only;
     options.node = Some(node.to_string());
     options.session = session.clone();
     options.labels = arguments.daemon.label.iter().cloned().collect();
@@ -194,10 +195,9 @@ impl Runner {
                         } else {
                             "the program could not be started".to_owned()
                         };
-                        output::warning(&format!(
-                            "{what}, {failures} times in a row: letting another node try"
-                        ));
-                        leadership.resign();
+                        let why = format!("{what}, {failures} times in a row");
+                        output::warning(&format!("{why}: letting another node try"));
+                        leadership.give_up(&why);
                         return Ok(Some(ended));
                     }
                 },

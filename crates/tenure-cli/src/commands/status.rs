@@ -75,10 +75,20 @@ fn text(name: &ElectionName, status: &Status) -> String {
     row("leader", leader(status));
     if let Some(lease) = &status.lease {
         if let LeaseState::Held { since, .. } = lease.state {
+            // The time is by the leader's clock, which may be wrong; for how long is not.
+            let since = times::rfc3339(since);
             row(
                 "since",
-                format!("{}, {}", times::rfc3339(since), times::age(since)),
+                match status.led_for() {
+                    Some(led_for) => {
+                        format!("{since} by its clock, for {}", times::duration(led_for))
+                    }
+                    None => format!("{since} by its clock"),
+                },
             );
+            if let Some(seen_ago) = status.leader_seen_ago {
+                row("heard", format!("{} ago", times::duration(seen_ago)));
+            }
         }
         if let Some(request) = request(lease) {
             row("request", request);
@@ -126,8 +136,12 @@ fn leader(status: &Status) -> String {
         ),
         LeaseState::Vacant => format!("nobody since term {}", lease.term),
         LeaseState::Reserved { candidate } => {
+            let left = status.reserved().and_then(|(_, left)| left);
+            let left = left.map_or(String::new(), |left| {
+                format!(", for up to {} more", times::duration(left))
+            });
             format!(
-                "nobody since term {}, reserved for {}",
+                "nobody since term {}, reserved for {}{left}",
                 lease.term, candidate.node
             )
         }
@@ -205,13 +219,16 @@ struct Document<'a> {
 #[derive(Debug, Serialize)]
 struct ElectionDocument<'a> {
     election: &'a str,
-    /// `held`, `vacant`, `reserved`, or `missing` if there is no lease.
+    /// `held`, `expired` if its holder was not heard from for its ttl, `vacant`, `reserved`, or `missing` if there is no
+    /// lease.
     state: &'static str,
     leader: Option<LeaderDocument<'a>>,
     /// The current term, or the last one.
     term: Option<u64>,
     lineage: Option<String>,
     reserved_for: Option<&'a str>,
+    /// For how long at most from now on, if the store can tell.
+    reserved_for_ms: Option<u128>,
     request: Option<RequestDocument<'a>>,
     candidates: Vec<CandidateDocument<'a>>,
     history: Vec<PastDocument<'a>>,
@@ -222,6 +239,10 @@ struct LeaderDocument<'a> {
     node: &'a str,
     incarnation: String,
     since: String,
+    /// For how long it leads, by the store's clock and not by the leader's.
+    for_ms: Option<u128>,
+    /// How long ago it was heard from, if the store can tell.
+    seen_ago_ms: Option<u128>,
     /// Whether it was heard of within its ttl.
     live: bool,
 }
@@ -239,6 +260,8 @@ struct CandidateDocument<'a> {
     incarnation: String,
     priority: u8,
     ttl_ms: u128,
+    /// How long ago it was heard from, if the store can tell.
+    seen_ago_ms: Option<u128>,
     /// What keeps it from doing what it is asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     trouble: Option<&'a str>,
@@ -267,9 +290,12 @@ impl<'a> ElectionDocument<'a> {
                     node: holder.node.as_str(),
                     incarnation: holder.incarnation.to_string(),
                     since: times::rfc3339(*since),
+                    for_ms: status.led_for().map(|led_for| led_for.as_millis()),
+                    seen_ago_ms: status.leader_seen_ago.map(|ago| ago.as_millis()),
                     live: live_leader(status),
                 };
-                ("held", Some(leader), None)
+                let state = if leader.live { "held" } else { "expired" };
+                (state, Some(leader), None)
             }
         };
         let fence = status.fence.as_ref();
@@ -286,6 +312,9 @@ impl<'a> ElectionDocument<'a> {
             term: term.map(|term| term.0),
             lineage: lineage.map(|lineage| lineage.to_string()),
             reserved_for,
+            reserved_for_ms: status
+                .reserved()
+                .and_then(|(_, left)| Some(left?.as_millis())),
             request: lease.and_then(RequestDocument::of),
             candidates: status
                 .candidates
@@ -316,6 +345,7 @@ impl<'a> CandidateDocument<'a> {
             incarnation: candidate.holder.incarnation.to_string(),
             priority: candidate.priority,
             ttl_ms: candidate.holder.ttl.as_millis(),
+            seen_ago_ms: candidate.seen_ago.map(|ago| ago.as_millis()),
             trouble: candidate.about.trouble.as_deref(),
         }
     }

@@ -2,16 +2,14 @@
 
 use std::process::ExitCode;
 
-use tenure::core::NodeId;
-
-use super::request::Request;
+use super::request::{Request, To};
 use crate::args::Transfer;
 
 pub(crate) async fn run(arguments: Transfer) -> anyhow::Result<ExitCode> {
     let request = Request {
         of: arguments.election,
         by: super::node(arguments.node.node)?,
-        to: Some(NodeId::new(&arguments.to)?),
+        to: Some(To::parse(&arguments.to)?),
         wait: arguments.wait,
         json: arguments.json,
     };

@@ -145,7 +145,8 @@ fn status_shows_who_leads_and_who_stands() {
         0,
         "election default\n\
          leader a, term 1\n\
-         since TIME, LONG ago\n\
+         since TIME by its clock, for LONG\n\
+         heard LONG ago\n\
          candidates a priority 100 leads\n\
          b priority 90\n",
         "",
@@ -155,26 +156,30 @@ fn status_shows_who_leads_and_who_stands() {
     for text in ["/leader/incarnation", "/leader/since", "/lineage"] {
         assert!(election.pointer_mut(text).unwrap().take().is_string());
     }
+    for number in ["/leader/for_ms", "/leader/seen_ago_ms"] {
+        assert!(election.pointer_mut(number).unwrap().take().is_u64());
+    }
     for index in 0..2 {
-        assert!(
-            election["candidates"][index]["incarnation"]
-                .take()
-                .is_string()
-        );
+        let candidate = &mut election["candidates"][index];
+        assert!(candidate["incarnation"].take().is_string());
+        assert!(candidate["seen_ago_ms"].take().is_u64());
     }
     assert_eq!(
         status,
         json!({"namespace": "default", "elections": [{
             "election": "default",
             "state": "held",
-            "leader": {"node": "a", "incarnation": null, "since": null, "live": true},
+            "leader": {
+                "node": "a", "incarnation": null, "since": null, "for_ms": null, "seen_ago_ms": null, "live": true
+            },
             "term": 1,
             "lineage": null,
             "reserved_for": null,
+            "reserved_for_ms": null,
             "request": null,
             "candidates": [
-                {"node": "a", "incarnation": null, "priority": 100, "ttl_ms": 60_000},
-                {"node": "b", "incarnation": null, "priority": 90, "ttl_ms": 60_000},
+                {"node": "a", "incarnation": null, "priority": 100, "ttl_ms": 60_000, "seen_ago_ms": null},
+                {"node": "b", "incarnation": null, "priority": 90, "ttl_ms": 60_000, "seen_ago_ms": null},
             ],
             "history": [],
         }]})
@@ -403,7 +408,7 @@ fn a_one_shot_election_has_one_winner_until_it_is_released() {
     );
     assert_eq!(
         elect(&["--node", "a", "--release"]),
-        (0, "a is no longer a candidate\n".to_owned())
+        (0, "a is no longer a candidate of default\n".to_owned())
     );
     let next = document(&scene, &["elect", "--node", "b", "--json"]);
     assert_eq!((&next["leader"], &next["term"]), (&json!("b"), &json!(2)));
@@ -433,7 +438,7 @@ fn a_reserved_lease_is_told_and_can_be_given_to_another() {
         &scene,
         &["elect", "--node", "a", "--release"],
         0,
-        "a is no longer a candidate\n",
+        "a is no longer a candidate of default\n",
         "",
     );
     let nobody = "leader nobody, reserved for b\n";
@@ -446,6 +451,13 @@ fn a_reserved_lease_is_told_and_can_be_given_to_another() {
     );
     let told = document(&scene, &["elect", "--node", "c", "--ttl", "24h", "--json"]);
     assert_eq!(told["reserved_for"], json!("b"));
+    let (_, text, _) = asked(&scene, &["status"]);
+    let reserved = "leader nobody since term 1, reserved for b, for up to LONG more\n";
+    assert!(text.contains(reserved), "{text}");
+    assert!(text.contains("transferred to b\n"), "{text}");
+    let status = document(&scene, &["status", "--json"]);
+    let left = status["elections"][0]["reserved_for_ms"].as_u64().unwrap();
+    assert!(left <= 30_000, "{left}");
     check(
         &scene,
         &["transfer", "c", "--wait", "3s"],
@@ -466,6 +478,61 @@ fn a_reserved_lease_is_told_and_can_be_given_to_another() {
     );
     let (code, ..) = run(&mut scene.tenure(&["elect", "--node", "b", "--ttl", "24h"]));
     assert_eq!(code, 0);
+}
+
+/// A running node and a program that calls are two candidates, also under one name.
+#[test]
+fn a_transfer_to_a_name_that_two_have_names_one_in_full() {
+    let scene = Scene::new();
+    let _nodes = two_nodes(&scene);
+    run(&mut scene.tenure(&["elect", "--node", "b", "--ttl", "60s"]));
+    let (code, _, told) = asked(&scene, &["transfer", "b", "--wait", "0s"]);
+    assert_eq!(code, 1, "{told}");
+    assert!(
+        told.starts_with("error: b names several candidates of the election default: b/")
+            && told
+                .ends_with("hint: name one of them in full: `tenure transfer NODE/INCARNATION`\n"),
+        "{told}"
+    );
+    let words = told.split_whitespace();
+    let is_name = |word: &&str| word.starts_with("b/");
+    let named: Vec<&str> = words.filter(is_name).collect();
+    assert_eq!(named.len(), 2, "{told}");
+    let status = document(&scene, &["status", "--json"]);
+    let candidates = status["elections"][0]["candidates"].as_array().unwrap();
+    let runs = candidates.iter().find(|each| each["priority"] == 90);
+    let runs = format!("b/{}", runs.unwrap()["incarnation"].as_str().unwrap());
+    assert!(
+        named.iter().any(|name| name.trim_end_matches(',') == runs),
+        "{told}"
+    );
+    check(
+        &scene,
+        &["transfer", &runs, "--wait", "60s"],
+        0,
+        "b leads default, term 2\n",
+        "",
+    );
+    let (code, _, told) = asked(&scene, &["transfer", "b/none", "--wait", "0s"]);
+    assert!(code != 0 && told.contains("names no session"), "{told}");
+}
+
+/// A leader that has died is not shown as one that leads.
+#[test]
+fn a_dead_leader_is_shown_as_expired() {
+    let scene = Scene::new();
+    run(&mut scene.tenure(&["elect", "--node", "a", "--ttl", "1s"]));
+    until("it has expired", || {
+        let status = document(&scene, &["status", "--json"]);
+        let election = &status["elections"][0];
+        assert!(["held", "expired"].contains(&election["state"].as_str().unwrap()));
+        assert_eq!(
+            election["leader"]["live"],
+            json!(election["state"] == "held")
+        );
+        election["state"] == "expired"
+            && election["leader"]["seen_ago_ms"].as_u64().unwrap() >= 1000
+    });
 }
 
 #[test]

@@ -211,7 +211,12 @@ fn a_program_that_ends_is_started_again_and_one_that_fails_moves_on() {
     a.wait_for_note(
         "warning: the program exited with 9, 5 times in a row: letting another node try",
     );
-    a.wait_for_note("note: leadership of default in term 1 ended: resigned");
+    let why = "gave up: the program exited with 9, 5 times in a row";
+    a.wait_for_note(&format!(
+        "note: leadership of default in term 1 ended: {why}"
+    ));
+    let (_, history, _) = run(&mut scene.tenure(&["history"]));
+    assert!(history.contains(why), "{history}");
     assert_eq!(scene.pids("a").len(), 5);
     scene.check_order();
 }

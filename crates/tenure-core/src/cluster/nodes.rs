@@ -41,6 +41,7 @@ impl Nodes {
                 self.live.insert(incarnation, record);
                 return changed;
             }
+            State::Gone if record.about.lost => End::Lost,
             State::Gone => End::Gone,
             State::Evicted { .. } => End::Evicted,
         };

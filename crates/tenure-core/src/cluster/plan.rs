@@ -231,6 +231,7 @@ impl fmt::Display for Reason {
             Reason::CountChanged => "the daemon has a different number of shards now",
             Reason::FormerCount => "shards of the old number have to end first",
             Reason::SessionEnded(End::Gone) => "which has left",
+            Reason::SessionEnded(End::Lost) => "which has lost its session",
             Reason::SessionEnded(End::Evicted) => "which was evicted",
             Reason::SessionEnded(End::Missing) => "whose session is missing",
             Reason::Stopped => "which has ended it",

@@ -285,6 +285,7 @@ impl Registry {
         }
         let end = match record.state {
             State::Alive => None,
+            State::Gone if record.about.lost => Some(End::Lost),
             State::Gone => Some(End::Gone),
             State::Evicted { .. } => Some(End::Evicted),
         };
@@ -410,7 +411,7 @@ impl Known {
         if let (Announced::Joined, Some(record)) = (self.announced, &self.record) {
             let record = Box::new(record.clone());
             outputs.push(match end {
-                End::Gone => Output::Left(record),
+                End::Gone | End::Lost => Output::Left(record),
                 End::Evicted | End::Missing => Output::Evicted(record),
             });
         }

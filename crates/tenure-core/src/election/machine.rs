@@ -362,9 +362,12 @@ impl Election {
             Input::Stand(priority) => self.stands = Some(priority),
             Input::StandDown => {
                 self.stands = None;
-                self.resign(now.moment, &mut outputs);
+                self.resign(now.moment, EndReason::Resigned, &mut outputs);
             }
-            Input::Resign => self.resign(now.moment, &mut outputs),
+            Input::Resign => self.resign(now.moment, EndReason::Resigned, &mut outputs),
+            Input::GiveUp(why) => {
+                self.resign(now.moment, EndReason::GaveUp { why }, &mut outputs);
+            }
             Input::Transfer(to) => self.transfer(now.moment, to, &mut outputs),
         }
         self.on_time(now.moment, &mut outputs);
@@ -511,9 +514,9 @@ impl Election {
         if self.past == Past::NoLease {
             self.past = Past::Lease;
         }
-        // Whoever comes late does not wait anew for one that does not come.
-        let is_reserved = lease.reserved_for().is_some();
-        let stood = age.filter(|_| is_reserved).unwrap_or_default();
+        // Whoever comes late does not wait anew for one that does not come, or does not go.
+        let lapses = lease.reserved_for().is_some() || lease.lapsing().is_some();
+        let stood = age.filter(|_| lapses).unwrap_or_default();
         self.seen = Seen::Lease {
             lease: Box::new(lease),
             version,
@@ -578,7 +581,7 @@ impl Election {
 
     /// Does what is asked of a leader.
     fn obey(&mut self, now: Moment, request: Option<Request>, outputs: &mut Vec<Output>) {
-        let Some(Request { kind, by }) = request else {
+        let Some(Request { kind, by, .. }) = request else {
             return;
         };
         match kind {
@@ -589,12 +592,26 @@ impl Election {
 
     /// What is asked of the holder is also asked if its term is over already.
     fn heed(&mut self, request: Option<Request>) {
-        match request.map(|request| request.kind) {
-            Some(RequestKind::Resign) => self.stand_back(),
-            Some(RequestKind::Transfer { to }) if to.incarnation != self.me.incarnation => {
-                self.give_back = GiveBack::To(to);
+        let Some(Request { kind, by, .. }) = request else {
+            return;
+        };
+        let reason = match kind {
+            RequestKind::Resign => {
+                self.stand_back();
+                EndReason::Requested { by }
             }
-            Some(RequestKind::Transfer { .. }) | None => {}
+            RequestKind::Transfer { to } if to.incarnation != self.me.incarnation => {
+                let reason = EndReason::Transferred {
+                    to: to.node.clone(),
+                };
+                self.give_back = GiveBack::To(to);
+                reason
+            }
+            RequestKind::Transfer { .. } => return,
+        };
+        // Of a term that was led by an earlier machine nothing else is known.
+        if self.led == Term::default() && self.last_end == Some(EndReason::Resigned) {
+            self.last_end = Some(reason);
         }
     }
 
@@ -616,10 +633,10 @@ impl Election {
 
     // ---- transitions --------------------------------------------------------------------------------
 
-    fn resign(&mut self, now: Moment, outputs: &mut Vec<Output>) {
+    fn resign(&mut self, now: Moment, reason: EndReason, outputs: &mut Vec<Output>) {
         match self.phase {
             Phase::Installing { term, .. } => self.abandon(term),
-            _ => self.stop(now, EndReason::Resigned, outputs),
+            _ => self.stop(now, reason, outputs),
         }
     }
 

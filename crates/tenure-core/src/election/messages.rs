@@ -41,6 +41,8 @@ pub enum Input {
     StandDown,
     /// Give leadership up, and stand back for a while.
     Resign,
+    /// The same, since something is wrong with the work: what, for people.
+    GiveUp(String),
     /// Give leadership to this session.
     Transfer(Holder),
 }
@@ -116,6 +118,11 @@ pub struct Leader {
 pub enum EndReason {
     /// This process gave it up.
     Resigned,
+    /// This process gave it up, since something is wrong with its work.
+    GaveUp {
+        /// What is wrong, for people.
+        why: String,
+    },
     /// Someone asked for it.
     Requested {
         /// Who.
@@ -179,6 +186,7 @@ impl fmt::Display for EndReason {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EndReason::Resigned => formatter.write_str("resigned"),
+            EndReason::GaveUp { why } => write!(formatter, "gave up: {why}"),
             EndReason::Requested { by } => write!(formatter, "resigned, asked by {by}"),
             EndReason::Transferred { to } => write!(formatter, "transferred to {to}"),
             EndReason::WorkEnded => formatter.write_str("the work ended"),

@@ -69,6 +69,11 @@ pub struct Request {
     pub kind: RequestKind,
     /// Who asks, for people.
     pub by: NodeId,
+    /// The holder is a caller, which cannot be told: it makes calls now and then, and none of them lets it lead on once
+    /// this is asked. When that has stood for its ttl it trusts itself no longer, also if its session is renewed for
+    /// other elections, and others take the lease. Absent in what older versions wrote.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lapses: bool,
 }
 
 /// What can be asked of the holder.
@@ -152,6 +157,29 @@ impl Lease {
             LeaseState::Reserved { candidate } => Some(candidate),
             LeaseState::Vacant | LeaseState::Held { .. } => None,
         }
+    }
+
+    /// The holder, if what is asked of it ends its term by itself, when it has stood for the holder's ttl; and who is to
+    /// follow. Not if the holder is asked to go on.
+    #[must_use]
+    pub fn lapsing(&self) -> Option<(&Holder, Option<&Holder>)> {
+        let holder = self.holder()?;
+        let request = self.request.as_ref().filter(|request| request.lapses)?;
+        match &request.kind {
+            RequestKind::Resign => Some((holder, None)),
+            RequestKind::Transfer { to } if to.incarnation == holder.incarnation => None,
+            RequestKind::Transfer { to } => Some((holder, Some(to))),
+        }
+    }
+
+    /// Whether its holder is asked this already.
+    #[must_use]
+    pub fn is_asked(&self, request: &Request) -> bool {
+        let asked = self.request.as_ref();
+        let is_held = self.holder().is_some();
+        is_held
+            && asked
+                .is_some_and(|asked| (&asked.kind, asked.lapses) == (&request.kind, request.lapses))
     }
 
     /// The same lease with a request to its holder. Where it is reserved there is nobody to ask: then the reservation goes to
@@ -290,7 +318,8 @@ mod tests {
         let asked = |state: LeaseState, kind| {
             let (by, writer) = (NodeId::new("ops").unwrap(), lease().writer);
             let lease = Lease { state, ..lease() };
-            let asked = lease.with_request(Request { kind, by }, writer)?;
+            let lapses = false;
+            let asked = lease.with_request(Request { kind, by, lapses }, writer)?;
             assert_eq!((asked.term, &asked.history), (lease.term, &lease.history));
             Some((asked.state, asked.request.is_some()))
         };
@@ -306,6 +335,37 @@ mod tests {
         assert_eq!(asked(reserved("cron"), to()), moved);
         assert_eq!(asked(lease().state, to()), Some((lease().state, true)));
         assert_eq!(asked(LeaseState::Vacant, to()), None);
+    }
+
+    #[test]
+    fn only_a_caller_that_is_asked_to_go_loses_its_lease_by_that() {
+        let asked = |kind, lapses| {
+            let by = NodeId::new("ops").unwrap();
+            let request = Request { kind, by, lapses };
+            let text = lease()
+                .with_request(request, lease().writer)
+                .unwrap()
+                .encode();
+            let asked = Lease::decode(&text).unwrap();
+            let lapsing = asked.lapsing();
+            lapsing.map(|(holder, to)| (holder.clone(), to.cloned()))
+        };
+        let to = |node: &str, incarnation| RequestKind::Transfer {
+            to: Holder {
+                incarnation: Incarnation(incarnation),
+                ..holder(node)
+            },
+        };
+        assert_eq!(asked(RequestKind::Resign, false), None);
+        assert_eq!(asked(to("web-2", 0xb), false), None);
+        assert_eq!(
+            asked(RequestKind::Resign, true),
+            Some((holder("web-1"), None))
+        );
+        let (_, follows) = asked(to("web-2", 0xb), true).unwrap();
+        assert_eq!(follows.unwrap().node.as_str(), "web-2");
+        assert_eq!(asked(to("web-1", 0xa), true), None, "it is to go on");
+        assert_eq!(lease().lapsing(), None);
     }
 
     #[test]

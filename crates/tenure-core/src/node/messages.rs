@@ -32,6 +32,8 @@ pub enum Input {
     Resign(ElectionName),
     /// The same if this is still the term: what an old one wants changes nothing in a newer.
     ResignTerm(ElectionName, Term),
+    /// The same, since something is wrong with the work of that term: what, for people.
+    GiveUpTerm(ElectionName, Term, String),
     /// Give leadership of an election to this session.
     Transfer(ElectionName, Holder),
     /// All work of a term has ended.

@@ -293,7 +293,8 @@ impl Session {
         outputs
     }
 
-    fn on_about(&mut self, now: Moment, about: About) {
+    fn on_about(&mut self, now: Moment, mut about: About) {
+        about.lost = self.record.about.lost;
         if *self.record.about != about {
             *self.record.about = about;
             self.about_changed = true;
@@ -322,6 +323,7 @@ impl Session {
             return;
         }
         self.record.state = State::Gone;
+        self.record.about.lost = matches!(self.phase, Phase::Over { .. });
         // Beyond its ttl anyone can evict the session, so there is no use in trying longer.
         self.phase = Phase::Leaving {
             give_up_at: now + self.config.ttl,
@@ -515,6 +517,28 @@ mod tests {
             moment: Moment::default() + Duration::from_secs(seconds),
             wall: Wall(0),
             nonce: Nonce(nonce),
+        }
+    }
+
+    #[test]
+    fn who_lost_its_session_did_not_leave_by_itself() {
+        let config = Config::default();
+        let holder = Holder {
+            node: NodeId::new("a").unwrap(),
+            incarnation: Incarnation(1),
+            ttl: config.ttl,
+        };
+        for is_cut_off in [false, true] {
+            let about = About::default();
+            let mut session = Session::new(config.clone(), &holder, about, at(0, 1), 0);
+            let _ = session.step(at(0, 1), Input::Wake);
+            let version = Version::new("1");
+            let _ = session.step(at(0, 2), Input::Written(Written::Done(version)));
+            let leaves_at = if is_cut_off { 3600 } else { 1 };
+            let _ = session.step(at(leaves_at, 3), Input::Wake);
+            let _ = session.step(at(leaves_at, 4), Input::Leave);
+            let gone = session.record();
+            assert_eq!((&gone.state, gone.about.lost), (&State::Gone, is_cut_off));
         }
     }
 

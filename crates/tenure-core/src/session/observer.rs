@@ -62,6 +62,8 @@ enum Flight {
 pub enum End {
     /// It left by itself.
     Gone,
+    /// It had lost its session, and said so when it could.
+    Lost,
     /// It was evicted, by this observer or another.
     Evicted,
     /// Its object was missing for a whole ttl.
@@ -277,6 +279,7 @@ impl Watched {
                     let age = age.filter(|_| !strict_age);
                     self.stands(now, version, Some(Box::new(record)), age);
                 }
+                State::Gone if record.about.lost => self.ended(End::Lost, outputs),
                 State::Gone => self.ended(End::Gone, outputs),
                 State::Evicted { .. } => self.ended(End::Evicted, outputs),
             },

@@ -70,6 +70,9 @@ pub struct About {
     /// What keeps it from doing what it is asked, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
+    /// It is gone because its session was over, and not because it left: it was cut off from its store, say. For people.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
     /// The newest [`Rules`] of the queue's log that it can read. Absent in versions that know the first only.
     #[serde(skip_serializing_if = "Rules::are_first")]
     pub rules: Rules,

@@ -36,21 +36,21 @@ impl Sighting {
         }
     }
 
-    /// The lease was read, reserved for this session, and the answer had come by then.
+    /// The lease was read, reserved for this session or held by it, and the answer had come by then.
     #[must_use]
-    pub fn of_reserved(candidate: Incarnation, lease: &Version, at: Reading) -> Self {
-        Self::new(candidate, &of_lease(lease), at)
+    pub fn of_lease(candidate: Incarnation, lease: &Version, at: Reading) -> Self {
+        Self::new(candidate, &as_lease(lease), at)
     }
 
-    /// The same as [`Sighting::age`], of a lease that is reserved for this session.
+    /// The same as [`Sighting::age`], of a lease that is reserved for this session, or held by it.
     #[must_use]
-    pub fn age_of_reserved(
+    pub fn age_of_lease(
         &self,
         candidate: Incarnation,
         lease: &Version,
         now: Reading,
     ) -> Option<Duration> {
-        self.age(candidate, &of_lease(lease), now)
+        self.age(candidate, &as_lease(lease), now)
     }
 
     /// For how long this version has stood at least; `None` if it is not the one that was seen, or if it
@@ -120,7 +120,7 @@ impl Glance {
 }
 
 /// Tells the version of a lease from that of any session: one is never taken for the other.
-fn of_lease(version: &Version) -> Version {
+fn as_lease(version: &Version) -> Version {
     Version::new(format!("lease {}", version.as_str()))
 }
 
@@ -172,13 +172,13 @@ mod tests {
     #[test]
     fn a_lease_is_not_taken_for_the_session_that_it_is_reserved_for() {
         let (candidate, version) = (Incarnation(1), Version::new("tag"));
-        let seen = Sighting::of_reserved(candidate, &version, reading(7, 1000));
+        let seen = Sighting::of_lease(candidate, &version, reading(7, 1000));
         let second = Some(Duration::from_secs(1));
         let later = reading(7, 2000);
-        assert_eq!(seen.age_of_reserved(candidate, &version, later), second);
+        assert_eq!(seen.age_of_lease(candidate, &version, later), second);
         assert_eq!(seen.age(candidate, &version, later), None);
         let session = Sighting::new(candidate, &version, reading(7, 1000));
-        assert_eq!(session.age_of_reserved(candidate, &version, later), None);
+        assert_eq!(session.age_of_lease(candidate, &version, later), None);
     }
 
     #[test]

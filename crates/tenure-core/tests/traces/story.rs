@@ -276,7 +276,7 @@ impl Story {
         let (state, counter) = match words {
             ["as", "written"] => return self.last_session.clone(),
             ["alive", counter] => (State::Alive, counter),
-            ["gone", counter] => (State::Gone, counter),
+            ["gone" | "lost", counter] => (State::Gone, counter),
             ["evicted", counter] => (State::Evicted { by: node_id("c") }, counter),
             _ => return None,
         };
@@ -288,11 +288,18 @@ impl Story {
             ttl,
             state,
             joined_at: Wall(0),
-            about: Box::default(),
+            about: Box::new(About {
+                lost: words.first() == Some(&"lost"),
+                ..About::default()
+            }),
         })
     }
 
     fn lease(&self, words: &[&str]) -> Option<Lease> {
+        let (words, lapses) = match words {
+            [words @ .., "and", "lapses"] => (words, true),
+            _ => (words, false),
+        };
         let (words, kind) = match words {
             [words @ .., "asks", "resign"] => (words, Some(RequestKind::Resign)),
             [words @ .., "asks", "transfer", "to", node] => (
@@ -306,6 +313,7 @@ impl Story {
         let request = kind.map(|kind| Asked {
             kind,
             by: node_id("people"),
+            lapses,
         });
         let (words, last) = match words {
             [words @ .., "after", node] => (words, Some(*node)),

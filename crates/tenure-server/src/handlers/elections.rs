@@ -260,21 +260,35 @@ async fn look(
     secret: Option<Secret>,
 ) -> Result<Response, Problem> {
     let candidates = app.looks.sessions(app, since).await?;
-    let candidates = candidates.candidates(election).await?;
+    let candidates = candidates.standing(election).await?;
     // If its session lives: a lease may name one that is long gone.
-    let (lease, session) = app.node.view().lease_and_leader(election).await?;
-    let leader = lease.as_ref().zip(session);
+    let (status, session) = app.node.view().led(election).await?;
+    let leader = status.lease.as_ref().zip(session);
     let leader = leader.and_then(|(lease, session)| leader_of(lease, &session.about));
     let candidates = candidates.into_iter().map(|candidate| Candidate {
-        ttl_ms: u64::try_from(candidate.ttl.as_millis()).unwrap_or(u64::MAX),
-        id: candidate.node,
+        ttl_ms: milliseconds(candidate.holder.ttl),
+        id: candidate.holder.node,
+        seen_ago_ms: candidate.seen_ago.map(milliseconds),
     });
+    let (led_for, seen_ago) = match &leader {
+        Some(_) => (status.led_for(), status.leader_seen_ago),
+        None => (None, None),
+    };
+    let reserved = status.reserved();
     Ok(ok(&Election {
         leader,
-        term: lease.map(|lease| lease.term.0),
+        term: status.lease.as_ref().map(|lease| lease.term.0),
+        led_for_ms: led_for.map(milliseconds),
+        seen_ago_ms: seen_ago.map(milliseconds),
+        reserved_for: reserved.map(|(candidate, _)| candidate.node.clone()),
+        reserved_for_ms: reserved.and_then(|(_, left)| left).map(milliseconds),
         candidates: candidates.collect(),
         secret,
     }))
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Who leads, by the lease and what the session of its holder says.

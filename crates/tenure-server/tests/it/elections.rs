@@ -196,6 +196,27 @@ async fn a_leader_over_http_obeys_a_request_at_its_next_call() {
         (&next["is_leader"], &next["term"]),
         (&json!(true), &json!(2))
     );
+    let (_, shown) = broker.get("/v1/elections/e").await;
+    assert!(shown["led_for_ms"].as_u64().unwrap() < 60_000, "{shown}");
+    assert!(shown["seen_ago_ms"].is_u64() && shown["candidates"][0]["seen_ago_ms"].is_u64());
+
+    // Whom it is reserved for is shown, and for how long.
+    elect("c").await;
+    let (to, by) = ("c".parse().unwrap(), "ops".parse().unwrap());
+    view.request_transfer(&name, &to, &by).await.unwrap();
+    let body = json!({"secret": "one-secret-for-all"});
+    let withdrawn = broker.delete_with("/v1/elections/e/candidates/b", body);
+    assert_eq!(withdrawn.await.0, 204);
+    let (_, shown) = broker.get("/v1/elections/e").await;
+    assert_eq!(shown["reserved_for"], "c", "{shown}");
+    assert!(
+        shown["reserved_for_ms"].as_u64().unwrap() <= 30_000,
+        "{shown}"
+    );
+    assert!(
+        shown["leader"].is_null() && shown.get("led_for_ms").is_none(),
+        "{shown}"
+    );
 }
 
 #[tokio::test]
@@ -281,7 +302,7 @@ async fn those_who_look_at_one_time_share_what_is_read() {
         let path = format!("/v1/elections/e/candidates/c{number}");
         assert_eq!(broker.put(&path, json!({})).await.0, 200);
     }
-    for (path, each) in [("/v1/elections/e", 2), ("/v1/cluster", 0)] {
+    for (path, each) in [("/v1/elections/e", 3), ("/v1/cluster", 0)] {
         let before = store_requests(&broker).await;
         let calls = join_all((0..100).map(|_| broker.get(path))).await;
         assert!(calls.iter().all(|(status, _)| *status == 200), "{calls:?}");

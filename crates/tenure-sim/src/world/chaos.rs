@@ -251,7 +251,9 @@ impl World {
             nonce: tenure_core::Nonce::default(),
         };
         let lease = self.store.lease(election);
-        let asked = lease.and_then(|lease| lease.with_request(Request { kind, by }, writer));
+        let lapses = false;
+        let request = Request { kind, by, lapses };
+        let asked = lease.and_then(|lease| lease.with_request(request, writer));
         if let Some(asked) = asked {
             self.say(&format!(
                 "someone asks the leader of {election}: {:?}",

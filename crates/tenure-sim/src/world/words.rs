@@ -74,6 +74,7 @@ pub(crate) fn input(input: &Input) -> Option<String> {
         } => format!("joins {election}, priority {priority:?}"),
         Input::Resign(election) => format!("is told to resign {election}"),
         Input::ResignTerm(election, term) => format!("is told to resign {election} term {term}"),
+        Input::GiveUpTerm(election, term, why) => format!("gives up {election} term {term}: {why}"),
         Input::Transfer(election, to) => {
             format!(
                 "is told to transfer {election} to {}/{:?}",

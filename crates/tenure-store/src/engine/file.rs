@@ -50,6 +50,7 @@
 //! that belongs to another user, or that others can write to, is refused: they could have changed anything in it, or
 //! hold its locks for ever. One that others can only read is used, with a warning; `.tenure` is closed to them in any case.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -90,8 +91,7 @@ const CONTROL: &str = ".tenure";
 /// How often a create makes missing folders. Once is enough unless someone removes them by hand.
 const FOLDER_ATTEMPTS_MAX: usize = 3;
 
-/// How many levels below a folder stores are looked for, at how many names, and how many are named.
-const BELOW_DEPTH_MAX: usize = 2;
+/// At how many names below a folder stores are looked for, level by level, and how many are named.
 const BELOW_LOOKED_AT_MAX: usize = 10_000;
 const BELOW_MAX: usize = 5;
 
@@ -521,12 +521,14 @@ fn is_store(folder: &Path) -> io::Result<bool> {
     }
 }
 
-/// Some stores in the folder, one level down or two, as far as a short look tells. What cannot be read is left out.
+/// Some stores in the folder, however deep, as far as a short look tells: one level after the other, so that a large tree
+/// beside it hides nothing that is near. What cannot be read is left out. What is not found here is found when the inner
+/// store is opened next, see [`refuse_inside_another_store`].
 fn stores_below(folder: &Path) -> Vec<String> {
     let mut stores = Vec::new();
-    let mut folders = vec![(folder.to_owned(), 0)];
+    let mut folders = VecDeque::from([folder.to_owned()]);
     let mut looked_at = 0;
-    while let Some((folder, depth)) = folders.pop() {
+    while let Some(folder) = folders.pop_front() {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             looked_at += 1;
             if looked_at > BELOW_LOOKED_AT_MAX || stores.len() >= BELOW_MAX {
@@ -539,8 +541,8 @@ fn stores_below(folder: &Path) -> Vec<String> {
             let path = entry.path();
             if is_store(&path).unwrap_or_default() {
                 stores.push(path.display().to_string());
-            } else if depth + 1 < BELOW_DEPTH_MAX {
-                folders.push((path, depth + 1));
+            } else {
+                folders.push_back(path);
             }
         }
     }

@@ -71,6 +71,12 @@ const ADD_WRITTEN: &str = "ALTER TABLE tenure_objects ADD COLUMN written TEXT";
 
 const VIEWS: &str = include_str!("views/sqlite.sql");
 
+/// Whether there are views of an older version.
+const VIEWS_OUTDATED: &str = "SELECT count(*) > 0 AND count(*) FILTER (WHERE name = 'expires_at') = 0 \
+     FROM pragma_table_info('tenure_leaders')";
+
+const DROP_VIEWS: &str = "DROP VIEW IF EXISTS tenure_leaders; DROP VIEW IF EXISTS tenure_nodes";
+
 /// The time is read when the statement runs, which is after it has waited for other writers.
 macro_rules! now {
     () => {
@@ -310,10 +316,20 @@ async fn prepare(
     if found != Look::Present {
         added?;
     }
-    if let Err(error) = answered(sqlx::raw_sql(VIEWS).execute(&mut connection)).await {
+    if let Err(error) = prepare_views(&mut connection).await {
         sql::without_views(&error);
     }
     Ok((connection, found))
+}
+
+/// Those of an older version, which lack a column, are made anew. They are for people: nothing depends on a moment without.
+async fn prepare_views(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    let outdated = sqlx::raw_sql(VIEWS_OUTDATED).fetch_one(&mut *connection);
+    if answered(outdated).await?.try_get(0)? {
+        answered(sqlx::raw_sql(DROP_VIEWS).execute(&mut *connection)).await?;
+    }
+    answered(sqlx::raw_sql(VIEWS).execute(connection)).await?;
+    Ok(())
 }
 
 impl Rows for Sqlite {

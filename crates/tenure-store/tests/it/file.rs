@@ -290,7 +290,7 @@ async fn a_store_that_cannot_be_looked_at_is_not_called_none() {
 #[tokio::test]
 async fn a_store_around_a_store_is_refused_and_is_none() {
     let outer = tempfile::tempdir().unwrap();
-    for name in ["x", "some/where"] {
+    for name in ["x", "some/where", "a/b/c", "a/b/c/d/e/f"] {
         let inner = outer.path().join(name);
         let store = File::open(&inner).await.unwrap();
         let error = File::open(outer.path()).await.unwrap_err();
@@ -307,6 +307,21 @@ async fn a_store_around_a_store_is_refused_and_is_none() {
         fs::remove_dir_all(outer.path().join(name)).unwrap();
     }
     File::open(outer.path()).await.unwrap();
+}
+
+/// A look down is bounded; a look up is not, and finds what the other has missed.
+#[tokio::test]
+async fn a_store_behind_too_many_names_is_refused_when_it_is_opened_next() {
+    let outer = tempfile::tempdir().unwrap();
+    for number in 0..10_000 {
+        fs::write(outer.path().join(number.to_string()), "").unwrap();
+    }
+    let inner = outer.path().join("a/b/c");
+    drop(File::open(&inner).await.unwrap());
+    drop(File::open(outer.path()).await.unwrap());
+    let error = File::open(&inner).await.unwrap_err();
+    let cause = error.source().unwrap().to_string();
+    assert!(cause.contains("it is inside the store in"), "{cause}");
 }
 
 #[tokio::test]

@@ -75,6 +75,7 @@ async fn trust_ends_at_the_deadline_and_not_later_while_requests_hang() {
     assert!(!election.is_leader());
     let stopped = timeout(PATIENCE, work).await.unwrap().unwrap();
     assert!(stopped.is_err(), "the work outlived the term");
+    assert_eq!(transitions.next().await, Some(Transition::NotLeading));
     let elected = transitions.next().await;
     assert!(matches!(
         elected,

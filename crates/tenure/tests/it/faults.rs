@@ -184,6 +184,31 @@ async fn an_outage_within_trust_is_not_noticed() {
 }
 
 #[tokio::test]
+async fn a_leader_that_was_cut_off_has_not_left() {
+    let memory = Arc::new(Memory::new());
+    let (store, namespace) = (faulty(&memory), namespace());
+    let a = node_on(&store, &namespace, "a", brisk(Duration::from_secs(3))).await;
+    let election = a.join("e").await.unwrap();
+    let old = elected(&election).await;
+    store.set_outage(Outage::Hanging);
+    until("its session is over", async || {
+        a.metrics().sessions_lost == 1
+    })
+    .await;
+    store.set_outage(Outage::Over);
+    let new = elected(&election).await;
+    assert!(new.term() > old.term());
+    let status = a.view().status(election.name()).await.unwrap();
+    let reason = &status.lease.unwrap().history[0].reason;
+    // Another session may have evicted it before it could say anything.
+    assert!(
+        ["lost its session", "evicted"].contains(&reason.as_str()),
+        "{reason}"
+    );
+    a.shutdown().await;
+}
+
+#[tokio::test]
 async fn an_outage_beyond_trust_ends_the_term_at_the_deadline_though_requests_hang() {
     let memory = Arc::new(Memory::new());
     let (store, namespace) = (faulty(&memory), namespace());

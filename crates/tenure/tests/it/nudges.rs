@@ -10,7 +10,9 @@ use tenure::store::{
     Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version, Watch,
 };
 
-use crate::support::{elected, namespace, node_on};
+use tenure::Node;
+
+use crate::support::{brisk, elected, namespace, node_on, options, until};
 
 /// Long enough that no poll comes while anyone waits.
 const TTL: Duration = Duration::from_secs(12 * 3600);
@@ -51,6 +53,67 @@ impl Store for Hintless {
     }
 }
 
+/// A store with hints, which nobody asks for.
+#[derive(Debug, Default)]
+struct Unwatched(Memory);
+
+#[async_trait::async_trait]
+impl Store for Unwatched {
+    fn describe(&self) -> Description {
+        self.0.describe()
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
+        self.0.get(key).await
+    }
+
+    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
+        self.0.get_if_changed(key, version).await
+    }
+
+    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
+        self.0.put(key, value, expect).await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), Error> {
+        self.0.delete(key).await
+    }
+
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        self.0.list(prefix, after).await
+    }
+
+    fn watch(&self, prefix: &Prefix) -> Option<Watch> {
+        panic!("{prefix} is watched")
+    }
+}
+
+#[tokio::test]
+async fn who_only_polls_listens_to_nothing_and_sends_no_datagram() {
+    let (store, namespace) = (Arc::new(Unwatched::default()), namespace());
+    let start = async |name: &str| {
+        let session = brisk(Duration::from_secs(5));
+        let mut options = options("memory:", &namespace, name, session);
+        options.polls_only = true;
+        Node::start_with(store.clone(), options).await.unwrap()
+    };
+    let (a, b) = (start("a").await, start("b").await);
+    let first = a.join("e").await.unwrap();
+    elected(&first).await;
+    let second = b.join("e").await.unwrap();
+    until("b is a candidate", async || {
+        let status = b.view().status(second.name()).await.unwrap();
+        let listens = |candidate: &tenure::Candidate| candidate.about.nudge.is_some();
+        assert!(!status.candidates.iter().any(listens), "{status:?}");
+        status.candidates.len() == 2
+    })
+    .await;
+    second.request_resign().await.unwrap();
+    elected(&second).await;
+    a.shutdown().await;
+    b.shutdown().await;
+}
+
 #[tokio::test]
 async fn a_leader_that_is_asked_to_go_is_told_at_once() {
     let (store, namespace) = (Arc::new(Hintless::default()), namespace());
@@ -63,7 +126,7 @@ async fn a_leader_that_is_asked_to_go_is_told_at_once() {
     let other = b.join("e").await.unwrap();
 
     // The leader is told that it is asked, and it tells the candidate that the lease is free.
-    crate::support::until("b is a candidate", async || {
+    until("b is a candidate", async || {
         let status = b.view().status(other.name()).await.unwrap();
         status.candidates.len() == 2
     })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -583,6 +583,256 @@ async fn a_leader_that_was_asked_leads_again_when_what_it_was_told_is_over() {
     );
     let again = elections.elect(&a).await.unwrap();
     assert_eq!(again.token.unwrap().term, Term(2));
+}
+
+/// One session for both: what keeps the one election keeps the other, but not for a leader that was asked to go.
+async fn asked_in_one_and_renewed_by_another(store: Arc<dyn Store>, takes_over: bool) {
+    let ttl = Duration::from_secs(2);
+    let reports = OneShot::new(store.clone(), "test", ttl).unwrap();
+    let mails = reports.clone().with_election("mails").unwrap();
+    let view = NamespaceView::new(store, Namespace::new("test").unwrap());
+    let name = ElectionName::new("default").unwrap();
+    let [a, b, ops]: [NodeId; 3] = ["a", "b", "ops"].map(|id| id.parse().unwrap());
+    let begun = Instant::now();
+    let told = reports.elect(&a).await.unwrap();
+    let trusted_until = begun + told.valid_for;
+    assert!(mails.elect(&a).await.unwrap().is_leader());
+    view.request_resign(&name, &ops).await.unwrap();
+    // It does not listen, and goes on with both.
+    let next = loop {
+        tokio::time::sleep(ttl / 10).await;
+        assert!(begun.elapsed() < 5 * ttl, "it never goes");
+        assert!(mails.elect(&a).await.unwrap().is_leader());
+        reports.register_candidate(&a).await.unwrap();
+        let candidate = if takes_over { &b } else { &a };
+        let asked = reports.elect(&a).await.unwrap();
+        if asked.asked_by.is_some() {
+            assert_eq!(asked.asked_by, Some(ops.clone()));
+            assert!(!asked.is_leader());
+        }
+        let outcome = if takes_over {
+            reports.elect(candidate).await.unwrap()
+        } else {
+            asked
+        };
+        if outcome.is_leader() {
+            break outcome;
+        }
+    };
+    assert!(
+        Instant::now() >= trusted_until,
+        "it was told that it leads until then"
+    );
+    assert_eq!(next.token.unwrap().term, Term(2));
+    assert!(mails.elect(&a).await.unwrap().is_leader(), "it keeps that");
+    assert_eq!(
+        mails.elect(&a).await.unwrap().token.unwrap().term,
+        Term(1),
+        "in the same term"
+    );
+    let status = view.status(&name).await.unwrap();
+    let reason = &status.lease.unwrap().history[0].reason;
+    assert!(
+        reason.contains("asked") && reason.contains("by ops"),
+        "{reason}"
+    );
+}
+
+#[tokio::test]
+async fn a_leader_that_is_asked_goes_though_another_election_renews_it() {
+    asked_in_one_and_renewed_by_another(Arc::new(Memory::new()), true).await;
+}
+
+#[tokio::test]
+async fn without_ages_a_leader_that_is_asked_goes_though_another_election_renews_it() {
+    asked_in_one_and_renewed_by_another(Arc::new(Ageless(Arc::default())), true).await;
+}
+
+#[tokio::test]
+async fn a_leader_that_is_asked_and_is_alone_leads_again_when_its_time_is_over() {
+    asked_in_one_and_renewed_by_another(Arc::new(Memory::new()), false).await;
+    asked_in_one_and_renewed_by_another(Arc::new(Ageless(Arc::default())), false).await;
+}
+
+/// A running node waits no longer than callers do.
+#[tokio::test]
+async fn a_node_takes_over_from_a_caller_that_is_asked_and_renewed_by_another_election() {
+    let ttl = Duration::from_secs(2);
+    let store = Arc::new(Memory::new());
+    let reports = OneShot::new(store.clone(), "test", ttl).unwrap();
+    let mails = reports.clone().with_election("mails").unwrap();
+    let a: NodeId = "a".parse().unwrap();
+    let begun = Instant::now();
+    let told = reports.elect(&a).await.unwrap();
+    let trusted_until = begun + told.valid_for;
+    let options = NodeOptions::new("", "test");
+    let node = Node::start_with(store, options).await.unwrap();
+    let election = node.join("default").await.unwrap();
+    election.request_resign().await.unwrap();
+    while !election.is_leader() {
+        assert!(begun.elapsed() < 5 * ttl, "it never goes");
+        assert!(mails.elect(&a).await.unwrap().is_leader());
+        tokio::time::sleep(ttl / 10).await;
+    }
+    assert!(Instant::now() >= trusted_until);
+    assert!(mails.elect(&a).await.unwrap().is_leader(), "it keeps that");
+    node.shutdown().await;
+}
+
+/// A term that was begun with a short ttl may be taken a short while after a request: nobody is told that it acts for longer.
+#[tokio::test]
+async fn a_longer_ttl_counts_from_the_next_term_on() {
+    let store = Arc::new(Memory::new());
+    let short = OneShot::new(store.clone(), "test", Duration::from_secs(5)).unwrap();
+    let long = OneShot::new(store, "test", Duration::from_secs(600)).unwrap();
+    let a = "a".parse().unwrap();
+    assert!(short.elect(&a).await.unwrap().is_leader());
+    let told = long.elect(&a).await.unwrap();
+    assert!(
+        told.is_leader() && told.valid_for <= Duration::from_secs(5),
+        "{told:?}"
+    );
+    long.unregister_candidate(&a).await.unwrap();
+    let told = long.elect(&a).await.unwrap();
+    assert!(told.valid_for > Duration::from_secs(500), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_term_that_was_given_up_on_request_was_not_resigned() {
+    let store = Arc::new(Memory::new());
+    let elections = OneShot::new(store.clone(), "test", Duration::from_secs(60)).unwrap();
+    let view = NamespaceView::new(store, Namespace::new("test").unwrap());
+    let name = ElectionName::new("default").unwrap();
+    let [a, b, ops]: [NodeId; 3] = ["a", "b", "ops"].map(|id| id.parse().unwrap());
+    assert!(elections.elect(&a).await.unwrap().is_leader());
+    view.request_resign(&name, &ops).await.unwrap();
+    elections.unregister_candidate(&a).await.unwrap();
+    assert!(elections.elect(&a).await.unwrap().is_leader());
+    elections.register_candidate(&b).await.unwrap();
+    view.request_transfer(&name, &b, &ops).await.unwrap();
+    elections.unregister_candidate(&a).await.unwrap();
+    let history = view.status(&name).await.unwrap().lease.unwrap().history;
+    let reasons: Vec<&str> = history.iter().map(|past| &*past.reason).collect();
+    assert_eq!(reasons, ["resigned, asked by ops", "transferred to b"]);
+    // Whom it is for, and for how long.
+    let status = view.status(&name).await.unwrap();
+    let (candidate, left) = status.reserved().unwrap();
+    assert_eq!(candidate.node, b);
+    assert!(left.unwrap() <= Duration::from_secs(30), "{left:?}");
+}
+
+#[tokio::test]
+async fn a_name_of_a_node_and_of_a_caller_is_ambiguous() {
+    let store = Arc::new(Memory::new());
+    let elections = OneShot::new(store.clone(), "test", Duration::from_secs(60)).unwrap();
+    let view = NamespaceView::new(store.clone(), Namespace::new("test").unwrap());
+    let name = ElectionName::new("default").unwrap();
+    let [a, twice]: [NodeId; 2] = ["a", "twice"].map(|id| id.parse().unwrap());
+    assert!(elections.elect(&a).await.unwrap().is_leader());
+    elections.register_candidate(&twice).await.unwrap();
+    view.request_transfer(&name, &twice, &a).await.unwrap();
+    let mut options = NodeOptions::new("", "test");
+    options.node = Some("twice".to_owned());
+    let node = Node::start_with(store, options).await.unwrap();
+    node.join("default").await.unwrap();
+    until("both are listed", async || {
+        view.candidates(&name).await.unwrap().len() == 3
+    })
+    .await;
+    let error = view.request_transfer(&name, &twice, &a).await.unwrap_err();
+    let Error::AmbiguousCandidate { sessions, .. } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(sessions.len(), 2);
+    let text = error.to_string();
+    assert!(
+        text.contains("which runs") && text.contains("which calls"),
+        "{text}"
+    );
+    let (running, _) = *sessions.iter().find(|(_, is_caller)| !is_caller).unwrap();
+    let asked = view.request_transfer_to(&name, &twice, running, &a);
+    asked.await.unwrap();
+    elections.unregister_candidate(&a).await.unwrap();
+    until("the node leads", async || {
+        let leader = view.status(&name).await.unwrap();
+        leader
+            .leader()
+            .is_some_and(|leader| leader.incarnation == running)
+    })
+    .await;
+    node.shutdown().await;
+}
+
+/// Whose writes are applied one after the other, each a while after it was sent.
+#[derive(Debug)]
+struct LateWrites(Arc<Memory>, AtomicU64);
+
+#[async_trait]
+impl Store for LateWrites {
+    fn describe(&self) -> Description {
+        self.0.describe()
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Object>, StoreError> {
+        self.0.get(key).await
+    }
+
+    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, StoreError> {
+        self.0.get_if_changed(key, version).await
+    }
+
+    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, StoreError> {
+        let turn = self.1.fetch_add(1, Relaxed);
+        tokio::time::sleep(Duration::from_millis(50 * turn)).await;
+        self.0.put(key, value, expect).await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), StoreError> {
+        self.0.delete(key).await
+    }
+
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, StoreError> {
+        self.0.list(prefix, after).await
+    }
+
+    fn watch(&self, prefix: &Prefix) -> Option<Watch> {
+        self.0.watch(prefix)
+    }
+}
+
+/// Each of them is about the term that it found.
+#[tokio::test]
+async fn many_requests_to_resign_at_once_move_leadership_once() {
+    let store = Arc::new(Memory::new());
+    let options = |name: &str| {
+        let mut options = NodeOptions::new("", "test");
+        options.node = Some(name.to_owned());
+        options
+    };
+    let a = Node::start_with(store.clone(), options("a")).await.unwrap();
+    let b = Node::start_with(store.clone(), options("b")).await.unwrap();
+    let first = a.join("e").await.unwrap();
+    until("a leads", async || first.is_leader()).await;
+    let second = b.join("e").await.unwrap();
+    // All have looked before the first is heard.
+    let store = Arc::new(LateWrites(store, AtomicU64::new(1)));
+    let view = NamespaceView::new(store, Namespace::new("test").unwrap());
+    let name = ElectionName::new("e").unwrap();
+    until("b is listed", async || {
+        view.candidates(&name).await.unwrap().len() == 2
+    })
+    .await;
+    let ops = "ops".parse().unwrap();
+    let requests = join_all((0..10).map(|_| view.request_resign(&name, &ops))).await;
+    for request in requests {
+        request.unwrap();
+    }
+    until("b leads", async || second.is_leader()).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let status = view.status(&name).await.unwrap();
+    assert_eq!(status.lease.unwrap().term, Term(2));
+    a.shutdown().await;
+    b.shutdown().await;
 }
 
 #[tokio::test]

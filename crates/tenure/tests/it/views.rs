@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, ColumnIndex, Connection, Decode, Executor, Row, Type};
-use tenure::Node;
 use tenure::cluster::{self, Definition};
+use tenure::{Fenceable, Node, OneShot, Requestable};
 
 use crate::cluster::Board;
 use crate::support::{brisk, namespace, options, until, url};
@@ -37,6 +37,7 @@ async fn shows_who_leads_who_is_there_and_what_runs<D>(url: &str)
 where
     D: sqlx::Database,
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
+    D::Connection: Fenceable + Requestable,
     for<'r> Option<String>: Decode<'r, D> + Type<D>,
     usize: ColumnIndex<D::Row>,
 {
@@ -84,9 +85,61 @@ where
         said(&["n1", "alive", "http://10.0.0.5:8080"])
     );
 
+    // One that has died is not shown as one that leads, though nobody has evicted it yet.
+    let store = node.view().store().clone();
+    let nightly = OneShot::new(store, &namespace, Duration::from_secs(2)).unwrap();
+    let nightly = nightly.with_election("nightly").unwrap();
+    let cron = "cron".parse().unwrap();
+    assert!(nightly.elect(&cron).await.unwrap().is_leader());
+    let state = "state, session FROM tenure_leaders WHERE election = 'nightly'";
+    until("the view shows that it is dead", async || {
+        let shown = select(state).await;
+        shown == said(&["expired", "expired"]) || {
+            assert_eq!(shown, said(&["held", "alive"]));
+            false
+        }
+    })
+    .await;
+    let dead = "leader FROM tenure_leaders WHERE election = 'nightly' AND expires_at IS NOT NULL";
+    assert_eq!(select(dead).await, said(&["cron"]));
+    nightly.unregister_candidate(&cron).await.unwrap();
+
+    // Asked in a transaction, the leader goes if that commits, and only then.
+    let ops = "ops".parse().unwrap();
+    let election = node.join("mails").await.unwrap();
+    until("it leads", async || election.is_leader()).await;
+    let (name, view) = (election.name(), node.view());
+    // On SQLite a heartbeat would come between the look and the write.
+    let begin = D::Connection::BEGIN;
+    for commits in [false, true] {
+        let mut other = D::Connection::connect(url).await.unwrap();
+        let mut transaction = other.begin_with(begin).await.unwrap();
+        view.request_resign_tx(&mut *transaction, name, &ops)
+            .await
+            .unwrap();
+        if commits {
+            transaction.commit().await.unwrap();
+        } else {
+            transaction.rollback().await.unwrap();
+            let lease = view.status(name).await.unwrap().lease.unwrap();
+            assert_eq!((lease.term.0, lease.request), (1, None));
+        }
+    }
+    until("it has resigned", async || {
+        let lease = view.status(name).await.unwrap().lease.unwrap();
+        let first = lease.history.first();
+        first.is_some_and(|past| past.reason == "resigned, asked by ops")
+    })
+    .await;
+    let status = view.status(name).await.unwrap();
+    if let Some(led_for) = status.led_for() {
+        assert!(led_for < Duration::from_secs(60), "{led_for:?}");
+    }
+
     node.shutdown().await;
-    let leads = "state, leader FROM tenure_leaders WHERE since IS NULL";
+    let leads =
+        "state, leader FROM tenure_leaders WHERE since IS NULL AND election = 'tenure.cluster'";
     assert_eq!(select(leads).await, [Some("vacant".to_owned()), None]);
-    let gone = "node, state FROM tenure_nodes WHERE incarnation <> ''";
+    let gone = "node, state FROM tenure_nodes WHERE node = 'n1'";
     assert_eq!(select(gone).await, said(&["n1", "gone"]));
 }

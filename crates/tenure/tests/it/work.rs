@@ -92,6 +92,27 @@ async fn every_subscriber_hears_the_present_first_and_then_pairs_in_order() {
 }
 
 #[tokio::test]
+async fn a_leader_that_gives_up_says_why_and_a_subscriber_hears_its_state_first() {
+    let (a, b) = two_nodes().await;
+    let election = a.join("e").await.unwrap();
+    let leadership = elected(&election).await;
+    let other = b.join("e").await.unwrap();
+    let mut not_leading = other.subscribe();
+    assert_eq!(next(&mut not_leading).await, Transition::NotLeading);
+    leadership.give_up(&"x".repeat(1000));
+    elected(&other).await;
+    let after = next(&mut not_leading).await;
+    assert!(matches!(after, Transition::Elected { .. }), "{after:?}");
+    let mut ended = election.subscribe();
+    assert_eq!(next(&mut ended).await, Transition::NotLeading);
+    let status = b.view().status(other.name()).await.unwrap();
+    let reason = &status.lease.unwrap().history[0].reason;
+    assert_eq!(*reason, format!("gave up: {}", "x".repeat(200)));
+    a.shutdown().await;
+    b.shutdown().await;
+}
+
+#[tokio::test]
 async fn work_that_panics_gives_leadership_up() {
     let (a, b) = two_nodes().await;
     let election = a.join("e").await.unwrap();
@@ -109,7 +130,9 @@ async fn work_that_panics_gives_leadership_up() {
     next(&mut transitions).await;
     let ended = Transition::Ended {
         term: Term(1),
-        reason: EndReason::Resigned,
+        reason: EndReason::GaveUp {
+            why: "the work panicked".to_owned(),
+        },
     };
     assert_eq!(next(&mut transitions).await, ended);
     a.shutdown().await;

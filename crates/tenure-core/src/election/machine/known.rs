@@ -108,6 +108,18 @@ impl Election {
         }
     }
 
+    /// When a caller that is asked to go trusts itself no longer, counted from when this lease was first seen to say so.
+    /// Whoever is not the one to follow leaves it to that one for a while.
+    fn lapses_from(&self, lease: &Lease, since: Moment) -> Moment {
+        match lease.lapsing() {
+            None => Moment::NEVER,
+            Some((holder, Some(to))) if to.incarnation != self.me.incarnation => {
+                since + holder.ttl + to.ttl.min(RESERVED_MAX)
+            }
+            Some((holder, _)) => since + holder.ttl,
+        }
+    }
+
     /// When this process may take the lease, as far as it knows today.
     pub(super) fn may_take_at(&self) -> Moment {
         let Some(priority) = self.stands else {
@@ -137,7 +149,8 @@ impl Election {
                     *since
                 }
                 LeaseState::Held { holder, .. } => {
-                    (self.ended_at(holder) + hesitation).max(self.take_from)
+                    let free_from = self.ended_at(holder).min(self.lapses_from(lease, *since));
+                    (free_from + hesitation).max(self.take_from)
                 }
             },
             // Taken, not yet led: what the fence tells decides how long to wait.

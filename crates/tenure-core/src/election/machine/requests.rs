@@ -36,7 +36,7 @@ impl Election {
                 let term = self.highest_known_term().next();
                 let (lineage, state, reason) =
                     (self.lineage(), self.held_by_me(now), self.why_ended());
-                self.write_lease(now, lineage, term, state, reason, outputs);
+                self.write_lease(now, lineage, term, state, &reason, outputs);
             }
             Phase::Installing {
                 step: Install::ReadFence,
@@ -126,14 +126,24 @@ impl Election {
     }
 
     /// Why the term before the one we take ended, for the history.
-    fn why_ended(&self) -> &'static str {
-        match self.ended {
+    fn why_ended(&self) -> String {
+        let known = match self.ended {
             _ if self.is_mine() => "expired",
             Some((_, End::Gone, _)) => "left",
+            Some((_, End::Lost, _)) => "lost its session",
             Some((_, End::Evicted, _)) => "evicted",
             Some((_, End::Missing, _)) => "its session was missing",
-            None => "unknown",
-        }
+            None => return self.why_lapsed().unwrap_or_else(|| "unknown".to_owned()),
+        };
+        known.to_owned()
+    }
+
+    /// A caller was asked to go, and has had its time.
+    fn why_lapsed(&self) -> Option<String> {
+        let (lease, _) = self.lease()?;
+        lease.lapsing()?;
+        let by = &lease.request.as_ref()?.by;
+        Some(format!("asked to resign by {by}, and its time was over"))
     }
 
     fn held_by_me(&self, now: Now) -> LeaseState {

@@ -159,7 +159,9 @@ impl State {
         };
         let kind = RequestKind::Resign;
         let lease = self.store.lease(&election());
-        let asked = lease.and_then(|lease| lease.with_request(Asked { kind, by }, writer));
+        let lapses = false;
+        let request = Asked { kind, by, lapses };
+        let asked = lease.and_then(|lease| lease.with_request(request, writer));
         if let Some(asked) = asked {
             let key = Key::Lease(election());
             self.store.overwrite(self.now, key, asked.encode());

@@ -34,11 +34,13 @@ fn bounds() -> String {
     )
 }
 
-/// What the database says about itself, about the table and about the last of the views; the schema is `NULL` if there
+/// What the database says about itself, about the table and about the views, whether they are as this version makes them; the schema is `NULL` if there
 /// is no table.
 pub(super) const LOOK: &str = "SELECT current_database()::text, quote_ident(n.nspname), \
      pg_is_in_recovery(), current_setting('synchronous_commit'), current_setting('fsync'), \
      to_regclass(quote_ident(n.nspname) || '.tenure_daemons') IS NOT NULL \
+     AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attname = 'expires_at' \
+                 AND a.attrelid = to_regclass(quote_ident(n.nspname) || '.tenure_leaders')) \
      FROM (SELECT to_regclass('tenure_objects') AS id) AS t \
      LEFT JOIN pg_class AS c ON c.oid = t.id LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace";
 

@@ -6,6 +6,9 @@ SELECT SUBSTRING_INDEX(`key`, '/', 1) AS namespace,
        SUBSTRING_INDEX(SUBSTRING_INDEX(`key`, '/', 3), '/', -1) AS node,
        SUBSTRING_INDEX(`key`, '/', -1) AS incarnation,
        CASE WHEN JSON_EXTRACT(session, '$.state.evicted') IS NOT NULL THEN 'evicted'
+            WHEN JSON_UNQUOTE(JSON_EXTRACT(session, '$.state')) = 'alive' AND modified_at
+                 + INTERVAL CAST(JSON_EXTRACT(session, '$.ttl_ms') AS SIGNED) * 1000 MICROSECOND < UTC_TIMESTAMP(6)
+            THEN 'expired'
             ELSE JSON_UNQUOTE(JSON_EXTRACT(session, '$.state')) END AS state,
        JSON_UNQUOTE(JSON_EXTRACT(session, '$.address')) AS address,
        JSON_EXTRACT(session, '$.labels') AS labels,
@@ -13,7 +16,10 @@ SELECT SUBSTRING_INDEX(`key`, '/', 1) AS namespace,
        CAST(JSON_EXTRACT(session, '$.ttl_ms') AS SIGNED) AS ttl_ms,
        TIMESTAMP('1970-01-01') + INTERVAL CAST(JSON_EXTRACT(session, '$.joined_at') AS SIGNED) * 1000 MICROSECOND
            AS joined_at,
-       modified_at AS heard_at
+       modified_at AS heard_at,
+       CASE WHEN JSON_UNQUOTE(JSON_EXTRACT(session, '$.state')) = 'alive'
+            THEN modified_at + INTERVAL CAST(JSON_EXTRACT(session, '$.ttl_ms') AS SIGNED) * 1000 MICROSECOND END
+           AS expires_at
 FROM (SELECT `key`, modified_at, CASE WHEN `key` LIKE '%/nodes/%/%' THEN CONVERT(value USING utf8mb4) END AS session
       FROM tenure_objects
       WHERE `key` LIKE '%/nodes/%/%' AND LENGTH(`key`) - LENGTH(REPLACE(`key`, '/', '')) = 3) AS objects;
@@ -22,7 +28,8 @@ CREATE OR REPLACE VIEW tenure_leaders AS
 SELECT SUBSTRING_INDEX(`key`, '/', 1) AS namespace,
        SUBSTRING_INDEX(`key`, '/', -1) AS election,
        CAST(JSON_EXTRACT(lease, '$.term') AS SIGNED) AS term,
-       CASE WHEN JSON_EXTRACT(lease, '$.state.held') IS NOT NULL THEN 'held'
+       CASE WHEN JSON_EXTRACT(lease, '$.state.held') IS NOT NULL AND COALESCE(nodes.state, '') <> 'alive' THEN 'expired'
+            WHEN JSON_EXTRACT(lease, '$.state.held') IS NOT NULL THEN 'held'
             WHEN JSON_EXTRACT(lease, '$.state.reserved') IS NOT NULL THEN 'reserved'
             ELSE JSON_UNQUOTE(JSON_EXTRACT(lease, '$.state')) END AS state,
        JSON_UNQUOTE(JSON_EXTRACT(lease, '$.state.held.holder.node')) AS leader,
@@ -30,7 +37,9 @@ SELECT SUBSTRING_INDEX(`key`, '/', 1) AS namespace,
        nodes.state AS session,
        nodes.address AS address,
        TIMESTAMP('1970-01-01') + INTERVAL CAST(JSON_EXTRACT(lease, '$.state.held.since') AS SIGNED) * 1000 MICROSECOND
-           AS since
+           AS since,
+       nodes.expires_at AS expires_at,
+       JSON_UNQUOTE(JSON_EXTRACT(lease, '$.state.reserved.candidate.node')) AS reserved_for
 FROM (SELECT `key`, CASE WHEN `key` LIKE '%/elections/%' THEN CONVERT(value USING utf8mb4) END AS lease
       FROM tenure_objects
       WHERE `key` LIKE '%/elections/%' AND LENGTH(`key`) - LENGTH(REPLACE(`key`, '/', '')) = 2) AS objects

@@ -5,29 +5,37 @@ CREATE OR REPLACE VIEW tenure_nodes AS
 SELECT split_part(key, '/', 1) AS namespace,
        split_part(key, '/', 3) AS node,
        split_part(key, '/', 4) AS incarnation,
-       CASE WHEN session #> '{state,evicted}' IS NOT NULL THEN 'evicted' ELSE session ->> 'state' END AS state,
+       CASE WHEN session #> '{state,evicted}' IS NOT NULL THEN 'evicted'
+            WHEN session ->> 'state' = 'alive' AND expires_at < clock_timestamp() THEN 'expired'
+            ELSE session ->> 'state' END AS state,
        session ->> 'address' AS address,
        session -> 'labels' AS labels,
        session #>> '{cluster,version}' AS version,
        (session ->> 'ttl_ms')::bigint AS ttl_ms,
        to_timestamp((session ->> 'joined_at')::bigint / 1000.0) AS joined_at,
-       modified_at AS heard_at
-FROM (SELECT key, modified_at, CASE WHEN key LIKE '%/nodes/%/%' THEN convert_from(value, 'UTF8')::jsonb END AS session
-      FROM tenure_objects
-      WHERE key LIKE '%/nodes/%/%' AND length(key) - length(replace(key, '/', '')) = 3) AS objects;
+       modified_at AS heard_at,
+       CASE WHEN session ->> 'state' = 'alive' THEN expires_at END AS expires_at
+FROM (SELECT key, modified_at, session,
+             modified_at + (session ->> 'ttl_ms')::bigint * interval '1 millisecond' AS expires_at
+      FROM (SELECT key, modified_at, CASE WHEN key LIKE '%/nodes/%/%' THEN convert_from(value, 'UTF8')::jsonb END AS session
+            FROM tenure_objects
+            WHERE key LIKE '%/nodes/%/%' AND length(key) - length(replace(key, '/', '')) = 3) AS rows) AS objects;
 
 CREATE OR REPLACE VIEW tenure_leaders AS
 SELECT split_part(key, '/', 1) AS namespace,
        split_part(key, '/', 3) AS election,
        (lease ->> 'term')::bigint AS term,
-       CASE WHEN lease #> '{state,held}' IS NOT NULL THEN 'held'
+       CASE WHEN lease #> '{state,held}' IS NOT NULL AND nodes.state IS DISTINCT FROM 'alive' THEN 'expired'
+            WHEN lease #> '{state,held}' IS NOT NULL THEN 'held'
             WHEN lease #> '{state,reserved}' IS NOT NULL THEN 'reserved'
             ELSE lease ->> 'state' END AS state,
        lease #>> '{state,held,holder,node}' AS leader,
        lease #>> '{state,held,holder,incarnation}' AS incarnation,
        nodes.state AS session,
        nodes.address AS address,
-       to_timestamp((lease #>> '{state,held,since}')::bigint / 1000.0) AS since
+       to_timestamp((lease #>> '{state,held,since}')::bigint / 1000.0) AS since,
+       nodes.expires_at AS expires_at,
+       lease #>> '{state,reserved,candidate,node}' AS reserved_for
 FROM (SELECT key, CASE WHEN key LIKE '%/elections/%' THEN convert_from(value, 'UTF8')::jsonb END AS lease
       FROM tenure_objects
       WHERE key LIKE '%/elections/%' AND length(key) - length(replace(key, '/', '')) = 2) AS objects

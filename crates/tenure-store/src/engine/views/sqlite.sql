@@ -6,13 +6,18 @@ SELECT substr(key, 1, instr(key, '/') - 1) AS namespace,
        json_extract(session, '$.node') AS node,
        json_extract(session, '$.incarnation') AS incarnation,
        CASE WHEN json_type(session, '$.state.evicted') IS NOT NULL THEN 'evicted'
+            WHEN json_extract(session, '$.state') = 'alive'
+                 AND modified_at + json_extract(session, '$.ttl_ms') < unixepoch('subsec') * 1000 THEN 'expired'
             ELSE json_extract(session, '$.state') END AS state,
        json_extract(session, '$.address') AS address,
        json_extract(session, '$.labels') AS labels,
        json_extract(session, '$.cluster.version') AS version,
        json_extract(session, '$.ttl_ms') AS ttl_ms,
        strftime('%Y-%m-%d %H:%M:%f', json_extract(session, '$.joined_at') / 1000.0, 'unixepoch') AS joined_at,
-       strftime('%Y-%m-%d %H:%M:%f', modified_at / 1000.0, 'unixepoch') AS heard_at
+       strftime('%Y-%m-%d %H:%M:%f', modified_at / 1000.0, 'unixepoch') AS heard_at,
+       CASE WHEN json_extract(session, '$.state') = 'alive'
+            THEN strftime('%Y-%m-%d %H:%M:%f', (modified_at + json_extract(session, '$.ttl_ms')) / 1000.0, 'unixepoch') END
+           AS expires_at
 FROM (SELECT key, modified_at, CASE WHEN key LIKE '%/nodes/%/%' THEN CAST(value AS TEXT) END AS session
       FROM tenure_objects
       WHERE key LIKE '%/nodes/%/%' AND length(key) - length(replace(key, '/', '')) = 3);
@@ -21,14 +26,17 @@ CREATE VIEW IF NOT EXISTS tenure_leaders AS
 SELECT substr(key, 1, instr(key, '/') - 1) AS namespace,
        substr(key, instr(key, '/elections/') + length('/elections/')) AS election,
        json_extract(lease, '$.term') AS term,
-       CASE WHEN json_type(lease, '$.state.held') IS NOT NULL THEN 'held'
+       CASE WHEN json_type(lease, '$.state.held') IS NOT NULL AND coalesce(nodes.state, '') <> 'alive' THEN 'expired'
+            WHEN json_type(lease, '$.state.held') IS NOT NULL THEN 'held'
             WHEN json_type(lease, '$.state.reserved') IS NOT NULL THEN 'reserved'
             ELSE json_extract(lease, '$.state') END AS state,
        json_extract(lease, '$.state.held.holder.node') AS leader,
        json_extract(lease, '$.state.held.holder.incarnation') AS incarnation,
        nodes.state AS session,
        nodes.address AS address,
-       strftime('%Y-%m-%d %H:%M:%f', json_extract(lease, '$.state.held.since') / 1000.0, 'unixepoch') AS since
+       strftime('%Y-%m-%d %H:%M:%f', json_extract(lease, '$.state.held.since') / 1000.0, 'unixepoch') AS since,
+       nodes.expires_at AS expires_at,
+       json_extract(lease, '$.state.reserved.candidate.node') AS reserved_for
 FROM (SELECT key, CASE WHEN key LIKE '%/elections/%' THEN CAST(value AS TEXT) END AS lease
       FROM tenure_objects
       WHERE key LIKE '%/elections/%' AND length(key) - length(replace(key, '/', '')) = 2)

@@ -1,0 +1,66 @@
+//! A store without hints, for those who cannot have them or do not want them: whoever uses it looks now and then.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::{
+    AppendFolder, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
+    Watch,
+};
+
+/// Around a store whose hints are not asked for: nothing listens, nothing is watched.
+#[derive(Debug)]
+pub struct Polled {
+    inner: Arc<dyn Store>,
+}
+
+impl Polled {
+    /// Everything but the hints is passed on.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Store>) -> Self {
+        Self { inner }
+    }
+}
+
+#[async_trait]
+impl Store for Polled {
+    fn describe(&self) -> Description {
+        let mut description = self.inner.describe();
+        description.capabilities.hints = false;
+        description
+    }
+
+    async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
+        self.inner.get(key).await
+    }
+
+    async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
+        self.inner.get_if_changed(key, version).await
+    }
+
+    async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
+        self.inner.put(key, value, expect).await
+    }
+
+    async fn delete(&self, key: &Key) -> Result<(), Error> {
+        self.inner.delete(key).await
+    }
+
+    async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
+        self.inner.list(prefix, after).await
+    }
+
+    fn watch(&self, _: &Prefix) -> Option<Watch> {
+        None
+    }
+
+    fn append_folder(&self, prefix: &Prefix) -> Option<Arc<dyn AppendFolder>> {
+        self.inner.append_folder(prefix)
+    }
+
+    fn is_replaced(&self) -> bool {
+        self.inner.is_replaced()
+    }
+}
