@@ -14,7 +14,7 @@ use crate::output::{self, Data};
 use crate::{EXIT_NO, times};
 
 pub(crate) async fn run(arguments: Elect) -> anyhow::Result<ExitCode> {
-    super::interruptible(elect(arguments)).await
+    Box::pin(super::interruptible(elect(arguments))).await
 }
 
 async fn elect(arguments: Elect) -> anyhow::Result<ExitCode> {
