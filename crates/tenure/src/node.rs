@@ -132,6 +132,8 @@ impl Node {
     ) -> Result<Self, Error> {
         options.session.check()?;
         let namespace = Namespace::new(&options.namespace)?;
+        // By both connections: another namespace under the same name would be another queue, and other elections.
+        view.pin(&Keys::new(namespace.clone()).all());
         let id = match &options.node {
             Some(node) => NodeId::new(node)?,
             None => host_name(),
@@ -413,6 +415,7 @@ impl Thread {
             }
             OwnStore::Shared(store) => store,
         };
+        store.pin(&Keys::new(self.namespace.clone()).all());
         let mut about = About {
             address: self.options.address,
             labels: self.options.labels,
