@@ -201,6 +201,13 @@ impl Node {
         holder.clone().ok_or(Error::ShutDown)
     }
 
+    /// Waits until this process has no session: it has lost it, or has not joined yet.
+    pub async fn lost(&self) {
+        let mut session = self.inner.session.clone();
+        // An error means that there will be none.
+        let _ = session.wait_for(Option::is_none).await;
+    }
+
     /// The sessions of other processes that run under this node's id now. They are candidates like any
     /// other, but two processes with one id are nearly always a mistake. Seen about two heartbeats after
     /// this process has joined, and looked for again every ten.
