@@ -19,11 +19,10 @@ fn servers() -> Vec<(&'static str, String)> {
         ("ceph", "TENURE_TEST_S3_CEPH"),
         ("azurite", "TENURE_TEST_AZURE"),
     ];
-    let url = |variable| std::env::var(variable).ok().filter(|url| !url.is_empty());
-    let found = known
-        .into_iter()
-        .map(|(name, variable)| (name, url(variable)));
-    found.filter_map(|(name, url)| Some((name, url?))).collect()
+    let found = known.into_iter();
+    found
+        .filter_map(|(name, variable)| Some((name, crate::support::server(variable)?)))
+        .collect()
 }
 
 /// Something that no other test uses.
