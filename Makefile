@@ -7,7 +7,7 @@ help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 test: ## everything, on real servers that are started for it and stopped afterwards
-	scripts/with-servers -- scripts/test
+	scripts/with-servers --require installed -- scripts/test
 
 check: ## what needs no server: format, lints, tests (changes nothing)
 	cargo fmt --all --check

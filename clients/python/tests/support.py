@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -30,10 +32,26 @@ class Claims(unittest.TestCase):
                 setattr(cls, f"test_{name}", value)
 
 
+_held: list[int] = []
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Held until this process ends, by the lock that the project's other tests use as well."""
+    folder = os.path.join(tempfile.gettempdir(), f"tenure-ports-{os.getuid()}")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    while True:
+        # Below what the kernel gives to outgoing connections, which ask nobody.
+        port = random.randrange(10000, 32768)
+        lock = os.open(os.path.join(folder, str(port)), os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            os.close(lock)
+            continue
+        _held.append(lock)
+        return port
 
 
 def eventually(holds: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:

@@ -142,6 +142,11 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
     fn is_replaced(&self) -> bool {
         false
     }
+
+    /// Says that this process lives under `prefix`: from when there is something on, it must not become another thing under
+    /// the same name. Requests end as [`Error::Gone`] then, as they do if the whole store is replaced. Only engines whose
+    /// prefixes are folders can tell. This is no request.
+    fn pin(&self, _prefix: &Prefix) {}
 }
 
 /// What a [`Store::put`] expects to find.
@@ -287,5 +292,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     fn is_replaced(&self) -> bool {
         (**self).is_replaced()
+    }
+    fn pin(&self, prefix: &Prefix) {
+        (**self).pin(prefix);
     }
 }

@@ -6,7 +6,8 @@
 //! - [`http_proxy`]: stands before a real server and loses its answers.
 //! - [`tcp_proxy`]: stands before a real server and cuts, delays, withholds and loses, below any protocol.
 //!
-//! [`recording`] is no server: it keeps the spans and log lines of one test.
+//! [`recording`] is no server: it keeps the spans and log lines of one test. [`skip`] is for tests that lack something, [`port`] for those
+//! that start a server which is a program of its own.
 //!
 //! The first three servers speak HTTP by hand (`http1`): a test that is about closed connections has to know exactly when
 //! one is closed.
@@ -18,5 +19,7 @@ pub mod gcs;
 mod hosted;
 mod http1;
 pub mod http_proxy;
+pub mod port;
 pub mod recording;
+pub mod skip;
 pub mod tcp_proxy;

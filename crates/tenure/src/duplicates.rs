@@ -109,12 +109,20 @@ pub(crate) async fn look(
             && record.state == State::Alive
             // A caller of one-shot elections on the same host is not another node.
             && !is_one_shot(&record)
+            && !only_complains(&record)
         {
             look.alive.push(record);
         }
         look.seen.insert(incarnation, entry.version);
     }
     Ok(look)
+}
+
+/// A session that is no candidate anywhere, and is there to say what is wrong: of this very process, as a rule, whose own
+/// session is over.
+fn only_complains(record: &Record) -> bool {
+    let about = &record.about;
+    about.trouble.is_some() && about.stands.is_empty() && about.cluster.is_none()
 }
 
 #[cfg(test)]

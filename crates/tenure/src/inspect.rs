@@ -285,6 +285,20 @@ impl NamespaceView {
         Ok(candidates_among(&sessions, election))
     }
 
+    /// The live sessions that say what keeps them from doing what they are asked, and are candidates nowhere: a node whose
+    /// lease is lost while its program runs on, say. One read per node.
+    pub async fn troubled(&self) -> Result<Vec<Record>, Error> {
+        let sessions = self.session_objects().await?;
+        let is_troubled =
+            |record: &Record| record.about.trouble.is_some() && record.about.stands.is_empty();
+        let found = sessions.iter().filter(|session| is_live(session));
+        let found = found.map(|(record, _)| record);
+        Ok(found
+            .filter(|record| is_troubled(record))
+            .cloned()
+            .collect())
+    }
+
     /// The live candidates of an election, by priority. One read per node.
     pub async fn candidates(&self, election: &ElectionName) -> Result<Vec<Holder>, Error> {
         let sessions = self.session_objects().await?;

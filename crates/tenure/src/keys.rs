@@ -59,6 +59,11 @@ impl Keys {
         self.prefix("cluster")
     }
 
+    /// Everything of the namespace.
+    pub(crate) fn all(&self) -> Prefix {
+        Prefix::new(self.namespace.as_str()).expect(NAMES_FIT)
+    }
+
     pub(crate) fn nodes(&self) -> Prefix {
         self.prefix("nodes")
     }

@@ -142,6 +142,8 @@ impl Node {
     ) -> Result<Self, Error> {
         options.session.check()?;
         let namespace = Namespace::new(&options.namespace)?;
+        // By both connections: another namespace under the same name would be another queue, and other elections.
+        view.pin(&Keys::new(namespace.clone()).all());
         let id = match &options.node {
             Some(node) => NodeId::new(node)?,
             None => host_name(),
@@ -208,6 +210,13 @@ impl Node {
             .await
             .map_err(|_| Error::ShutDown)?;
         holder.clone().ok_or(Error::ShutDown)
+    }
+
+    /// Waits until this process has no session: it has lost it, or has not joined yet.
+    pub async fn lost(&self) {
+        let mut session = self.inner.session.clone();
+        // An error means that there will be none.
+        let _ = session.wait_for(Option::is_none).await;
     }
 
     /// The sessions of other processes that run under this node's id now. They are candidates like any
@@ -424,6 +433,7 @@ impl Thread {
             }
             OwnStore::Shared(store) => store,
         };
+        store.pin(&Keys::new(self.namespace.clone()).all());
         let mut about = About {
             address: self.options.address,
             labels: self.options.labels,

@@ -21,8 +21,8 @@ into the background: when it exits, everything that it has started is killed.
 If tenure may not kill a process of CMD because it runs as another user (sudo), tenure says so,
 keeps the lease or shard until it ends, and shows it in `tenure status` or `tenure daemons`. It
 cannot keep what it loses: if tenure is killed, or cannot reach the store for a --ttl, another node
-starts CMD beside that process. tenure then starts nothing before the process has ended, and is no
-candidate until then.
+starts CMD beside that process. tenure then starts nothing before the process has ended, is no
+candidate until then, and `tenure status` still shows the process.
 
 When CMD exits on its own it is started again, after a longer wait each time. After 5 failures in a
 row, another node gets its turn. SIGTERM and SIGINT are passed on to CMD and its group, and tenure

@@ -29,8 +29,10 @@ use crate::stderr;
 
 mod back_off;
 mod daemon;
+mod left_over;
 
 use back_off::{BackOff, Next};
+use left_over::LeftOver;
 
 /// How long the guard may take to say that it has killed everything: when trust is over, and when nothing
 /// presses. After that it counts as stopped or stuck, and the program is killed without it.
@@ -55,7 +57,14 @@ pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
     let mut session = Config::for_ttl(arguments.ttl);
     session.stop_within = STOP_WITHIN;
     let begun = begin(&arguments, &session).await?;
-    let Some((place, node, signals, passed)) = begun else {
+    let Some(Begun {
+        place,
+        node,
+        options,
+        signals,
+        passed,
+    }) = begun
+    else {
         return Ok(ExitCode::SUCCESS);
     };
     let name = place.election.as_str();
@@ -70,6 +79,7 @@ pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
         command: arguments.command,
         once: arguments.once,
         session,
+        options,
         signals,
         passed,
         asked: None,
@@ -83,11 +93,17 @@ pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
     code.map(ExitCode::from)
 }
 
-/// A node that can run programs, and the signals for it and for them; none if it is asked to stop before it runs.
-async fn begin(
-    arguments: &Run,
-    session: &Config,
-) -> anyhow::Result<Option<(ElectionAddress, Node, Signals, Passed)>> {
+/// A node that can run programs, and the signals for it and for them.
+struct Begun {
+    place: ElectionAddress,
+    node: Node,
+    options: NodeOptions,
+    signals: Signals,
+    passed: Passed,
+}
+
+/// Begins; none if it is asked to stop before it runs.
+async fn begin(arguments: &Run, session: &Config) -> anyhow::Result<Option<Begun>> {
     session.check()?;
     let place = super::election(&arguments.election)?;
     let node = super::node(arguments.node.node.clone())?;
@@ -103,10 +119,10 @@ async fn begin(
     let passed = Passed::new()?;
     guarded::adopt()?;
     tokio::select! {
-        node = Node::start(options) => {
+        node = Node::start(options.clone()) => {
             let node = node?;
             super::replaced::watch(&node, session.ttl);
-            Ok(Some((place, node, signals, passed)))
+            Ok(Some(Begun { place, node, options, signals, passed }))
         }
         _ = signals.next() => Ok(None),
     }
@@ -116,6 +132,8 @@ struct Runner {
     command: Vec<OsString>,
     namespace: String,
     session: Config,
+    /// How this node was started.
+    options: NodeOptions,
     kill_after: Duration,
     once: bool,
     signals: Signals,
@@ -241,6 +259,7 @@ impl Runner {
         let (stopping, over) = (leadership.stopping(), leadership.ended());
         let mut watch = GuardWatch::new(self.trust_of(leadership));
         let mut complaint = Complaint::default();
+        let mut left_over = LeftOver::default();
         let mut told = false;
         loop {
             let late_at = watch.late_at(program.is_started());
@@ -250,15 +269,21 @@ impl Runner {
                     ProgramEvent::Ended(ended) => {
                         if program.is_stuck() {
                             node.set_trouble(None);
+                            left_over.end().await;
                         }
                         return Ok(ended);
                     }
                     ProgramEvent::Heard(kill_at) => watch.heard(kill_at),
                     ProgramEvent::Stuck(stuck) => {
                         node.set_trouble(Some(stuck.to_string()));
+                        left_over.say(stuck.to_string());
                         complaint.say(stuck, kept(leadership));
                     }
                 },
+                // Only when there is something to tell: this node's own session says it for as long as it lives.
+                () = node.lost(), if left_over.is_waiting() => {
+                    left_over.begin(node.store().clone(), self.options.clone());
+                }
                 () = complaint.is_due() => complaint.say_again(kept(leadership)),
                 () = over.cancelled(), if !watch.killing => {
                     program.order(Order::Kill);

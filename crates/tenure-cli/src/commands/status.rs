@@ -6,6 +6,7 @@ use anyhow::Context;
 use serde::Serialize;
 use tenure::core::ElectionName;
 use tenure::core::election::{Lease, LeaseState, RequestKind};
+use tenure::core::session::Record;
 use tenure::{Candidate, Status};
 
 use super::history::{Line, lines};
@@ -27,7 +28,9 @@ async fn status(arguments: Arguments) -> anyhow::Result<ExitCode> {
         Some(name) => vec![name],
         None => opened.view.elections().await?,
     };
-    let statuses = opened.view.statuses(&names).await?;
+    let view = opened.view.at_one_look();
+    let statuses = view.statuses(&names).await?;
+    let troubled = view.troubled().await?;
     let elections: Vec<(ElectionName, Status)> = names.into_iter().zip(statuses).collect();
     let namespace = &arguments.place.namespace;
     if elections.is_empty() {
@@ -37,9 +40,9 @@ async fn status(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     let mut data = Data::new();
     data.write(&if arguments.json {
-        json(namespace, &elections)?
+        json(namespace, &elections, &troubled)?
     } else {
-        texts(&elections)
+        texts(&elections, &troubled)
     });
     data.finish().context("cannot write the status")?;
     let all_led = elections.iter().all(|(_, status)| live_leader(status));
@@ -57,11 +60,22 @@ fn live_leader(status: &Status) -> bool {
     holder.is_some() && candidates.any(|candidate| Some(candidate.holder.incarnation) == holder)
 }
 
-fn texts(elections: &[(ElectionName, Status)]) -> String {
-    let texts: Vec<String> = elections
+fn texts(elections: &[(ElectionName, Status)], troubled: &[Record]) -> String {
+    let mut texts: Vec<String> = elections
         .iter()
         .map(|(name, status)| text(name, status))
         .collect();
+    let rows = troubled.iter().filter_map(|record| {
+        let trouble = record.about.trouble.as_deref()?;
+        Some([
+            "trouble".to_owned(),
+            format!("{}: {}", record.node, printable(trouble)),
+        ])
+    });
+    let rows: Vec<[String; 2]> = rows.collect();
+    if !rows.is_empty() {
+        texts.push(table(&rows));
+    }
     texts.join("\n")
 }
 
@@ -198,9 +212,21 @@ fn past(lease: Option<&Lease>) -> String {
     table(&rows)
 }
 
-fn json(namespace: &str, elections: &[(ElectionName, Status)]) -> serde_json::Result<String> {
+fn json(
+    namespace: &str,
+    elections: &[(ElectionName, Status)],
+    troubled: &[Record],
+) -> serde_json::Result<String> {
+    let troubles = troubled.iter().filter_map(|record| {
+        Some(TroubleDocument {
+            node: record.node.as_str(),
+            incarnation: record.incarnation.to_string(),
+            trouble: record.about.trouble.as_deref()?,
+        })
+    });
     let document = Document {
         namespace,
+        troubles: troubles.collect(),
         elections: elections
             .iter()
             .map(|(name, status)| ElectionDocument::of(name, status))
@@ -213,6 +239,16 @@ fn json(namespace: &str, elections: &[(ElectionName, Status)]) -> serde_json::Re
 struct Document<'a> {
     namespace: &'a str,
     elections: Vec<ElectionDocument<'a>>,
+    /// Of nodes that are candidates in no election.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    troubles: Vec<TroubleDocument<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct TroubleDocument<'a> {
+    node: &'a str,
+    incarnation: String,
+    trouble: &'a str,
 }
 
 /// Fields are only ever added.

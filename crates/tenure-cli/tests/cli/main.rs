@@ -3,8 +3,18 @@
 // A test that cannot go on may well end in a panic, and one that is skipped says so.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+#[cfg(all(
+    feature = "file",
+    feature = "object",
+    feature = "postgres",
+    feature = "mysql",
+    feature = "sqlite"
+))]
+mod backups;
 #[cfg(feature = "file")]
 mod beside;
+#[cfg(feature = "file")]
+mod brokers;
 mod check;
 #[cfg(feature = "file")]
 mod cluster;

@@ -19,11 +19,10 @@ fn servers() -> Vec<(&'static str, String)> {
         ("ceph", "TENURE_TEST_S3_CEPH"),
         ("azurite", "TENURE_TEST_AZURE"),
     ];
-    let url = |variable| std::env::var(variable).ok().filter(|url| !url.is_empty());
-    let found = known
-        .into_iter()
-        .map(|(name, variable)| (name, url(variable)));
-    found.filter_map(|(name, url)| Some((name, url?))).collect()
+    let found = known.into_iter();
+    found
+        .filter_map(|(name, variable)| Some((name, crate::support::server(variable)?)))
+        .collect()
 }
 
 /// Something that no other test uses.
@@ -380,4 +379,51 @@ fn brokers_whose_store_is_replaced_acknowledge_nothing_and_are_not_ready() {
             assert!(said.contains("was replaced\n"), "{said}");
         }
     }
+}
+
+/// The folder of a namespace that is moved away under its brokers, and made again by somebody: they do not begin it anew, and
+/// end as they do when the whole store is replaced.
+#[test]
+fn brokers_whose_namespace_is_replaced_end_and_acknowledge_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("store/default");
+    let store = format!("file:{}", folder.path().join("store").display());
+    let start = |name| {
+        let arguments = ["--store", &store, "--node", name, "--ttl", "3s"];
+        Serving::start(folder.path(), &arguments)
+    };
+    let is_ready = |broker: &Serving| {
+        let answer = broker.try_ask("GET", "/readyz", "");
+        answer.is_some_and(|(status, _)| status == 200)
+    };
+    let brokers = [start("one"), start("two")];
+    until("both are ready", || brokers.iter().all(is_ready));
+    let submit = |broker: &Serving, id: &str| {
+        let job = format!(r#"{{"id":"{id}","type":"t"}}"#);
+        broker.try_ask("POST", "/v1/jobs", &job)
+    };
+    assert_eq!(submit(&brokers[0], "first").unwrap().0, 201);
+    std::fs::rename(&path, folder.path().join("aside")).unwrap();
+    let moved = Instant::now();
+    let mut number = 0;
+    // Longer than a term lasts.
+    while moved.elapsed() < Duration::from_secs(5) {
+        for broker in &brokers {
+            let answer = submit(broker, &format!("job-{number}"));
+            let is_done = answer.as_ref().is_some_and(|(status, _)| *status < 300);
+            assert!(!is_done, "{answer:?}");
+            number += 1;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!path.exists(), "they began it anew");
+    // A process that starts now cannot know that there was something.
+    let third = start("three");
+    for broker in brokers {
+        let (code, said) = broker.ended();
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("was replaced\n"), "{said}");
+    }
+    until("the third is ready", || is_ready(&third));
+    assert_eq!(third.ask("GET", "/v1/jobs/first", "").0, 404);
 }

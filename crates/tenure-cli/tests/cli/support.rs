@@ -68,12 +68,5 @@ pub(crate) fn check(arguments: &[&str], code: i32, stdout: &str, stderr: &str) {
 /// nothing may be.
 #[cfg(any(feature = "object", feature = "postgres"))]
 pub(crate) fn server(variable: &str) -> Option<String> {
-    let url = std::env::var(variable).ok().filter(|url| !url.is_empty());
-    if url.is_none() {
-        let told = format!("set {variable}, or run scripts/with-servers");
-        let required = std::env::var("TENURE_TEST_REQUIRE").is_ok_and(|required| required == "all");
-        assert!(!required, "{told}");
-        eprintln!("skipped: {told}");
-    }
-    url
+    tenure_testkit::skip::server(variable)
 }

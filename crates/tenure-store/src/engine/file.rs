@@ -40,6 +40,7 @@
 //! between hosts (FUSE, 9p, Ceph, Lustre and their like) is warned of. The folder stays where it is: if it
 //! is moved, replaced or deleted, every request ends as [`Error::Gone`], and so it does if `.tenure/lock` is: two writers
 //! with two different lock files exclude nobody, so whoever uses the old ones must not go on beside whoever makes new ones.
+//! A namespace's folder that is [pinned](Store::pin) must stay as well: without it, everything in it would begin anew.
 //! Only a write that is between its compare and its rename at that very moment is not excluded; it ends as unknown.
 //! A single lock file that is removed is made again, and who waits for the old one turns to the new one. Temporary files
 //! exclude nobody: the folder for them is made again by the next write.
@@ -63,6 +64,7 @@ use bytes::Bytes;
 use self::folders::Folders;
 use self::lock::Lock;
 use self::object::ObjectFile;
+use self::pinned::Pinned;
 use self::scratch::{Scratch, Temporary};
 use super::clock::Clock;
 use super::identity::Identity;
@@ -82,6 +84,7 @@ mod hints;
 mod lock;
 mod names;
 mod object;
+mod pinned;
 mod scratch;
 mod walk;
 
@@ -112,6 +115,7 @@ struct Inner {
     /// Those folders, held open: the number of one that was removed would otherwise be given to the next, and the two
     /// could not be told apart.
     _held: Vec<fs::File>,
+    pinned: Pinned,
     /// Absent where the host has no clock that cannot be set.
     clock: Option<Clock>,
 }
@@ -146,7 +150,7 @@ impl File {
     ) -> Result<T, Error> {
         let inner = self.inner.clone();
         blocking(move || {
-            inner.identity.check("using the file store")?;
+            inner.check("using the file store")?;
             work(&inner)
         })
         .await
@@ -230,7 +234,12 @@ impl Store for File {
     }
 
     fn is_replaced(&self) -> bool {
-        self.inner.identity.is_replaced()
+        self.inner.identity.is_replaced() || self.inner.pinned.is_replaced()
+    }
+
+    fn pin(&self, prefix: &Prefix) {
+        let path = prefix.as_str().trim_end_matches('/');
+        self.inner.pinned.add(self.inner.folders.root().join(path));
     }
 }
 
@@ -296,6 +305,7 @@ impl Inner {
                 .collect::<Result<_, _>>()
                 .map_err(broken)?,
             identity: Identity::of([given.as_path(), folders.root(), &locks]).map_err(broken)?,
+            pinned: Pinned::default(),
             clock: Clock::start(),
             folders,
             locks,
@@ -330,7 +340,7 @@ impl Inner {
         match scratch.write(value, stamp) {
             // Someone has removed the folder for temporary files. It is made again, unless all of the store is gone.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.identity.check(doing)?;
+                self.check(doing)?;
                 self.lock_scratch()
                     .take_if(|current| Arc::ptr_eq(current, &scratch));
                 let written = self.scratch().and_then(|new| new.write(value, stamp));
@@ -340,9 +350,15 @@ impl Inner {
         }
     }
 
+    /// Fails if the store, or a namespace in it that must stay, is another now, or gone.
+    fn check(&self, doing: &str) -> Result<(), Error> {
+        self.identity.check(doing)?;
+        self.pinned.check(doing)
+    }
+
     /// A write that was done in a folder which is no longer the store's has been lost, or has not.
     fn still_here(&self, key: &Key) -> Result<(), Error> {
-        let checked = self.identity.check("writing");
+        let checked = self.check("writing");
         checked.map_err(|error| Error::unknown(key, error))
     }
 

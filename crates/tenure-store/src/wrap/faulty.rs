@@ -431,6 +431,10 @@ impl Store for Faulty {
     fn is_replaced(&self) -> bool {
         self.inner.is_replaced()
     }
+
+    fn pin(&self, prefix: &Prefix) {
+        self.inner.pin(prefix);
+    }
 }
 
 #[cfg(test)]

@@ -251,6 +251,10 @@ impl Store for Metered {
     fn is_replaced(&self) -> bool {
         self.inner.is_replaced()
     }
+
+    fn pin(&self, prefix: &Prefix) {
+        self.inner.pin(prefix);
+    }
 }
 
 #[cfg(test)]

@@ -143,6 +143,13 @@ impl Store for Prefixed {
     fn is_replaced(&self) -> bool {
         self.inner.is_replaced()
     }
+
+    fn pin(&self, prefix: &Prefix) {
+        // Nothing can lie under a prefix that is too long.
+        if let Ok(prefix) = self.inside_prefix(prefix) {
+            self.inner.pin(&prefix);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -253,6 +253,10 @@ impl Store for Throttled {
     fn is_replaced(&self) -> bool {
         self.inner.is_replaced()
     }
+
+    fn pin(&self, prefix: &Prefix) {
+        self.inner.pin(prefix);
+    }
 }
 
 #[cfg(test)]

@@ -1,15 +1,11 @@
 //! Azure, on its emulator.
 
-use std::io;
-use std::sync::{Arc, Mutex};
-
 use tenure_store::Error;
 use tenure_store::conformance::{Options, Suite};
 use tenure_store::engine::object::Objects;
 use tenure_testkit::recording::Recording;
-use tracing_subscriber::fmt::MakeWriter;
 
-use crate::support;
+use crate::support::{self, Log};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn azurite_keeps_the_contract() {
@@ -82,34 +78,5 @@ async fn a_signature_never_gets_into_errors_or_logs() {
         for secret in ["hunter2", "sig=", "sv=2022"] {
             assert!(!text.contains(secret), "{secret} in {text}");
         }
-    }
-}
-
-/// What was logged.
-#[derive(Debug, Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Log {
-    fn text(&self) -> String {
-        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Log {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
     }
 }

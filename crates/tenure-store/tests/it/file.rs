@@ -596,6 +596,49 @@ async fn a_folder_that_is_replaced_or_deleted_is_another_store() {
     );
 }
 
+/// Whoever makes it again begins everything in it anew.
+#[tokio::test]
+async fn a_prefix_that_is_pinned_must_stay() {
+    let (folder, store) = fresh().await;
+    let path = |name: &str| folder.path().join(name);
+    store.pin(&Prefix::new("pinned").unwrap());
+    for name in ["pinned/a", "other/a"] {
+        store
+            .put(&key(name), "old".into(), &Expect::Absent)
+            .await
+            .unwrap();
+    }
+    // What nobody pinned may go, and come again.
+    fs::remove_dir_all(path("other")).unwrap();
+    store
+        .put(&key("other/a"), "new".into(), &Expect::Absent)
+        .await
+        .unwrap();
+    fs::rename(path("pinned"), path("aside")).unwrap();
+    for is_replaced in [false, true] {
+        let pinned = key("pinned/a");
+        let created = store.put(&pinned, "new".into(), &Expect::Absent).await;
+        for error in [created.unwrap_err(), store.get(&pinned).await.unwrap_err()] {
+            assert!(matches!(error, Error::Gone { .. }), "{error:?}");
+            assert!(error.is_not_applied());
+        }
+        assert_eq!(store.is_replaced(), is_replaced);
+        assert_eq!(path("pinned").exists(), is_replaced, "it was made again");
+        // Whoever comes now makes it.
+        let other = open(folder.path()).await;
+        other.pin(&Prefix::new("pinned").unwrap());
+        let created = other
+            .put(&key("pinned/a"), "2".into(), &Expect::Absent)
+            .await;
+        assert_eq!(created.is_ok(), !is_replaced);
+        assert!(!other.is_replaced());
+    }
+    fs::remove_dir_all(path("pinned")).unwrap();
+    fs::rename(path("aside"), path("pinned")).unwrap();
+    let back = store.get(&key("pinned/a")).await.unwrap().unwrap();
+    assert_eq!(back.value, "old");
+}
+
 #[tokio::test]
 async fn a_folder_for_temporary_files_that_is_removed_is_made_again() {
     let folder = tempfile::tempdir().unwrap();

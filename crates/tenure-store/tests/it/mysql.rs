@@ -1,6 +1,8 @@
 use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
 use tenure_store::{Error, Expect};
+use tenure_testkit::recording::Recording;
 
+use crate::support::Log;
 use crate::{sql, support};
 
 const SERVER: &str = "TENURE_TEST_MYSQL";
@@ -49,6 +51,30 @@ async fn many_nodes_open_an_empty_database_at_once() {
         let (fresh, name) = fresh_database(&url).await;
         sql::open_at_once(&fresh).await;
         execute(&url, &format!("DROP DATABASE {name}")).await;
+    }
+}
+
+/// It belongs to the server, and cannot be set for a connection.
+#[tokio::test]
+async fn a_server_that_does_not_wait_for_its_disk_is_warned_of() {
+    let Some(url) = support::url(SERVER) else {
+        return;
+    };
+    const WARNING: &str = "innodb_flush_log_at_trx_commit is not 1: a crash can lose writes";
+    for (setting, is_warned_of) in [("1", false), ("2", true), ("0", true), ("1", false)] {
+        execute(
+            &url,
+            &format!("SET GLOBAL innodb_flush_log_at_trx_commit = {setting}"),
+        )
+        .await;
+        let log = Log::default();
+        let writer = tracing_subscriber::fmt().with_writer(log.clone()).finish();
+        // This test's runtime has one thread.
+        let recording = Recording::start(writer);
+        let opened = tenure_store::open(&url).await;
+        drop(recording);
+        opened.unwrap();
+        assert_eq!(log.text().contains(WARNING), is_warned_of, "{setting}");
     }
 }
 

@@ -8,9 +8,11 @@ use tokio::time::timeout;
 use crate::{sql, support};
 
 mod announcements;
+mod durability;
 mod restart;
 
 const SERVER: &str = "TENURE_TEST_POSTGRES";
+const NEWER: &str = "TENURE_TEST_POSTGRES_NEW";
 const POOLER: &str = "TENURE_TEST_PGBOUNCER";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -25,6 +27,14 @@ async fn keeps_the_contract() {
                 .hints
         );
         sql::keeps_the_contract(&url).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keeps_the_contract_on_a_newer_server() {
+    if let Some(url) = support::url(NEWER) {
+        sql::keeps_the_contract(&url).await;
+        sql::thousand_increments_are_exact(&url).await;
     }
 }
 

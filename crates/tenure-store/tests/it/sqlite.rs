@@ -359,12 +359,11 @@ async fn a_file_with_two_names_is_refused_until_it_has_one() {
     store.put(&key, "1".into(), &expect).await.unwrap();
 }
 
-#[allow(clippy::print_stderr, reason = "a skipped test says so")]
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_mounted_by_itself_is_refused_and_its_folder_is_not() {
     use std::process::Command;
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: a mount needs root");
+        tenure_testkit::skip::for_want_of("root, to mount a file");
         return;
     }
     let run = |program: &str, arguments: &[&std::ffi::OsStr]| {
@@ -382,7 +381,7 @@ async fn a_file_that_is_mounted_by_itself_is_refused_and_its_folder_is_not() {
         run("mount", &[bind, from.as_os_str(), to.as_os_str()])
     };
     if !bind(&path, &other) {
-        eprintln!("skipped: nothing can be mounted here");
+        tenure_testkit::skip::for_want_of("a place where something can be mounted");
         return;
     }
     let opened = tenure_store::open(&url(&other)).await;

@@ -1,18 +1,43 @@
 //! What the tests of several engines need.
 
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use tracing_subscriber::fmt::MakeWriter;
+
 /// The server that a test wants, from the environment; without it the test is skipped, out loud.
-#[allow(clippy::print_stderr, reason = "a skipped test says so")]
 #[allow(dead_code, reason = "not every selection of engines has a server")]
 pub(crate) fn url(variable: &str) -> Option<String> {
-    if let Ok(url) = std::env::var(variable) {
-        return Some(url);
+    tenure_testkit::skip::server(variable)
+}
+
+/// What was logged.
+#[derive(Debug, Clone, Default)]
+#[allow(dead_code, reason = "not every engine logs something that matters")]
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+
+#[allow(dead_code, reason = "not every engine logs something that matters")]
+impl Log {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
     }
-    let all = std::env::var("TENURE_TEST_REQUIRE").is_ok_and(|value| value == "all");
-    assert!(
-        !all,
-        "{variable} is not set, and TENURE_TEST_REQUIRE is all"
-    );
-    let test = std::thread::current().name().unwrap_or("test").to_owned();
-    eprintln!("skipped: {test}: set {variable}, or run scripts/with-servers");
-    None
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Log {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
 }

@@ -148,6 +148,19 @@ async fn silence_for_a_whole_ttl_moves_leadership_and_for_less_does_not() {
             "elected after {silent:?} of silence"
         );
     }
+    // All that it does about the silence so far takes no more requests than it takes to lead another election.
+    let probe = b.join("probe").await.unwrap();
+    until("the other node has looked at the time", async || {
+        other.clock.advance(MILLISECOND);
+        silent += MILLISECOND;
+        probe.is_leader()
+    })
+    .await;
+    assert!(silent < TTL, "it took {silent:?}");
+    assert!(
+        !election_b.is_leader(),
+        "elected after {silent:?} of silence"
+    );
     let next = async {
         while !election_b.is_leader() {
             other.clock.advance(Duration::from_millis(100));

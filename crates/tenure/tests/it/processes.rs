@@ -191,11 +191,7 @@ async fn survives_clocks_kills_and_pauses(
     url: impl FnOnce(&Path) -> String,
 ) {
     if faketime().is_none() {
-        assert!(
-            std::env::var("TENURE_TEST_REQUIRE").is_err(),
-            "faketime is not installed"
-        );
-        eprintln!("skipped: {engine}: install faketime, or run scripts/with-servers");
+        tenure_testkit::skip::for_want_of(&format!("faketime, for {engine}"));
         return;
     }
     let mut troupe = Troupe::new(url);

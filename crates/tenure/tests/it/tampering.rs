@@ -166,12 +166,19 @@ async fn a_deleted_fence_is_made_again_above_the_lease_in_a_folder() {
 /// before its trust does, and does not come back by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_is_replaced_ends_the_session() {
-    for scheme in ["file", "sqlite"] {
+    let namespace = namespace();
+    // The last is the folder of the namespace alone.
+    for (scheme, below) in [("file", ""), ("sqlite", ""), ("file", namespace.as_str())] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("store");
         let url = format!("{scheme}:{}", path.display());
         let ttl = Duration::from_secs(20);
-        let node = crate::support::node(&url, &namespace(), "a", ttl).await;
+        let node = crate::support::node(&url, &namespace, "a", ttl).await;
+        let path = if below.is_empty() {
+            path
+        } else {
+            path.join(below)
+        };
         let election = node.join("e").await.unwrap();
         let leadership = crate::support::elected(&election).await;
         std::fs::rename(&path, folder.path().join("aside")).unwrap();

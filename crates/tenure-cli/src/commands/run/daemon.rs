@@ -18,7 +18,7 @@ use tenure::{Node, Working};
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio::time::sleep_until;
 
-use super::{GuardWatch, KILL_PATIENCE, STOP_PATIENCE, leave_behind, until};
+use super::{Begun, GuardWatch, KILL_PATIENCE, STOP_PATIENCE, leave_behind, until};
 use crate::args::{AsDaemon, Run};
 use crate::commands::guard::message::{Order, Why};
 use crate::commands::guarded::{self, Complaint, Ended, Program, ProgramEvent, Start};
@@ -48,7 +48,14 @@ pub(super) async fn run(arguments: Run, id: &str) -> anyhow::Result<ExitCode> {
     let definition = definition(&arguments.daemon);
     definition.check()?;
     let begun = super::begin(&arguments, &session).await?;
-    let Some((place, node, signals, passed)) = begun else {
+    let Some(Begun {
+        place,
+        node,
+        signals,
+        passed,
+        ..
+    }) = begun
+    else {
         return Ok(ExitCode::SUCCESS);
     };
     let cluster = node.cluster(Options {

@@ -22,14 +22,7 @@ pub(crate) struct Browser {
 impl Browser {
     /// A new window; none if no browser was named, which is said.
     pub(crate) async fn start(width: u32, height: u32) -> Option<Self> {
-        let Ok(driver) = std::env::var(VARIABLE) else {
-            assert!(
-                std::env::var("TENURE_TEST_REQUIRE").as_deref() != Ok("all"),
-                "{VARIABLE} is not set"
-            );
-            println!("skipped: no browser: set {VARIABLE}, or run scripts/with-servers");
-            return None;
-        };
+        let driver = tenure_testkit::skip::server(VARIABLE)?;
         let http = client();
         let profile = tempfile::tempdir().unwrap();
         let mut arguments: Vec<String> = [

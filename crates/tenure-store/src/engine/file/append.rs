@@ -143,6 +143,7 @@ impl AppendFile for File {
 
     fn is_in_place(&self) -> Operation<'_, bool> {
         Operation::now(|| {
+            // The file's own name leads through the namespace's folder.
             Ok(self.store.identity.missing()?.is_none() && is_at(&self.file, &self.path)?)
         })
     }

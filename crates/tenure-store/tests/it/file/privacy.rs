@@ -34,10 +34,9 @@ fn everything_in(folder: &Path) -> Vec<std::path::PathBuf> {
 }
 
 /// Whether a stranger can do this. Only root can find out.
-#[allow(clippy::print_stderr, reason = "a skipped test says so")]
 fn stranger(command: &str, path: &Path) -> Option<bool> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can run a command as somebody else");
+        tenure_testkit::skip::for_want_of("root, to run a command as somebody else");
         return None;
     }
     let done = Command::new("sh")

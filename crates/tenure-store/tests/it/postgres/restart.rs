@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tenure_store::{Error, Expect, Key, Store, Version};
+use tenure_testkit::port::Port;
 use tokio::task::JoinSet;
 
 use crate::{sql, support};
@@ -120,36 +121,16 @@ async fn a_wrong_password_is_refused_with_a_hint_and_shown_nowhere() {
 pub(super) struct Server {
     programs: PathBuf,
     folder: tempfile::TempDir,
-    port: u16,
+    port: Port,
 }
 
 impl Server {
     const PASSWORD: &str = "right-and-still-secret";
 
-    /// PostgreSQL refuses to run as root, so the test must be able to be somebody else.
-    #[allow(clippy::print_stderr, reason = "a skipped test says so")]
     pub(super) fn start(authentication: &str) -> Option<Self> {
-        let programs = PathBuf::from(support::url(PROGRAMS)?);
-        if std::fs::metadata("/proc/self").ok()?.uid() != 0 {
-            eprintln!("skipped: only root can start a server as the user postgres");
-            return None;
-        }
-        let folder = tempfile::Builder::new()
-            .permissions(std::fs::Permissions::from_mode(0o777))
-            .tempdir_in("/tmp")
-            .unwrap();
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
-        drop(free);
-        let password = folder.path().join("password");
+        let server = Self::prepare()?;
+        let password = server.folder.path().join("password");
         std::fs::write(&password, Self::PASSWORD).unwrap();
-        // The umask may have taken the right to enter away.
-        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
-        let server = Self {
-            programs,
-            folder,
-            port,
-        };
         let password = format!("--pwfile={}", password.display());
         let arguments = [
             "-A",
@@ -164,10 +145,41 @@ impl Server {
         Some(server)
     }
 
+    /// A standby of this one, which takes connections.
+    pub(super) fn standby(&self) -> Self {
+        let standby = Self::prepare().expect("there is a primary");
+        let port = self.port.number().to_string();
+        let mut arguments = vec!["-h", "127.0.0.1", "-p", &port, "-U", "postgres"];
+        arguments.extend(["-R", "--no-sync", "-c", "fast"]);
+        standby.run("pg_basebackup", &arguments);
+        standby.control("start");
+        standby
+    }
+
+    /// PostgreSQL refuses to run as root, so the test must be able to be somebody else.
+    fn prepare() -> Option<Self> {
+        let programs = PathBuf::from(support::url(PROGRAMS)?);
+        if std::fs::metadata("/proc/self").ok()?.uid() != 0 {
+            tenure_testkit::skip::for_want_of("root, to start a server as the user postgres");
+            return None;
+        }
+        let folder = tempfile::Builder::new()
+            .permissions(std::fs::Permissions::from_mode(0o777))
+            .tempdir_in("/tmp")
+            .unwrap();
+        // The umask may have taken the right to enter away.
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        Some(Self {
+            programs,
+            folder,
+            port: Port::hold(),
+        })
+    }
+
     pub(super) fn url(&self, password: &str) -> String {
         format!(
             "postgres://postgres{password}@127.0.0.1:{}/postgres",
-            self.port
+            self.port.number()
         )
     }
 
@@ -180,7 +192,7 @@ impl Server {
         let log = self.folder.path().join("log").display().to_string();
         let options = format!(
             "-p {} -c listen_addresses=127.0.0.1 -k {}",
-            self.port,
+            self.port.number(),
             self.folder.path().display()
         );
         let mut arguments = vec!["-w", "-l", &log];

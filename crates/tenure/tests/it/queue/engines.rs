@@ -110,6 +110,20 @@ async fn jobs_live_in_postgres() {
 }
 
 #[tokio::test]
+async fn jobs_live_in_a_newer_postgres() {
+    if let Some(url) = support::url("TENURE_TEST_POSTGRES_NEW") {
+        lives(&url).await;
+    }
+}
+
+#[tokio::test]
+async fn jobs_live_in_azure() {
+    if let Some(url) = support::url("TENURE_TEST_AZURE") {
+        lives(&url).await;
+    }
+}
+
+#[tokio::test]
 async fn jobs_live_in_mariadb() {
     if let Some(url) = support::url("TENURE_TEST_MYSQL") {
         lives(&url).await;

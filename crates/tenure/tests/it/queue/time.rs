@@ -61,6 +61,16 @@ async fn leases_run_out_without_any_traffic() {
     assert_eq!(job.error.as_deref(), Some("the lease ran out"));
 }
 
+/// Waits until the broker has done what was due when this was called: it looks at the time before each commit, and what it finds
+/// then is in the log when the next one is.
+async fn has_looked_at_the_time(queue: &Queue) {
+    for name in ["first", "second"] {
+        let options = serde_json::from_str("{}").unwrap();
+        let name = QueueName::new(name).unwrap();
+        queue.set_queue(name, options).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_delayed_job_wakes_who_waits_for_it() {
     let scene = Scene::new();
@@ -72,13 +82,15 @@ async fn a_delayed_job_wakes_who_waits_for_it() {
     let mut delayed = job("a");
     delayed.delay_ms = Some(60_000);
     queue.submit(vec![delayed]).await.unwrap();
-    let before = queue.statistics().unwrap().records;
+    until("it waits", async || queue.metrics().waiting_claims == 1).await;
     scene.clock.advance(Duration::from_secs(59));
-    tokio::task::yield_now().await;
+    has_looked_at_the_time(&queue).await;
     assert_eq!(
         queue.job(&id("a")).unwrap().unwrap().state,
         State::Scheduled
     );
+    assert!(!waits.is_finished());
+    let before = queue.statistics().unwrap().records;
     scene.clock.advance(Duration::from_secs(1));
     let claimed = timeout(PATIENCE, waits).await.unwrap().unwrap();
     assert_eq!(ids(&claimed), ["a"]);
@@ -98,9 +110,12 @@ async fn a_rate_wakes_who_waits_when_it_allows_more() {
         let queue = queue.clone();
         tokio::spawn(async move { claim(&queue, worker("w")).await })
     };
-    tokio::task::yield_now().await;
+    until("it waits", async || queue.metrics().waiting_claims == 1).await;
+    scene.clock.advance(Duration::from_secs(9));
+    has_looked_at_the_time(&queue).await;
     assert!(!waits.is_finished());
-    scene.clock.advance(Duration::from_secs(10));
+    assert_eq!(queue.metrics().waiting_claims, 1);
+    scene.clock.advance(Duration::from_secs(1));
     let claimed = timeout(PATIENCE, waits).await.unwrap().unwrap();
     assert_eq!(ids(&claimed), ["b"]);
 }

@@ -27,10 +27,7 @@ impl Disk {
         ) {
             return Some(Self::on(folder).await);
         }
-        let why = "skipped: a small disk: run as a user that may mount one";
-        let require = std::env::var("TENURE_TEST_REQUIRE");
-        assert_ne!(require.as_deref(), Ok("all"), "{why}");
-        say(why);
+        tenure_testkit::skip::for_want_of("a small disk, and a user that may mount one");
         None
     }
 
@@ -47,7 +44,7 @@ impl Disk {
         {
             return Some(Self::on(folder).await);
         }
-        say("not tried: ext4 on a loop device");
+        tenure_testkit::skip::note("ext4 needs a loop device");
         None
     }
 
@@ -108,11 +105,6 @@ impl Drop for Disk {
         // Lazily: a store that is still open keeps its disk.
         let _ = Command::new("umount").arg("-l").arg(&self.root).status();
     }
-}
-
-#[allow(clippy::print_stderr, reason = "what is skipped says so")]
-fn say(text: &str) {
-    eprintln!("{text}");
 }
 
 fn mount(arguments: &[&str], folder: &Path) -> bool {

@@ -70,6 +70,34 @@ async fn postgres_keeps_the_log() {
 }
 
 #[tokio::test]
+async fn a_newer_postgres_keeps_the_log() {
+    if let Some(world) = World::server("TENURE_TEST_POSTGRES_NEW").await {
+        suite(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn mariadb_keeps_the_log() {
+    if let Some(world) = World::server("TENURE_TEST_MYSQL").await {
+        suite(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn seaweedfs_keeps_the_log() {
+    if let Some(world) = World::server("TENURE_TEST_S3_SEAWEED").await {
+        suite(&world).await;
+    }
+}
+
+#[tokio::test]
+async fn azure_keeps_the_log() {
+    if let Some(world) = World::server("TENURE_TEST_AZURE").await {
+        suite(&world).await;
+    }
+}
+
+#[tokio::test]
 async fn ceph_keeps_the_log() {
     if let Some(world) = World::server("TENURE_TEST_S3_CEPH").await {
         suite(&world).await;
