@@ -12,6 +12,7 @@ mod elections;
 mod events;
 mod forwarding;
 mod fuzz;
+mod https;
 mod jobs;
 mod mistakes;
 mod operations;

@@ -280,3 +280,56 @@ async fn the_short_names_of_schedules_may_be_written_in_capitals() {
     let spec = json!({ "cron": "@Never", "job": { "type": "a" } });
     assert_eq!(broker.put("/v1/schedules/s", spec).await.0, 422);
 }
+
+/// By number as soon as there are more, and by age when their time has come.
+#[tokio::test]
+async fn finished_jobs_are_kept_for_as_long_as_the_settings_say() {
+    let broker = Broker::start().await;
+    let end = async |id: &str| {
+        let job = json!({"id": id, "type": "t"});
+        assert_eq!(broker.post("/v1/jobs", job).await.0, 201);
+        let claimed = broker.claim().await;
+        let done = json!({ "token": claimed["token"], "result": id });
+        let path = format!("/v1/jobs/{id}/complete");
+        assert_eq!(broker.post(&path, done).await.0, 200);
+    };
+    let statuses = async |ids: [&'static str; 4]| {
+        let mut statuses = Vec::new();
+        for id in ids {
+            statuses.push(broker.get(&format!("/v1/jobs/{id}")).await.0);
+        }
+        statuses
+    };
+    const IDS: [&str; 4] = ["a", "b", "c", "d"];
+    for id in ["a", "b", "c"] {
+        end(id).await;
+    }
+    // What is not finished is kept, whatever the settings say.
+    broker
+        .post("/v1/jobs", json!({"id":"d","type":"waits"}))
+        .await;
+    let ids = json!({"age_ms": 0, "bytes_max": 1_000_000});
+    let settings = json!({"completed": {"count": 2}, "ids": ids});
+    let request = broker.request(Method::PATCH, "/v1/settings");
+    let (status, changed) = answered(request.json(&settings)).await;
+    assert_eq!(status, 200, "{changed}");
+    until(async || (statuses(IDS).await == [404, 200, 200, 200]).then_some(())).await;
+    // The number stays, the age is new. It counts from the end of each.
+    let settings = json!({"completed": {"count": 2, "age_ms": 2_000}});
+    let request = broker.request(Method::PATCH, "/v1/settings");
+    assert_eq!(answered(request.json(&settings)).await.0, 200);
+    until(async || (statuses(IDS).await == [404, 404, 404, 200]).then_some(())).await;
+    let ended = std::time::Instant::now();
+    end("e").await;
+    let gone = async || (broker.get("/v1/jobs/e").await.0 == 404).then_some(());
+    until(gone).await;
+    assert!(ended.elapsed() >= std::time::Duration::from_secs(2));
+    // With its job the id is forgotten, too.
+    assert_eq!(
+        broker
+            .post("/v1/jobs", json!({"id":"e","type":"t"}))
+            .await
+            .0,
+        201
+    );
+}
