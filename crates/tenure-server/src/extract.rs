@@ -43,6 +43,21 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
     }
 }
 
+/// A JSON body in a dialect that has more fields than are known here: those are ignored.
+#[derive(Debug)]
+pub(crate) struct LooseJson<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for LooseJson<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        let bytes = read_json(request, app).await?;
+        serde_json::from_slice(&bytes)
+            .map(Self)
+            .map_err(|error| explain::<T>(&bytes, &error))
+    }
+}
+
 /// A JSON body with a list `claims`, each item of which is read on its own: one that is wrong is answered at its place,
 /// and keeps no other from being done.
 #[derive(Debug)]
