@@ -54,6 +54,9 @@ const HEADERS_MAX: usize = 64;
 /// The most calls of an HTTP/2 connection at a time.
 const STREAMS_MAX: u32 = 64;
 
+/// How much of a body may arrive by HTTP/2 before any of it is read, and counted.
+const WINDOW_BYTES: u32 = 64 * 1024;
+
 /// How long an HTTP/2 connection may take to say that it is still there.
 const ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -150,6 +153,8 @@ struct Leaving {
 impl Drop for Leaving {
     fn drop(&mut self) {
         self.connections.left(&self.connection);
+        // One that never came about holds its connection, which holds it.
+        drop(self.connection.take_switched());
     }
 }
 
@@ -253,11 +258,19 @@ impl Listening {
         let _ = stream.set_nodelay(true);
         let http2 = match &self.tls {
             Some(_) => false,
-            None => match timeout(self.limits.head_timeout, is_http2(stream)).await {
-                Ok(is_http2) => is_http2,
+            None => {
+                let begun = timeout(self.limits.head_timeout, is_http2(stream));
+                let begun = tokio::select! {
+                    biased;
+                    begun = begun => begun.ok(),
+                    () = self.stop.cancelled() => None,
+                };
                 // It has sent nothing.
-                Err(_) => return,
-            },
+                let Some(is_http2) = begun else {
+                    return;
+                };
+                is_http2
+            }
         };
         let patience = self.limits.write_timeout;
         let stream = Stalling::new(stream, patience, Some(connection.clone()));
@@ -327,6 +340,8 @@ impl Listening {
             .max_concurrent_streams(STREAMS_MAX)
             .max_header_list_size(u32::try_from(BUFFER_BYTES_MAX).unwrap_or(u32::MAX))
             .max_send_buf_size(BUFFER_BYTES_MAX)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(4 * WINDOW_BYTES)
             .keep_alive_interval(Some(self.limits.head_timeout))
             .keep_alive_timeout(ALIVE_TIMEOUT)
             .serve_connection(TokioIo::new(stream), self.entrance(connection, true));
