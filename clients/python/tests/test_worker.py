@@ -58,6 +58,49 @@ class Workers(Claims):
         self.assertEqual(sorted(done), list(range(200)))
         self.assertEqual([self.client.job(r.id).result for r in receipts[:5]], [0, 2, 4, 6, 8])
 
+    def callbacks_hear_what_becomes_of_each_job(self) -> None:
+        heard: list[tuple[str, ...]] = []
+
+        def broken(task: Task) -> None:
+            heard.append(("completed", task.id))
+            raise RuntimeError("a callback that fails changes nothing")
+
+        worker = Worker(
+            self.client,
+            queues=["heard"],
+            concurrency=1,
+            lease=3,
+            on_claimed=lambda task: heard.append(("claimed", task.id)),
+            on_completed=broken,
+            on_failed=lambda task, error: heard.append(("failed", task.id, error.splitlines()[0])),
+            on_lost=lambda task: heard.append(("lost", task.id)),
+        )
+
+        @worker.handles("heard")
+        def handle(task: Task) -> None:
+            if task.payload == "fails":
+                raise Permanent("broken")
+            if task.payload == "is lost":
+                # Taken away, as an operator or a lease that ran out does.
+                self.client.release(task.claimed)
+                self.client.cancel(task.id)
+
+        for what in ("works", "fails", "is lost"):
+            self.client.submit("heard", what, queue="heard", id=f"heard-{what.replace(' ', '-')}")
+        worker.run(until_idle=True)
+        self.assertEqual(
+            heard,
+            [
+                ("claimed", "heard-works"),
+                ("completed", "heard-works"),
+                ("claimed", "heard-fails"),
+                ("failed", "heard-fails", "tenure.worker.Permanent: broken"),
+                ("claimed", "heard-is-lost"),
+                ("lost", "heard-is-lost"),
+            ],
+        )
+        self.assertEqual(self.client.job("heard-works").state, "completed")
+
     def one_poll_takes_as_many_jobs_as_threads_are_free(self) -> None:
         together = threading.Barrier(6, timeout=100)
         worker = Worker(self.client, queues=["wide"], concurrency=6)

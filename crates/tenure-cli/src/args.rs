@@ -12,6 +12,7 @@ mod cluster;
 mod elections;
 #[cfg(test)]
 mod fuzz;
+mod import;
 mod job;
 mod load;
 mod log;
@@ -21,11 +22,12 @@ mod queue;
 mod schedule;
 mod serve;
 
-pub(crate) use broker::{AskServer, AtServer, Top};
+pub(crate) use broker::{AskServer, AtServer, SERVER_DEFAULT, Top};
 pub(crate) use cluster::{AsDaemon, Daemons, Drain, Nodes, Plan, Undrain};
 pub(crate) use elections::{
     Elect, History, InElection, InNamespace, OfElection, Resign, Run, Status, Transfer, Watch,
 };
+pub(crate) use import::{Import, ImportOsqueue};
 pub(crate) use job::{Cancel, Get, Job, JobFilter, JobOptions, List, Retry, StateName, Submit};
 pub(crate) use load::{Bench, Worker, Workload};
 pub(crate) use log::{Log, LogCommand, LogDiff, LogList, LogShow, LogVerify};
@@ -38,7 +40,7 @@ pub(crate) use schedule::{DeleteSchedule, Schedule, SetSchedule};
 pub(crate) use serve::{LogFormat, Serve, Settings};
 
 /// Where everything is kept unless told otherwise.
-const STORE_DEFAULT: &str = "file:./tenure-data";
+pub(crate) const STORE_DEFAULT: &str = "file:./tenure-data";
 
 const STORES: &str = "\
 Stores:
@@ -144,6 +146,9 @@ pub(crate) enum Command {
     #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
     #[command(subcommand)]
     Outbox(Outbox),
+    /// Take over the jobs of another queue
+    #[command(subcommand)]
+    Import(Import),
     /// Watch leader, nodes and queues in this terminal
     Top(Top),
     /// Run a program for each job

@@ -20,6 +20,7 @@ mod files;
 pub(crate) mod guard;
 mod guarded;
 pub(crate) mod history;
+pub(crate) mod import;
 pub(crate) mod init;
 pub(crate) mod job;
 pub(crate) mod log;

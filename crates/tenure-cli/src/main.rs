@@ -98,6 +98,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             Command::Schedule(verb) => commands::schedule::run(verb).await,
             #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
             Command::Outbox(verb) => Box::pin(commands::outbox::run(verb)).await,
+            Command::Import(options) => commands::import::run(options).await,
             Command::Top(options) => commands::top::run(options).await,
             Command::Worker(options) => commands::worker::run(options).await,
             Command::Bench(options) => commands::bench::run(options).await,

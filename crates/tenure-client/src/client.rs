@@ -6,8 +6,9 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use reqwest::header::HeaderValue;
-use url::{Host, Url};
+use url::Url;
 
+use crate::discovery::{Nodes, is_loopback};
 use crate::elections::Secrets;
 use crate::error::Error;
 use crate::submit::Submits;
@@ -34,6 +35,7 @@ pub struct Builder {
     token: Option<String>,
     attempt_timeout: Duration,
     deadline: Duration,
+    discovers: bool,
 }
 
 impl Client {
@@ -50,13 +52,14 @@ impl Client {
             token: None,
             attempt_timeout: Duration::from_secs(10),
             deadline: Duration::from_secs(30),
+            discovers: true,
         }
     }
 
     /// The nodes, as they may be shown: without passwords.
     #[must_use]
     pub fn nodes(&self) -> Vec<String> {
-        (0..self.transport.nodes.len())
+        (0..self.transport.count())
             .map(|place| self.transport.shown(place))
             .collect()
     }
@@ -86,6 +89,14 @@ impl Builder {
         self
     }
 
+    /// Whether a broker that answers is asked for the others, so that the client carries on when those that it was
+    /// given are gone. Default: yes.
+    #[must_use]
+    pub fn discover(mut self, discovers: bool) -> Self {
+        self.discovers = discovers;
+        self
+    }
+
     /// Checks the parts and makes the client.
     pub fn build(self) -> Result<Client, Error> {
         let nodes = self
@@ -102,7 +113,7 @@ impl Builder {
         })?;
         let transport = Arc::new(Transport {
             http,
-            nodes,
+            nodes: Arc::new(Nodes::new(nodes, self.discovers)),
             preferred: AtomicUsize::new(0),
             token,
             attempt_timeout: self.attempt_timeout.max(Duration::from_millis(1)),
@@ -128,15 +139,6 @@ fn node(text: &str) -> Result<Url, Error> {
         return Err(wrong("must not have a query or a fragment"));
     }
     Ok(url)
-}
-
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost",
-        None => false,
-    }
 }
 
 fn bearer(token: &str) -> Result<HeaderValue, Error> {

@@ -131,7 +131,7 @@ impl Events {
         self.stream = None;
         let transport = &self.client.transport;
         let place = transport.preferred.load(Ordering::Relaxed);
-        let next = (place + 1) % transport.nodes.len();
+        let next = (place + 1) % transport.count();
         let order = Ordering::Relaxed;
         let _ = transport
             .preferred

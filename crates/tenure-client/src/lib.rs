@@ -72,6 +72,7 @@ mod client;
 mod clock;
 mod cluster;
 mod coalesce;
+mod discovery;
 mod elections;
 mod error;
 mod events;
@@ -92,7 +93,9 @@ pub use events::Events;
 pub use jobs::Listing;
 pub use new_job::NewJob;
 pub use trace::current_span;
-pub use worker::{CancelReason, Failure, Job, Summary, Worker, WorkerBuilder};
+pub use worker::{
+    Attempt, CancelReason, Failure, Job, Summary, Worker, WorkerBuilder, WorkerEvent,
+};
 
 /// What travels: the requests and answers of the HTTP interface.
 pub use tenure_api as api;

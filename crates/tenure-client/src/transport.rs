@@ -11,6 +11,7 @@
 //! settles that. What is not a broker's own answer, of a gateway on the way, is of the last kind, too. When every node's certificate is refused, one after the other, the call ends: no time heals that.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use tenure_api::{Code, JobId, Problem};
 use tokio::time::{Instant, sleep};
 use url::Url;
 
+use crate::discovery::Nodes;
 use crate::error::{Error, Trouble};
 use crate::retry::Waits;
 
@@ -33,13 +35,16 @@ const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// number only. An answer that was dropped would let every job in it wait for its lease, and fail.
 const CLAIM_BYTES_MAX: usize = 2 << 30;
 
+/// The same for what a broker says of the others.
+const CLUSTER_BYTES_MAX: usize = 4 << 20;
+
 /// How much longer a try lasts than a broker may hold its call.
 const HOLD_MARGIN: Duration = Duration::from_secs(2);
 
 /// The nodes, and how to reach them. Not to be shown: URLs may hold passwords.
 pub(crate) struct Transport {
     pub(crate) http: reqwest::Client,
-    pub(crate) nodes: Vec<Url>,
+    pub(crate) nodes: Arc<Nodes>,
     /// The node that answered last.
     pub(crate) preferred: AtomicUsize,
     pub(crate) token: Option<HeaderValue>,
@@ -211,12 +216,14 @@ impl Transport {
         let mut is_unsure = false;
         let mut untrusted = 0;
         for tries in 1_usize.. {
-            let place = self.preferred.load(Ordering::Relaxed) % self.nodes.len();
+            let count = self.count();
+            let place = self.preferred.load(Ordering::Relaxed) % count;
             let left = give_up.saturating_duration_since(Instant::now());
             let timeout =
                 (self.attempt_timeout + call.wait).min(left.max(self.attempt_timeout / 4));
             let again = match self.attempt(place, call, timeout).await {
                 Tried::Answer(body) => {
+                    self.look(place);
                     return Answered {
                         result: Ok(body),
                         is_unsure,
@@ -237,17 +244,17 @@ impl Transport {
                 "trying again"
             );
             untrusted = if again.is_untrusted { untrusted + 1 } else { 0 };
-            if untrusted == self.nodes.len() && !is_unsure {
+            if untrusted >= count && !is_unsure {
                 return Answered {
                     result: Err(Error::Untrusted(again.trouble)),
                     is_unsure,
                 };
             }
             // Whoever sees it first moves all callers on; the others find that done.
-            let next = (place + 1) % self.nodes.len();
+            let next = (place + 1) % count;
             let order = Ordering::Relaxed;
             let _ = self.preferred.compare_exchange(place, next, order, order);
-            let is_round_over = tries % self.nodes.len() == 0;
+            let is_round_over = tries % count == 0;
             let wait = if is_round_over || again.after.is_some() {
                 waits.next(again.after)
             } else {
@@ -269,6 +276,37 @@ impl Transport {
             sleep(wait).await;
         }
         unreachable!("the loop above ends by itself")
+    }
+
+    /// How many nodes there are.
+    pub(crate) fn count(&self) -> usize {
+        self.nodes.all().len()
+    }
+
+    fn node(&self, place: usize) -> Url {
+        let all = self.nodes.all();
+        all[place % all.len()].clone()
+    }
+
+    /// Asks a node that has just answered for the others, now and then, while the caller goes on.
+    fn look(&self, place: usize) {
+        if !self.nodes.is_due() {
+            return;
+        }
+        let (nodes, call) = (self.nodes.clone(), Call::get(&["v1", "cluster"]));
+        let asked = self.request(place, &call).timeout(self.attempt_timeout);
+        tokio::spawn(async move {
+            let Ok(response) = asked.send().await else {
+                return;
+            };
+            let is_answer = response.status() == StatusCode::OK;
+            let body = read(response, CLUSTER_BYTES_MAX).await;
+            if let (true, Ok(body)) = (is_answer, body)
+                && let Ok(cluster) = serde_json::from_slice(&body)
+            {
+                nodes.found(&cluster);
+            }
+        });
     }
 
     async fn attempt(&self, place: usize, call: &Call, timeout: Duration) -> Tried {
@@ -305,7 +343,7 @@ impl Transport {
 
     /// A request to one of the nodes, with everything but a timeout.
     pub(crate) fn request(&self, place: usize, call: &Call) -> reqwest::RequestBuilder {
-        let url = call.url(&self.nodes[place % self.nodes.len()]);
+        let url = call.url(&self.node(place));
         let mut request = self.http.request(call.method.clone(), url);
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.clone());
@@ -390,7 +428,7 @@ impl Transport {
 
     /// A node as it may be shown: without a password.
     pub(crate) fn shown(&self, place: usize) -> String {
-        let node = &self.nodes[place % self.nodes.len()];
+        let node = self.node(place);
         match node.port() {
             Some(port) => format!(
                 "{}://{}:{port}",

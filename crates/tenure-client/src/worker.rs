@@ -48,6 +48,7 @@ use crate::error::Error;
 use crate::trace;
 
 mod board;
+mod event;
 mod failure;
 mod handler;
 mod job;
@@ -56,12 +57,14 @@ mod outbox;
 mod room;
 
 use board::Board;
+use event::{Listener, tell};
 pub(crate) use handler::Returned;
 use handler::{End, Ending, Handler, ending, erase};
 use job::Control;
 use outbox::Letter;
 use room::Room;
 
+pub use event::{Attempt, WorkerEvent};
 pub use failure::Failure;
 pub use job::{CancelReason, Job};
 
@@ -86,6 +89,7 @@ pub struct WorkerBuilder {
     handlers: BTreeMap<String, Handler>,
     name: Option<String>,
     queues: Vec<String>,
+    listeners: Vec<Listener>,
     settings: Settings,
 }
 
@@ -125,6 +129,7 @@ pub(crate) struct Shared {
     name: Key,
     handlers: BTreeMap<JobType, Handler>,
     queues: Vec<QueueName>,
+    listeners: Vec<Listener>,
     grace: Duration,
     completed: AtomicU64,
     failed: AtomicU64,
@@ -141,6 +146,7 @@ impl Worker {
             handlers: BTreeMap::new(),
             name: None,
             queues: Vec::new(),
+            listeners: Vec::new(),
             settings: Settings {
                 concurrency: 10,
                 lease: Duration::from_millis(LEASE_MS_DEFAULT.into()),
@@ -296,6 +302,7 @@ async fn attend(
     outbox: mpsc::Sender<Letter>,
 ) {
     let claim = Claim::from(&claimed);
+    let attempt = Attempt::from(&claimed);
     let control = Arc::new(Control::new(claim.clone(), shared.wake.clone()));
     let lease = Duration::from_millis(claimed.lease_ms.into());
     shared.board.add(control.clone(), lease, sent, clock::now());
@@ -318,6 +325,7 @@ async fn attend(
     let end = {
         let _handling = shared.handling.token();
         if control.may_begin().await {
+            tell(&shared.listeners, &WorkerEvent::Claimed(attempt.clone()));
             supervise(work, &control, shared.grace).await
         } else {
             End::NotBegun
@@ -328,11 +336,11 @@ async fn attend(
         None => shared.room.has_ended(),
     }
     let ending = ending(claim, end, control.reason());
-    let wanted = match ending {
-        Some(Ending::Complete(_)) => &shared.completed,
-        Some(Ending::Fail(_)) => &shared.failed,
-        Some(Ending::Release(_)) => &shared.released,
-        None => &shared.lost,
+    let wanted: (_, fn(Attempt) -> WorkerEvent) = match ending {
+        Some(Ending::Complete(_)) => (&shared.completed, WorkerEvent::Completed),
+        Some(Ending::Fail(_)) => (&shared.failed, WorkerEvent::Failed),
+        Some(Ending::Release(_)) => (&shared.released, WorkerEvent::Released),
+        None => (&shared.lost, WorkerEvent::Lost),
     };
     let mut ended = None;
     if let Some(ending) = ending {
@@ -342,11 +350,12 @@ async fn attend(
         }
     }
     shared.board.remove(&control);
-    let counter = match ended {
+    let (counter, event) = match ended {
         Some(Ended::Done | Ended::Cancelled) => wanted,
-        Some(Ended::Lost(_) | Ended::Refused(_)) | None => &shared.lost,
+        Some(Ended::Lost(_) | Ended::Refused(_)) | None => (&shared.lost, WorkerEvent::Lost as _),
     };
     counter.fetch_add(1, Ordering::Relaxed);
+    tell(&shared.listeners, &event(attempt));
     if let Some(Ended::Lost(reason)) = ended {
         let reason = reason.map_or_else(String::new, |reason| reason.to_string());
         tracing::warn!(id = %control.claim.id, reason, "the claim was lost before its end was reported");
@@ -411,6 +420,14 @@ impl WorkerBuilder {
     #[must_use]
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queues.push(queue.into());
+        self
+    }
+
+    /// Calls `listener` with what becomes of each job; may be called more than once. It runs in the job's own task, so it
+    /// must not block; no heartbeat waits for it. If it panics, that is logged, and changes nothing.
+    #[must_use]
+    pub fn on_event(mut self, listener: impl Fn(&WorkerEvent) + Send + Sync + 'static) -> Self {
+        self.listeners.push(Box::new(listener));
         self
     }
 
@@ -492,6 +509,7 @@ impl WorkerBuilder {
                 name,
                 handlers,
                 queues,
+                listeners: self.listeners,
                 grace: self.settings.grace,
                 completed: AtomicU64::new(0),
                 failed: AtomicU64::new(0),

@@ -13,6 +13,8 @@ use ring::digest;
 use serde::{Deserialize, Serialize};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
+use crate::cors;
+
 /// How far a token reaches. Each includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -134,7 +136,16 @@ impl Tokens {
         if !scheme.eq_ignore_ascii_case(b"bearer ") {
             return None;
         }
-        let sent = digest(token.trim_ascii());
+        self.scope_of_bytes(token.trim_ascii())
+    }
+
+    /// The scope of a token; none if it is not one of these.
+    pub(crate) fn scope_of(&self, token: &str) -> Option<Scope> {
+        self.scope_of_bytes(token.as_bytes())
+    }
+
+    fn scope_of_bytes(&self, token: &[u8]) -> Option<Scope> {
+        let sent = digest(token);
         let mut found = 0_u8;
         for (scope, known) in &self.digests {
             let fits: Choice = known.ct_eq(&sent);
@@ -172,13 +183,18 @@ impl Tokens {
     /// at could send requests here, so those are refused that come from another origin, and those that
     /// name this host by a name that is not local (a page can make its own name point here). That the page
     /// could not read the answer is not enough: it could still have the server make it.
-    pub(crate) fn origin_is_allowed(&self, headers: &HeaderMap) -> bool {
+    ///
+    /// Pages of `named` origins may, too.
+    pub(crate) fn origin_is_allowed(&self, headers: &HeaderMap, named: &[String]) -> bool {
         if !self.is_empty() {
             return true;
         }
         let host = headers.get(header::HOST).map(|host| host.as_bytes());
         if host.is_some_and(|host| !is_local(host)) {
             return false;
+        }
+        if cors::named_origin(headers, named).is_some() {
+            return true;
         }
         // A page of another port of this host is of the same site, and of another origin.
         let site = headers.get("sec-fetch-site").map(|site| site.as_bytes());
@@ -290,7 +306,7 @@ mod tests {
             if let Some(origin) = origin {
                 headers.insert(header::ORIGIN, origin.parse().unwrap());
             }
-            open.origin_is_allowed(&headers)
+            open.origin_is_allowed(&headers, &[])
         };
         for host in [
             "localhost:8080",
@@ -307,7 +323,11 @@ mod tests {
         assert!(!allowed("localhost:8080", Some("null")));
         assert!(!allowed("localhost.evil.example", None));
         let headers = with(header::HOST, "broker.example");
-        assert!(Tokens::parse(FILE).unwrap().origin_is_allowed(&headers));
+        assert!(
+            Tokens::parse(FILE)
+                .unwrap()
+                .origin_is_allowed(&headers, &[])
+        );
         for (site, is_allowed) in [
             ("none", true),
             ("same-origin", true),
@@ -316,7 +336,7 @@ mod tests {
         ] {
             let mut headers = with(header::HOST, "localhost:8080");
             headers.insert("sec-fetch-site", site.parse().unwrap());
-            assert_eq!(open.origin_is_allowed(&headers), is_allowed, "{site}");
+            assert_eq!(open.origin_is_allowed(&headers, &[]), is_allowed, "{site}");
         }
     }
 

@@ -119,6 +119,11 @@ impl Room {
         }
     }
 
+    /// No bytes yet, for the same connection.
+    pub(crate) fn another(&self) -> Self {
+        self.budget.room(self.holder.clone())
+    }
+
     /// All of it has arrived: its connection is waiting for us now, however long that takes.
     pub(crate) fn settle(&mut self) {
         if let Some(holder) = self.holder.take() {

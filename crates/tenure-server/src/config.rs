@@ -8,7 +8,8 @@ use tenure::core::queue as core;
 use tenure::core::session;
 use url::Url;
 
-use crate::{Tls, Tokens, extract};
+use crate::handlers::osqueue::{Door, Network};
+use crate::{Scope, Tls, Tokens, extract};
 
 /// Where everything is kept unless told otherwise.
 pub const STORE_DEFAULT: &str = "file:./tenure-data";
@@ -49,6 +50,78 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// What clients may take of the server.
     pub limits: Limits,
+    /// A listener for clients of osqueue, and nothing else.
+    pub osqueue: Option<Osqueue>,
+    /// Web pages of these origins may call this server: `https://app.example.org`. Other pages may not, unless they are
+    /// of this server.
+    pub cors_origins: Vec<String>,
+}
+
+/// A listener that has osqueue's calls at its root.
+#[derive(Clone)]
+pub struct Osqueue {
+    /// Where to listen. Port 0 takes a free one. An address that others can reach needs tokens.
+    pub listen: SocketAddr,
+    /// What comes from these networks without a token is done with the one below.
+    pub networks: Vec<Network>,
+    /// A token of the server's, which reaches as far as these networks may.
+    pub token: Option<String>,
+}
+
+/// Without the token.
+impl std::fmt::Debug for Osqueue {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = formatter.debug_struct("Osqueue");
+        shown.field("listen", &self.listen);
+        shown.field("networks", &self.networks);
+        shown.finish_non_exhaustive()
+    }
+}
+
+impl Osqueue {
+    /// At an address, for those who have a token.
+    #[must_use]
+    pub const fn new(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            networks: Vec::new(),
+            token: None,
+        }
+    }
+
+    pub(crate) fn door(&self) -> Door {
+        Door::new(self.networks.clone(), self.token.as_deref())
+    }
+
+    fn violations(&self, tokens: &Tokens) -> Vec<String> {
+        let mut violations = Vec::new();
+        if !self.listen.ip().is_loopback() && tokens.is_empty() {
+            violations.push(format!(
+                "other hosts can reach {} for osqueue, but no token is configured",
+                self.listen
+            ));
+        }
+        match &self.token {
+            None if !self.networks.is_empty() && !tokens.is_empty() => violations.push(
+                "networks are named for osqueue, but no token that their calls are made with"
+                    .to_owned(),
+            ),
+            Some(token) if !tokens.is_empty() && tokens.scope_of(token) < Some(Scope::Worker) => {
+                violations.push(
+                    "the token for osqueue's networks is not one of this server's for workers"
+                        .to_owned(),
+                );
+            }
+            Some(token) if tokens.scope_of(token) == Some(Scope::Admin) && !tokens.is_empty() => {
+                violations.push(
+                    "the token for osqueue's networks is one for admins: give them one for workers"
+                        .to_owned(),
+                );
+            }
+            _ => {}
+        }
+        violations
+    }
 }
 
 /// What clients may take of the server.
@@ -61,6 +134,8 @@ pub struct Limits {
     pub waits_max: usize,
     /// The most followers of events. Further ones are answered 429.
     pub followers_max: usize,
+    /// The most WebSockets of osqueue's clients. Further ones are answered 429.
+    pub sockets_max: usize,
     /// The most sessions of a namespace, of candidates over HTTP and of nodes, at which a new candidate is still let in.
     /// Whoever leads the cluster lists them all with every heartbeat. Beyond, a new one is answered 429.
     pub candidates_max: usize,
@@ -95,6 +170,7 @@ impl Default for Limits {
             connections_max: 10_000,
             waits_max: 10_000,
             followers_max: 256,
+            sockets_max: 1_000,
             candidates_max: 1_000,
             elections_max: 10_000,
             body_bytes_max: 1024 * 1024,
@@ -138,6 +214,8 @@ impl Config {
             tokens: Tokens::none(),
             tls: None,
             limits: Limits::default(),
+            osqueue: None,
+            cors_origins: Vec::new(),
         }
     }
 
@@ -189,6 +267,17 @@ impl Config {
             None => {}
         }
         violations.extend(self.limits.violations());
+        if let Some(osqueue) = &self.osqueue {
+            violations.extend(osqueue.violations(&self.tokens));
+        }
+        violations.extend(self.cors_origins.iter().filter_map(|origin| {
+            let is_origin = Url::parse(origin).is_ok_and(|url| {
+                url.origin().is_tuple() && url.origin().ascii_serialization() == *origin
+            });
+            (!is_origin).then(|| {
+                format!("{origin:?} is not an origin: it must look like https://app.example.org")
+            })
+        }));
         if self.queue.payload_bytes_max > self.log.batch_bytes_max / 2 {
             violations.push(format!(
                 "the largest payload has {} bytes, more than half of the largest commit ({})",
@@ -209,6 +298,7 @@ impl Limits {
             ("connections_max", self.connections_max, 1, 1_000_000),
             ("waits_max", self.waits_max, 1, 1_000_000),
             ("followers_max", self.followers_max, 1, 100_000),
+            ("sockets_max", self.sockets_max, 1, 100_000),
             ("candidates_max", self.candidates_max, 1, 1_000_000),
             ("elections_max", self.elections_max, 1, 1_000_000),
             ("holds_max", self.holds_max, 0, 1_000_000),

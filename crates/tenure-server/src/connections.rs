@@ -18,6 +18,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::handlers::osqueue::Switched;
 use crate::hold::Kept;
 
 /// Places beyond the limit, for health checks.
@@ -46,9 +47,19 @@ struct Places {
     spare: BTreeSet<u64>,
 }
 
-/// One connection.
+/// One connection, or one of the streams of an HTTP/2 connection, or one call of a WebSocket: those share all but the
+/// call that is being answered.
 #[derive(Debug)]
 pub(crate) struct Connection {
+    shared: Arc<SharedConnection>,
+    /// The call that is being answered, as long as it could be made again.
+    kept: Mutex<Option<Kept>>,
+    /// What takes the connection over once a switch of protocols was answered.
+    switched: Mutex<Option<Switched>>,
+}
+
+#[derive(Debug)]
+struct SharedConnection {
     number: u64,
     peer: SocketAddr,
     started: Instant,
@@ -60,8 +71,6 @@ pub(crate) struct Connection {
     bytes: AtomicUsize,
     bytes_since_ms: AtomicU64,
     close: Notify,
-    /// The call that is being answered, as long as it could be made again.
-    kept: Mutex<Option<Kept>>,
 }
 
 impl Connections {
@@ -95,7 +104,7 @@ impl Connections {
         };
         let number = places.next;
         places.next += 1;
-        let connection = Arc::new(Connection {
+        let connection = Arc::new(Connection::of(Arc::new(SharedConnection {
             number,
             peer,
             started: self.started,
@@ -105,8 +114,7 @@ impl Connections {
             bytes: AtomicUsize::new(0),
             bytes_since_ms: AtomicU64::new(0),
             close: Notify::new(),
-            kept: Mutex::default(),
-        });
+        })));
         places.all.insert(number, connection.clone());
         if is_spare {
             places.spare.insert(number)
@@ -118,16 +126,16 @@ impl Connections {
 
     /// A connection has ended.
     pub(crate) fn left(&self, connection: &Connection) {
-        self.places().remove(connection.number);
+        self.places().remove(connection.shared.number);
     }
 
     /// A call of this connection was allowed: it is no stranger any more. False if there is no place for it.
     pub(crate) fn welcome(&self, connection: &Connection) -> bool {
-        if !connection.is_stranger.load(Ordering::Relaxed) {
+        if !connection.shared.is_stranger.load(Ordering::Relaxed) {
             return true;
         }
         let mut places = self.places();
-        let number = connection.number;
+        let number = connection.shared.number;
         // It made room for another in this very moment: what it asks is not begun any more.
         if !places.all.contains_key(&number) {
             return false;
@@ -142,7 +150,10 @@ impl Connections {
             places.spare.remove(&number);
         }
         places.strangers.remove(&number);
-        connection.is_stranger.store(false, Ordering::Relaxed);
+        connection
+            .shared
+            .is_stranger
+            .store(false, Ordering::Relaxed);
         true
     }
 
@@ -155,9 +166,9 @@ impl Connections {
             .values()
             .filter(|connection| connection.is_slow(now))
             .map(|connection| {
-                let progressed = connection.progressed_ms.load(Ordering::Relaxed);
-                let bytes = connection.bytes.load(Ordering::Relaxed);
-                (progressed, connection.number, bytes)
+                let progressed = connection.shared.progressed_ms.load(Ordering::Relaxed);
+                let bytes = connection.shared.bytes.load(Ordering::Relaxed);
+                (progressed, connection.shared.number, bytes)
             })
             .collect();
         slow.sort_unstable();
@@ -185,7 +196,7 @@ impl Places {
     /// Its place is free at once; its task ends a moment later.
     fn close(&mut self, number: u64) {
         if let Some(connection) = self.remove(number) {
-            connection.close.notify_one();
+            connection.shared.close.notify_one();
         }
     }
 
@@ -197,43 +208,68 @@ impl Places {
 }
 
 impl Connection {
+    fn of(shared: Arc<SharedConnection>) -> Self {
+        Self {
+            shared,
+            kept: Mutex::default(),
+            switched: Mutex::default(),
+        }
+    }
+
+    /// The same connection for one of several calls at a time: each keeps its own.
+    pub(crate) fn stream(&self) -> Arc<Self> {
+        Arc::new(Self::of(self.shared.clone()))
+    }
+
+    /// Leaves the connection to another protocol, once the answer that says so was written.
+    pub(crate) fn switch(&self, to: Switched) {
+        let mut switched = self.switched.lock().unwrap_or_else(PoisonError::into_inner);
+        *switched = Some(to);
+    }
+
+    pub(crate) fn take_switched(&self) -> Option<Switched> {
+        let mut switched = self.switched.lock().unwrap_or_else(PoisonError::into_inner);
+        switched.take()
+    }
+
     /// Where it comes from.
     pub(crate) fn peer(&self) -> SocketAddr {
-        self.peer
+        self.shared.peer
     }
 
     /// Resolves when the connection has to go.
     pub(crate) async fn closed(&self) {
-        self.close.notified().await;
+        self.shared.close.notified().await;
     }
 
     /// A byte was read or written.
     pub(crate) fn progressed(&self) {
-        let now = milliseconds(self.started);
-        self.progressed_ms.store(now, Ordering::Relaxed);
+        let now = milliseconds(self.shared.started);
+        self.shared.progressed_ms.store(now, Ordering::Relaxed);
     }
 
     /// A byte of an answer was written.
     pub(crate) fn answered(&self) {
-        self.has_answered.store(true, Ordering::Relaxed);
+        self.shared.has_answered.store(true, Ordering::Relaxed);
     }
 
     /// Whether no call of it was allowed or answered yet: then it can be told that nothing was done.
     pub(crate) fn is_unheard(&self) -> bool {
-        self.is_stranger.load(Ordering::Relaxed) && !self.has_answered.load(Ordering::Relaxed)
+        self.shared.is_stranger.load(Ordering::Relaxed)
+            && !self.shared.has_answered.load(Ordering::Relaxed)
     }
 
     /// It has more in memory.
     pub(crate) fn add(&self, bytes: usize) {
-        if bytes > 0 && self.bytes.fetch_add(bytes, Ordering::Relaxed) == 0 {
-            let now = milliseconds(self.started);
-            self.bytes_since_ms.store(now, Ordering::Relaxed);
+        if bytes > 0 && self.shared.bytes.fetch_add(bytes, Ordering::Relaxed) == 0 {
+            let now = milliseconds(self.shared.started);
+            self.shared.bytes_since_ms.store(now, Ordering::Relaxed);
         }
     }
 
     /// It has less in memory.
     pub(crate) fn subtract(&self, bytes: usize) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Keeps a call whose body has been read, in case that it has to be made again.
@@ -254,8 +290,9 @@ impl Connection {
             let passed = now_ms.saturating_sub(since.load(Ordering::Relaxed));
             Duration::from_millis(passed) >= time
         };
-        self.bytes.load(Ordering::Relaxed) > 0
-            && (longer(&self.progressed_ms, STALLED) || longer(&self.bytes_since_ms, LINGERING))
+        self.shared.bytes.load(Ordering::Relaxed) > 0
+            && (longer(&self.shared.progressed_ms, STALLED)
+                || longer(&self.shared.bytes_since_ms, LINGERING))
     }
 }
 

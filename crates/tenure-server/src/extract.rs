@@ -43,6 +43,22 @@ impl<T: DeserializeOwned> FromRequest<Arc<App>> for Json<T> {
     }
 }
 
+/// A JSON body in a dialect that has more fields than are known here: those are ignored.
+#[derive(Debug)]
+pub(crate) struct LooseJson<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<App>> for LooseJson<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        let bytes = read_json(request, app).await?;
+        refuse_list(&bytes)?;
+        serde_json::from_slice(&bytes)
+            .map(Self)
+            .map_err(|error| explain::<T>(&bytes, &error))
+    }
+}
+
 /// A JSON body with a list `claims`, each item of which is read on its own: one that is wrong is answered at its place,
 /// and keeps no other from being done.
 #[derive(Debug)]
@@ -487,14 +503,19 @@ fn is_json(headers: &HeaderMap) -> bool {
             .is_some_and(|rest| rest.ends_with("+json"))
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    // A list would be read as the fields of an object, in order.
+/// A list would be read as the fields of an object, in order.
+fn refuse_list(bytes: &[u8]) -> Result<(), Problem> {
     if bytes.trim_ascii_start().first() == Some(&b'[') {
         return Err(Problem::new(
             Code::InvalidJson,
             "the body is a list, not an object",
         ));
     }
+    Ok(())
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    refuse_list(bytes)?;
     strict::from_slice(bytes).map_err(|error| explain::<T>(bytes, &error))
 }
 

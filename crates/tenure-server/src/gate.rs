@@ -71,7 +71,9 @@ impl Gate {
             return Ok(());
         };
         let tokens = &self.app.config.tokens;
-        let (problem, outcome) = if tokens.origin_is_allowed(request.headers()) {
+        let (problem, outcome) = if tokens
+            .origin_is_allowed(request.headers(), &self.app.config.cors_origins)
+        {
             match tokens.scope(request.headers()) {
                 Some(scope) if scope >= needed => return self.welcome(connection),
                 Some(scope) => (

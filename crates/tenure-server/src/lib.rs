@@ -40,6 +40,7 @@ mod auth;
 mod budget;
 mod config;
 mod connections;
+mod cors;
 mod dashboard;
 mod error;
 mod extract;
@@ -61,8 +62,9 @@ mod tls;
 mod trace;
 
 pub use auth::{Scope, Tokens, TokensError};
-pub use config::{Config, ConfigError, LISTEN_DEFAULT, Limits, STORE_DEFAULT};
+pub use config::{Config, ConfigError, LISTEN_DEFAULT, Limits, Osqueue, STORE_DEFAULT};
 pub use error::Error;
+pub use handlers::osqueue::{Network, osqueue_type};
 pub use metrics::collector::{Published, Value};
 pub use server::{Handle, Server};
 pub use tls::Tls;

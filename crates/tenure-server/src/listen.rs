@@ -9,12 +9,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
 use axum::Router;
+use axum::http::{HeaderValue, header};
 use hyper::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -27,6 +32,7 @@ use tokio_util::task::TaskTracker;
 use crate::alarm::Alarm;
 use crate::config::Limits;
 use crate::connections::{Connection, Connections};
+use crate::handlers::osqueue::Door;
 use crate::problem::Problem;
 use crate::stall::Stalling;
 
@@ -44,6 +50,21 @@ pub(crate) const BUFFER_BYTES_MAX: usize = 64 * 1024;
 
 /// The most headers of a request.
 const HEADERS_MAX: usize = 64;
+
+/// The most calls of an HTTP/2 connection at a time.
+const STREAMS_MAX: u32 = 64;
+
+/// How much of a body may arrive by HTTP/2 before any of it is read, and counted.
+const WINDOW_BYTES: u32 = 64 * 1024;
+
+/// How long an HTTP/2 connection may take to say that it is still there.
+const ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How an HTTP/2 connection begins. No method of HTTP/1.1 does.
+const PREFACE: &[u8] = b"PRI ";
+
+/// How often to look for the rest of a preface.
+const PREFACE_LOOK: Duration = Duration::from_millis(10);
 
 /// How long a client that is turned away may take to send the rest and to read why.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -64,12 +85,17 @@ pub(crate) struct Listening {
     pub(crate) sockets: Arc<Semaphore>,
     /// How many are turned away at a time. The others are just cut off.
     pub(crate) farewells: Arc<Semaphore>,
+    /// Who comes in by it, and as whom, if it is not the listener for everything.
+    pub(crate) door: Option<Arc<Door>>,
 }
 
 /// What a connection's requests are answered by: each is told which connection it came by.
 struct Entrance {
     router: TowerToHyperService<Router>,
     connection: Arc<Connection>,
+    door: Option<Arc<Door>>,
+    /// Whether there may be several calls at a time.
+    is_shared: bool,
 }
 
 impl Service<Request<Incoming>> for Entrance {
@@ -78,8 +104,43 @@ impl Service<Request<Incoming>> for Entrance {
     type Future = <TowerToHyperService<Router> as Service<Request<Incoming>>>::Future;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        request.extensions_mut().insert(self.connection.clone());
+        let connection = if self.is_shared {
+            named(&mut request);
+            self.connection.stream()
+        } else {
+            self.connection.clone()
+        };
+        if let Some(door) = &self.door {
+            door.enter(&mut request, connection.peer());
+        }
+        request.extensions_mut().insert(connection);
         self.router.call(request)
+    }
+}
+
+/// HTTP/2 names the host in another place.
+fn named(request: &mut Request<Incoming>) {
+    if request.headers().contains_key(header::HOST) {
+        return;
+    }
+    let host = request.uri().authority();
+    let host = host.and_then(|host| HeaderValue::try_from(host.as_str()).ok());
+    if let Some(host) = host {
+        request.headers_mut().insert(header::HOST, host);
+    }
+}
+
+/// Whether a connection begins as one of HTTP/2. Nothing is taken from it.
+async fn is_http2(stream: &TcpStream) -> bool {
+    let mut start = [0; PREFACE.len()];
+    loop {
+        match stream.peek(&mut start).await {
+            Ok(0) | Err(_) => return false,
+            Ok(bytes) if bytes < PREFACE.len() && PREFACE.starts_with(&start[..bytes]) => {
+                tokio::time::sleep(PREFACE_LOOK).await;
+            }
+            Ok(bytes) => return start[..bytes] == *PREFACE,
+        }
     }
 }
 
@@ -92,6 +153,8 @@ struct Leaving {
 impl Drop for Leaving {
     fn drop(&mut self) {
         self.connections.left(&self.connection);
+        // One that never came about holds its connection, which holds it.
+        drop(self.connection.take_switched());
     }
 }
 
@@ -193,15 +256,44 @@ impl Listening {
     async fn converse(&self, stream: &mut TcpStream, connection: &Arc<Connection>) {
         // Answers are small and wanted at once.
         let _ = stream.set_nodelay(true);
+        let http2 = match &self.tls {
+            Some(_) => false,
+            None => {
+                let begun = timeout(self.limits.head_timeout, is_http2(stream));
+                let begun = tokio::select! {
+                    biased;
+                    begun = begun => begun.ok(),
+                    () = self.stop.cancelled() => None,
+                };
+                // It has sent nothing.
+                let Some(is_http2) = begun else {
+                    return;
+                };
+                is_http2
+            }
+        };
         let patience = self.limits.write_timeout;
         let stream = Stalling::new(stream, patience, Some(connection.clone()));
         match &self.tls {
+            None if http2 => self.serve_http2(stream, connection).await,
             None => self.serve(stream, connection).await,
             Some(acceptor) => match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
+                    self.serve_http2(stream, connection).await;
+                }
                 Ok(Ok(stream)) => self.serve(stream, connection).await,
                 Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
                 Err(_) => tracing::debug!("a handshake took too long"),
             },
+        }
+    }
+
+    fn entrance(&self, connection: &Arc<Connection>, is_shared: bool) -> Entrance {
+        Entrance {
+            router: TowerToHyperService::new(self.router.clone()),
+            connection: connection.clone(),
+            door: self.door.clone(),
+            is_shared,
         }
     }
 
@@ -210,23 +302,56 @@ impl Listening {
         stream: S,
         connection: &Arc<Connection>,
     ) {
-        let service = Entrance {
-            router: TowerToHyperService::new(self.router.clone()),
-            connection: connection.clone(),
-        };
-        let connection = http1::Builder::new()
+        let mut http = http1::Builder::new()
             .timer(Alarm::default())
             .header_read_timeout(self.limits.head_timeout)
             .max_buf_size(BUFFER_BYTES_MAX)
             .max_headers(HEADERS_MAX)
-            .serve_connection(TokioIo::new(stream), service);
-        tokio::pin!(connection);
+            .serve_connection(TokioIo::new(stream), self.entrance(connection, false));
+        let mut stopped = pin!(self.stop.cancelled());
+        let mut is_told = false;
+        let result = poll_fn(|context| {
+            if !is_told && stopped.as_mut().poll(context) == Poll::Ready(()) {
+                is_told = true;
+                std::pin::Pin::new(&mut http).graceful_shutdown();
+            }
+            http.poll_without_shutdown(context)
+        })
+        .await;
+        if let Err(error) = result {
+            tracing::debug!(%error, "a connection ended");
+            return;
+        }
+        let parts = http.into_parts();
+        let mut stream = parts.io.into_inner();
+        match connection.take_switched() {
+            Some(socket) => socket.run(stream, parts.read_buf.to_vec()).await,
+            None => drop(stream.shutdown().await),
+        }
+    }
+
+    async fn serve_http2<S: AsyncRead + AsyncWrite + Unpin + Send>(
+        &self,
+        stream: S,
+        connection: &Arc<Connection>,
+    ) {
+        let http = http2::Builder::new(TokioExecutor::new())
+            .timer(Alarm::default())
+            .max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(u32::try_from(BUFFER_BYTES_MAX).unwrap_or(u32::MAX))
+            .max_send_buf_size(BUFFER_BYTES_MAX)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(4 * WINDOW_BYTES)
+            .keep_alive_interval(Some(self.limits.head_timeout))
+            .keep_alive_timeout(ALIVE_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), self.entrance(connection, true));
+        let mut http = pin!(http);
         let result = tokio::select! {
             biased;
-            result = connection.as_mut() => result,
+            result = http.as_mut() => result,
             () = self.stop.cancelled() => {
-                connection.as_mut().graceful_shutdown();
-                connection.as_mut().await
+                http.as_mut().graceful_shutdown();
+                http.as_mut().await
             }
         };
         if let Err(error) = result {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::Request;
 use axum::handler::Handler as _;
-use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post_service};
 use bytes::Bytes;
@@ -119,20 +119,28 @@ async fn spec(document: Bytes) -> Response {
     ([(header::CONTENT_TYPE, kind)], document).into_response()
 }
 
-async fn wrong_path(request: Request) -> Problem {
+async fn wrong_path(request: Request) -> Response {
     let path: String = request.uri().path().chars().take(100).collect();
-    Problem::new(Code::NotFound, format!("there is nothing at {path}"))
-        .hint("see /openapi.json for all paths")
+    let problem = Problem::new(Code::NotFound, format!("there is nothing at {path}"))
+        .hint("see /openapi.json for all paths");
+    in_dialect(&path, problem.into_response())
+}
+
+fn in_dialect(path: &str, response: Response) -> Response {
+    match path.strip_prefix(osqueue::PREFIX) {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => osqueue::tagged(response),
+        _ => response,
+    }
 }
 
 /// axum adds the `Allow` header.
-async fn wrong_method(method: Method) -> Response {
+async fn wrong_method(method: Method, uri: Uri) -> Response {
     if method == Method::OPTIONS {
         return StatusCode::NO_CONTENT.into_response();
     }
-    Problem::new(
+    let problem = Problem::new(
         Code::MethodNotAllowed,
         format!("{method} is not allowed here"),
-    )
-    .into_response()
+    );
+    in_dialect(uri.path(), problem.into_response())
 }

@@ -25,12 +25,13 @@ use crate::connections::Connections;
 use crate::dashboard::{self, Dashboard};
 use crate::forward::Forwarder;
 use crate::handlers::health::{Probe, reason_not_to_ask};
+use crate::handlers::osqueue;
 use crate::listen::Listening;
 use crate::looks::Looks;
 use crate::metrics::Metrics;
 use crate::metrics::collector::{Others, Published, StateCollector};
 use crate::rates::Rates;
-use crate::{Config, Error, files, router};
+use crate::{Config, Error, cors, files, router};
 
 /// How many connections may wait to be accepted. The system allows no more by default; and when it has no room
 /// left it may reset connections that have sent something already, where they should wait.
@@ -54,8 +55,9 @@ pub struct Server;
 pub struct Handle {
     app: Arc<App>,
     address: SocketAddr,
+    osqueue_address: Option<SocketAddr>,
     url: String,
-    accepting: JoinHandle<()>,
+    accepting: Vec<JoinHandle<()>>,
     connections: TaskTracker,
 }
 
@@ -81,12 +83,17 @@ impl Server {
             .advertise
             .clone()
             .unwrap_or_else(|| format!("{scheme}://{address}"));
+        let alone = match &config.osqueue {
+            Some(osqueue) => Some((bind(osqueue.listen)?, Arc::new(osqueue.door()))),
+            None => None,
+        };
         let app = Arc::new(App::start(config, forwarder, address, url.clone()).await?);
         dashboard::start(&app);
         let connections = TaskTracker::new();
         let listening = Listening {
-            router: router::router(&app),
-            tls: tls.map(TlsAcceptor::from),
+            router: cors::around(router::router(&app), &app.config.cors_origins),
+            tls: tls.clone().map(TlsAcceptor::from),
+            door: None,
             limits: app.config.limits.clone(),
             stop: app.stop.clone(),
             tasks: connections.clone(),
@@ -97,7 +104,20 @@ impl Server {
         if let Some(renewal) = renewal {
             tokio::spawn(renewal.run(app.stop.clone()));
         }
-        let accepting = tokio::spawn(listening.run(listener));
+        let mut accepting = Vec::new();
+        let mut osqueue_address = None;
+        if let Some(((listener, address), door)) = alone {
+            osqueue_address = Some(address);
+            let router = osqueue::router_alone(&app);
+            let listening = Listening {
+                router: cors::around(router, &app.config.cors_origins),
+                tls: tls.map(|tls| TlsAcceptor::from(with_http2(&tls))),
+                door: Some(door),
+                ..listening.clone()
+            };
+            accepting.push(tokio::spawn(listening.run(listener)));
+        }
+        accepting.push(tokio::spawn(listening.run(listener)));
         tokio::spawn({
             let app = app.clone();
             async move { app.rates.sample(&app.stop).await }
@@ -105,6 +125,7 @@ impl Server {
         Ok(Handle {
             app,
             address,
+            osqueue_address,
             url,
             accepting,
             connections,
@@ -127,6 +148,13 @@ fn fit(config: &mut Config) -> files::Room {
     }
     config.limits.connections_max = room.connections_max;
     room
+}
+
+/// The same certificate for a listener that speaks HTTP/2, too.
+fn with_http2(tls: &Arc<rustls::ServerConfig>) -> Arc<rustls::ServerConfig> {
+    let mut tls = rustls::ServerConfig::clone(tls);
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Arc::new(tls)
 }
 
 fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
@@ -224,6 +252,7 @@ impl App {
             waits: Semaphore::new(config.limits.waits_max),
             holds: Semaphore::new(config.limits.holds_max),
             followers: Arc::new(Semaphore::new(config.limits.followers_max)),
+            sockets: Arc::new(Semaphore::new(config.limits.sockets_max)),
             lost: Mutex::default(),
             dashboard: Dashboard::default(),
             connections: Arc::new(Connections::new(config.limits.connections_max)),
@@ -286,6 +315,12 @@ impl Handle {
         self.address
     }
 
+    /// The address listened on for clients of osqueue alone, if there is one.
+    #[must_use]
+    pub fn osqueue_address(&self) -> Option<SocketAddr> {
+        self.osqueue_address
+    }
+
     /// The URL that others are told.
     #[must_use]
     pub fn url(&self) -> &str {
@@ -335,7 +370,9 @@ impl Handle {
         let _ = timeout(patience, self.app.hand_over()).await;
         self.app.stop.cancel();
         // An error is a panic of the accept loop: it has stopped as well.
-        let _ = self.accepting.await;
+        for accepting in self.accepting {
+            let _ = accepting.await;
+        }
         self.connections.close();
         let patience = self.app.config.limits.stop_timeout;
         if timeout(patience, self.connections.wait()).await.is_err() {

@@ -18,11 +18,12 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, replace
-from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Union
 from urllib.parse import urlencode
 
 from . import clock
 from .backoff import Backoff as Waits
+from .discovery import LOOK_SECONDS, brokers
 from .election import Election
 from .errors import Invalid, Lost, NotFound, NotTrusted, Overloaded, Unavailable, Unknown, WrongState
 from .trace import traced
@@ -73,8 +74,9 @@ class Client:
     """A client of one or more brokers of a cluster. It is safe to use from many threads.
 
     ``urls`` is one address or several, separated by commas or as a list. The default is ``TENURE_SERVER``, or else
-    ``http://127.0.0.1:8080``. Any broker answers any call, so one address is enough; with several, the client carries
-    on when one broker is gone. ``token`` is the bearer token; the default is ``TENURE_API_TOKEN``, if it is set.
+    ``http://127.0.0.1:8080``. Any broker answers any call, so one address is enough: that broker tells of the others, and
+    the client carries on with them when it is gone. Give several if the first may be down when the program starts.
+    With ``discover=False`` only the brokers that you name are called. ``token`` is the bearer token; the default is ``TENURE_API_TOKEN``, if it is set.
     ``timeout`` is how many seconds to keep trying a call, including failovers.
 
     >>> client = Client(url)
@@ -93,6 +95,7 @@ class Client:
         token: Optional[str] = None,
         timeout: float = 60.0,
         tls: Optional[ssl.SSLContext] = None,
+        discover: bool = True,
     ) -> None:
         if urls is None:
             urls = os.environ.get("TENURE_SERVER") or "http://127.0.0.1:8080"
@@ -104,8 +107,13 @@ class Client:
             token = os.environ.get("TENURE_API_TOKEN") or None
         self.timeout = timeout
         self._nodes = [Node(url, token, tls) for url in urls]
+        self._given = tuple(self._nodes)
+        self._node: Callable[[str], Node] = lambda url: Node(url, token, tls)
         self._place = 0
         self._lock = threading.Lock()
+        self._discovers = discover
+        self._looks_at = clock.now()
+        self._looking: Optional[threading.Thread] = None
 
     def __repr__(self) -> str:
         return f"Client({[node.url for node in self._nodes]!r})"
@@ -613,8 +621,11 @@ class Client:
             retry_after = 0.0
             problem: Exception
             try:
-                response = self._nodes[place].exchange(method, path, content, seconds, hold)
+                nodes = self._nodes
+                node = nodes[place % len(nodes)]
+                response = node.exchange(method, path, content, seconds, hold)
                 if response.status < 300:
+                    self._look(node)
                     return Answer(decoded(response), resent)
                 problem = refusal(response)
                 problem.resent = resent
@@ -650,6 +661,33 @@ class Client:
         with self._lock:
             if self._place == place:
                 self._place = (place + 1) % len(self._nodes)
+
+    def _look(self, node: Node) -> None:
+        """Asks a broker that has just answered for the others, now and then, while the caller goes on."""
+        now = clock.now()
+        if not self._discovers or now < self._looks_at:
+            return
+        with self._lock:
+            if now < self._looks_at:
+                return
+            self._looks_at = now + LOOK_SECONDS
+        # A daemon: a program may end meanwhile.
+        self._looking = threading.Thread(target=self._find, args=(node,), name="tenure-discovery", daemon=True)
+        self._looking.start()
+
+    def _find(self, node: Node) -> None:
+        try:
+            response = node.exchange("GET", "/v1/cluster", None, REQUEST_SECONDS)
+            if response.status != 200:
+                return
+            found = brokers(as_object(decoded(response)), [one.url for one in self._given])
+        except Exception as problem:  # it was only a look: what is known stays
+            log.debug("cannot ask %s for the other brokers: %r", node.url, problem)
+            return
+        with self._lock:
+            known = {one.url: one for one in self._nodes[len(self._given) :]}
+            self._nodes = [*self._given, *(known.get(url) or self._node(url) for url in found)]
+            self._place %= len(self._nodes)
 
 
 def readable_claims(items: Sequence[Mapping[str, Json]]) -> Iterator[Claimed]:

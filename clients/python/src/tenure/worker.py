@@ -99,6 +99,7 @@ class Task:
         self._confirmed_at = confirmed_at
         self._ending = False
         self._expired = False
+        self._handed_back = False
         # Whether the handler may begin; known once ``_decided`` is set.
         self._may_begin = is_certain
         self._decided = threading.Event()
@@ -194,6 +195,10 @@ class Worker:
     >>> client.job("sum-1").result
     6
 
+    Callbacks see what becomes of each job: ``on_claimed(task)`` before its handler begins, ``on_completed(task)`` and
+    ``on_failed(task, error)`` once the broker has noted the end of the attempt, and ``on_lost(task)`` once the handler of a
+    job has ended that was lost meanwhile. They run in the job's thread. What they raise is logged, and changes nothing.
+
     In a program, ``worker.run()`` returns after SIGTERM or Ctrl-C, once every job is finished or handed back.
     """
 
@@ -207,6 +212,10 @@ class Worker:
         lease: float = 30.0,
         drain: float = 20.0,
         poll: float = 5.0,
+        on_claimed: Optional[Callable[[Task], object]] = None,
+        on_completed: Optional[Callable[[Task], object]] = None,
+        on_failed: Optional[Callable[[Task, str], object]] = None,
+        on_lost: Optional[Callable[[Task], object]] = None,
     ) -> None:
         if concurrency < 1:
             raise ValueError("concurrency must be at least 1")
@@ -215,6 +224,7 @@ class Worker:
         self.name = name or f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:6]}"
         self._client, self._queues = client, tuple(queues)
         self._concurrency, self._lease, self._drain, self._poll = concurrency, lease, drain, poll
+        self._on_claimed, self._on_completed, self._on_failed, self._on_lost = on_claimed, on_completed, on_failed, on_lost
         self._handlers: dict[str, Handler] = {}
         self._tasks: dict[str, Task] = {}  # by token: one job may be here twice, if its lease ran out
         self._changed = threading.Condition()
@@ -362,10 +372,17 @@ class Worker:
     def _work(self, task: Task) -> None:
         try:
             task._decided.wait()
+            if task._may_begin:
+                called(self._on_claimed, task)
             # One that was never begun is handed back, unless it is lost: that costs it no attempt.
-            self._report(task, self._attempt(task) if task._may_begin else {"release": True})
+            outcome = self._attempt(task) if task._may_begin else {"release": True}
+            if self._report(task, outcome):
+                self._tell_end(task, outcome)
+            elif not task._handed_back:
+                called(self._on_lost, task)
         except Lost as problem:
             log.warning("%r had been lost when it ended: %s", task, problem)
+            called(self._on_lost, task)
         except TenureError as problem:
             log.error("could not report the result of %r; it runs again when its lease ends: %s", task, problem)
         except BaseException as problem:
@@ -374,6 +391,12 @@ class Worker:
             with self._changed:
                 self._tasks.pop(task.claimed.token, None)
                 self._changed.notify_all()
+
+    def _tell_end(self, task: Task, outcome: Mapping[str, Any]) -> None:
+        if "error" in outcome:
+            called(self._on_failed, task, outcome["error"])
+        elif "result" in outcome:
+            called(self._on_completed, task)
 
     def _fail_unreported(self, task: Task, problem: BaseException) -> None:
         """Fails an attempt whose outcome could not even be read: what a handler returns or raises is the user's code."""
@@ -407,11 +430,12 @@ class Worker:
             log.warning("%r failed: %s", task, shown(problem))
             return {"error": told(problem)}
 
-    def _report(self, task: Task, outcome: Mapping[str, Any]) -> None:
+    def _report(self, task: Task, outcome: Mapping[str, Any]) -> bool:
+        """Whether the broker was told; not if the claim had ended before."""
         with self._changed:
             # Decided in one step with handing back: a claim is ended by one of the two.
             if task.lost:
-                return
+                return False
             task._ending = True
         # At least as long as the job would stay ours: giving up earlier would only have it done again.
         patience = max(self._client.timeout, self._lease)
@@ -419,7 +443,8 @@ class Worker:
         waits = Waits(0.5, 10.0)
         while True:
             try:
-                return self._tell(task, outcome, max(0.001, give_up_at - clock.now()))
+                self._tell(task, outcome, max(0.001, give_up_at - clock.now()))
+                return True
             except ServerError as problem:
                 # What came of it is not known, and the same may be said again: ends are recognised.
                 pause = waits.next()
@@ -565,6 +590,7 @@ class Worker:
                 self._changed.wait(min(remaining, 0.5))
             left = [task for task in self._tasks.values() if not task._ending]
             for task in left:
+                task._handed_back = not task.lost
                 task.lost = True  # its thread reports nothing any more
         for task in left:
             self._hand_back(task)
@@ -591,6 +617,16 @@ class Worker:
             self.stop(now=self._stop.is_set())
 
         return {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+
+
+def called(callback: Optional[Callable[..., object]], *arguments: object) -> None:
+    """Calls a callback, if there is one. It is the user's code, and must not change what becomes of a job."""
+    if callback is None:
+        return
+    try:
+        callback(*arguments)
+    except BaseException as problem:
+        log.error("a callback raised: %s", shown(problem))
 
 
 def told(problem: BaseException) -> str:

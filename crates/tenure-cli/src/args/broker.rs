@@ -8,7 +8,7 @@ use clap::Args;
 use crate::times::parse_duration;
 
 /// Where a server is unless told otherwise.
-const SERVER_DEFAULT: &str = "http://127.0.0.1:8080";
+pub(crate) const SERVER_DEFAULT: &str = "http://127.0.0.1:8080";
 
 const TOP_AFTER: &str = "\
 Keys:
@@ -28,7 +28,7 @@ Exit codes:
 /// Which server, and as whom.
 #[derive(Debug, Args)]
 pub(crate) struct AtServer {
-    /// The broker to call; if there are several, separate them with commas
+    /// The broker to call, or the store that names it; if there are several, separate them with commas
     // The value may hold a password: --help must not show it.
     #[arg(
         long,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Deserializer};
+use tenure_server::Network;
 
 use super::STORES;
 use crate::times::parse_duration;
@@ -157,6 +158,36 @@ pub(crate) struct Settings {
     #[serde(rename = "outbox")]
     pub(crate) outboxes: Vec<String>,
 
+    /// Also listen for clients of osqueue, which need nothing but this address
+    #[arg(
+        long,
+        value_name = "ADDR:PORT",
+        env = "TENURE_OSQUEUE",
+        hide_env_values = true
+    )]
+    pub(crate) osqueue: Option<SocketAddr>,
+
+    /// A network whose osqueue clients need no token: their calls use TENURE_OSQUEUE_TOKEN
+    #[arg(
+        long = "osqueue-network",
+        value_name = "NET/BITS",
+        env = "TENURE_OSQUEUE_NETWORKS",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Security", requires = "osqueue", value_delimiter = ',')]
+    #[serde(deserialize_with = "networks")]
+    pub(crate) osqueue_networks: Vec<Network>,
+
+    /// An origin whose web pages may call this broker; repeat it for more
+    #[arg(
+        long = "cors-origin",
+        value_name = "ORIGIN",
+        env = "TENURE_CORS_ORIGINS",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Security", value_delimiter = ',')]
+    pub(crate) cors_origins: Vec<String>,
+
     /// A file with tokens
     #[arg(
         long,
@@ -226,6 +257,16 @@ pub(crate) struct Settings {
     )]
     #[arg(help_heading = "Limits")]
     pub(crate) followers_max: Option<usize>,
+
+    /// The maximum number of WebSockets of osqueue clients [default: 1000]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TENURE_SOCKETS_MAX",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Limits")]
+    pub(crate) sockets_max: Option<usize>,
 
     /// The maximum number of sessions: candidates over HTTP, and nodes [default: 1000]
     #[arg(
@@ -341,6 +382,8 @@ impl Settings {
         macro_rules! first {
             ($($field:ident)*) => {
                 Self {
+                    osqueue_networks: if self.osqueue_networks.is_empty() { other.osqueue_networks } else { self.osqueue_networks },
+                    cors_origins: if self.cors_origins.is_empty() { other.cors_origins } else { self.cors_origins },
                     labels: if self.labels.is_empty() { other.labels } else { self.labels },
                     #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
                     outboxes: if self.outboxes.is_empty() { other.outboxes } else { self.outboxes },
@@ -349,9 +392,9 @@ impl Settings {
             };
         }
         first! {
-            store namespace listen advertise node ttl priority commit_interval
+            store namespace listen osqueue advertise node ttl priority commit_interval
             tokens tls_certificate tls_key tls_authority
-            connections_max waits_max followers_max candidates_max elections_max body_max payload_max backlog_max
+            connections_max waits_max followers_max sockets_max candidates_max elections_max body_max payload_max backlog_max
             head_timeout body_timeout write_timeout hold_timeout stop_timeout
         }
     }
@@ -403,6 +446,14 @@ fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D:
             .map(Some)
             .map_err(serde::de::Error::custom),
     }
+}
+
+fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Network>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    let networks = texts.iter().map(|text| text.parse());
+    networks
+        .collect::<Result<_, String>>()
+        .map_err(serde::de::Error::custom)
 }
 
 fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, String)>, D::Error> {

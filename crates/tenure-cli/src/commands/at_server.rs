@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
+use tenure::NamespaceView;
+use tenure::core::{ElectionName, Namespace};
 use tenure_client::{Client, Error};
 
-use crate::args::AtServer;
+use crate::args::{AtServer, SERVER_DEFAULT, STORE_DEFAULT};
 use crate::output::{self, Data, Hinted};
 use crate::{EXIT_BROKEN, EXIT_NO};
 
@@ -19,13 +21,92 @@ const TOKEN_VARIABLE: &str = "TENURE_API_TOKEN";
 /// When to say that something takes its time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A client of the servers that were named.
-pub(crate) fn client(options: &AtServer) -> anyhow::Result<Client> {
-    let mut builder = Client::builder(&options.server).deadline(options.timeout);
+/// How long the usual broker of this host may take to accept a connection, before the store is asked for others.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A client of the servers that were named, or that are in the store that was named.
+pub(crate) async fn client(options: &AtServer) -> anyhow::Result<Client> {
+    let servers = servers(options).await?;
+    let mut builder = Client::builder(&servers).deadline(options.timeout);
     if let Some(token) = token(options)? {
         builder = builder.token(token);
     }
     Ok(builder.build()?)
+}
+
+/// Where the brokers are: as named, with those of a store in place of its URL. If none was named, and none answers where
+/// one usually is, those of the usual store, if it is there.
+async fn servers(options: &AtServer) -> anyhow::Result<Vec<String>> {
+    let is_usual = options.server == [SERVER_DEFAULT];
+    if is_usual && !is_there().await {
+        let store = std::env::var("TENURE_STORE")
+            .ok()
+            .filter(|url| !url.is_empty());
+        let found = brokers(store.as_deref().unwrap_or(STORE_DEFAULT)).await;
+        // Nothing was asked for, so nothing is said of what is not there.
+        if let Some(found) = found.ok().filter(|found| !found.is_empty()) {
+            return Ok(found);
+        }
+    }
+    let mut servers = Vec::new();
+    for server in &options.server {
+        if is_store(server) {
+            let found = brokers(server).await?;
+            if found.is_empty() {
+                let hint = "start one with tenure serve, and the same store and namespace";
+                return Err(Hinted::new("the store names no broker that is alive", hint).into());
+            }
+            servers.extend(found);
+        } else {
+            servers.push(server.clone());
+        }
+    }
+    Ok(servers)
+}
+
+/// Whether this is the URL of a store, and not of a broker.
+fn is_store(url: &str) -> bool {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme);
+    let stores = [
+        "file",
+        "s3",
+        "gs",
+        "az",
+        "postgres",
+        "postgresql",
+        "mysql",
+        "sqlite",
+    ];
+    stores.contains(&scheme)
+}
+
+async fn is_there() -> bool {
+    let usual = tenure_server::LISTEN_DEFAULT;
+    let connected = tokio::net::TcpStream::connect(usual);
+    matches!(
+        tokio::time::timeout(PROBE_TIMEOUT, connected).await,
+        Ok(Ok(_))
+    )
+}
+
+/// The brokers that a store knows, the leader first.
+async fn brokers(url: &str) -> anyhow::Result<Vec<String>> {
+    let store = tenure_store::open_existing(url).await?;
+    let namespace = std::env::var("TENURE_NAMESPACE")
+        .ok()
+        .filter(|name| !name.is_empty());
+    let namespace = Namespace::new(namespace.as_deref().unwrap_or("default"))?;
+    let view = NamespaceView::new(store, namespace);
+    let status = view.status(&ElectionName::queue()).await?;
+    let leader = status.leader().cloned();
+    let (first, rest): (Vec<_>, Vec<_>) = status
+        .candidates
+        .into_iter()
+        .partition(|candidate| Some(&candidate.holder) == leader.as_ref());
+    let all = first.into_iter().chain(rest);
+    Ok(all
+        .filter_map(|candidate| candidate.about.address)
+        .collect())
 }
 
 fn token(options: &AtServer) -> anyhow::Result<Option<String>> {
@@ -52,7 +133,7 @@ pub(crate) async fn ask(
     options: &AtServer,
     work: impl AsyncFnOnce(Client) -> anyhow::Result<ExitCode>,
 ) -> anyhow::Result<ExitCode> {
-    let client = client(options)?;
+    let client = client(options).await?;
     let nodes = client.nodes().join(", ");
     let patient = async {
         tokio::time::sleep(PATIENCE).await;

@@ -22,7 +22,7 @@ use load::Meter;
 const TOLD_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) async fn run(arguments: Bench) -> anyhow::Result<ExitCode> {
-    let client = at_server::client(&arguments.server)?;
+    let client = at_server::client(&arguments.server).await?;
     super::interruptible(at_server::no_is_an_answer(bench(client, arguments))).await
 }
 

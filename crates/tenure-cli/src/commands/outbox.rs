@@ -178,7 +178,7 @@ async fn asked<T>(
 async fn relay(arguments: RunOutbox) -> anyhow::Result<ExitCode> {
     let mut signals = Signals::new()?;
     let database = database(&arguments.outbox.outbox)?;
-    let deliver = ToQueue::new(OverHttp(client(&arguments.server)?));
+    let deliver = ToQueue::new(OverHttp(client(&arguments.server).await?));
     let place = arguments.place;
     let mut options = NodeOptions::new(super::named(Some(place.store))?, place.namespace);
     let node = super::node(arguments.node.node)?;

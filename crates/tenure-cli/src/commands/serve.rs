@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use tenure::core::NodeId;
 use tenure::queue::{Queue, Serving};
-use tenure_server::{Config, Handle, Scope, Server, Tls, Tokens};
+use tenure_server::{Config, Handle, Osqueue, Scope, Server, Tls, Tokens};
 
 use crate::args::{Serve, Settings};
 use crate::output::{self, Hinted, Paint, Style};
@@ -19,6 +19,9 @@ pub(super) const TOKEN_VARIABLES: [(&str, Scope); 3] = [
     ("TENURE_WORKER_TOKEN", Scope::Worker),
     ("TENURE_READ_TOKEN", Scope::Read),
 ];
+
+/// The token that calls from the networks of osqueue's clients are made with.
+const OSQUEUE_TOKEN: &str = "TENURE_OSQUEUE_TOKEN";
 
 /// With fewer files than this a broker may not get ready: its store, its socket and its connections take some each.
 const FILES_MIN: u64 = 64;
@@ -122,6 +125,14 @@ fn config(settings: Settings) -> anyhow::Result<Config> {
         (None, None) => None,
         _ => anyhow::bail!("a certificate needs a key, and a key needs a certificate"),
     };
+    config.cors_origins = settings.cors_origins;
+    config.osqueue = settings.osqueue.map(|listen| Osqueue {
+        networks: settings.osqueue_networks,
+        token: std::env::var(OSQUEUE_TOKEN)
+            .ok()
+            .filter(|token| !token.is_empty()),
+        ..Osqueue::new(listen)
+    });
     set(&mut config.namespace, settings.namespace);
     set(&mut config.listen, settings.listen);
     set(&mut config.ttl, settings.ttl);
@@ -133,6 +144,7 @@ fn config(settings: Settings) -> anyhow::Result<Config> {
     set(&mut limits.connections_max, settings.connections_max);
     set(&mut limits.waits_max, settings.waits_max);
     set(&mut limits.followers_max, settings.followers_max);
+    set(&mut limits.sockets_max, settings.sockets_max);
     set(&mut limits.candidates_max, settings.candidates_max);
     set(&mut limits.elections_max, settings.elections_max);
     set(&mut limits.body_bytes_max, settings.body_max);
@@ -213,6 +225,9 @@ fn banner(config: &Config, server: &Handle) -> String {
     };
     let next = server.address().port().wrapping_add(1).max(1024);
     let store = output::printable(&server.node().store().describe().location);
+    let scheme = url.split(':').next().unwrap_or("http");
+    let osqueue = server.osqueue_address();
+    let osqueue = osqueue.map(|address| ("osqueue", format!("{scheme}://{address}")));
     let lines = [
         (
             "node",
@@ -235,7 +250,7 @@ fn banner(config: &Config, server: &Handle) -> String {
         ),
     ];
     let mut text = format!("tenure {} is serving\n", env!("CARGO_PKG_VERSION"));
-    for (name, value) in lines {
+    for (name, value) in lines.into_iter().chain(osqueue) {
         text += &format!("  {name:<10} {value}\n");
     }
     if !server.node().store().describe().capabilities.durable {

@@ -42,7 +42,7 @@ pub(crate) async fn run(arguments: Top) -> anyhow::Result<ExitCode> {
         .await;
     }
     // Before the terminal is changed: what is wrong with the arguments is said on a plain one.
-    let client = at_server::client(&arguments.server)?;
+    let client = at_server::client(&arguments.server).await?;
     let mut signals = Signals::new()?;
     let terminal = ratatui::try_init().context("cannot use this terminal; try --once")?;
     let shown = tokio::select! {

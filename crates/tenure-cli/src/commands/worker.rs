@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tenure_client::{CancellationToken, Job, Payload, Summary};
+use tenure_client::{CancellationToken, Client, Job, Payload, Summary};
 
 use crate::args::Worker;
 use crate::commands::{at_server, files, guarded};
@@ -23,8 +23,10 @@ const GRACE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub(crate) async fn run(arguments: Worker) -> anyhow::Result<ExitCode> {
     files::raise();
-    let worker = worker(&arguments)?;
-    let nodes = arguments_shown(&arguments)?;
+    let client = at_server::client(&arguments.server).await?;
+    // Without passwords.
+    let nodes = client.nodes().join(", ");
+    let worker = worker(&arguments, client)?;
     output::note(&format!(
         "{} takes jobs of type {} from {nodes}",
         worker.name(),
@@ -64,7 +66,7 @@ pub(crate) async fn run(arguments: Worker) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn worker(arguments: &Worker) -> anyhow::Result<tenure_client::Worker> {
+fn worker(arguments: &Worker, client: Client) -> anyhow::Result<tenure_client::Worker> {
     let command: Vec<OsString> = match &arguments.exec {
         Some(line) => vec!["sh".into(), "-c".into(), line.clone()],
         None => arguments.command.clone(),
@@ -74,7 +76,7 @@ fn worker(arguments: &Worker) -> anyhow::Result<tenure_client::Worker> {
         command,
         kill_after: arguments.kill_after,
     });
-    let mut builder = tenure_client::Worker::builder(at_server::client(&arguments.server)?)
+    let mut builder = tenure_client::Worker::builder(client)
         .concurrency(slots(arguments.concurrency)?)
         .lease(arguments.lease)
         .drain(arguments.drain)
@@ -109,11 +111,6 @@ fn slots(wanted: u32) -> anyhow::Result<usize> {
         slots = fitting;
     }
     Ok(usize::try_from(slots)?)
-}
-
-/// The servers, without passwords.
-fn arguments_shown(arguments: &Worker) -> anyhow::Result<String> {
-    Ok(at_server::client(&arguments.server)?.nodes().join(", "))
 }
 
 fn said(summary: Summary) -> String {

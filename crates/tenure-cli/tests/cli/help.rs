@@ -58,6 +58,11 @@ fn every_verb_explains_itself() {
                 "outbox release",
                 include_str!("snapshots/outbox-release.txt"),
             ),
+            ("import", include_str!("snapshots/import.txt")),
+            (
+                "import osqueue",
+                include_str!("snapshots/import-osqueue.txt"),
+            ),
             ("schedule", include_str!("snapshots/schedule.txt")),
             ("schedule set", include_str!("snapshots/schedule-set.txt")),
             ("schedule list", include_str!("snapshots/schedule-list.txt")),

@@ -29,6 +29,8 @@ mod jobs;
 #[cfg(all(feature = "file", feature = "sqlite"))]
 mod log;
 mod logs;
+#[cfg(all(feature = "file", feature = "object"))]
+mod osqueue;
 #[cfg(feature = "otel")]
 mod otel;
 #[cfg(all(

@@ -185,3 +185,27 @@ async fn a_certificate_that_is_not_trusted_is_told_at_once() {
     let client = Client::builder(urls).deadline(long).build().unwrap();
     client.submit(NewJob::new("t", &1)).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_one_that_leaves_is_no_dead_end() {
+    let Pair {
+        first,
+        second,
+        _folder,
+        ..
+    } = pair().await;
+    let client = Client::builder([first.url()])
+        .deadline(PATIENCE)
+        .build()
+        .unwrap();
+    client.submit(NewJob::new("mail", &1)).await.unwrap();
+    let give_up = Instant::now() + PATIENCE;
+    while client.nodes().len() < 2 {
+        assert!(Instant::now() < give_up, "the other broker is not known");
+        sleep(Duration::from_millis(10)).await;
+    }
+    first.stop().await;
+    let submitted = client.submit(NewJob::new("mail", &2)).await.unwrap();
+    assert_eq!(client.job(&submitted.id).await.unwrap().state, State::Ready);
+    second.stop().await;
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tenure_client::{
     CancelReason, CancellationToken, Claim, Failed, Failure, Job, JobId, NewJob, State, Summary,
-    Worker, WorkerBuilder,
+    Worker, WorkerBuilder, WorkerEvent,
 };
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
@@ -518,4 +518,34 @@ async fn a_result_that_is_too_large_is_left_out_and_the_job_is_completed() {
     let job = broker.reaches(&submitted[1].id, State::Completed).await;
     assert_eq!((job.result, job.error), (None, None));
     working.stop().await;
+}
+
+#[tokio::test]
+async fn a_listener_hears_what_becomes_of_each_job() {
+    let broker = Broker::start().await;
+    let (sender, mut heard) = mpsc::unbounded_channel();
+    let builder = Worker::builder(broker.client.clone()).handle("sum", add);
+    let builder = builder.on_event(|_| panic!("a listener that fails changes nothing"));
+    let working = Working::start(builder.on_event(move |event| {
+        sender.send(event.clone()).unwrap();
+    }));
+    let mut next = async || timeout(PATIENCE, heard.recv()).await.unwrap().unwrap();
+    let done = submit(
+        &broker,
+        NewJob::new(
+            "sum",
+            &Sum {
+                numbers: vec![1, 2],
+            },
+        ),
+    )
+    .await;
+    assert!(
+        matches!(next().await, WorkerEvent::Claimed(attempt) if attempt.id == done && attempt.attempt == 1)
+    );
+    assert!(matches!(next().await, WorkerEvent::Completed(attempt) if attempt.id == done));
+    let wrong = submit(&broker, NewJob::new("sum", &Sum { numbers: vec![] })).await;
+    assert!(matches!(next().await, WorkerEvent::Claimed(attempt) if attempt.id == wrong));
+    assert!(matches!(next().await, WorkerEvent::Failed(attempt) if attempt.id == wrong));
+    assert_eq!(working.stop().await.completed, 1);
 }

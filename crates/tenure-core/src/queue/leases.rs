@@ -149,6 +149,15 @@ impl Leases {
         self.leases.get(&running.token.number)?.progress.as_ref()
     }
 
+    /// How long ago the worker that runs a job was heard from.
+    #[must_use]
+    pub fn silence(&self, queue: &Queue, id: &JobId, now: Moment) -> Option<Duration> {
+        let running = queue.jobs[queue.find(id)?].running.as_ref()?;
+        let lease = self.leases.get(&running.token.number)?;
+        let left = lease.deadline?.since(now);
+        Some(lease.length.saturating_sub(left))
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

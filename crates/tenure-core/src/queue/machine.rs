@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tenure_api::{SubmitStatus, Submitted};
+use tenure_api::{QUEUE_DEFAULT, SubmitStatus, Submitted};
 
 use super::answer::Answer;
 use super::board::Board;
@@ -36,6 +36,8 @@ pub struct Queue {
     pub(crate) claims: u64,
     /// How many jobs ever finished.
     pub(crate) finishes: u64,
+    /// How many jobs of the queue `default` ever completed, since there are the third rules.
+    pub(crate) completed: u64,
     /// How often a schedule was ever set.
     pub(crate) revision: u64,
     /// What commands do.
@@ -83,6 +85,7 @@ impl Queue {
             sequence: 0,
             claims: 0,
             finishes: 0,
+            completed: 0,
             revision: 0,
             rules: Rules::LATEST,
             setting_back: None,
@@ -119,7 +122,23 @@ impl Queue {
     /// If this version does not know them: it would make up a history.
     pub fn set_rules(&mut self, rules: Rules) {
         assert!(rules.are_known(), "rules {rules} are not known");
+        if self.rules < Rules::THIRD && rules >= Rules::THIRD {
+            self.completed = self.completed.max(self.retained());
+        }
         self.rules = rules;
+    }
+
+    /// How many jobs of the queue `default` ever completed: never fewer than before, however few of them are retained.
+    /// Those count that were retained when the third rules came, and all since.
+    #[must_use]
+    pub fn completed_total(&self) -> u64 {
+        self.completed.max(self.retained())
+    }
+
+    /// The completed jobs of the queue `default` that are there.
+    pub(crate) fn retained(&self) -> u64 {
+        let name = QueueName::new(QUEUE_DEFAULT).expect("a constant that is a name");
+        self.queue(&name).map_or(0, |queue| queue.counts.completed)
     }
 
     /// A number that differs, almost certainly, between two states of different counters. A leader puts it into the
@@ -345,6 +364,10 @@ impl Queue {
         job.finish = finish;
         job.running = None;
         let sequence = job.sequence;
+        let is_counted = class == Class::Completed && self.rules >= Rules::THIRD;
+        if is_counted && self.queues.name(self.jobs[handle].queue).as_str() == QUEUE_DEFAULT {
+            self.completed += 1;
+        }
         self.move_to(handle, class);
         if self.jobs[handle].unique_key().is_some() {
             let hash = self.hash_of_unique(handle);

@@ -85,6 +85,9 @@ struct Header {
     rules: Rules,
     #[serde(default, skip_serializing_if = "is_zero")]
     remnants: u64,
+    /// How many jobs of the queue `default` ever completed: none under older rules.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    completed: u64,
     /// Time was set back, and not every job was looked at since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     setting_back: Option<SettingBack>,
@@ -394,6 +397,7 @@ impl Queue {
             jobs: self.jobs.len() as u64,
             rules: self.rules,
             remnants: self.remnants.len() as u64,
+            completed: self.completed,
             setting_back: self.setting_back,
         };
         let first = [Line::Header(header), Line::Settings(self.settings)];

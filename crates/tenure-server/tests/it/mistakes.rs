@@ -548,14 +548,14 @@ const OTHERS: &[Mistake] = &[
     ),
     mistake(
         "POST /osqueue/v1/jobs",
-        r#"{"type":"a b"}"#,
+        r#"{"type":7}"#,
         422,
         "invalid_field",
         Some("type"),
     ),
     mistake(
         "POST /osqueue/v1/jobs",
-        r#"{"maxAttempts":0}"#,
+        r#"{"maxAttempts":"3"}"#,
         422,
         "invalid_field",
         Some("maxAttempts"),

@@ -1,9 +1,10 @@
 //! osqueue's calls as its client makes them.
 
-use reqwest::StatusCode;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use tenure_server::Tokens;
 
-use crate::support::{Broker, problem};
+use crate::support::{Broker, answered, problem, until};
 
 #[tokio::test]
 async fn a_client_and_a_worker_of_osqueue_find_what_they_expect() {
@@ -99,4 +100,120 @@ async fn a_job_without_a_type_is_claimed_without_one() {
         ))
         .await;
     assert_eq!(job["max_attempts"], 3, "as osqueue does");
+}
+
+#[tokio::test]
+async fn what_was_completed_counts_for_ever_and_of_its_queue_only() {
+    let broker = Broker::start().await;
+    let retention = json!({"completed": {"count": 0}});
+    let (status, answer) = answered(
+        broker
+            .request(Method::PATCH, "/v1/settings")
+            .json(&retention),
+    )
+    .await;
+    assert_eq!(status, 200, "{answer}");
+    for _ in 0..3 {
+        let (_, job) = broker.post("/osqueue/v1/jobs", json!({"payload":1})).await;
+        let worker = json!({"workerId":"w"});
+        broker.post("/osqueue/v1/jobs/claim", worker.clone()).await;
+        let path = format!(
+            "/osqueue/v1/jobs/{}/complete",
+            job["jobId"].as_str().unwrap()
+        );
+        assert_eq!(broker.post(&path, worker).await.0, 204);
+    }
+    // Of another queue: neither counted, nor listed, nor claimed.
+    let other = json!({"type":"x","queue":"other"});
+    assert_eq!(broker.post("/v1/jobs", other).await.0, 201);
+    let numbers = until(async || {
+        let (_, stats) = broker.get("/v1/stats").await;
+        let (_, numbers) = broker.get("/osqueue/v1/stats").await;
+        (stats["counts"]["completed"] == 0).then_some(numbers)
+    })
+    .await;
+    assert_eq!(
+        (&numbers["total"], &numbers["completedTotal"]),
+        (&json!(0), &json!(3))
+    );
+    let (_, list) = broker.get("/osqueue/v1/jobs").await;
+    assert_eq!(
+        (&list["jobs"], &list["truncated"]),
+        (&json!([]), &json!(false))
+    );
+}
+
+#[tokio::test]
+async fn whatever_refuses_a_call_says_so_in_osqueues_words() {
+    let broker = Broker::start_with(|config| {
+        config.tokens = Tokens::parse("worker wwwwwwwwwwwwwwww").unwrap();
+    })
+    .await;
+    let is_tagged = |answer: &Value| answer["_tag"].is_string() && answer["message"].is_string();
+    let (status, unknown) = broker.get("/osqueue/v1/stats").await;
+    assert!(status == 401 && is_tagged(&unknown), "{unknown}");
+    let (status, missing) = broker.get("/osqueue/v1/nothing").await;
+    assert!(status == 404 && is_tagged(&missing), "{missing}");
+    let (status, method) = broker.delete("/osqueue/v1/stats").await;
+    assert!(status == 405 && is_tagged(&method), "{method}");
+    // A standby that knows no leader, and one that asks for another, is told as it is.
+    let raw = broker
+        .request(Method::GET, "/osqueue/v1/stats")
+        .header("tenure-forwarded", "1");
+    let (status, raw) = answered(raw).await;
+    assert!(status == 401 && !is_tagged(&raw), "{raw}");
+    let connect = broker
+        .request(Method::POST, "/osqueue/osqueue.v1.QueueService/GetStats")
+        .json(&json!({}));
+    let (status, error) = answered(connect).await;
+    assert_eq!((status, &error["code"]), (401, &json!("unauthenticated")));
+}
+
+#[tokio::test]
+async fn connect_keeps_to_its_protocol() {
+    let broker = Broker::start().await;
+    let call = |name: &str| {
+        let path = format!("/osqueue/osqueue.v1.QueueService/{name}");
+        broker.request(Method::POST, &path)
+    };
+    let kind = "content-type";
+    let (status, error) = answered(call("GetStats").header(kind, "text/plain").body("x")).await;
+    assert_eq!((status, &error["code"]), (415, &json!("unknown")));
+    let wrong = call("GetStats").header("connect-protocol-version", "2");
+    let (status, error) = answered(wrong.json(&json!({}))).await;
+    assert_eq!((status, &error["code"]), (400, &json!("invalid_argument")));
+    let squeezed = call("GetStats").header("content-encoding", "gzip");
+    let (status, error) = answered(squeezed.json(&json!({}))).await;
+    assert_eq!((status, &error["code"]), (501, &json!("unimplemented")));
+    let (status, error) = answered(
+        call("GetStats")
+            .header(kind, "application/proto")
+            .body("\u{7}"),
+    )
+    .await;
+    assert_eq!((status, &error["code"]), (400, &json!("invalid_argument")));
+    // bnVsbA== is null, and bm8= is "no".
+    let (status, answer) =
+        answered(call("SubmitJob").json(&json!({"payload":"bnVsbA==","type":"t"}))).await;
+    assert!(status == 200 && answer["jobId"].is_string(), "{answer}");
+    let (status, error) = answered(call("SubmitJob").json(&json!({"payload":"bm8="}))).await;
+    assert_eq!((status, &error["code"]), (400, &json!("invalid_argument")));
+    let none = call("ClaimJob").header("connect-timeout-ms", "soon");
+    let (status, error) = answered(none.json(&json!({"workerId":"w"}))).await;
+    assert_eq!((status, &error["code"]), (400, &json!("invalid_argument")));
+    let (status, answer) = answered(call("ClaimJob").json(&json!({"workerId":"w"}))).await;
+    assert_eq!((status, &answer["payload"]), (200, &json!("bnVsbA==")));
+    let (status, list) = answered(call("ListJobs").json(&json!({}))).await;
+    assert_eq!(status, 200);
+    assert!(
+        list["jobs"][0]["heartbeat"].is_string(),
+        "64 bits are text: {list}"
+    );
+    assert_eq!(
+        broker
+            .get("/osqueue/osqueue.v1.QueueService/GetStats")
+            .await
+            .0,
+        405
+    );
 }

@@ -2,6 +2,7 @@
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tenure_core::queue::{
     Counts, Filter, Job, Key, Page, PageReader, PageStart, QueueView, Rules, Schedule, Settings,
@@ -40,6 +41,24 @@ impl Queue {
             let (worker, token) = broker.queue.running_claim(id)?;
             Some((worker.clone(), token))
         })
+    }
+
+    /// How long ago each of these jobs' workers was heard from; none for a job that nobody runs.
+    pub fn silences<'a>(
+        &self,
+        ids: impl Iterator<Item = &'a JobId>,
+    ) -> Result<Vec<Option<Duration>>, Error> {
+        let now = self.shared.service()?.time.clock().moment();
+        self.read(|broker| {
+            let ids = ids.take(PORTION);
+            ids.map(|id| broker.leases.silence(&broker.queue, id, now))
+                .collect()
+        })
+    }
+
+    /// How many jobs of the queue `default` ever completed: this number never goes down.
+    pub fn completed_total(&self) -> Result<u64, Error> {
+        self.read(|broker| broker.queue.completed_total())
     }
 
     /// Jobs in the order of the log, or backwards: at most `limit`, at most as many as a batch may have, and at

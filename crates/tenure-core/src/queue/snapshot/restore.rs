@@ -167,6 +167,7 @@ impl Restore {
             header.claims,
             header.finishes,
             header.revision,
+            header.completed,
         ];
         if counters.iter().any(|&counter| counter > COUNTER_MAX) {
             return Err("counts further than any queue does".to_owned());
@@ -183,6 +184,7 @@ impl Restore {
         self.queue.sequence = header.sequence;
         self.queue.claims = header.claims;
         self.queue.finishes = header.finishes;
+        self.queue.completed = header.completed;
         self.queue.revision = header.revision;
         self.header = Some(header);
         Ok(())

@@ -1,0 +1,209 @@
+//! A listener that has osqueue's calls at its root, and nothing else: its clients need nothing but an address.
+//!
+//! They can send no header of their own, so a token may be part of their address, or stand for a network:
+//!
+//! - `http://HOST:PORT/t/TOKEN`, for all transports;
+//! - `http://tenure:TOKEN@HOST:PORT`, for those that make a header of it (WebSocket, and Connect with Node's `http`);
+//! - no token at all from the networks that were named: what comes from there is done with the token that was given for
+//!   them.
+//!
+//! Either becomes a bearer token here, before anybody looks at the call, and a call that is forwarded has it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use axum::http::uri::{PathAndQuery, Uri};
+use axum::http::{HeaderMap, HeaderValue, Request, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::PREFIX;
+
+/// What stands before a token in a path.
+const TOKEN_PATH: &str = "/t/";
+
+/// Addresses that share their first bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+impl Network {
+    /// Whether an address is one of them. An IPv4 address that came by IPv6 is what it was.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(mine), IpAddr::V4(other)) => {
+                let same = (mine.to_bits() ^ other.to_bits()).leading_zeros();
+                same >= u32::from(self.bits)
+            }
+            (IpAddr::V6(mine), IpAddr::V6(other)) => {
+                let same = (mine.to_bits() ^ other.to_bits()).leading_zeros();
+                same >= u32::from(self.bits)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a network: it must look like 10.1.0.0/16");
+        let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.parse().ok().filter(|&bits| bits <= most);
+        let bits = bits.ok_or_else(wrong)?;
+        Ok(Self { address, bits })
+    }
+}
+
+/// Who comes in by this listener, and as whom.
+#[derive(Debug)]
+pub(crate) struct Door {
+    networks: Vec<Network>,
+    /// What calls from the networks are made with.
+    token: Option<HeaderValue>,
+}
+
+impl Door {
+    pub(crate) fn new(networks: Vec<Network>, token: Option<&str>) -> Self {
+        Self {
+            networks,
+            token: token.and_then(bearer),
+        }
+    }
+
+    /// Puts a call where it belongs, with the token that it came with.
+    pub(crate) fn enter<B>(&self, request: &mut Request<B>, peer: SocketAddr) {
+        let path = request.uri().path_and_query();
+        let path = path.map_or("/", PathAndQuery::as_str);
+        let (token, path) = match path.strip_prefix(TOKEN_PATH) {
+            Some(rest) => {
+                let end = rest.find(['/', '?']).unwrap_or(rest.len());
+                (bearer(&rest[..end]), &rest[end..])
+            }
+            None => (None, path),
+        };
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        let inside = format!("{PREFIX}{slash}{path}").parse::<Uri>();
+        let token = token
+            .or_else(|| from_user(request.headers()))
+            .or_else(|| self.token_of(request.headers(), peer));
+        if let Some(token) = token {
+            request.headers_mut().insert(header::AUTHORIZATION, token);
+        }
+        if let Ok(inside) = inside {
+            *request.uri_mut() = inside;
+        }
+    }
+
+    /// The token of a network, for those who have none.
+    fn token_of(&self, headers: &HeaderMap, peer: SocketAddr) -> Option<HeaderValue> {
+        let is_free = !headers.contains_key(header::AUTHORIZATION);
+        let is_named = || self.networks.iter().any(|net| net.contains(peer.ip()));
+        (is_free && is_named())
+            .then(|| self.token.clone())
+            .flatten()
+    }
+}
+
+/// The token of a URL's user part, as `Authorization: Basic` has it: the password, or the user if there is none.
+fn from_user(headers: &HeaderMap) -> Option<HeaderValue> {
+    let sent = headers.get(header::AUTHORIZATION)?.as_bytes();
+    let (scheme, coded) = sent.split_at_checked(6)?;
+    if !scheme.eq_ignore_ascii_case(b"basic ") {
+        return None;
+    }
+    let text = STANDARD.decode(coded.trim_ascii()).ok()?;
+    let text = String::from_utf8(text).ok()?;
+    let (user, password) = text.split_once(':')?;
+    bearer(if password.is_empty() { user } else { password })
+}
+
+fn bearer(token: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entered(uri: &str, authorization: Option<&str>, peer: &str) -> (String, Option<String>) {
+        let networks = vec!["10.1.0.0/16".parse().unwrap()];
+        let door = Door::new(networks, Some("network-token"));
+        let mut request = Request::new(());
+        *request.uri_mut() = uri.parse().unwrap();
+        if let Some(value) = authorization {
+            let value = value.parse().unwrap();
+            request.headers_mut().insert(header::AUTHORIZATION, value);
+        }
+        door.enter(&mut request, peer.parse().unwrap());
+        let sent = request.headers().get(header::AUTHORIZATION);
+        let sent = sent.map(|sent| sent.to_str().unwrap().to_owned());
+        (request.uri().to_string(), sent)
+    }
+
+    #[test]
+    fn a_token_may_be_a_part_of_the_address() {
+        let stranger = "192.0.2.1:9";
+        let bearer = |token: &str| Some(format!("Bearer {token}"));
+        for (uri, sent, inside, token) in [
+            ("/v1/jobs?x=1", None, "/osqueue/v1/jobs?x=1", None),
+            ("/t/secret/v1/ws", None, "/osqueue/v1/ws", bearer("secret")),
+            ("/t/secret", None, "/osqueue/", bearer("secret")),
+            // tenure:secret, and secret alone.
+            (
+                "/",
+                Some("Basic dGVudXJlOnNlY3JldA=="),
+                "/osqueue/",
+                bearer("secret"),
+            ),
+            (
+                "/",
+                Some("basic c2VjcmV0Og=="),
+                "/osqueue/",
+                bearer("secret"),
+            ),
+            ("/", Some("Bearer mine"), "/osqueue/", bearer("mine")),
+        ] {
+            let found = entered(uri, sent, stranger);
+            assert_eq!(found, (inside.to_owned(), token), "{uri}");
+        }
+    }
+
+    #[test]
+    fn a_network_has_a_token_unless_its_hosts_have_their_own() {
+        let token = Some("Bearer network-token".to_owned());
+        assert_eq!(entered("/", None, "10.1.2.3:9").1, token);
+        assert_eq!(entered("/", None, "[::ffff:10.1.2.3]:9").1, token);
+        assert_eq!(entered("/", None, "10.2.2.3:9").1, None);
+        let own = entered("/", Some("Bearer mine"), "10.1.2.3:9").1;
+        assert_eq!(own.as_deref(), Some("Bearer mine"));
+    }
+
+    #[test]
+    fn networks_are_read_strictly() {
+        for text in [
+            "10.0.0.0",
+            "10.0.0.0/33",
+            "x/8",
+            "::/129",
+            "10.0.0.0/",
+            "/8",
+        ] {
+            assert!(text.parse::<Network>().is_err(), "{text}");
+        }
+        let all: Network = "0.0.0.0/0".parse().unwrap();
+        assert!(all.contains("203.0.113.9".parse().unwrap()));
+        assert!(!all.contains("2001:db8::1".parse().unwrap()));
+        let net: Network = "2001:db8::/32".parse().unwrap();
+        assert!(net.contains("2001:db8:1::1".parse().unwrap()));
+        assert!(!net.contains("2001:db9::1".parse().unwrap()));
+    }
+}
