@@ -142,6 +142,12 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
     fn is_replaced(&self) -> bool {
         false
     }
+
+    /// How long a writer that can wait should wait before its next write, since there is a [ceiling](wrap::throttled) on
+    /// what may be sent. This is no request. Whoever does not ask waits in the write itself.
+    fn pause_before_write(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// What a [`Store::put`] expects to find.
@@ -287,5 +293,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     fn is_replaced(&self) -> bool {
         (**self).is_replaced()
+    }
+    fn pause_before_write(&self) -> Duration {
+        (**self).pause_before_write()
     }
 }

@@ -431,6 +431,10 @@ impl Store for Faulty {
     fn is_replaced(&self) -> bool {
         self.inner.is_replaced()
     }
+
+    fn pause_before_write(&self) -> Duration {
+        self.inner.pause_before_write()
+    }
 }
 
 #[cfg(test)]

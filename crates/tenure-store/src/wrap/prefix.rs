@@ -143,6 +143,10 @@ impl Store for Prefixed {
     fn is_replaced(&self) -> bool {
         self.inner.is_replaced()
     }
+
+    fn pause_before_write(&self) -> std::time::Duration {
+        self.inner.pause_before_write()
+    }
 }
 
 #[cfg(test)]
