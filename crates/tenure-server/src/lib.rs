@@ -61,7 +61,7 @@ mod tls;
 mod trace;
 
 pub use auth::{Scope, Tokens, TokensError};
-pub use config::{Config, ConfigError, LISTEN_DEFAULT, Limits, STORE_DEFAULT};
+pub use config::{Config, ConfigError, ECONOMY_TTL_DEFAULT, LISTEN_DEFAULT, Limits, STORE_DEFAULT};
 pub use error::Error;
 pub use metrics::collector::{Published, Value};
 pub use server::{Handle, Server};
