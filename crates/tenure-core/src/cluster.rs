@@ -36,7 +36,7 @@
 //! assignment and be about to start it. So a revoke is confirmed by words and never by silence, also for
 //! what was never started.
 //!
-//! **Looking.** A node looks at the assignments with every heartbeat and with every hint. It trusts itself
+//! **Looking.** A node that offers or runs something looks at the assignments with every heartbeat and with every hint. It trusts itself
 //! with a shard while its session is trusted *and* while the shard was seen to be assigned to it, not
 //! revoking, in a look that started less than nine tenths of the drain timeout ago; then it aborts. That
 //! is what lets the leader take a shard from a node that is alive and does not answer: once the drain
@@ -57,6 +57,12 @@
 //! **Knowing who is there.** Every node lists the sessions with each heartbeat and reads those that seem to
 //! have come or gone; see [`registry`]. The leader watches every session that lives, and removes what dead
 //! ones left behind, long after.
+//!
+//! **At rest.** While no node offers a daemon and no assignment stands, nothing waits for a look: a leader that does not follow
+//! the others looks at assignments, drains and the list of sessions once in ten heartbeats, and at each session just
+//! before it would count as dead. A node that offers its first daemon is noticed by a hint, or because it *rings*:
+//! it writes the lease of `tenure.cluster` as it is, which its leader reads anyway. Then drains are read before anything is
+//! placed.
 //!
 //! **Telling.** Every node learns what happens to every shard from the assignments, which it looks at anyway; the
 //! leader notes in them what went wrong. Steps between two looks are left out, and nothing that was told is

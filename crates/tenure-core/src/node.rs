@@ -33,13 +33,16 @@ use std::time::Duration;
 
 use crate::cluster::Going;
 use crate::cluster::member::{self, Heard, Member, Question};
-use crate::election::{self, Election, Term};
+use crate::election::{self, Election, Lease, Term};
 use crate::session::observer::{self, Observer};
 use crate::session::{self, About, Config, Holder, Record, Session};
 use crate::{ElectionName, Incarnation, Lineage, Moment, Now, Read};
 use cluster::{assigner_seed, is_clusters};
 use elections::Elections;
 pub use messages::{Answer, Event, Input, Output, Request};
+
+/// Up to so many leases of one session are looked at in turns. Many are looked at by a [listing](crate::polls).
+const SIBLINGS_MAX: usize = 10;
 
 /// The machine.
 #[derive(Debug, Clone, Hash)]
@@ -268,6 +271,7 @@ impl Node {
             Input::HintAll => {
                 self.step_elections(now, &election::Input::Hint, outputs);
                 self.step_observer(now, observer::Input::Hint, outputs);
+                self.ring();
             }
             Input::About(about) => {
                 self.about = About {
@@ -276,6 +280,9 @@ impl Node {
                     ..about
                 };
                 self.about_changed = true;
+            }
+            Input::Spare(is_sparing) => {
+                self.step_session(now, session::Input::Spare(is_sparing), outputs);
             }
             Input::Leave => {
                 // Daemons first: the session stays until they have ended.
@@ -356,7 +363,7 @@ impl Node {
                 self.step_observer(now, observer::Input::Evicted(incarnation, written), outputs);
             }
             (Route::Election(name), Answer::Lease(read)) => {
-                self.step_election(now, &name, election::Input::LeaseRead(read), outputs);
+                self.on_lease_read(now, &name, read, outputs);
             }
             (Route::Election(name), Answer::Fence(read)) => {
                 self.step_election(now, &name, election::Input::FenceRead(read), outputs);
@@ -375,6 +382,54 @@ impl Node {
                 self.tell_member(Heard::Answer(question, Box::new(answer)));
             }
             (route, answer) => unreachable!("{route:?} was answered with {answer:?}"),
+        }
+    }
+
+    /// A look at a lease that another session holds is good for all leases of that session: they change together, when it
+    /// leaves, far more often than one by one. So they take turns, each at every second heartbeat at the latest; and when
+    /// one has another holder, all are looked at. Only followers do so. A holder looks at each lease of its own.
+    fn on_lease_read(
+        &mut self,
+        now: Now,
+        name: &ElectionName,
+        read: Read<Lease>,
+        outputs: &mut Vec<Output>,
+    ) {
+        let holder = |node: &Self| {
+            let leader = node.elections.get(name).and_then(Election::leader);
+            leader.map(|leader| leader.incarnation)
+        };
+        let before = holder(self);
+        let siblings = before.and_then(|before| self.watchers.get(&before));
+        let siblings: Vec<ElectionName> = match siblings {
+            Some(all) if all.len() <= SIBLINGS_MAX && all.contains(name) => {
+                all.iter().filter(|other| *other != name).cloned().collect()
+            }
+            _ => Vec::new(),
+        };
+        let (is_found, has_failed) = (matches!(read, Read::Found { .. }), read == Read::Failed);
+        self.step_election(now, name, election::Input::LeaseRead(read), outputs);
+        // A new member has written it, so that its leader looks who has come.
+        if is_found && is_clusters(name) {
+            self.ring();
+        }
+        if has_failed {
+            return;
+        }
+        let input = if holder(self) == before {
+            election::Input::SiblingSeen
+        } else {
+            election::Input::Hint
+        };
+        for sibling in siblings {
+            self.step_election(now, &sibling, input.clone(), outputs);
+        }
+    }
+
+    /// Somebody may have come whom the leader of the cluster does not know.
+    fn ring(&mut self) {
+        if self.member().is_some_and(Member::leads) {
+            self.tell_member(Heard::Rung);
         }
     }
 
@@ -570,7 +625,7 @@ impl Node {
                 let input = election::Input::HolderMissing(incarnation);
                 self.step_election(now, name, input, outputs);
             }
-            None => self.step_observer(now, observer::Input::Watch(holder), outputs),
+            None => self.step_observer(now, observer::Input::WatchClosely(holder), outputs),
         }
     }
 
@@ -587,7 +642,11 @@ impl Node {
         names.remove(name);
         if names.is_empty() {
             self.watchers.remove(&incarnation);
-            self.forget_unless_watched(now, incarnation, outputs);
+            if self.watched.contains(&incarnation) {
+                self.step_observer(now, observer::Input::Loosen(incarnation), outputs);
+            } else {
+                self.forget_unless_watched(now, incarnation, outputs);
+            }
         }
     }
 
@@ -691,3 +750,6 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

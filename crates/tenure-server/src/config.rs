@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tenure::core::queue as core;
 use tenure::core::session;
+use tenure_store::wrap::throttled::{self, Throttle};
 use url::Url;
 
 use crate::handlers::osqueue::{Door, Network};
@@ -17,6 +18,9 @@ pub const STORE_DEFAULT: &str = "file:./tenure-data";
 /// Where to listen unless told otherwise.
 pub const LISTEN_DEFAULT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+
+/// The ttl of a server that is to cost little, unless told otherwise.
+pub const ECONOMY_TTL_DEFAULT: Duration = Duration::from_secs(120);
 
 /// How a server is set up. The defaults are right for a first try on one host.
 #[derive(Debug, Clone)]
@@ -35,6 +39,11 @@ pub struct Config {
     /// How long until the others replace a server that is not heard of. Shorter: a faster takeover, and
     /// more heartbeats (three per ttl). It has to be well above the store's slowest answers.
     pub ttl: Duration,
+    /// Whether to ask the store for as little as the ttl allows, for stores that bill each request. Half as many heartbeats; a
+    /// crash is noticed after the ttl all the same.
+    pub economy: bool,
+    /// Ceilings on the requests to the store, of this server alone. What its heartbeats need is kept in reserve.
+    pub throttle: throttled::Config,
     /// From 0 to 100: servers with a higher priority come first when nobody leads.
     pub priority: u8,
     /// Labels of this node, for placement.
@@ -124,6 +133,10 @@ impl Osqueue {
     }
 }
 
+/// So much more than its heartbeats is kept for a session: for the leases, and for heartbeats that are sent again.
+const RESERVE_SHARE: u32 = 10;
+const RESERVE_MIN: u32 = 50;
+
 /// What clients may take of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -137,7 +150,7 @@ pub struct Limits {
     /// The most WebSockets of osqueue's clients. Further ones are answered 429.
     pub sockets_max: usize,
     /// The most sessions of a namespace, of candidates over HTTP and of nodes, at which a new candidate is still let in.
-    /// Whoever leads the cluster lists them all with every heartbeat. Beyond, a new one is answered 429.
+    /// Whoever leads the cluster lists them all, with every heartbeat if there are daemons. Beyond, a new one is answered 429.
     pub candidates_max: usize,
     /// The most elections that were ever held in a namespace. Another one over HTTP is answered 429.
     pub elections_max: usize,
@@ -207,6 +220,8 @@ impl Config {
             listen: LISTEN_DEFAULT,
             advertise: None,
             ttl: Duration::from_secs(10),
+            economy: false,
+            throttle: throttled::Config::default(),
             priority: 100,
             labels: BTreeMap::new(),
             log: tenure::queue::Config::default(),
@@ -217,6 +232,35 @@ impl Config {
             osqueue: None,
             cors_origins: Vec::new(),
         }
+    }
+
+    /// The times of the session.
+    #[must_use]
+    pub fn session(&self) -> session::Config {
+        if self.economy {
+            session::Config::economical(self.ttl)
+        } else {
+            session::Config::for_ttl(self.ttl)
+        }
+    }
+
+    /// The ceilings, if there are any, with what the session needs in reserve.
+    pub(crate) fn throttle(&self) -> Result<Option<Throttle>, tenure_store::Error> {
+        let throttled::Config {
+            reads_per_minute,
+            writes_per_minute,
+            writes_per_day,
+            ..
+        } = self.throttle;
+        if (reads_per_minute, writes_per_minute, writes_per_day) == (None, None, None) {
+            return Ok(None);
+        }
+        let heartbeats = self.session().heartbeats_per_day();
+        Throttle::new(throttled::Config {
+            reserved_per_day: heartbeats + heartbeats / RESERVE_SHARE + RESERVE_MIN,
+            ..self.throttle
+        })
+        .map(Some)
     }
 
     /// Every violation at once. Nothing is opened.
@@ -239,8 +283,19 @@ impl Config {
         {
             violations.push(error.to_string());
         }
-        if let Err(error) = session::Config::for_ttl(self.ttl).check() {
+        let session = self.session().check();
+        if let Err(error) = &session {
             violations.push(error.to_string());
+        }
+        if session.is_ok() {
+            match self.throttle() {
+                Err(error) => violations.push(error.to_string()),
+                Ok(Some(_)) if self.store.starts_with("file:") => violations.push(
+                    "ceilings are for stores that bill each request: a directory has none"
+                        .to_owned(),
+                ),
+                Ok(_) => {}
+            }
         }
         if let Err(error) = self.log.check() {
             violations.push(error.to_string());

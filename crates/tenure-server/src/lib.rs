@@ -62,7 +62,9 @@ mod tls;
 mod trace;
 
 pub use auth::{Scope, Tokens, TokensError};
-pub use config::{Config, ConfigError, LISTEN_DEFAULT, Limits, Osqueue, STORE_DEFAULT};
+pub use config::{
+    Config, ConfigError, ECONOMY_TTL_DEFAULT, LISTEN_DEFAULT, Limits, Osqueue, STORE_DEFAULT,
+};
 pub use error::Error;
 pub use handlers::osqueue::{Network, osqueue_type};
 pub use metrics::collector::{Published, Value};

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tenure::core::Incarnation;
 use tenure::core::election::Leader;
-use tenure::core::{Incarnation, session};
 use tenure::queue::{Options, Queue};
 use tenure::{Bounds, Node, NodeOptions, cluster};
 use tenure_store::Key;
@@ -187,7 +187,12 @@ impl App {
             // Two brokers on one host are two nodes.
             None => format!("{}:{}", tenure::host_name(), address.port()),
         });
-        options.session = session::Config::for_ttl(config.ttl);
+        options.session = config.session();
+        let throttle = config
+            .throttle()
+            .map_err(tenure::Error::from)?
+            .map(Arc::new);
+        options.throttle = throttle.clone();
         options.labels = config.labels.clone();
         options.address = Some(url.clone());
         options.meter = Some(meter.clone());
@@ -224,6 +229,7 @@ impl App {
         let collector = StateCollector {
             node: node.clone(),
             meter: meter.clone(),
+            throttle,
             queue: queue.clone(),
             rates: rates.clone(),
         };

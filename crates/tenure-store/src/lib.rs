@@ -147,6 +147,12 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
     /// the same name. Requests end as [`Error::Gone`] then, as they do if the whole store is replaced. Only engines whose
     /// prefixes are folders can tell. This is no request.
     fn pin(&self, _prefix: &Prefix) {}
+
+    /// How long a writer that can wait should wait before its next write, since there is a [ceiling](wrap::throttled) on
+    /// what may be sent. This is no request. Whoever does not ask waits in the write itself.
+    fn pause_before_write(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// What a [`Store::put`] expects to find.
@@ -295,5 +301,9 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
     fn pin(&self, prefix: &Prefix) {
         (**self).pin(prefix);
+    }
+
+    fn pause_before_write(&self) -> Duration {
+        (**self).pause_before_write()
     }
 }

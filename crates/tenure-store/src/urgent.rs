@@ -13,7 +13,6 @@ pub async fn urgent<F: Future>(work: F) -> F::Output {
 }
 
 /// Whether this is asked in such a request.
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub(crate) fn is_urgent() -> bool {
     URGENT.try_with(|()| ()).is_ok()
 }

@@ -38,7 +38,8 @@
 //!
 //! With every heartbeat, besides the heartbeat itself, each member looks at the assignments and lists the
 //! sessions; it reads only those that come and go. The leader also reads every session, and writes the
-//! assignments at most once per [`cycle`](Config::cycle), and only if something is decided.
+//! assignments at most once per [`cycle`](Config::cycle), and only if something is decided. While nobody has daemons, nodes that
+//! do not [follow](Options::follows) the others look at all that once in ten heartbeats.
 
 use std::sync::Arc;
 

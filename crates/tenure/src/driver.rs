@@ -21,7 +21,8 @@ use tenure_core::node::{Answer, Input, Node, Output, Request, Ticket};
 use tenure_core::polls::{Poll, Polls};
 use tenure_core::session::{About, Config, Farewell, Holder, Record, State};
 use tenure_core::{ElectionName, Incarnation, Lineage, Moment, NodeId, Nonce, Read, Written};
-use tenure_store::{Hint, Key, Page, Store, Watch, urgent};
+use tenure_store::wrap::throttled::Throttle;
+use tenure_store::{Hint, Key, Page, Store, Watch, list_all, urgent};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::Instrument;
@@ -71,6 +72,8 @@ pub(crate) struct Driver {
     pub(crate) keys: Keys,
     pub(crate) node: NodeId,
     pub(crate) config: Config,
+    /// Says when the store is to be asked less.
+    pub(crate) throttle: Option<Arc<Throttle>>,
     pub(crate) runtime: Runtime,
     pub(crate) about: About,
     pub(crate) commands: mpsc::UnboundedReceiver<Command>,
@@ -109,6 +112,8 @@ struct Run {
     sweep: Sweep,
     /// Heartbeats in a row that were not confirmed.
     missed: u64,
+    /// The machine was told that heartbeats are to be rare.
+    is_sparing: bool,
     left: bool,
 }
 
@@ -124,7 +129,10 @@ enum Done {
 
 /// What of a request matters once it is answered.
 enum Sent {
-    Heartbeat,
+    Heartbeat {
+        /// It says which daemons this process offers.
+        offers: bool,
+    },
     /// A look at the own session, to settle a heartbeat.
     Settling,
     Eviction,
@@ -139,7 +147,7 @@ enum Sent {
 impl Sent {
     /// Whether it is of the session itself.
     fn is_of_session(&self) -> bool {
-        matches!(self, Sent::Heartbeat | Sent::Settling)
+        matches!(self, Sent::Heartbeat { .. } | Sent::Settling)
     }
 
     /// Whether it was sent when it had its turn, which has ended with the answer.
@@ -296,6 +304,7 @@ impl Driver {
             duplicates: Duplicates::default(),
             sweep: Sweep::default(),
             missed: 0,
+            is_sparing: false,
             left: false,
         }
     }
@@ -346,8 +355,11 @@ impl Driver {
             run.turns.ended();
         }
         match (&sent, &*answer) {
-            (Sent::Heartbeat, Answer::Written(written)) => {
+            (&Sent::Heartbeat { offers }, Answer::Written(written)) => {
                 self.counters.heartbeat(written, took);
+                if offers && matches!(written, Written::Done(_)) {
+                    self.ring(run);
+                }
                 run.heartbeat(written, took);
                 if matches!(written, Written::Done(_)) && run.machine.farewell().is_none() {
                     self.say_farewell(run);
@@ -416,6 +428,10 @@ impl Driver {
 
     fn on_time(&mut self, run: &mut Run) {
         self.check_watchdogs(run);
+        let is_low = self.throttle.as_ref().is_some_and(|it| it.is_low());
+        if std::mem::replace(&mut run.is_sparing, is_low) != is_low {
+            self.step(run, Input::Spare(is_low));
+        }
         let now = self.runtime.clock.moment();
         if run.duplicates.next_look.is_some_and(|at| at <= now) {
             self.look(run);
@@ -425,7 +441,7 @@ impl Driver {
 
     fn look(&self, run: &mut Run) {
         let before = run.duplicates.begin();
-        // The leader of a cluster does it, if there is one, and more often: it lists the sessions all the time.
+        // The leader of a cluster does it, if there is one, and more often. One listing is for both.
         let is_due = match run.machine.member() {
             None => run.duplicates.is_time_to_sweep(),
             Some(member) => member.leads(),
@@ -434,7 +450,20 @@ impl Driver {
         let (store, keys, me) = (self.store.clone(), self.keys.clone(), run.me.clone());
         let (within, clock) = (self.config.request_timeout, self.runtime.clock.clone());
         let look = async move {
-            let look = duplicates::look(&*store, &keys, &me, &before);
+            let prefix = if sweep.is_some() {
+                keys.nodes()
+            } else {
+                keys.sessions_of(&me.node)
+            };
+            let listed = match tokio::time::timeout(within, list_all(&*store, &prefix)).await {
+                Ok(Ok(listed)) => listed,
+                Ok(Err(error)) => {
+                    tracing::debug!(error = %Chain(&error), "cannot list sessions");
+                    return (None, None);
+                }
+                Err(_) => return (None, None),
+            };
+            let look = duplicates::look(&*store, &me, &before, &listed);
             let look = match tokio::time::timeout(within, look).await {
                 Ok(Ok(look)) => Some(look),
                 Ok(Err(error)) => {
@@ -446,7 +475,7 @@ impl Driver {
             let Some(sweep) = sweep else {
                 return (look, None);
             };
-            let sweep = sweep.look(&*store, &keys, &me, || clock.moment());
+            let sweep = sweep.look(&*store, listed, &me, || clock.moment());
             let swept = match tokio::time::timeout(within, sweep).await {
                 Ok(Ok(swept)) => Some(swept),
                 Ok(Err(error)) => {
@@ -673,7 +702,11 @@ impl Driver {
         let sent = match &request {
             Request::WriteSession { record, .. } => match record.state {
                 State::Evicted { .. } => Sent::Eviction,
-                State::Alive | State::Gone => Sent::Heartbeat,
+                State::Alive | State::Gone => {
+                    let part = record.about.cluster.as_ref();
+                    let offers = part.is_some_and(|part| !part.offers.is_empty());
+                    Sent::Heartbeat { offers }
+                }
             },
             Request::ReadSession { holder, .. } if holder.incarnation == run.me.incarnation => {
                 Sent::Settling

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tenure_core::session::{Config, Holder, Record, State};
 use tenure_core::{Incarnation, Moment};
-use tenure_store::{Error, Store, Version, list_all};
+use tenure_store::{Entry, Error, Store, Version};
 
 use crate::is_one_shot;
 use crate::keys::Keys;
@@ -82,22 +82,22 @@ impl Duplicates {
     }
 }
 
-/// Looks who is there: one listing, and a read for each session that has moved.
+/// Looks who is there, in a listing that has all sessions under this node's id: a read for each that has moved.
 pub(crate) async fn look(
     store: &dyn Store,
-    keys: &Keys,
     me: &Holder,
     before: &Versions,
+    listed: &[Entry],
 ) -> Result<Look, Error> {
     let mut look = Look {
         seen: Versions::new(),
         alive: Vec::new(),
     };
-    for entry in list_all(store, &keys.sessions_of(&me.node)).await? {
-        let Ok(incarnation) = entry.key.name().parse::<Incarnation>() else {
+    for entry in listed {
+        let Some((node, incarnation)) = Keys::session_of(&entry.key) else {
             continue;
         };
-        if incarnation == me.incarnation {
+        if node != me.node || incarnation == me.incarnation {
             continue;
         }
         let has_moved = before
@@ -113,7 +113,7 @@ pub(crate) async fn look(
         {
             look.alive.push(record);
         }
-        look.seen.insert(incarnation, entry.version);
+        look.seen.insert(incarnation, entry.version.clone());
     }
     Ok(look)
 }
@@ -129,8 +129,8 @@ fn only_complains(record: &Record) -> bool {
 mod tests {
     use bytes::Bytes;
     use tenure_core::{Namespace, NodeId, Wall};
-    use tenure_store::Expect;
     use tenure_store::engine::memory::Memory;
+    use tenure_store::{Expect, list_all};
 
     use super::*;
 
@@ -169,7 +169,8 @@ mod tests {
         let mut duplicates = Duplicates::default();
         let mut see = async || {
             let before = duplicates.begin();
-            let look = look(&store, &keys, &me, &before).await.unwrap();
+            let listed = list_all(&store, &keys.sessions_of(&me.node)).await.unwrap();
+            let look = look(&store, &me, &before, &listed).await.unwrap();
             let new = duplicates.end(Moment::default(), &config, Some(look));
             let ids = |records: Vec<Record>| -> Vec<u128> {
                 records.iter().map(|record| record.incarnation.0).collect()

@@ -12,6 +12,7 @@ use tenure_core::{ElectionName, Namespace, NodeId};
 use tenure_store::Store;
 use tenure_store::wrap::Polled;
 use tenure_store::wrap::metered::{Meter, Metered};
+use tenure_store::wrap::throttled::{Throttle, Throttled};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -54,6 +55,9 @@ pub struct NodeOptions {
     pub polls_only: bool,
     /// Counts every request to the store, if given: see [`tenure_store::wrap::metered`].
     pub meter: Option<Arc<Meter>>,
+    /// A ceiling on the requests to the store, if given. When its budget runs low, heartbeats become as rare as the ttl
+    /// allows. Not for a directory, which has files beside its objects.
+    pub throttle: Option<Arc<Throttle>>,
     /// What it runs on; anything else than the host only in tests.
     pub runtime: Runtime,
 }
@@ -71,7 +75,26 @@ impl NodeOptions {
             nudge: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
             polls_only: false,
             meter: None,
+            throttle: None,
             runtime: Runtime::default(),
+        }
+    }
+
+    /// The store as everything but the session uses it.
+    fn wrapped(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        let store = self.counted(store);
+        match &self.throttle {
+            Some(throttle) => Arc::new(Throttled::sharing(store, throttle.clone())),
+            None => store,
+        }
+    }
+
+    /// The store that the session has to itself.
+    fn wrapped_for_session(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        let store = self.counted(store);
+        match &self.throttle {
+            Some(throttle) => Arc::new(Throttled::of_session(store, throttle.clone())),
+            None => store,
         }
     }
 
@@ -118,7 +141,7 @@ impl Node {
     /// [`joined`](Node::joined) waits for the session. Dropped before it is done, it leaves nothing behind: a
     /// session that was begun is ended.
     pub async fn start(options: NodeOptions) -> Result<Self, Error> {
-        let view = options.counted(tenure_store::open(&options.store).await?);
+        let view = options.wrapped(tenure_store::open(&options.store).await?);
         // A store in memory cannot be opened twice.
         let own = if options.store.starts_with("memory:") {
             OwnStore::Shared(view.clone())
@@ -131,7 +154,7 @@ impl Node {
     /// The same on a store that is open already, for tests and for stores of your own. The session
     /// shares its connection with whatever else uses it.
     pub async fn start_with(store: Arc<dyn Store>, options: NodeOptions) -> Result<Self, Error> {
-        let store = options.counted(store);
+        let store = options.wrapped(store);
         Self::launch(options, store.clone(), OwnStore::Shared(store)).await
     }
 
@@ -429,7 +452,7 @@ impl Thread {
         let store = match self.own {
             OwnStore::Url(url) => {
                 let store = tenure_store::open(&url).await?;
-                self.options.counted(store)
+                self.options.wrapped_for_session(store)
             }
             OwnStore::Shared(store) => store,
         };
@@ -462,6 +485,7 @@ impl Thread {
             keys: Keys::new(self.namespace),
             node: self.id,
             config: self.options.session,
+            throttle: self.options.throttle,
             runtime: self.options.runtime,
             about,
             commands: self.receiver,

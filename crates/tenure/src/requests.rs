@@ -5,11 +5,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenure_core::cluster::registry::Listed;
 use tenure_core::cluster::{Assignments, Drains};
-use tenure_core::election::{Fence, Lease};
+use tenure_core::election::{Fence, Lease, Writer};
 use tenure_core::node::{Answer, Request};
 use tenure_core::polls;
 use tenure_core::session::Record;
-use tenure_core::{Expect, Read, RecordError, Version, Written};
+use tenure_core::{ElectionName, Expect, Incarnation, Nonce, Read, RecordError, Version, Written};
 use tenure_store::{Change, Entry, Error, Key, Object, Outage, Page, Prefix, Store, list_all};
 use tokio::time::timeout;
 
@@ -17,6 +17,38 @@ use crate::keys::Keys;
 
 /// One for the process: what counts is that whoever reads its log hears of it, once.
 pub(crate) static OUTAGE: Outage = Outage::new();
+
+/// Writes the lease of the cluster as it is, so that its leader, which reads it anyway, looks who has come. Expects the version
+/// that was read: whatever has changed it meanwhile has done the same.
+pub(crate) async fn ring(
+    store: &dyn Store,
+    keys: &Keys,
+    me: Incarnation,
+    nonce: Nonce,
+) -> Result<(), Error> {
+    let key = keys.lease(&ElectionName::cluster());
+    let Some(object) = store.get(&key).await? else {
+        return Ok(());
+    };
+    let Ok(lease) = Lease::decode(&object.value) else {
+        return Ok(());
+    };
+    if lease.holder().is_none_or(|holder| holder.incarnation == me) {
+        return Ok(());
+    }
+    let writer = Writer {
+        incarnation: me,
+        // Unlike any that this process writes as a candidate, which count from 1.
+        counter: 0,
+        nonce,
+    };
+    let value = Bytes::from(Lease { writer, ..lease }.encode());
+    let expect = tenure_store::Expect::Version(object.version);
+    match store.put(&key, value, &expect).await {
+        Ok(_) | Err(Error::Conflict { .. } | Error::Unknown { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
 
 /// Asks the store and gives an answer in any case: silence for longer than `within` is a lost answer.
 pub(crate) async fn carry_out(

@@ -14,7 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tenure_core::session::{Holder, Record, State};
 use tenure_core::{Incarnation, Moment};
-use tenure_store::{Error, Expect, Key, Store, Version, list_all};
+use tenure_store::{Entry, Error, Expect, Key, Store, Version};
 
 use crate::keys::Keys;
 
@@ -38,15 +38,14 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    /// One listing, and for some sessions a read, and a write or a delete.
+    /// Takes a listing of all sessions; for some of them a read, and a write or a delete.
     pub(crate) async fn look(
         mut self,
         store: &dyn Store,
-        keys: &Keys,
+        entries: Vec<Entry>,
         me: &Holder,
         now: impl Fn() -> Moment,
     ) -> Result<Self, Error> {
-        let entries = list_all(store, &keys.nodes()).await?;
         // Whatever was listed stood so by now.
         let listed_at = now();
         let before = std::mem::take(&mut self.seen);
@@ -135,6 +134,7 @@ mod tests {
 
     use tenure_core::{Namespace, NodeId, Wall};
     use tenure_store::engine::memory::Memory;
+    use tenure_store::list_all;
 
     use super::*;
 
@@ -161,7 +161,8 @@ mod tests {
         let mut sweep = Sweep::default();
         for seconds in [0, 300] {
             let at = Moment::default() + Duration::from_secs(seconds);
-            sweep = sweep.look(&store, &keys, &me, || at).await.unwrap();
+            let entries = list_all(&store, &keys.nodes()).await.unwrap();
+            sweep = sweep.look(&store, entries, &me, || at).await.unwrap();
         }
         let left = list_all(&store, &keys.nodes()).await.unwrap();
         assert_eq!(left, []);
@@ -209,8 +210,9 @@ mod tests {
         let mut look = async |seconds| {
             at.set(Moment::default() + Duration::from_secs(seconds));
             write(&record(alive, State::Alive)).await;
+            let entries = list_all(&store, &keys.nodes()).await.unwrap();
             sweep = std::mem::take(&mut sweep)
-                .look(&store, &keys, &me, || at.get())
+                .look(&store, entries, &me, || at.get())
                 .await
                 .unwrap();
         };

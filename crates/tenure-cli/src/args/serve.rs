@@ -126,6 +126,42 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "duration")]
     pub(crate) ttl: Option<Duration>,
 
+    /// Send as few requests as the ttl allows, for stores that bill each one; sets --ttl to 120s
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    #[arg(value_name = "BOOL", env = "TENURE_ECONOMY", hide_env_values = true)]
+    #[arg(help_heading = "Cost")]
+    pub(crate) economy: Option<bool>,
+
+    /// The maximum number of reads from the store per minute, for this broker [default: none]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TENURE_READS_PER_MINUTE",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Cost")]
+    pub(crate) reads_per_minute: Option<u32>,
+
+    /// The maximum number of writes to the store per minute, for this broker [default: none]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TENURE_WRITES_PER_MINUTE",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Cost")]
+    pub(crate) writes_per_minute: Option<u32>,
+
+    /// The maximum number of writes to the store per day, for this broker [default: none]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "TENURE_WRITES_PER_DAY",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Cost")]
+    pub(crate) writes_per_day: Option<u32>,
+
     /// From 0 to 100: when nobody leads, brokers with a higher priority go first [default: 100]
     #[arg(
         long,
@@ -392,7 +428,8 @@ impl Settings {
             };
         }
         first! {
-            store namespace listen osqueue advertise node ttl priority commit_interval
+            store namespace listen osqueue advertise node ttl economy priority commit_interval
+            reads_per_minute writes_per_minute writes_per_day
             tokens tls_certificate tls_key tls_authority
             connections_max waits_max followers_max sockets_max candidates_max elections_max body_max payload_max backlog_max
             head_timeout body_timeout write_timeout hold_timeout stop_timeout
@@ -467,11 +504,13 @@ mod tests {
     #[test]
     fn a_file_has_the_names_of_the_flags() {
         let file = "store = 'memory:'\nlisten = '127.0.0.1:0'\nttl = '500ms'\nbody_max = '2MiB'\n\
-            payload_max = 1000\nlabels = { zone = 'a' }\ntokens = 'x'\n";
+            payload_max = 1000\nlabels = { zone = 'a' }\ntokens = 'x'\neconomy = true\nwrites_per_day = 50000\n";
         let settings: Settings = toml::from_str(file).unwrap();
         assert_eq!(settings.ttl, Some(Duration::from_millis(500)));
         assert_eq!(settings.body_max, Some(2 * 1024 * 1024));
         assert_eq!(settings.payload_max, Some(1000));
+        assert_eq!(settings.economy, Some(true));
+        assert_eq!(settings.writes_per_day, Some(50_000));
         assert_eq!(settings.labels, [("zone".to_owned(), "a".to_owned())]);
         let error = toml::from_str::<Settings>("stor = 'x'").unwrap_err();
         assert!(error.to_string().contains("stor"), "{error}");

@@ -320,7 +320,7 @@ impl Outboxes {
             return Ok(());
         }
         let member = cluster::Options {
-            config: cluster::Config::for_session(&session::Config::for_ttl(config.ttl)),
+            config: cluster::Config::for_session(&config.session()),
             priority: Some(config.priority),
             ..cluster::Options::default()
         };

@@ -135,9 +135,16 @@ fn config(settings: Settings) -> anyhow::Result<Config> {
     });
     set(&mut config.namespace, settings.namespace);
     set(&mut config.listen, settings.listen);
+    set(&mut config.economy, settings.economy);
+    if config.economy {
+        config.ttl = tenure_server::ECONOMY_TTL_DEFAULT;
+    }
     set(&mut config.ttl, settings.ttl);
     set(&mut config.priority, settings.priority);
     set(&mut config.log.commit_interval, settings.commit_interval);
+    config.throttle.reads_per_minute = settings.reads_per_minute;
+    config.throttle.writes_per_minute = settings.writes_per_minute;
+    config.throttle.writes_per_day = settings.writes_per_day;
     set(&mut config.log.backlog_records_max, settings.backlog_max);
     set(&mut config.queue.payload_bytes_max, settings.payload_max);
     let limits = &mut config.limits;

@@ -14,8 +14,11 @@ use crate::{DaemonId, Incarnation, Moment, Read, Version};
 #[derive(Debug, Clone, Hash)]
 pub struct Agent {
     heartbeat: Duration,
+    rest: Duration,
     retry: Duration,
     random: Random,
+    /// Nobody here wants to know of the assignments of others.
+    rests: bool,
     /// The session that assignments must name; `None` while there is none.
     me: Option<Incarnation>,
     session_trusted_until: Moment,
@@ -83,6 +86,9 @@ pub enum Input {
     Wake,
     /// The assignments may have changed.
     Hint,
+    /// Whether nobody here wants to know of the assignments of others: while there are none of its own either, a look now
+    /// and then is enough.
+    Rests(bool),
     /// The process has a new session.
     Joined(Incarnation),
     /// The session is trusted until then.
@@ -185,6 +191,8 @@ impl Agent {
     pub fn new(session: &session::Config, now: Moment, seed: u64) -> Self {
         Self {
             heartbeat: session.heartbeat,
+            rest: session.rest(),
+            rests: false,
             retry: session.retry(),
             random: Random::new(session, seed),
             me: None,
@@ -266,6 +274,7 @@ impl Agent {
             input,
             Input::Wake
                 | Input::Hint
+                | Input::Rests(_)
                 | Input::Trusted(_)
                 | Input::Looked(Read::Unchanged { .. } | Read::Failed)
         );
@@ -273,6 +282,12 @@ impl Agent {
         match input {
             Input::Wake => {}
             Input::Hint => self.due = self.due.min(now),
+            Input::Rests(rests) => {
+                if self.is_at_rest() && !rests {
+                    self.due = self.due.min(now);
+                }
+                self.rests = rests;
+            }
             Input::Joined(incarnation) => {
                 self.me = Some(incarnation);
                 self.due = now;
@@ -281,7 +296,12 @@ impl Agent {
             Input::Trusted(_) => {}
             Input::SessionOver => self.on_session_over(),
             Input::Looked(read) => self.on_looked(now, read),
-            Input::Offer(daemon) => drop(self.offers.insert(daemon)),
+            Input::Offer(daemon) => {
+                if self.is_at_rest() {
+                    self.due = self.due.min(now);
+                }
+                self.offers.insert(daemon);
+            }
             Input::Withdraw(daemon) => drop(self.offers.remove(&daemon)),
             Input::Started(shard, generation) => self.on_started(&shard, generation),
             Input::Ended {
@@ -321,7 +341,6 @@ impl Agent {
             self.due = now;
             return;
         }
-        self.due = now + self.random.jitter(self.heartbeat);
         match read {
             Read::Found {
                 record, version, ..
@@ -332,6 +351,7 @@ impl Agent {
                 if let Some(view) = &mut self.view {
                     view.version = None;
                 }
+                self.due = now + self.random.jitter(self.pause());
                 return;
             }
             Read::Failed => {
@@ -339,6 +359,7 @@ impl Agent {
                 return;
             }
         }
+        self.due = now + self.random.jitter(self.pause());
         let Some(view) = &mut self.view else { return };
         // From the start of the look, not from its answer: the assignments may have changed right after the store
         // read them, and an answer can be slow. The leader counts from when it knew its revoke to be stored, which
@@ -388,6 +409,21 @@ impl Agent {
     }
 
     // ---- what to do ---------------------------------------------------------------------------------
+
+    /// Whether the assignments say nothing that anybody here acts on or tells. Only what is offered is ever assigned, and
+    /// what was withdrawn a moment ago is refused when it is seen, or taken away in time if it is not.
+    fn is_at_rest(&self) -> bool {
+        let has_none = self.view.as_ref().is_none_or(|view| view.mine.is_empty());
+        self.rests && self.offers.is_empty() && self.local.is_empty() && has_none
+    }
+
+    fn pause(&self) -> Duration {
+        if self.is_at_rest() {
+            self.rest
+        } else {
+            self.heartbeat
+        }
+    }
 
     fn end_what_must_end(&mut self, now: Moment, outputs: &mut Vec<Output>) {
         let leaves = self.going.is_some();

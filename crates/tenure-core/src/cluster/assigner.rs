@@ -30,6 +30,7 @@ pub struct Assigner {
     config: Config,
     /// How often to look, and how soon to try again.
     heartbeat: Duration,
+    rest: Duration,
     retry: Duration,
     random: Random,
     me: Holder,
@@ -70,6 +71,8 @@ pub struct Assigner {
     noting_since: Option<Moment>,
     /// When nodes last came or went, and when that began.
     unsettled: Option<(Moment, Moment)>,
+    /// There is nothing to hand out, and nobody has anything.
+    is_at_rest: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -131,6 +134,7 @@ impl Assigner {
         Self {
             config,
             heartbeat: session.heartbeat,
+            rest: session.rest(),
             retry: session.retry(),
             random: Random::new(session, seed),
             me,
@@ -155,6 +159,7 @@ impl Assigner {
             decide_at: now,
             noting_since: None,
             unsettled: None,
+            is_at_rest: false,
         }
     }
 
@@ -173,6 +178,13 @@ impl Assigner {
         self.decided(now)
             .map(|decided| decided.decisions)
             .unwrap_or_default()
+    }
+
+    /// Whether this process leads, and there is nothing to hand out: no node offers a daemon, and no assignment stands.
+    /// Then nothing waits for a look of its.
+    #[must_use]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.is_at_rest
     }
 
     /// When the machine wants [`Input::Wake`] next.
@@ -216,6 +228,7 @@ impl Assigner {
             Input::DrainsRead(read) => self.on_drains_read(now.moment, read, &mut outputs),
             Input::DrainsHint => self.drained.hint(now.moment),
         }
+        self.rest_or_not(now.moment);
         if !matches!(self.phase, Phase::Following | Phase::Superseded) {
             self.request(now, &mut outputs);
             self.watch(&mut outputs);
@@ -287,7 +300,7 @@ impl Assigner {
             outputs.push(Output::Anomaly(Anomaly::DrainsUnreadable));
         }
         let retry = self.random.jitter(self.retry);
-        let pause = self.random.jitter(self.heartbeat);
+        let pause = self.random.jitter(self.pause());
         if self.drained.on_read(now, read, retry, pause) {
             self.decide_at = now;
         }
@@ -323,6 +336,35 @@ impl Assigner {
     }
 
     // ---- what to do ---------------------------------------------------------------------------------
+
+    fn rest_or_not(&mut self, now: Moment) {
+        let has_nothing = match &self.stored {
+            Stored::Found { assignments, .. } => {
+                assignments.daemons.is_empty() && assignments.holders.is_empty()
+            }
+            Stored::Nothing | Stored::Missing => false,
+        };
+        let offers = |record: &Record| !Part::of(&record.about).offers.is_empty();
+        let leads = matches!(self.phase, Phase::Leading { .. });
+        let is_at_rest = leads
+            && has_nothing
+            && !self.must_read
+            && self.is_informed()
+            && !self.nodes.live().values().any(offers);
+        if std::mem::replace(&mut self.is_at_rest, is_at_rest) && !is_at_rest {
+            // The drains were last read long ago. Nothing is given to a node that was asked to be kept free meanwhile.
+            self.due = now;
+            self.drained.forget(now);
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        if self.is_at_rest {
+            self.rest
+        } else {
+            self.heartbeat
+        }
+    }
 
     /// Whether enough is known to decide.
     fn is_informed(&self) -> bool {

@@ -48,7 +48,8 @@ pub struct Membership {
     pub config: Config,
     /// What its session says of itself at first: the version it runs, its capacity.
     pub part: Part,
-    /// Whether to know of the other nodes also while it does not lead: one listing per heartbeat.
+    /// Whether to know of the other nodes also while it does not lead: one listing per heartbeat. Without it a process asks
+    /// the store for next to nothing while nobody has daemons.
     pub follows: bool,
     /// For jitter.
     pub seed: u64,
@@ -73,6 +74,16 @@ pub struct Member {
     unanswered: Vec<Question>,
     silence: Silence,
     is_going: bool,
+    pace: Pace,
+}
+
+/// How often things are looked at.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+struct Pace {
+    /// Nobody here wants to know of assignments but for its own.
+    agent_rests: bool,
+    /// This process leads, and nothing waits for it.
+    is_calm: bool,
 }
 
 /// What lives as long as a session.
@@ -114,6 +125,7 @@ impl Member {
             unanswered: Vec::new(),
             silence: Silence::default(),
             is_going: false,
+            pace: Pace::default(),
         }
     }
 
@@ -228,14 +240,37 @@ impl Member {
         for input in inputs {
             self.hear(now.moment, input, &mut outputs);
         }
-        while let Some(step) = self.queue.pop_front() {
-            match step {
-                Step::Agent(input) => self.step_agent(now.moment, input, &mut outputs),
-                Step::Registry(input) => self.step_registry(now.moment, input, &mut outputs),
-                Step::Assigner(input) => self.step_assigner(now, *input, &mut outputs),
+        loop {
+            while let Some(step) = self.queue.pop_front() {
+                match step {
+                    Step::Agent(input) => self.step_agent(now.moment, input, &mut outputs),
+                    Step::Registry(input) => self.step_registry(now.moment, input, &mut outputs),
+                    Step::Assigner(input) => self.step_assigner(now, *input, &mut outputs),
+                }
+            }
+            if !self.change_pace(&mut outputs) {
+                return outputs;
             }
         }
-        outputs
+    }
+
+    /// Tells the machines when nothing waits for their looks, and when something does again. Whether it was news.
+    fn change_pace(&mut self, outputs: &mut Vec<Output>) -> bool {
+        let assigner = self.current.as_ref().map(|current| &current.assigner);
+        let is_calm = self.leads() && !self.follows && assigner.is_some_and(Assigner::is_at_rest);
+        let pace = Pace {
+            agent_rests: !self.follows && (is_calm || !self.leads()),
+            is_calm,
+        };
+        let before = std::mem::replace(&mut self.pace, pace);
+        if before.agent_rests != pace.agent_rests {
+            self.tell_agent(agent::Input::Rests(pace.agent_rests));
+        }
+        if before.is_calm != pace.is_calm {
+            self.tell_registry(registry::Input::Rests(is_calm));
+            outputs.push(Output::Calm(is_calm));
+        }
+        before != pace
     }
 
     // ---- what happens -------------------------------------------------------------------------------
@@ -266,6 +301,7 @@ impl Member {
                 self.tell_registry(registry::Input::SessionEnded(incarnation, end));
                 self.tell_assigner(assigner::Input::SessionEnded(incarnation, end));
             }
+            Heard::Rung => self.tell_registry(registry::Input::HintAll),
             Heard::Leader(leader) => self.silence.led_by(now, leader.as_ref()),
             Heard::Answer(question, answer) => self.answered(now, question, *answer, outputs),
         }
@@ -453,9 +489,9 @@ impl Member {
     }
 
     fn step_registry(&mut self, now: Moment, input: registry::Input, outputs: &mut Vec<Output>) {
-        use registry::Input::{Leads, Listed, Read};
+        use registry::Input::{Leads, Listed, Read, Rests};
         // A process that need not know the others asks the store for nothing; but what it has asked is answered.
-        if !self.knows_nodes() && !matches!(input, Leads(_) | Listed(_) | Read(..)) {
+        if !self.knows_nodes() && !matches!(input, Leads(_) | Rests(_) | Listed(_) | Read(..)) {
             return;
         }
         for output in self.registry.step(now, input) {

@@ -7,6 +7,10 @@
 //! still; and one that the assignments name no longer, which makes the news of a node's end as fast as the
 //! hints of the assignments are. A leader also hears what it sees anyway when it watches sessions.
 //!
+//! Where nobody runs daemons, and nobody asks who is there, one listing in ten heartbeats is enough. A node that offers the
+//! first daemon is seen by the hint of its session; on stores without hints it *rings*: it writes the lease of
+//! `tenure.cluster` as it is, which the leader reads with every heartbeat anyway, and lists the sessions then.
+//!
 //! The leader removes what dead sessions leave behind. Only a session that has ended is ever deleted, long
 //! after its end was seen, and not while the assignments name it: nobody writes it again, so it does not
 //! matter that a delete is not conditional or comes late. A process that wakes up after that finds its
@@ -35,14 +39,19 @@ const KEPT_MIN: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Hash)]
 pub struct Registry {
     heartbeat: Duration,
+    rest: Duration,
     retry: Duration,
     random: Random,
+    /// Nobody waits for news of nodes.
+    rests: bool,
     known: BTreeMap<Incarnation, Known>,
     /// The sessions that the assignments name; `None` until they were seen.
     holders: Option<BTreeSet<Incarnation>>,
     leads: bool,
     listing: Option<Listing>,
     due: Moment,
+    /// When sessions were last listed.
+    listed_at: Moment,
     /// Every session is to be read anew.
     read_all: bool,
     /// A listing was taken while leading, and is told when all of it has been read.
@@ -110,6 +119,10 @@ pub enum Input {
     Holders(BTreeMap<Incarnation, NodeId>),
     /// Whether this process leads.
     Leads(bool),
+    /// Whether nobody waits for news of nodes: a listing now and then is enough.
+    Rests(bool),
+    /// Somebody may have come.
+    HintAll,
 }
 
 /// What the driver is to do.
@@ -147,13 +160,16 @@ impl Registry {
     pub fn new(session: &session::Config, now: Moment, seed: u64) -> Self {
         Self {
             heartbeat: session.heartbeat,
+            rest: session.rest(),
             retry: session.retry(),
             random: Random::new(session, seed),
+            rests: false,
             known: BTreeMap::new(),
             holders: None,
             leads: false,
             listing: None,
             due: now,
+            listed_at: now,
             read_all: false,
             owes: false,
         }
@@ -214,6 +230,13 @@ impl Registry {
                 self.leads = leads;
                 self.owes &= leads;
             }
+            Input::Rests(rests) => {
+                if std::mem::replace(&mut self.rests, rests) && !rests {
+                    self.due = self.due.min(now);
+                }
+            }
+            // Not more often than if nobody said so.
+            Input::HintAll => self.due = self.due.min(self.listed_at + self.heartbeat),
         }
         self.request(now, &mut outputs);
         outputs
@@ -229,7 +252,13 @@ impl Registry {
             self.due = now + self.random.jitter(self.retry);
             return;
         };
-        self.due = now + self.random.jitter(self.heartbeat);
+        let pause = if self.rests {
+            self.rest
+        } else {
+            self.heartbeat
+        };
+        self.due = now + self.random.jitter(pause);
+        self.listed_at = now;
         let there: BTreeSet<Incarnation> = listed.iter().map(|entry| entry.incarnation).collect();
         for entry in listed {
             let known = self.known.entry(entry.incarnation);

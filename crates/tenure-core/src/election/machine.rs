@@ -39,6 +39,8 @@ pub struct Election {
     blind_since: Option<Moment>,
     /// When to look at the lease next.
     due: Moment,
+    /// When the last look began that was answered.
+    looked: Moment,
     knowledge: Knowledge,
     /// After a failure nothing is sent before then.
     retry_from: Moment,
@@ -206,6 +208,7 @@ impl Election {
             in_flight: None,
             blind_since: None,
             due: now,
+            looked: Moment::default(),
             knowledge: Knowledge::Stale,
             retry_from: now,
             take_from: now,
@@ -327,6 +330,7 @@ impl Election {
                     flight.hint();
                 }
             }
+            Input::SiblingSeen => self.on_sibling_seen(now.moment),
             Input::Trusted(until) => {
                 if !self.is_outrun() {
                     self.session = OwnSession::Ending { until };
@@ -390,6 +394,7 @@ impl Election {
             return;
         }
         self.blind_since = None;
+        self.looked = started;
         self.knowledge = Knowledge::Fresh;
         match read {
             Read::Failed => {}
@@ -472,6 +477,16 @@ impl Election {
     fn look_again(&mut self, now: Moment, started: Moment, is_hinted: bool) {
         let next = started + self.random.jitter(self.config.heartbeat);
         self.due = if is_hinted { now } else { next };
+    }
+
+    /// Another lease of the same session was seen to be as it was: this one can wait, but not for long.
+    fn on_sibling_seen(&mut self, now: Moment) {
+        let follows = self.phase == Phase::Following && !self.is_mine();
+        if follows && self.knowledge == Knowledge::Fresh && self.due > now {
+            let pause = self.random.jitter(self.config.heartbeat);
+            let latest = self.looked + self.config.heartbeat * 2;
+            self.due = self.due.max((now + pause).min(latest));
+        }
     }
 
     /// The last look counts no longer. What is unsettled stays so.

@@ -14,6 +14,8 @@ pub enum Input {
     Wake,
     /// The lease may have changed.
     Hint,
+    /// Another lease of the session that holds this one was just seen to be unchanged.
+    SiblingSeen,
     /// The session is trusted until then.
     Trusted(Moment),
     /// The session is over: nothing is held any more.

@@ -99,6 +99,9 @@ impl Node {
                 self.watched.remove(&incarnation);
                 self.forget_unless_watched(now, incarnation, outputs);
             }
+            member::Output::Calm(is_calm) => {
+                self.step_observer(now, observer::Input::Calm(is_calm), outputs);
+            }
             member::Output::Resign { term } => {
                 let resigned = member::Event::Resigned { term };
                 outputs.push(Output::Event(Event::Cluster(resigned)));

@@ -45,6 +45,8 @@ pub enum Input {
     /// The process says something new of itself. Where it stands and what it does in the cluster, the node
     /// knows better.
     About(About),
+    /// Whether heartbeats are to be as rare as is safe.
+    Spare(bool),
     /// Take part in the cluster. Changes nothing if this process does already.
     TakePart(Box<Membership>),
     /// Something has happened to the part that it takes.

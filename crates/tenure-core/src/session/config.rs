@@ -45,6 +45,9 @@ pub struct ConfigError {
 /// differ by less than 0.02 %, a host that slews its clock by up to 0.05 %.
 const CLOCK_RATE_DIFFERENCE: u32 = 100;
 
+/// Where nothing waits for news, one look in so many heartbeats is enough.
+const REST_HEARTBEATS: u32 = 10;
+
 /// The longest wait before a failed request is tried again.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
@@ -67,6 +70,37 @@ impl Config {
             strict_age: false,
             jitter: true,
         }
+    }
+
+    /// Times for a ttl that ask for as few requests as are safe: heartbeat 1/2 of the ttl, margin 1/10, grace, request timeout and
+    /// stand back 1/10 but no more than 10 s. A heartbeat that fails is tried again at once, as ever, so three fit into a
+    /// ttl.
+    #[must_use]
+    pub fn economical(ttl: Duration) -> Self {
+        let short = (ttl / 10).min(Duration::from_secs(10));
+        Self {
+            heartbeat: ttl / 2,
+            grace: short,
+            request_timeout: short,
+            stand_back: short,
+            ..Self::for_ttl(ttl)
+        }
+    }
+
+    /// The longest pause between two heartbeats that still lets one of them be slow: for a store that is to be asked less.
+    #[must_use]
+    pub fn heartbeat_max(&self) -> Duration {
+        let spent = self.request_timeout + self.grace + self.margin;
+        self.ttl.saturating_sub(spent).max(self.heartbeat)
+    }
+
+    /// How many heartbeats a day has at most when they are as rare as that.
+    #[must_use]
+    pub fn heartbeats_per_day(&self) -> u32 {
+        // Waits are shortened by up to a fifth.
+        let pause = self.heartbeat_max() * 4 / 5;
+        let heartbeats = Duration::from_secs(24 * 3600).as_nanos() / pause.as_nanos().max(1);
+        u32::try_from(heartbeats).unwrap_or(u32::MAX / 2) + 1
     }
 
     /// Checks that the times are safe together.
@@ -143,6 +177,12 @@ impl Config {
         self.heartbeat / 6
     }
 
+    /// How often to look at what nothing waits for: a bound for how late a change is seen whose hint was lost.
+    #[must_use]
+    pub(crate) fn rest(&self) -> Duration {
+        self.heartbeat * REST_HEARTBEATS
+    }
+
     /// How soon a failed request is tried again: never so late that somebody waits for minutes only because
     /// the ttl is long.
     #[must_use]
@@ -172,6 +212,22 @@ mod tests {
         ] {
             Config::for_ttl(ttl).check().unwrap();
         }
+    }
+
+    #[test]
+    fn economical_times_are_safe_and_leave_room_for_a_second_try() {
+        for ttl in [TTL_MIN, Duration::from_secs(120), TTL_MAX] {
+            let config = Config::economical(ttl);
+            config.check().unwrap();
+            let second = config.heartbeat + config.request_timeout + config.retry();
+            assert!(second + config.request_timeout < config.trust() - config.grace);
+        }
+        assert_eq!(
+            Config::default().heartbeat_max(),
+            Duration::from_secs(5),
+            "ttl - request timeout - grace - margin"
+        );
+        assert_eq!(Config::default().heartbeats_per_day(), 21_601);
     }
 
     #[test]

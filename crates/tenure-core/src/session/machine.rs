@@ -25,6 +25,8 @@ pub struct Session {
     must_read: bool,
     /// What the process says of itself has changed since the last write was started.
     about_changed: bool,
+    /// Heartbeats are as rare as is safe.
+    is_sparing: bool,
     /// When the next request is due.
     due: Moment,
     trusted_until: Moment,
@@ -71,6 +73,8 @@ pub enum Input {
     Read(Read<Record>),
     /// The process says something new of itself.
     About(About),
+    /// Whether heartbeats are to be as rare as is safe, since the store is not to be asked more.
+    Spare(bool),
     /// Something that this process holds, or may hold, could not be read for a whole ttl: it can neither use it nor
     /// give it back, and with a session that stands nobody else can take it.
     Blind,
@@ -217,6 +221,7 @@ impl Session {
             in_flight: None,
             must_read: false,
             about_changed: false,
+            is_sparing: false,
             due: now.moment,
             trusted_until: Moment::default(),
             has_said_gone: false,
@@ -285,6 +290,8 @@ impl Session {
             Input::Written(written) => self.on_written(now, written, &mut outputs),
             Input::Read(read) => self.on_read(now, read, &mut outputs),
             Input::About(about) => self.on_about(now, about),
+            // The next pause is another; the one under way was promised by the last.
+            Input::Spare(is_sparing) => self.is_sparing = is_sparing,
             Input::Blind => self.on_blind(now, &mut outputs),
             Input::Leave => self.on_leave(now, &mut outputs),
             Input::Abandon => self.end(&mut outputs),
@@ -414,6 +421,8 @@ impl Session {
                     .max(attempt.started + self.config.trust());
                 let pause = if self.about_changed {
                     Duration::ZERO
+                } else if self.is_sparing {
+                    self.config.heartbeat_max()
                 } else {
                     self.config.heartbeat
                 };

@@ -17,12 +17,16 @@ pub struct Observer {
     config: Config,
     me: NodeId,
     random: Random,
+    /// Nothing waits for the end of those that are not watched closely.
+    is_calm: bool,
     watched: BTreeMap<Incarnation, Watched>,
 }
 
 #[derive(Debug, Clone, Hash)]
 struct Watched {
     holder: Holder,
+    /// Somebody waits to take over what it holds.
+    is_close: bool,
     seen: Seen,
     in_flight: Option<Flight>,
     /// When to look next.
@@ -77,6 +81,12 @@ pub enum Input {
     Wake,
     /// Watch this session until [`Input::Forget`].
     Watch(Holder),
+    /// The same, closely: somebody waits to take over what it holds.
+    WatchClosely(Holder),
+    /// Nobody waits for that any more.
+    Loosen(Incarnation),
+    /// Whether nothing waits for the end of those that are not watched closely.
+    Calm(bool),
     /// Watch it no longer.
     Forget(Incarnation),
     /// Any session may have changed.
@@ -130,6 +140,7 @@ impl Observer {
             random: Random::new(&config, seed),
             config,
             me,
+            is_calm: false,
             watched: BTreeMap::new(),
         }
     }
@@ -171,6 +182,26 @@ impl Observer {
                     .entry(holder.incarnation)
                     .or_insert_with(|| Watched::new(holder, now));
             }
+            Input::WatchClosely(holder) => {
+                let entry = self.watched.entry(holder.incarnation);
+                let watched = entry.or_insert_with(|| Watched::new(holder, now));
+                if !std::mem::replace(&mut watched.is_close, true) && self.is_calm {
+                    watched.due = watched.due.min(now);
+                }
+            }
+            Input::Loosen(incarnation) => {
+                if let Some(watched) = self.watched.get_mut(&incarnation) {
+                    watched.is_close = false;
+                }
+            }
+            Input::Calm(is_calm) => {
+                if std::mem::replace(&mut self.is_calm, is_calm) && !is_calm {
+                    for watched in self.watched.values_mut() {
+                        let soon = now + self.random.jitter(self.config.heartbeat);
+                        watched.due = watched.due.min(soon);
+                    }
+                }
+            }
             Input::Forget(incarnation) => drop(self.watched.remove(&incarnation)),
             Input::Hint => {
                 for watched in self.watched.values_mut() {
@@ -190,7 +221,11 @@ impl Observer {
                     let has_failed = read == Read::Failed;
                     watched.on_read(now, read, self.config.strict_age, retry, &mut outputs);
                     if !has_failed {
-                        let pause = watched.pause(known.as_ref(), &self.config);
+                        let pause = if self.is_calm && !watched.is_close {
+                            watched.calm_pause(now, &self.config)
+                        } else {
+                            watched.pause(known.as_ref(), &self.config)
+                        };
                         watched.due = now + self.random.jitter(pause);
                     }
                 }
@@ -214,6 +249,7 @@ impl Watched {
     fn new(holder: Holder, now: Moment) -> Self {
         Self {
             holder,
+            is_close: false,
             seen: Seen::Nothing,
             in_flight: None,
             due: now,
@@ -390,6 +426,21 @@ impl Watched {
             } if known == Some(version) => config.close_look(),
             Seen::Standing { is_aged: false, .. } => config.first_look(),
             _ => config.heartbeat,
+        }
+    }
+
+    /// The same where nothing waits for the end of the session: so late that it has moved if it lives, and so early that it
+    /// is not taken for dead. Once it stands for that long it is looked at as often as any.
+    fn calm_pause(&self, now: Moment, config: &Config) -> Duration {
+        let Seen::Standing { record, since, .. } = &self.seen else {
+            return config.heartbeat;
+        };
+        let until = *since + self.ttl(record.as_deref()) * 3 / 4;
+        let pause = until.since(now);
+        if pause.is_zero() {
+            config.heartbeat
+        } else {
+            pause
         }
     }
 

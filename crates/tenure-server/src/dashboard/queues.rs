@@ -7,7 +7,6 @@ use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tenure::core::session;
 use tenure::queue::{Cut, Follower, Metrics, Serving};
 use tenure_api::{JobId, NodeId};
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -186,7 +185,7 @@ pub(super) fn frame(app: &App, now: u64) -> Option<Frame> {
 }
 
 fn trust(app: &App) -> Trust {
-    let times = session::Config::for_ttl(app.config.ttl);
+    let times = app.config.session();
     let full = times.ttl.saturating_sub(times.margin);
     Trust {
         remaining_ms: app.node.metrics().trust_remaining_ms,

@@ -15,6 +15,7 @@ use tenure::queue::Queue;
 use tenure::{HeartbeatOutcome, Node};
 use tenure_api::Queue as QueueView;
 use tenure_store::wrap::metered::{BUCKET_BOUNDS, Meter, Operation, Outcome};
+use tenure_store::wrap::throttled::Throttle;
 
 use crate::rates::Rates;
 
@@ -137,6 +138,7 @@ impl Writing<'_> {
 pub(crate) struct StateCollector {
     pub(crate) node: Node,
     pub(crate) meter: Arc<Meter>,
+    pub(crate) throttle: Option<Arc<Throttle>>,
     pub(crate) queue: Queue,
     pub(crate) rates: Arc<Rates>,
 }
@@ -302,6 +304,36 @@ impl StateCollector {
             "tenure_store_written_bytes",
             "Bytes of all values written",
             store.written_bytes,
+        )?;
+        self.budget(writing)
+    }
+
+    fn budget(&self, writing: &mut Writing<'_>) -> fmt::Result {
+        let Some(throttle) = &self.throttle else {
+            return Ok(());
+        };
+        let now = throttle.statistics();
+        if let Some(left) = now.remaining_today {
+            writing.gauge(
+                "tenure_store_writes_left",
+                "How many writes are left of the budget of the day",
+                left as f64,
+            )?;
+            writing.gauge(
+                "tenure_store_writes_low",
+                "Whether the budget of the day runs low, so that commits and heartbeats are rarer",
+                f64::from(u8::from(now.is_low)),
+            )?;
+        }
+        writing.counter(
+            "tenure_store_requests_refused",
+            "Writes that were not sent because the budget of the day was used up",
+            now.refused,
+        )?;
+        writing.counter(
+            "tenure_store_requests_delayed",
+            "Requests that waited because of the ceilings per minute",
+            now.reads.waited + now.writes.waited,
         )
     }
 }

@@ -6,6 +6,7 @@
 mod access;
 mod browser;
 mod clients;
+mod cost;
 mod deploy;
 mod document;
 mod elections;

@@ -34,11 +34,28 @@ pub(crate) fn store_in(folder: &Path) -> String {
     format!("file:{}", folder.display())
 }
 
+/// The server that a test wants, from the environment; without it the test is skipped, out loud.
+#[allow(clippy::print_stderr, reason = "a skipped test says so")]
+pub(crate) fn url(variable: &str) -> Option<String> {
+    if let Ok(url) = std::env::var(variable) {
+        return Some(url);
+    }
+    let all = std::env::var("TENURE_TEST_REQUIRE").is_ok_and(|value| value == "all");
+    assert!(
+        !all,
+        "{variable} is not set, and TENURE_TEST_REQUIRE is all"
+    );
+    let test = std::thread::current().name().unwrap_or("test").to_owned();
+    eprintln!("skipped: {test}: set {variable}, or run scripts/with-servers");
+    None
+}
+
 pub(crate) fn client() -> Client {
     static PROVIDER: Once = Once::new();
     PROVIDER.call_once(|| {
         let provider = rustls::crypto::ring::default_provider();
-        provider.install_default().unwrap();
+        // The engine of a store may have done it already.
+        let _ = provider.install_default();
     });
     Client::builder()
         .no_proxy()

@@ -435,6 +435,10 @@ impl Store for Faulty {
     fn pin(&self, prefix: &Prefix) {
         self.inner.pin(prefix);
     }
+
+    fn pause_before_write(&self) -> Duration {
+        self.inner.pause_before_write()
+    }
 }
 
 #[cfg(test)]

@@ -255,6 +255,10 @@ impl Store for Metered {
     fn pin(&self, prefix: &Prefix) {
         self.inner.pin(prefix);
     }
+
+    fn pause_before_write(&self) -> std::time::Duration {
+        self.inner.pause_before_write()
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! A store without hints, for those who cannot have them or do not want them: whoever uses it looks now and then.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -58,6 +59,14 @@ impl Store for Polled {
 
     fn append_folder(&self, prefix: &Prefix) -> Option<Arc<dyn AppendFolder>> {
         self.inner.append_folder(prefix)
+    }
+
+    fn pin(&self, prefix: &Prefix) {
+        self.inner.pin(prefix);
+    }
+
+    fn pause_before_write(&self) -> Duration {
+        self.inner.pause_before_write()
     }
 
     fn is_replaced(&self) -> bool {

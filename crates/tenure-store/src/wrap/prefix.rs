@@ -150,6 +150,10 @@ impl Store for Prefixed {
             self.inner.pin(&prefix);
         }
     }
+
+    fn pause_before_write(&self) -> std::time::Duration {
+        self.inner.pause_before_write()
+    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,12 @@
 //! fall into one calendar day. Where the monotonic clock stops while the machine is suspended, the day
 //! becomes longer, never shorter.
 //!
+//! **Reserve.** A part of the day's budget is for a session's own writes: so many that its heartbeats last to the end of the
+//! day. Nothing else is sent from it. A session's requests never wait for a turn either; they are counted, so
+//! that others wait longer. When the rest of the budget runs low, that is, when less than a fifth of it is left and it would not
+//! last, the log says so, [`Throttle::is_low`] does, and [`Store::pause_before_write`] asks writers that can wait to spread
+//! what is left over the day.
+//!
 //! What counts is the request, whatever comes of it: providers bill a conflict as they bill a success. A
 //! page of a listing is one read. Hints are free.
 //!
@@ -29,6 +35,7 @@ mod gate;
 
 use gate::Gate;
 
+use crate::urgent::is_urgent;
 use crate::{
     AppendFolder, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
     Watch,
@@ -56,6 +63,13 @@ use crate::{
 #[derive(Debug)]
 pub struct Throttled {
     inner: Arc<dyn Store>,
+    throttle: Arc<Throttle>,
+    is_of_session: bool,
+}
+
+/// What several stores of one process may send together.
+#[derive(Debug)]
+pub struct Throttle {
     reads: Gate,
     writes: Gate,
 }
@@ -69,9 +83,11 @@ pub struct Config {
     /// How many puts and deletes per minute. A leader renews about three times per lease; a rate that
     /// makes renewals wait costs it the lease.
     pub writes_per_minute: Option<u32>,
-    /// How many puts and deletes per day. A budget that is used up ends every lease of the process, so
+    /// How many puts and deletes per day. A budget that is used up, reserve and all, ends every lease of the process, so
     /// choose it as the emergency brake, well above a normal day.
     pub writes_per_day: Option<u32>,
+    /// How many of these are kept for the session's own: as many as its heartbeats take in a day. Default 0.
+    pub reserved_per_day: u32,
     /// How many requests may go at once after a pause; never more than a minute's worth.
     pub burst: u32,
     /// How many requests may wait for their turn, reads and writes each. More are told that the store is
@@ -88,6 +104,8 @@ pub struct Statistics {
     pub writes: Turns,
     /// How many writes were refused because the budget of the day was used up.
     pub refused: u64,
+    /// Whether the budget of the day runs low.
+    pub is_low: bool,
     /// How many writes were sent in this day.
     pub spent_today: u64,
     /// How many more may be; `None` without a budget.
@@ -119,6 +137,7 @@ impl Default for Config {
             reads_per_minute: None,
             writes_per_minute: None,
             writes_per_day: None,
+            reserved_per_day: 0,
             burst: 10,
             waiters_max: 1000,
         }
@@ -128,6 +147,10 @@ impl Default for Config {
 impl Config {
     /// Every violation at once, so that nobody has to find them one by one.
     fn check(&self) -> Result<(), Error> {
+        let reserve = format!(
+            "writes_per_day is not more than the {} that are kept for heartbeats: nothing else could be written",
+            self.reserved_per_day
+        );
         let violations: Vec<&str> = [
             (
                 self.reads_per_minute == Some(0),
@@ -140,6 +163,11 @@ impl Config {
             (
                 self.writes_per_day == Some(0),
                 "writes_per_day is 0: nothing could be written",
+            ),
+            (
+                self.writes_per_day
+                    .is_some_and(|all| all > 0 && all <= self.reserved_per_day),
+                &reserve,
             ),
             (
                 self.burst == 0,
@@ -163,19 +191,26 @@ impl Config {
     }
 }
 
-impl Throttled {
+impl Throttle {
     /// Checks the ceilings; a zero is refused.
-    pub fn new(inner: Arc<dyn Store>, config: Config) -> Result<Self, Error> {
+    pub fn new(config: Config) -> Result<Self, Error> {
         config.check()?;
         let Config {
             burst, waiters_max, ..
         } = config;
+        let reserved = u64::from(config.reserved_per_day);
+        let per_day = config.writes_per_day.map(|all| (u64::from(all), reserved));
         let gate = |per_minute, per_day| Gate::new(per_minute, per_day, burst, waiters_max);
         Ok(Self {
-            inner,
             reads: gate(config.reads_per_minute, None),
-            writes: gate(config.writes_per_minute, config.writes_per_day),
+            writes: gate(config.writes_per_minute, per_day),
         })
+    }
+
+    /// Whether the budget of the day would not last if as much were written as until now.
+    #[must_use]
+    pub fn is_low(&self) -> bool {
+        self.writes.is_low()
     }
 
     /// What was sent, waited and refused so far.
@@ -189,24 +224,63 @@ impl Throttled {
             reads,
             writes: writes.turns,
             refused: writes.refused,
+            is_low: self.writes.pace(&writes, now).is_some(),
             spent_today: writes.spent,
-            remaining_today: self.writes.per_day.map(|budget| budget - writes.spent),
+            remaining_today: self
+                .writes
+                .per_day
+                .map(|(budget, _)| budget.saturating_sub(writes.spent)),
             resets_in: writes.day_ends.map(|ends| ends - now),
         }
     }
+}
+
+impl Throttled {
+    /// Checks the ceilings; a zero is refused.
+    pub fn new(inner: Arc<dyn Store>, config: Config) -> Result<Self, Error> {
+        Ok(Self::sharing(inner, Arc::new(Throttle::new(config)?)))
+    }
+
+    /// With ceilings for several stores together.
+    #[must_use]
+    pub fn sharing(inner: Arc<dyn Store>, throttle: Arc<Throttle>) -> Self {
+        Self {
+            inner,
+            throttle,
+            is_of_session: false,
+        }
+    }
+
+    /// The same for the store that a session has to itself: its leases and what it sees of others count as its heartbeats do.
+    #[must_use]
+    pub fn of_session(inner: Arc<dyn Store>, throttle: Arc<Throttle>) -> Self {
+        Self {
+            is_of_session: true,
+            ..Self::sharing(inner, throttle)
+        }
+    }
+
+    /// What was sent, waited and refused so far.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.throttle.statistics()
+    }
 
     async fn read(&self, doing: impl FnOnce() -> String) -> Result<(), Error> {
-        self.reads
-            .pass()
-            .await
-            .map_err(|stop| stop.explain(doing()))
+        self.pass(&self.throttle.reads, doing).await
     }
 
     async fn write(&self, doing: impl FnOnce() -> String) -> Result<(), Error> {
-        self.writes
-            .pass()
-            .await
-            .map_err(|stop| stop.explain(doing()))
+        self.pass(&self.throttle.writes, doing).await
+    }
+
+    async fn pass(&self, gate: &Gate, doing: impl FnOnce() -> String) -> Result<(), Error> {
+        let passed = if self.is_of_session || is_urgent() {
+            gate.pass_at_once()
+        } else {
+            gate.pass().await
+        };
+        passed.map_err(|stop| stop.explain(doing()))
     }
 }
 
@@ -256,6 +330,11 @@ impl Store for Throttled {
 
     fn pin(&self, prefix: &Prefix) {
         self.inner.pin(prefix);
+    }
+
+    fn pause_before_write(&self) -> Duration {
+        let inner = self.inner.pause_before_write();
+        inner.max(self.throttle.writes.pause())
     }
 }
 

@@ -15,12 +15,14 @@ use tenure_core::{DaemonId, ElectionName};
 use tenure_store::{Hint, Watch};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 use super::{Command, Driver, Run, next_hint};
 use crate::cluster::events::Hub;
 use crate::daemon::life::live;
 use crate::daemon::{AnyDaemon, Context};
 use crate::keys::Keys;
+use crate::requests;
 use crate::trust::{Of, Trust};
 
 /// What handles and daemons ask of the driver.
@@ -72,6 +74,8 @@ pub(crate) struct Daemons {
     runtime: Handle,
     registered: BTreeMap<DaemonId, Registered>,
     running: BTreeMap<Shard, Context>,
+    /// A leader that is at rest does not know yet that there is something to hand out.
+    must_ring: bool,
     leaving: Vec<oneshot::Sender<()>>,
     assignments_hints: Option<Watch>,
     /// Only a leader wants to know of every heartbeat.
@@ -128,6 +132,7 @@ impl Driver {
         Some(Input::Cluster(match order {
             Order::TakePart(_) => unreachable!("handled above"),
             Order::Register(id, daemon, definition) => {
+                daemons.must_ring |= daemons.registered.is_empty();
                 daemons.registered.insert(id.clone(), daemon);
                 member::Input::Offer(id, definition)
             }
@@ -180,6 +185,34 @@ impl Driver {
         }))
     }
 
+    /// The session says what this process offers, for the first time. Where no hint tells that to the leader of the cluster,
+    /// its lease does: written as it is, it makes the leader look who has come. If that fails, the leader sees it when it
+    /// lists the sessions next, so it is tried once.
+    pub(super) fn ring(&mut self, run: &Run) {
+        let Some(daemons) = &mut self.daemons else {
+            return;
+        };
+        let leads = run.machine.member().is_some_and(Member::leads);
+        let has_hints = self.store.describe().capabilities.hints;
+        if !std::mem::take(&mut daemons.must_ring) || leads || has_hints {
+            return;
+        }
+        let (store, keys, within) = (
+            self.store.clone(),
+            self.keys.clone(),
+            self.config.request_timeout,
+        );
+        let nonce = self.runtime.clock.now().nonce;
+        let me = run.me.incarnation;
+        let rung = async move {
+            let rung = requests::ring(&*store, &keys, me, nonce);
+            if let Ok(Err(error)) = tokio::time::timeout(within, rung).await {
+                tracing::debug!(error = %requests::Chain(&error), "cannot ring at the lease of the cluster");
+            }
+        };
+        self.runtime.spawn(rung.in_current_span());
+    }
+
     fn take_part(&mut self, part: TakePart) -> Option<Input> {
         if self.daemons.is_some() {
             return None;
@@ -192,6 +225,7 @@ impl Driver {
             runtime: part.runtime,
             registered: BTreeMap::new(),
             running: BTreeMap::new(),
+            must_ring: false,
             leaving: Vec::new(),
             assignments_hints: self.store.watch(&self.keys.cluster()),
             session_hints: None,

@@ -36,6 +36,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tenure_store::Store;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -93,6 +94,8 @@ struct Commits<M: Machine> {
     done: mpsc::Sender<Done<M>>,
     stop: CancellationToken,
     interval: Duration,
+    /// Says how much longer to wait, if requests have a ceiling.
+    store: Arc<dyn Store>,
     last: Option<Instant>,
     gather: Gather,
 }
@@ -105,6 +108,7 @@ impl<M: Machine> Committer<M> {
         inbox: Arc<Inbox<M>>,
         stop: CancellationToken,
         interval: Duration,
+        store: Arc<dyn Store>,
     ) -> Result<Self, Error> {
         let (sender, done) = mpsc::channel(BATCHES_MAX);
         let (is_on_disk, blocks) = (appender.is_on_disk(), appender.blocks());
@@ -114,6 +118,7 @@ impl<M: Machine> Committer<M> {
             done: sender,
             stop,
             interval,
+            store,
             last: None,
             gather: Gather::default(),
         };
@@ -200,6 +205,12 @@ impl<M: Machine> Commits<M> {
             let interval = self.last.map_or(Duration::ZERO, |last| {
                 self.interval.saturating_sub(last.elapsed())
             });
+            // Here, where others can join the batch, and not in the request, which would count as lost in the end.
+            let interval = if self.appender.is_on_disk() {
+                interval
+            } else {
+                interval.max(self.store.pause_before_write())
+            };
             let wait = {
                 let mut backlog = self.inbox.backlog();
                 let waiting = backlog.len();

@@ -88,9 +88,15 @@ impl<M: Machine> Writer<M> {
         let (inbox, stop) = (self.inbox.clone(), self.stop.clone());
         let config = self.log.config();
         let (interval, patience) = (config.commit_interval, config.stop_patience);
-        let runtime = &self.log.access().runtime;
-        let mut committer =
-            Committer::start(runtime, appender, inbox.clone(), stop.clone(), interval)?;
+        let access = self.log.access();
+        let mut committer = Committer::start(
+            &access.runtime,
+            appender,
+            inbox.clone(),
+            stop.clone(),
+            interval,
+            access.store.clone(),
+        )?;
         // When leadership has been over for as long as a commit may still take.
         let given_up = async move {
             stop.cancelled().await;

@@ -25,7 +25,7 @@ impl Assigner {
         if !matches!(self.in_flight.take(), Some(Flight::Read)) {
             return;
         }
-        self.due = now + self.random.jitter(self.heartbeat);
+        self.due = now + self.random.jitter(self.pause());
         match read {
             Read::Failed => {
                 self.due = now + self.random.jitter(self.retry);

@@ -73,6 +73,8 @@ pub(crate) enum Heard {
     SessionEnded(Incarnation, End),
     /// Somebody leads `tenure.cluster`, or nobody does.
     Leader(Option<Leader>),
+    /// Anything may have changed, or somebody has rung at the lease of `tenure.cluster`.
+    Rung,
     /// The answer to a request.
     Answer(Question, Box<Answer>),
 }
@@ -101,6 +103,8 @@ pub(crate) enum Output {
     Watch(Holder),
     /// Watch it no longer.
     Forget(Incarnation),
+    /// Whether nothing waits for the end of those that are watched.
+    Calm(bool),
     /// Resign from `tenure.cluster`: this node is kept free, and another one can decide.
     Resign { term: Term },
     /// What the session says of the cluster has changed; see [`Member::part`](super::Member::part).

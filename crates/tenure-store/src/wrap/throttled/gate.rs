@@ -11,6 +11,19 @@ use crate::Error;
 const MINUTE_NANOSECONDS: u64 = 60_000_000_000;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// The budget runs low when less than one part in so many is left of it.
+const LOW_SHARE: u64 = 5;
+
+/// The longest that a write that can wait is asked to wait.
+const PACE_MAX: Duration = Duration::from_secs(60);
+
+/// Who sends a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Session,
+    Others,
+}
+
 /// What requests of one kind pass through.
 #[derive(Debug)]
 pub(super) struct Gate {
@@ -18,7 +31,8 @@ pub(super) struct Gate {
     interval: Option<Duration>,
     /// How much time may be taken up at once.
     burst: Duration,
-    pub(super) per_day: Option<u64>,
+    /// What may be sent in a day, and how much of that is kept for the session's own.
+    pub(super) per_day: Option<(u64, u64)>,
     waiters_max: usize,
     state: Mutex<State>,
     /// Held by the first of those who wait, while the others queue for it. Tokio's mutex hands itself
@@ -33,6 +47,9 @@ pub(super) struct State {
     full_at: Instant,
     pub(super) day_ends: Option<Instant>,
     pub(super) spent: u64,
+    /// When the last request was sent that was not the session's own.
+    last: Option<Instant>,
+    was_low: bool,
     pub(super) refused: u64,
     pub(super) turns: Turns,
 }
@@ -47,7 +64,7 @@ pub(super) enum Stop {
 impl Gate {
     pub(super) fn new(
         per_minute: Option<u32>,
-        per_day: Option<u32>,
+        per_day: Option<(u64, u64)>,
         burst: u32,
         waiters_max: usize,
     ) -> Self {
@@ -58,12 +75,14 @@ impl Gate {
         Self {
             interval,
             burst: interval.unwrap_or_default() * burst,
-            per_day: per_day.map(u64::from),
+            per_day,
             waiters_max,
             state: Mutex::new(State {
                 full_at: Instant::now(),
                 day_ends: None,
                 spent: 0,
+                last: None,
+                was_low: false,
                 refused: 0,
                 turns: Turns::default(),
             }),
@@ -84,7 +103,7 @@ impl Gate {
         };
         let _turn = self.turn.lock().await;
         loop {
-            let ready = self.take(&mut self.state())?;
+            let ready = self.take(&mut self.state(), Whose::Others)?;
             match ready {
                 None => return Ok(()),
                 Some(ready) => sleep_until(ready).await,
@@ -92,11 +111,66 @@ impl Gate {
         }
     }
 
+    /// The same for a session's own: it takes its token without waiting, also from those who wait.
+    pub(super) fn pass_at_once(&self) -> Result<(), Stop> {
+        let mut state = self.state();
+        self.take(&mut state, Whose::Session).map(drop)
+    }
+
+    /// Whether the budget of the day runs low.
+    pub(super) fn is_low(&self) -> bool {
+        let mut state = self.state();
+        let now = Instant::now();
+        state.begin_day(now);
+        self.pace(&state, now).is_some()
+    }
+
+    /// How long whoever can wait should wait before the next request.
+    pub(super) fn pause(&self) -> Duration {
+        let mut state = self.state();
+        let now = Instant::now();
+        state.begin_day(now);
+        let turn = self.interval.map_or(Duration::ZERO, |interval| {
+            let ahead = (state.full_at.max(now) + interval) - now;
+            ahead.saturating_sub(self.burst)
+        });
+        let paced = match (self.pace(&state, now), state.last) {
+            (Some(pace), Some(last)) => (last + pace).saturating_duration_since(now),
+            _ => Duration::ZERO,
+        };
+        turn.max(paced)
+    }
+
+    /// What is left of the budget of the day for all but the session.
+    fn spendable(&self, state: &State, now: Instant) -> Option<u64> {
+        let (budget, reserved) = self.per_day?;
+        let left = state.day_ends.map_or(DAY, |ends| ends - now);
+        // Rounded up, so that a heartbeat is never one short.
+        let kept = (u128::from(reserved) * left.as_millis()).div_ceil(DAY.as_millis());
+        let kept = u64::try_from(kept).unwrap_or(u64::MAX);
+        Some(budget.saturating_sub(state.spent).saturating_sub(kept))
+    }
+
+    /// The time from one request to the next that makes what is left last for the day, if it runs low.
+    pub(super) fn pace(&self, state: &State, now: Instant) -> Option<Duration> {
+        let (budget, reserved) = self.per_day?;
+        let left = state.day_ends? - now;
+        let (spendable, whole) = (self.spendable(state, now)?, budget - reserved);
+        // Once it was, it is until what is left lasts: the reserve shrinks by the minute, and a little more is to spend then.
+        let is_little = state.was_low || spendable.saturating_mul(LOW_SHARE) < whole;
+        let lasts = u128::from(spendable) * DAY.as_millis() >= u128::from(whole) * left.as_millis();
+        if !is_little || lasts {
+            return None;
+        }
+        let requests = u32::try_from(spendable).unwrap_or(u32::MAX).max(1);
+        Some((left / requests).min(PACE_MAX))
+    }
+
     /// Passes at once, or joins those who wait.
     fn enter(&self) -> Result<Option<Waiting<'_>>, Stop> {
         let mut state = self.state();
         // Whoever waits goes first, even if there is a token by now.
-        if state.turns.waiting == 0 && self.take(&mut state)?.is_none() {
+        if state.turns.waiting == 0 && self.take(&mut state, Whose::Others)?.is_none() {
             return Ok(None);
         }
         if state.turns.waiting >= self.waiters_max {
@@ -113,22 +187,26 @@ impl Gate {
     }
 
     /// Takes a token, or says when there will be one.
-    fn take(&self, state: &mut State) -> Result<Option<Instant>, Stop> {
+    fn take(&self, state: &mut State, whose: Whose) -> Result<Option<Instant>, Stop> {
         let now = Instant::now();
         state.begin_day(now);
-        if let (Some(budget), Some(ends)) = (self.per_day, state.day_ends)
-            && state.spent >= budget
-        {
-            state.refused += 1;
-            return Err(Stop::Spent {
-                budget,
-                resets_in: ends - now,
-            });
+        if let (Some((budget, _)), Some(ends)) = (self.per_day, state.day_ends) {
+            let left = match whose {
+                Whose::Session => budget.saturating_sub(state.spent),
+                Whose::Others => self.spendable(state, now).unwrap_or_default(),
+            };
+            if left == 0 {
+                state.refused += 1;
+                return Err(Stop::Spent {
+                    budget,
+                    resets_in: ends - now,
+                });
+            }
         }
         if let Some(interval) = self.interval {
             let full_at = state.full_at.max(now) + interval;
             let ahead = full_at - now;
-            if ahead > self.burst {
+            if ahead > self.burst && whose == Whose::Others {
                 return Ok(Some(now + (ahead - self.burst)));
             }
             state.full_at = full_at;
@@ -136,7 +214,33 @@ impl Gate {
         state.spent += 1;
         state.day_ends.get_or_insert(now + DAY);
         state.turns.sent += 1;
+        if whose == Whose::Others {
+            state.last = Some(now);
+        }
+        self.warn_if_low(state, now);
         Ok(None)
+    }
+}
+
+impl Gate {
+    /// Says once a day that the budget runs low, while there is still time to do something about it.
+    fn warn_if_low(&self, state: &mut State, now: Instant) {
+        if state.was_low {
+            return;
+        }
+        if let (Some(pace), Some((budget, _)), Some(ends)) =
+            (self.pace(state, now), self.per_day, state.day_ends)
+        {
+            state.was_low = true;
+            let left = self.spendable(state, now).unwrap_or_default();
+            tracing::warn!(
+                budget,
+                left,
+                resets_in = hours(ends - now),
+                pace = ?pace,
+                "the budget of writes for the day runs low: commits and heartbeats become rarer; heartbeats are kept in reserve"
+            );
+        }
     }
 }
 
@@ -146,6 +250,7 @@ impl State {
         if self.day_ends.is_some_and(|ends| ends <= now) {
             self.day_ends = None;
             self.spent = 0;
+            self.was_low = false;
         }
     }
 }
@@ -174,7 +279,7 @@ impl Stop {
                 doing,
                 format!(
                     "the ceiling of {budget} writes per day resets in {}; raise writes_per_day, or \
-                     write less often",
+                     write less often; heartbeats go on",
                     hours(resets_in)
                 ),
                 format!("this process has used up its {budget} writes for the day"),

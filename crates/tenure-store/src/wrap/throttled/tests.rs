@@ -17,6 +17,7 @@ const NONE: Config = Config {
     reads_per_minute: None,
     writes_per_minute: None,
     writes_per_day: None,
+    reserved_per_day: 0,
     burst: 2,
     waiters_max: 100,
 };
@@ -27,6 +28,7 @@ fn every_zero_is_refused_with_its_reason_at_once() {
         reads_per_minute: Some(0),
         writes_per_minute: Some(0),
         writes_per_day: Some(0),
+        reserved_per_day: 0,
         burst: 0,
         waiters_max: 0,
     };
@@ -251,4 +253,79 @@ async fn whoever_waits_when_the_day_is_spent_is_refused_at_once() {
     }
     assert_eq!(done, [true, true, false, false]);
     assert!(start.elapsed() < Duration::from_secs(61));
+}
+
+async fn put(store: &Throttled, number: usize) -> Result<(), Error> {
+    let key = key(number);
+    let put = store.put(&key, "1".into(), &Expect::Absent);
+    put.await.map(drop)
+}
+
+#[tokio::test(start_paused = true)]
+async fn heartbeats_are_sent_from_a_reserve_that_lasts_for_the_day() {
+    let store = throttled(Config {
+        writes_per_day: Some(100),
+        reserved_per_day: 24,
+        ..NONE
+    });
+    let mut sent = 0;
+    while put(&store, sent).await.is_ok() {
+        sent += 1;
+    }
+    assert_eq!(sent, 76, "all but the reserve");
+    assert!(store.statistics().is_low);
+    for heartbeat in 0..24 {
+        let urgent = crate::urgent(put(&store, 1000 + heartbeat)).await;
+        assert!(urgent.is_ok(), "{heartbeat}: {urgent:?}");
+        assert!(put(&store, 999).await.is_err(), "the reserve is not its");
+        advance(Duration::from_secs(3600)).await;
+    }
+    assert!(put(&store, 999).await.is_ok(), "another day");
+    assert!(!store.statistics().is_low);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_of_a_low_budget_is_spread_over_the_day() {
+    let store = throttled(Config {
+        writes_per_day: Some(20_000),
+        reserved_per_day: 10_000,
+        ..NONE
+    });
+    let mut sent = 0;
+    while store.pause_before_write().is_zero() {
+        assert!(put(&store, sent).await.is_ok());
+        sent += 1;
+    }
+    assert_eq!(sent, 8001, "a fifth is left, and would not last");
+    assert!(store.statistics().is_low && store.throttle.is_low());
+    // A writer that waits as it is asked to is never refused.
+    let end = Instant::now() + Duration::from_secs(24 * 3600 - 60);
+    while Instant::now() < end {
+        sleep(store.pause_before_write()).await;
+        assert!(put(&store, sent).await.is_ok(), "{sent}");
+        sent += 1;
+    }
+    assert!(sent > 9_000, "{sent}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_waits_for_nobody() {
+    let store = throttled(Config {
+        writes_per_minute: Some(6),
+        ..NONE
+    });
+    for number in 0..2 {
+        put(&store, number).await.unwrap();
+    }
+    let waiting = tokio::spawn({
+        let store = store.clone();
+        async move { put(&store, 2).await }
+    });
+    yield_now().await;
+    let start = Instant::now();
+    crate::urgent(put(&store, 3)).await.unwrap();
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert!(store.pause_before_write() > Duration::ZERO);
+    waiting.await.unwrap().unwrap();
+    assert!(start.elapsed() >= Duration::from_secs(10), "it is counted");
 }
