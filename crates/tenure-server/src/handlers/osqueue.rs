@@ -26,7 +26,7 @@ use tenure_core::queue::{
 use crate::app::App;
 use crate::auth::Scope;
 use crate::budget::Room;
-use crate::extract::{Json, Named, Via, ok, room_for, tagged_within};
+use crate::extract::{CallName, Json, Named, Via, ok, room_for, tagged_within};
 use crate::gate::{AnsweredBy, Gate};
 use crate::handlers::jobs::claim::take;
 use crate::handlers::jobs::outcome::{finish, keep, lost};
@@ -227,16 +227,17 @@ async fn submit(
 
 async fn claim(
     State(app): State<Arc<App>>,
+    name: Result<CallName, Problem>,
     body: Result<Json<ClaimBody>, Problem>,
 ) -> Result<Response, Failed> {
-    let Json(body) = body?;
+    let (CallName(name), Json(body)) = (name?, body?);
     let request = ClaimRequest {
         queues: vec![queue()],
         types: body.types.unwrap_or_default(),
         lease_ms: LEASE_MS,
         ..ClaimRequest::new(body.worker_id)
     };
-    let job = take(&app, request).await?.into_iter().next();
+    let job = take(&app, request, name.as_ref()).await?.into_iter().next();
     Ok(ok(&job.map_or_else(ClaimedJob::default, |job| {
         ClaimedJob {
             job_id: Some(job.id),
