@@ -49,6 +49,8 @@ class Double:
     def __init__(self, *acts: Act, tls: Optional[ssl.SSLContext] = None) -> None:
         self._tls = tls
         self.requests: list[tuple[str, bytes]] = []
+        #: What each of them was named, if it was.
+        self.names: list[Optional[str]] = []
         self._acts = list(acts)
         self._listener = socket.create_server(("127.0.0.1", 0))
         scheme = "http" if tls is None else "https"
@@ -76,12 +78,14 @@ class Double:
         with connection, connection.makefile("rb") as reader:
             try:
                 while line := reader.readline():
-                    length = 0
+                    length, named = 0, None
                     while (header := reader.readline().strip()) != b"":
                         name, _, value = header.partition(b":")
                         length = int(value) if name.lower() == b"content-length" else length
+                        named = value.decode().strip() if name.lower() == b"idempotency-key" else named
                     body = reader.read(length)
                     self.requests.append((line.decode().strip(), body))
+                    self.names.append(named)
                     act = self._acts.pop(0) if len(self._acts) > 1 else self._acts[0]
                     reply = act(line.decode(), body)
                     if reply is None:
@@ -148,6 +152,15 @@ class LostAnswers(Claims):
             first, second = (json.loads(body) for _, body in node.requests)
         self.assertEqual(first, second)
         self.assertTrue(first["id"])
+
+    def a_lost_claim_is_sent_again_by_the_same_name(self) -> None:
+        with Double(broken_off, answer(200, {"jobs": []})) as node, Client(node.url) as client:
+            client.claim("worker-1")
+            client.claim("worker-1")
+            first, second, other = node.names
+        self.assertTrue(first)
+        self.assertEqual(first, second)
+        self.assertNotEqual(first, other)
 
     def a_submit_that_stays_unanswered_is_unknown_and_names_its_ids(self) -> None:
         with Double(broken_off) as node, Client(node.url, timeout=0.3) as client:

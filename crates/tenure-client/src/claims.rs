@@ -25,6 +25,8 @@ use tenure_api::{
     Payload, ReleaseRequest, State, Token,
 };
 
+use uuid::Uuid;
+
 use crate::client::Client;
 use crate::error::Error;
 use crate::transport::Call;
@@ -91,11 +93,22 @@ pub enum Ended {
 impl Client {
     /// Takes jobs, waiting for them if the request says so. None if there were none in time.
     ///
-    /// Sent again if it fails. If an answer with jobs was lost, those come back when their lease runs out.
+    /// Sent again if it fails, under the same name: if an answer with jobs was lost, the next one has the same jobs, and no
+    /// attempt is counted twice. Only if none arrives before the deadline do they come back when their lease runs out.
     pub async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>, Error> {
+        self.claim_named(request, Uuid::new_v4()).await
+    }
+
+    /// The same for whoever goes on with the claim after it has failed: by the same name it is the same claim.
+    pub(crate) async fn claim_named(
+        &self,
+        request: &ClaimRequest,
+        name: Uuid,
+    ) -> Result<Vec<Claimed>, Error> {
         let wait = Duration::from_millis(request.wait_ms.into());
         let call = Call::post(&["v1", "jobs", "claim"], request)?
             .waiting(wait)
+            .named(name)
             .of_claim();
         let answer: ClaimAnswer = self.transport.call(&call).await?;
         Ok(answer.jobs)

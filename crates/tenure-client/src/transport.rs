@@ -16,13 +16,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::header::{
+    AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
+};
 use reqwest::{Method, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_api::{Code, JobId, Problem};
 use tokio::time::{Instant, sleep};
 use url::Url;
+use uuid::Uuid;
 
 use crate::discovery::Nodes;
 use crate::error::{Error, Trouble};
@@ -54,6 +57,12 @@ pub(crate) struct Transport {
     pub(crate) deadline: Duration,
 }
 
+/// By which a server recognises a call that it was sent before.
+const NAME: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// A server on the way has sent the call more than once: its answer may be the echo of its own success.
+const REPEATED: HeaderName = HeaderName::from_static("tenure-repeated");
+
 /// What to ask.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
@@ -66,6 +75,8 @@ pub(crate) struct Call {
     wait: Duration,
     /// Sent once more after an answer was lost? Off for what would then be done twice.
     is_repeatable: bool,
+    /// What it is called, if the server recognises it when it is sent again.
+    name: Option<HeaderValue>,
     /// The job that is spoken of, for errors.
     job: Option<JobId>,
     /// How long to try, if not as long as any other call.
@@ -92,7 +103,8 @@ struct Again {
 }
 
 enum Tried {
-    Answer(Bytes),
+    /// And whether a server on the way has sent the call more than once.
+    Answer(Bytes, bool),
     Refused(Error),
     Again(Again),
 }
@@ -106,6 +118,7 @@ impl Call {
             body: None,
             wait: Duration::ZERO,
             is_repeatable: true,
+            name: None,
             job: None,
             deadline: None,
             answer_bytes_max: ANSWER_BYTES_MAX,
@@ -170,6 +183,12 @@ impl Call {
         self
     }
 
+    /// Known by this name, however often it is sent.
+    pub(crate) fn named(mut self, name: Uuid) -> Self {
+        self.name = HeaderValue::try_from(name.to_string()).ok();
+        self
+    }
+
     /// Not to be sent again once it may have been carried out.
     pub(crate) fn once(mut self) -> Self {
         self.is_repeatable = false;
@@ -222,11 +241,11 @@ impl Transport {
             let timeout =
                 (self.attempt_timeout + call.wait).min(left.max(self.attempt_timeout / 4));
             let again = match self.attempt(place, call, timeout).await {
-                Tried::Answer(body) => {
+                Tried::Answer(body, is_repeated) => {
                     self.look(place);
                     return Answered {
                         result: Ok(body),
-                        is_unsure,
+                        is_unsure: is_unsure || is_repeated,
                     };
                 }
                 Tried::Refused(error) => {
@@ -325,6 +344,7 @@ impl Transport {
         let status = response.status();
         let after = retry_after(response.headers());
         let is_problem = is_problem(response.headers());
+        let is_repeated = response.headers().contains_key(REPEATED);
         match read(response, call.answer_bytes_max).await {
             Err(Unread::Broken(detail)) => self.again(place, detail, None, None, true),
             // It would be as large again.
@@ -332,7 +352,9 @@ impl Transport {
                 url: self.shown(place),
                 detail: Unread::TooLarge.to_string(),
             }),
-            Ok(body) if status.is_success() && is_of_broker(&body) => Tried::Answer(body),
+            Ok(body) if status.is_success() && is_of_broker(&body) => {
+                Tried::Answer(body, is_repeated)
+            }
             Ok(body) => match problem(is_problem, &body) {
                 Some(problem) => self.refused(place, status, after, problem, call.job.as_ref()),
                 // A gateway on the way; the broker behind it may have done it.
@@ -347,6 +369,9 @@ impl Transport {
         let mut request = self.http.request(call.method.clone(), url);
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.clone());
+        }
+        if let Some(name) = &call.name {
+            request = request.header(NAME, name.clone());
         }
         if let Some(body) = &call.body {
             request = request

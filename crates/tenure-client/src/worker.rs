@@ -40,6 +40,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
+use uuid::Uuid;
 
 use crate::claims::{Claim, Ended};
 use crate::client::Client;
@@ -203,12 +204,14 @@ impl Worker {
         outbox: &mpsc::Sender<Letter>,
     ) -> Result<(), Error> {
         let slots = Arc::new(Semaphore::new(self.settings.concurrency));
+        // A claim is the same one until it is answered: what it was given and did not hear of, it is given again.
+        let mut name = Uuid::new_v4();
         loop {
             let claimed = tokio::select! {
                 biased;
                 // A claim that is cut off here is noticed by the server, which hands its jobs back.
                 () = stop.cancelled() => return Ok(()),
-                claimed = self.claim(&slots) => claimed,
+                claimed = self.claim(&slots, name) => claimed,
             };
             let (jobs, mut permits, sent) = match claimed {
                 Ok(claimed) => claimed,
@@ -221,6 +224,7 @@ impl Worker {
                 }
                 Err(error) => return Err(error),
             };
+            name = Uuid::new_v4();
             for job in jobs {
                 let Some(permit) = permits.split(1) else {
                     tracing::error!(id = %job.id, "the broker returned more jobs than requested");
@@ -243,6 +247,7 @@ impl Worker {
     async fn claim(
         &self,
         slots: &Arc<Semaphore>,
+        name: Uuid,
     ) -> Result<(Vec<Claimed>, OwnedSemaphorePermit, Moment), Error> {
         let closed = "the semaphore is never closed";
         let mut permits = slots.clone().acquire_owned().await.expect(closed);
@@ -263,7 +268,7 @@ impl Worker {
             wait_ms: milliseconds(self.settings.wait).min(WAIT_MS_MAX),
         };
         let sent = clock::now();
-        let jobs = self.shared.client.claim(&request).await?;
+        let jobs = self.shared.client.claim_named(&request, name).await?;
         self.shared.room.claimed(jobs.len());
         Ok((jobs, permits, sent))
     }

@@ -134,6 +134,7 @@ impl Load {
             let claim = Action::Claim(LoggedClaim {
                 request: ClaimRequest::new(worker.clone()),
                 nonce: u32::try_from(nonce).unwrap(),
+                key: None,
             });
             let claimed = self.apply(claim).claimed().pop().expect("a job is ready");
             let completion = Completion {

@@ -155,7 +155,11 @@ fn job(queue: QueueName, job_type: &str) -> Submission {
 fn claim(queues: &[QueueName], types: &[JobType]) -> LoggedClaim {
     let mut request = ClaimRequest::new(Key::new("bench").unwrap());
     (request.queues, request.types) = (queues.to_vec(), types.to_vec());
-    LoggedClaim { request, nonce: 7 }
+    LoggedClaim {
+        request,
+        nonce: 7,
+        key: None,
+    }
 }
 
 fn tell(what: &str, mut work: impl FnMut(u64) -> usize) {

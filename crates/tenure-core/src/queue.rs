@@ -86,7 +86,7 @@ mod validate;
 mod view;
 
 pub use answer::{Answer, Cancelled, Changed, Ended, Failed, Item, Lost, Refusal, Released};
-pub use claim::ClaimStatus;
+pub use claim::{ClaimKey, ClaimStatus};
 pub use command::{Action, Command, LoggedClaim};
 pub use event::Event;
 pub use leases::{HeartbeatAnswer, Leases};

@@ -65,6 +65,7 @@ struct SharedConnection {
     started: Instant,
     is_stranger: AtomicBool,
     has_answered: AtomicBool,
+    asks_for_health: AtomicBool,
     /// When a byte moved last, in milliseconds since the server started.
     progressed_ms: AtomicU64,
     /// What it has in memory, and since when it has had anything there.
@@ -110,6 +111,7 @@ impl Connections {
             started: self.started,
             is_stranger: AtomicBool::new(true),
             has_answered: AtomicBool::new(false),
+            asks_for_health: AtomicBool::new(false),
             progressed_ms: AtomicU64::new(milliseconds(self.started)),
             bytes: AtomicUsize::new(0),
             bytes_since_ms: AtomicU64::new(0),
@@ -251,6 +253,15 @@ impl Connection {
     /// A byte of an answer was written.
     pub(crate) fn answered(&self) {
         self.shared.has_answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Its present call is a health check.
+    pub(crate) fn ask_for_health(&self) {
+        self.asks_for_health.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn asks_for_health(&self) -> bool {
+        self.asks_for_health.load(Ordering::Relaxed)
     }
 
     /// Whether no call of it was allowed or answered yet: then it can be told that nothing was done.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use http_body::Body as _;
@@ -21,7 +21,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tenure_api::strict::{self, Strict};
-use tenure_api::{Code, JobId};
+use tenure_api::{Code, JobId, Key};
 use tokio::time::timeout;
 
 use crate::app::App;
@@ -615,6 +615,36 @@ impl<S: Send + Sync> FromRequestParts<S> for Via {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         Ok(Self(parts.extensions.get::<Arc<Connection>>().cloned()))
+    }
+}
+
+/// By what name a call can be sent again: a header that many interfaces have.
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// What the caller named its call, if it did.
+#[derive(Debug)]
+pub(crate) struct CallName(pub(crate) Option<Key>);
+
+impl<S: Send + Sync> FromRequestParts<S> for CallName {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let mut sent = parts.headers.get_all(IDEMPOTENCY_KEY).iter();
+        let Some(name) = sent.next() else {
+            return Ok(Self(None));
+        };
+        let invalid =
+            |detail: String| Problem::new(Code::InvalidField, detail).field("Idempotency-Key");
+        if sent.next().is_some() {
+            return Err(invalid("there is more than one Idempotency-Key".to_owned()));
+        }
+        let name = name.to_str().map_err(|error| invalid(error.to_string()))?;
+        // With quotes around it, as the standard has it, or without, as most send it.
+        let quoted = name
+            .strip_prefix('"')
+            .and_then(|name| name.strip_suffix('"'));
+        let name = Key::new(quoted.unwrap_or(name)).map_err(|error| invalid(error.to_string()))?;
+        Ok(Self(Some(name)))
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Answers stream, so a standby keeps none of them, and long polls and event streams pass through. A call is
 //! forwarded once: one that arrives forwarded and finds no leader here is answered `no_leader`, so two servers
-//! that each take the other for the leader cannot pass a call back and forth. What broke after it was sent is
-//! answered `unknown_outcome`, and not sent again. What certainly was not done may be: see `hold.rs`.
+//! that each take the other for the leader cannot pass a call back and forth. What broke after it was sent may
+//! have been done; what is sent again then is in `repeat.rs`, and for how long in `hold.rs`.
 //!
 //! A server with TLS forwards to no leader without: the call would cross the network in the clear, its token with it.
 
@@ -89,7 +89,9 @@ pub(crate) struct PassedOn;
 pub(crate) enum Failed {
     /// Nothing was done, and that may soon be otherwise.
     NotDone(Problem),
-    /// It may have been done, or there is no use in trying again.
+    /// It may have been done.
+    Lost(Problem),
+    /// There is no use in trying again.
     Final(Problem),
 }
 
@@ -238,7 +240,7 @@ pub(crate) async fn forward(app: Arc<App>, request: Request) -> Response {
             app.metrics.forwarded.inc();
             response
         }
-        Err(Failed::NotDone(problem) | Failed::Final(problem)) => {
+        Err(Failed::NotDone(problem) | Failed::Lost(problem) | Failed::Final(problem)) => {
             app.metrics.forward_failures.inc();
             problem.into_response()
         }
@@ -345,6 +347,11 @@ async fn read(response: Response, is_safe: bool) -> Result<Response, Failed> {
         Ok(problem) if problem.code == Code::NoLeader => {
             Err(Failed::NotDone(Problem::no_leader(&problem.detail)))
         }
+        // Its term ended while it was at it.
+        Ok(problem) if problem.code == Code::UnknownOutcome && !is_safe => Err(Failed::Lost(
+            Problem::new(Code::UnknownOutcome, problem.detail)
+                .hint("send it again with the same id"),
+        )),
         _ => Ok(Response::from_parts(parts, Body::from(body))),
     }
 }
@@ -358,7 +365,9 @@ pub(crate) async fn reason_not_to(app: &App, leader: &Leader) -> Option<&'static
     }
     let origin = match app.forwarder.origin(app, leader).await {
         Ok(origin) => origin,
-        Err(Failed::Final(_)) => return Some("the leader has no URL that this broker can use"),
+        Err(Failed::Final(_) | Failed::Lost(_)) => {
+            return Some("the leader has no URL that this broker can use");
+        }
         Err(Failed::NotDone(_)) => return Some("the leader's address is not known"),
     };
     let mut request = Request::new(Body::empty());
@@ -407,7 +416,7 @@ fn lost(is_safe: bool, what: &str) -> Failed {
         Code::UnknownOutcome,
         format!("{what}; the call may or may not have been done"),
     );
-    Failed::Final(problem.hint("send it again with the same id"))
+    Failed::Lost(problem.hint("send it again with the same id"))
 }
 
 /// Waits until somebody else leads, or nobody, and the old leader has had time to answer.

@@ -1,9 +1,10 @@
 //! Calls that need the leader, on a server that is not: they are passed on, and held for a moment if nobody can answer.
 //!
 //! Between two leaders, or while a new one reads the log, nobody can be asked. A call is then held here, until there is
-//! somebody, this server included, or until its time is up: it costs its caller time and no error. Only what was
-//! certainly not done is held: a call that has reached nobody, or that a server has refused because it does not lead.
-//! What may have been done is answered `unknown_outcome` and never sent again.
+//! somebody, this server included, or until its time is up: it costs its caller time and no error. What was
+//! certainly not done is held: a call that has reached nobody, or that a server has refused because it does not lead. What
+//! may have been done is held only if it can be sent again without harm, as `repeat.rs` says; if there is nobody to
+//! send it to in time, or it is of another kind, it is answered `unknown_outcome`.
 //!
 //! A server that has lost its own session, and does not get another one within a moment, holds nothing: another server may
 //! well know the leader. One that has just started, and has no session yet, has lost nothing.
@@ -22,6 +23,7 @@ use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use tenure_api::Code;
 use tokio::time::{Instant, sleep};
 use tower_service::Service;
 
@@ -30,6 +32,7 @@ use crate::budget::Room;
 use crate::forward::{self, FORWARDED, Failed};
 use crate::handlers::health;
 use crate::problem::{NotServed, Problem};
+use crate::repeat::{Repeat, SENDINGS_MAX, Settled};
 
 /// How often a held call looks whether somebody can be asked.
 const LOOK: Duration = Duration::from_millis(50);
@@ -53,13 +56,20 @@ impl Kept {
 }
 
 /// Answers a call that needs the leader: there, or here once this server leads.
-pub(crate) async fn answer<S>(app: Arc<App>, call: Kept, mut inner: S) -> Response
+pub(crate) async fn answer<S>(app: Arc<App>, mut call: Kept, mut inner: S) -> Response
 where
     S: Service<Request, Response = Response, Error = Infallible>,
 {
-    let until = Instant::now() + patience(&app, &call.parts.headers);
+    let started = Instant::now();
     let is_forwarded = call.parts.headers.contains_key(FORWARDED);
+    let bytes_max = app.config.limits.body_bytes_max;
+    let repeat = Repeat::prepare(&mut call.parts, &mut call.body, bytes_max);
+    // Until when it is held. Counted from its first failure: until then a claim may have waited for a job.
+    let mut until = None;
     let mut place = None;
+    // What its caller is told if nothing more is heard of it, once it may have been done; and how often it was sent.
+    let mut unknown = None;
+    let mut sendings = 0;
     // Whether the leader that is known has refused a call, or could not be reached: then it is asked how it is before
     // it is sent anything again.
     let mut is_wary = false;
@@ -67,9 +77,13 @@ where
         let answered = if app.is_serving() {
             let Ok(()) = poll_fn(|context| inner.poll_ready(context)).await;
             let Ok(response) = inner.call(call.request()).await;
-            match response.extensions().get::<NotServed>() {
-                None => return response,
-                Some(NotServed) => response,
+            match (response.extensions().get::<NotServed>(), &unknown) {
+                (Some(NotServed), _) => response,
+                (None, None) => return response,
+                (None, Some(_)) => match repeat.settle(response).await {
+                    Settled::Answer(response) => return response,
+                    Settled::Unknown | Settled::Lost => return given_up(&app, unknown),
+                },
             }
         } else if is_forwarded {
             // Perhaps by itself, in a session that has ended since.
@@ -78,13 +92,28 @@ where
             return Problem::no_leader(no_leader).into_response();
         } else {
             match pass_on(&app, &call, is_wary).await {
-                Ok(response) => {
+                Ok(response) if unknown.is_none() => {
                     app.metrics.forwarded.inc();
                     return response;
                 }
+                Ok(response) => match repeat.settle(response).await {
+                    Settled::Answer(response) => {
+                        app.metrics.forwarded.inc();
+                        return response;
+                    }
+                    Settled::Unknown => return given_up(&app, unknown),
+                    Settled::Lost => lost(&mut sendings, &mut unknown, None),
+                },
                 Err(Failed::Final(problem)) => {
-                    app.metrics.forward_failures.inc();
-                    return problem.into_response();
+                    return given_up(&app, unknown.or(Some(problem)));
+                }
+                Err(Failed::Lost(problem)) if !repeat.is_possible() => {
+                    return given_up(&app, Some(problem));
+                }
+                Err(Failed::Lost(problem)) => {
+                    is_wary = true;
+                    repeat.shorten(&mut call.body);
+                    lost(&mut sendings, &mut unknown, Some(problem))
                 }
                 Err(Failed::NotDone(problem)) => {
                     is_wary = true;
@@ -92,11 +121,22 @@ where
                 }
             }
         };
+        let until = *until.get_or_insert_with(|| {
+            let now = Instant::now();
+            let most = now + app.config.limits.hold_timeout;
+            // Its caller counts from when it called, and its wait for a job is no part of that.
+            let asked = preferred(&call.parts.headers).map(|wait| started + repeat.wait() + wait);
+            asked.map_or(most, |asked| asked.min(most))
+        });
         if place.is_none() {
             place = app.holds.try_acquire().ok();
         }
         let is_in_vain = app.stop.is_cancelled() || app.is_cut_off();
-        if place.is_none() || is_in_vain || Instant::now() >= until {
+        let is_over = Instant::now() >= until || sendings >= SENDINGS_MAX;
+        if place.is_none() || is_in_vain || is_over {
+            if unknown.is_some() {
+                return given_up(&app, unknown);
+            }
             app.metrics.forward_failures.inc();
             return why(&app, answered).await;
         }
@@ -129,13 +169,29 @@ async fn pass_on(app: &App, call: &Kept, is_wary: bool) -> Result<Response, Fail
     forward::try_forward(app, &leader, call.request()).await
 }
 
-/// How long a call may be held: as long as the server does, and as its caller is ready to wait
-/// (`Prefer: wait=SECONDS`).
-fn patience(app: &App, headers: &HeaderMap) -> Duration {
-    let most = app.config.limits.hold_timeout;
-    preferred(headers).map_or(most, |wait| most.min(wait))
+/// The answer to a call that is given up: what is known of it.
+fn given_up(app: &App, problem: Option<Problem>) -> Response {
+    app.metrics.forward_failures.inc();
+    let unknown = || {
+        Problem::new(
+            Code::UnknownOutcome,
+            "the call may or may not have been done",
+        )
+    };
+    problem.unwrap_or_else(unknown).into_response()
 }
 
+/// A call was sent whose answer is lost.
+fn lost(sendings: &mut u32, unknown: &mut Option<Problem>, problem: Option<Problem>) -> Response {
+    *sendings += 1;
+    if unknown.is_none() {
+        *unknown = problem;
+    }
+    Response::default()
+}
+
+/// How long a caller is ready to wait (`Prefer: wait=SECONDS`). A call is held no longer than that, nor than the server
+/// holds any.
 fn preferred(headers: &HeaderMap) -> Option<Duration> {
     let said = headers.get_all("prefer").iter();
     let mut words = said

@@ -55,6 +55,7 @@ mod metrics;
 mod openapi;
 mod problem;
 mod rates;
+mod repeat;
 mod router;
 mod server;
 mod stall;

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,6 +70,10 @@ const PREFACE_LOOK: Duration = Duration::from_millis(10);
 /// How long a client that is turned away may take to send the rest and to read why.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long a connection that has made room for another may take until what it has sent is read. As long as that, its
+/// socket is one of those that pass.
+const HEARING: Duration = Duration::from_millis(100);
+
 /// How much of what it still sends is read, so that the system does not reset the connection before it has the answer.
 const FAREWELL_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -112,6 +117,9 @@ impl Service<Request<Incoming>> for Entrance {
         };
         if let Some(door) = &self.door {
             door.enter(&mut request, connection.peer());
+        }
+        if matches!(request.uri().path(), "/healthz" | "/readyz") {
+            self.connection.ask_for_health();
         }
         request.extensions_mut().insert(connection);
         self.router.call(request)
@@ -224,10 +232,16 @@ impl Listening {
             connections: self.connections.clone(),
             connection: connection.clone(),
         };
-        let made_room = tokio::select! {
-            biased;
-            () = connection.closed() => true,
-            () = self.converse(&mut stream, &connection) => false,
+        let made_room = {
+            let mut conversation = pin!(self.converse(&mut stream, &connection));
+            tokio::select! {
+                biased;
+                () = connection.closed() => {
+                    self.last_word(conversation, &connection).await;
+                    true
+                }
+                () = &mut conversation => false,
+            }
         };
         drop(leaving);
         if made_room {
@@ -235,6 +249,18 @@ impl Listening {
             if self.tls.is_none() && connection.is_unheard() {
                 self.turn_away(stream).await;
             }
+        }
+    }
+
+    /// A connection that has made room before it was heard may be a health check, and those are always answered: what it has
+    /// sent is looked at. Without a place it is told how the server is, and nothing else is begun for it.
+    async fn last_word(&self, conversation: impl Future<Output = ()>, connection: &Connection) {
+        let mut conversation = pin!(conversation);
+        if connection.is_unheard() {
+            let _ = timeout(HEARING, &mut conversation).await;
+        }
+        if connection.is_unheard() && connection.asks_for_health() {
+            let _ = timeout(FAREWELL_TIMEOUT, conversation).await;
         }
     }
 

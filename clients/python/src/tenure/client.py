@@ -333,7 +333,7 @@ class Client:
         """Takes up to ``max`` jobs, waiting up to ``wait`` seconds for the first. :class:`Worker` does this for you.
 
         Each is yours for ``lease`` seconds, and again from every heartbeat on. If no broker answers and ``stop`` is set,
-        the call is not repeated. A job whose payload Python cannot read has ``unreadable`` set; the others are not
+        the call is not repeated. Repeated, it is the same claim: jobs of an answer that was lost come with the next. A job whose payload Python cannot read has ``unreadable`` set; the others are not
         affected.
 
         >>> _ = client.submit("sum", [1, 2], queue="sums")
@@ -352,7 +352,9 @@ class Client:
             body["queues"] = list(queues)
         if types:
             body["types"] = list(types)
-        answer = self._call("POST", "/v1/jobs/claim", body, timeout=timeout, waits=wait, stop=stop)
+        answer = self._call(
+            "POST", "/v1/jobs/claim", body, timeout=timeout, waits=wait, stop=stop, name=str(uuid.uuid4())
+        )
         return list(readable_claims(listed(answer.body, "jobs")))
 
     def heartbeat(self, claim: Claim, *, progress: Json = None, timeout: Optional[float] = None) -> str:
@@ -601,6 +603,7 @@ class Client:
         timeout: Optional[float] = None,
         waits: float = 0.0,
         stop: Optional[threading.Event] = None,
+        name: Optional[str] = None,
     ) -> Answer:
         """Sends a call until a node answers it, its time is up, or ``stop`` is set between two tries.
 
@@ -623,7 +626,9 @@ class Client:
             try:
                 nodes = self._nodes
                 node = nodes[place % len(nodes)]
-                response = node.exchange(method, path, content, seconds, hold)
+                response = node.exchange(method, path, content, seconds, hold, name)
+                # A node on the way may have sent it twice, too.
+                resent = resent or "tenure-repeated" in response.headers
                 if response.status < 300:
                     self._look(node)
                     return Answer(decoded(response), resent)

@@ -69,10 +69,19 @@ class Node:
     def __repr__(self) -> str:
         return f"Node({self.url!r})"
 
-    def exchange(self, method: str, path: str, body: Optional[bytes], timeout: float, hold: int = 0) -> Response:
+    def exchange(
+        self,
+        method: str,
+        path: str,
+        body: Optional[bytes],
+        timeout: float,
+        hold: int = 0,
+        name: Optional[str] = None,
+    ) -> Response:
         """Sends one request and reads its answer, within ``timeout`` seconds of silence.
 
-        A broker without a leader may hold the request for ``hold`` seconds.
+        A broker without a leader may hold the request for ``hold`` seconds. By ``name`` it recognises one that it was
+        sent before.
         """
         connection = self._kept() or self._open(timeout)
         try:
@@ -82,6 +91,8 @@ class Node:
             headers["Prefer"] = f"wait={hold}"
             if body is not None:
                 headers["Content-Type"] = "application/json"
+            if name is not None:
+                headers["Idempotency-Key"] = name
             try:
                 connection.request(method, self._path + path, body, headers)
             except (BrokenPipeError, ConnectionResetError):

@@ -112,48 +112,6 @@ async fn ten_times_too_much_is_turned_away_and_nothing_is_lost() {
     assert_eq!(stored(&store).await, accepted);
 }
 
-/// Bodies that are never finished, and more of each than fits if all of them are taken.
-const UNFINISHED: usize = 300;
-const UNFINISHED_BYTES: usize = 1_000_000;
-
-/// What bodies may take together, and what else the server may take for so many connections: their buffers in the allocator's
-/// sizes, and one body that is put together.
-const BODIES_KIB_MAX: u64 = 256 * 1024;
-const BESIDE_BODIES_KIB_MAX: u64 = 96 * 1024;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn bodies_that_are_never_finished_take_what_they_may_and_no_more() {
-    allow_many_connections();
-    let folder = tempfile::tempdir().unwrap();
-    let serving = block_in_place(|| Serving::start(folder.path(), &["--store", "file:store"]));
-    let address = serving.address.clone();
-    leads(&address).await;
-    let before_kib = memory_kib(serving.id(), "VmRSS:");
-    for head in ["Content-Length: 1048576", "Transfer-Encoding: chunked"] {
-        let mut bodies = JoinSet::new();
-        for _ in 0..UNFINISHED {
-            let address = address.clone();
-            bodies.spawn(async move { unfinished(&address, head).await });
-        }
-        let held = bodies.join_all().await;
-        let peak_kib = memory_kib(serving.id(), "VmHWM:");
-        eprintln!("{head}: memory {before_kib} KiB, then up to {peak_kib} KiB");
-        assert!(
-            peak_kib < before_kib + BODIES_KIB_MAX + BESIDE_BODIES_KIB_MAX,
-            "{head}: from {before_kib} KiB to {peak_kib} KiB"
-        );
-        // Who has something to say is heard.
-        let submitted = async {
-            while !(200..300).contains(&submit(&address, "after", "t", 100).await.0) {
-                sleep(Duration::from_millis(50)).await;
-            }
-        };
-        timeout(PATIENCE, submitted).await.expect("it recovers");
-        drop(held);
-    }
-    block_in_place(|| serving.end(Signal::KILL));
-}
-
 /// How many files a broker may open, and how many connections strangers make.
 const FILES: usize = 256;
 const STRANGERS: usize = 400;
@@ -204,28 +162,6 @@ async fn strangers_cannot_take_the_last_file() {
     assert!(open < FILES, "{open} files are open");
     drop(strangers);
     block_in_place(|| serving.end(Signal::KILL));
-}
-
-/// Sends most of a body, as far as it is taken, and nothing more.
-async fn unfinished(address: &str, length: &str) -> TcpStream {
-    let head = format!(
-        "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{length}\r\n\r\n"
-    );
-    let mut stream = open(address, &head).await;
-    let is_chunked = length.contains("chunked");
-    let piece = "x".repeat(8_000);
-    let piece = if is_chunked {
-        format!("{:x}\r\n{piece}\r\n", piece.len())
-    } else {
-        piece
-    };
-    for _ in 0..UNFINISHED_BYTES / 8_000 {
-        let sent = timeout(Duration::from_secs(2), stream.write_all(piece.as_bytes()));
-        if !matches!(sent.await, Ok(Ok(()))) {
-            break;
-        }
-    }
-    stream
 }
 
 /// Submits at a steady pace. The ids that were accepted, and those turned away.

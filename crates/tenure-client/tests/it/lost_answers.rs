@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tenure_client::api::SubmitStatus;
-use tenure_client::{Claim, Client, Ended, Error, Failed, Listing, NewJob, State};
+use tenure_client::api::{ClaimRequest, SubmitStatus};
+use tenure_client::{Claim, Client, Ended, Error, Failed, Key, Listing, NewJob, State};
 use tenure_testkit::http_proxy::Fault;
 
 use crate::support::Broker;
@@ -66,6 +66,34 @@ async fn an_end_that_was_recorded_is_recognised() {
         proxy.fail_next(fault);
         let ended = client.release_all(vec![next]).await.unwrap();
         assert_eq!(ended, [Ended::Cancelled], "{fault:?}");
+    }
+}
+
+/// Before, such a job was dead without ever having run: its lease ran out, and there was no other attempt.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_is_sent_again_has_the_same_jobs() {
+    let broker = Broker::start().await;
+    let (client, proxy) = broker.behind_proxy().await;
+    for fault in FAULTS {
+        let job = NewJob::new("mail", &1).max_attempts(1);
+        let id = broker.client.submit(job).await.unwrap().id;
+        let other = broker.client.submit(NewJob::new("mail", &2)).await.unwrap();
+        proxy.fail_next(fault);
+        let request = ClaimRequest::new(Key::new("tests").unwrap());
+        let jobs = client.claim(&request).await.unwrap();
+        let [job] = &jobs[..] else {
+            panic!("{fault:?}: {jobs:?}");
+        };
+        assert_eq!((&job.id, job.attempt), (&id, 1), "{fault:?}");
+        let waits = broker.client.job(&other.id).await.unwrap();
+        assert_eq!(waits.state, State::Ready, "{fault:?}");
+        client.complete(&Claim::from(job), None).await.unwrap();
+        // Another call is another claim.
+        let jobs = client.claim(&request).await.unwrap();
+        assert_eq!(jobs[0].id, other.id, "{fault:?}");
+        let second = client.claim(&request).await.unwrap();
+        assert_eq!(second, [], "{fault:?}");
+        client.complete(&Claim::from(&jobs[0]), None).await.unwrap();
     }
 }
 

@@ -1,7 +1,19 @@
 //! Claims: which jobs a worker gets, decided when the command is applied.
+//!
+//! # A claim that is asked for again
+//!
+//! Whoever sends a claim may not hear what came of it. A claim with a [`ClaimKey`] can be sent again: while it holds any
+//! job, the same worker with the same key is given those jobs, with the same tokens, and no others. Nothing is counted
+//! twice: no attempt, and nothing of a rate.
+//!
+//! Whose answer certainly reached nobody is handed back ([`Action::Abandon`](super::Action::Abandon)), unless it was
+//! asked for again before that is applied: then somebody may work on it already. For the same reason an answer to a claim
+//! that was asked for again is never handed back, whatever became of it: an earlier one may have been read.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+
+use serde::{Deserialize, Serialize};
 
 use super::Submission;
 use super::answer::Lost;
@@ -19,6 +31,23 @@ use crate::{JobId, JobType, QueueName};
 /// How many bytes of payloads one claim hands out; the first job comes whatever its size. A part of the second
 /// rules. More than any worker needs at once, and well below what clients and proxies take as one answer.
 const CLAIM_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// What a claim is recognised by when it is asked for again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClaimKey(u64);
+
+impl ClaimKey {
+    /// Of a worker's name, and of what it calls the claim: something random, another for each. A hash is kept of them, so
+    /// two claims of one worker may have the same key by chance, once in 2⁶⁴.
+    #[must_use]
+    pub fn new(worker: &Key, name: &Key) -> Self {
+        let mut hash = Hash::new(0);
+        hash.text(worker.as_str());
+        hash.text(name.as_str());
+        Self(hash.finish())
+    }
+}
 
 /// One row of ready jobs that a claim may draw from: a queue, or one type of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -192,6 +221,10 @@ impl Queue {
     }
 
     pub(crate) fn claim(&mut self, claim: &LoggedClaim, events: &mut Vec<Event>) -> Vec<Claimed> {
+        let held = self.asked_again(claim);
+        if !held.is_empty() {
+            return held;
+        }
         let jobs = if claim.request.queues.is_empty() {
             self.claim_of_every_queue(claim)
         } else {
@@ -199,6 +232,56 @@ impl Queue {
         };
         events.extend(jobs.iter().map(Event::claimed));
         jobs
+    }
+
+    /// What a claim holds that is asked for again.
+    fn asked_again(&mut self, claim: &LoggedClaim) -> Vec<Claimed> {
+        // The older rules had no keys.
+        let Some(key) = claim.key.filter(|_| self.rules >= Rules::THIRD) else {
+            return Vec::new();
+        };
+        let held: Vec<Handle> = self.held(&claim.request.worker, key).collect();
+        let again = held.into_iter().filter_map(|handle| {
+            let running = self.edit(handle).running.as_mut()?;
+            running.is_repeated = true;
+            let (token, lease_ms) = (running.token, running.lease_ms);
+            Some(self.claimed(handle, token, lease_ms))
+        });
+        again.collect()
+    }
+
+    /// Whether a worker's claim with this key holds a job: asked for again, it would be answered with it.
+    #[must_use]
+    pub fn is_held(&self, worker: &Key, key: ClaimKey) -> bool {
+        self.held(worker, key).next().is_some()
+    }
+
+    /// The jobs that a worker's claim with this key holds, in the order in which they were claimed.
+    fn held(&self, worker: &Key, key: ClaimKey) -> impl Iterator<Item = Handle> {
+        let of_key = self.keyed.range((key, 0)..=(key, u64::MAX));
+        let jobs = of_key.map(|(_, &handle)| handle);
+        jobs.filter(move |&handle| {
+            let running = self.jobs[handle].running.as_ref();
+            running.is_some_and(|running| running.worker == *worker)
+        })
+    }
+
+    /// The claim of a job can be found by its key from now on, if it has one.
+    pub(crate) fn note_key(&mut self, handle: Handle) {
+        if let Some(running) = &self.jobs[handle].running
+            && let Some(key) = running.key
+        {
+            self.keyed.insert((key, running.token.number), handle);
+        }
+    }
+
+    /// A job is not claimed any more.
+    pub(crate) fn drop_claim(&mut self, handle: Handle) {
+        if let Some(running) = self.edit(handle).running.take()
+            && let Some(key) = running.key
+        {
+            self.keyed.remove(&(key, running.token.number));
+        }
     }
 
     fn claim_of_these_queues(&mut self, claim: &LoggedClaim) -> Vec<Claimed> {
@@ -285,7 +368,7 @@ impl Queue {
             number: self.claims,
             nonce: nonce(claim.nonce, self.claims),
         };
-        let now = self.now;
+        let (now, rules) = (self.now, self.rules);
         let job = self.edit(handle);
         job.attempt += 1;
         job.running = Some(Box::new(Running {
@@ -293,7 +376,10 @@ impl Queue {
             worker: request.worker.clone(),
             lease_ms: request.lease_ms,
             cancel_requested: false,
+            is_repeated: false,
+            key: claim.key.filter(|_| rules >= Rules::THIRD),
         }));
+        self.note_key(handle);
         self.move_to(handle, Class::Running);
         let job = &self.jobs[handle];
         let queue = &mut self.queues[job.queue];

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tenure_api::apart::Apart;
 use tenure_api::strict;
 
+use super::claim::ClaimKey;
 use super::schedule::Firing;
 use super::{
     Claim, ClaimRequest, Completion, Failure, KeepIds, QueueOptions, ScheduleSpec, Settings,
@@ -55,8 +56,11 @@ pub enum Action {
     /// End claims whose lease ran out. To the job this is a failed attempt.
     Expire(Vec<Claim>),
     /// Hand claims back as if they had never been made: the attempt is not counted, and the jobs are ready
-    /// again. For a worker that stops before it starts, and for claims whose answer reached nobody.
+    /// again. For a worker that stops before it starts.
     Release(Vec<Claim>),
+    /// Hand claims back whose answer reached nobody, unless they were asked for again since: then somebody may have
+    /// been answered. Only under [`Rules::THIRD`](super::Rules::THIRD) and later ones.
+    Abandon(Vec<Claim>),
     /// Give jobs up. Running ones are only marked; the worker hears it with its next heartbeat.
     Cancel(Vec<JobId>),
     /// Run dead or cancelled jobs again from the first attempt, or waiting ones now.
@@ -118,6 +122,10 @@ pub struct LoggedClaim {
     pub request: ClaimRequest,
     /// Anything random: goes into the tokens.
     pub nonce: u32,
+    /// What tells this claim from others of its worker: asked for again, it is the same one. Only under
+    /// [`Rules::THIRD`](super::Rules::THIRD) and later ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<ClaimKey>,
 }
 
 // By hand: flattened by serde, every claim of the log would be read into a tree first.
@@ -137,12 +145,16 @@ impl<'de> Visitor<'de> for Fields {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<LoggedClaim, A::Error> {
-        let mut fields = Apart::new(fields, "nonce");
-        let request = ClaimRequest::deserialize(MapAccessDeserializer::new(&mut fields))?;
-        let nonce = fields.value;
+        let mut nonce = Apart::new(fields, "nonce");
+        let mut key = Apart::new(&mut nonce, "key");
+        let request = ClaimRequest::deserialize(MapAccessDeserializer::new(&mut key))?;
+        let key = key.value;
         Ok(LoggedClaim {
             request,
-            nonce: nonce.ok_or_else(|| A::Error::missing_field("nonce"))?,
+            nonce: nonce
+                .value
+                .ok_or_else(|| A::Error::missing_field("nonce"))?,
+            key,
         })
     }
 }
@@ -164,10 +176,12 @@ mod tests {
             r#"{"at":1,"do":{"submit":[{"queue":"q","type":"mail","priority":-3,"run_at":9,"max_attempts":2,"unique_key":"u v","group":"g","backoff":{"first_ms":1,"factor":1,"max_ms":1,"jitter_percent":0}}]}}"#,
             r#"{"at":1,"do":{"submit":[{"type":"mail","traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01","tracestate":"a=1"}]}}"#,
             r#"{"at":1,"do":{"claim":{"worker":"w","queues":["q"],"types":["mail"],"max":9,"lease_ms":30000,"nonce":7}}}"#,
+            r#"{"at":1,"do":{"claim":{"worker":"w","max":9,"lease_ms":30000,"nonce":7,"key":18446744073709551615}}}"#,
             r#"{"at":1,"do":{"complete":[{"id":"a","token":"1-00000007","result":[true]}]}}"#,
             r#"{"at":1,"do":{"fail":[{"id":"a","token":"1-00000007","error":"no","retry_in_ms":0,"permanent":true}]}}"#,
             r#"{"at":1,"do":{"expire":[{"id":"a","token":"1-00000007"}]}}"#,
             r#"{"at":1,"do":{"release":[{"id":"a","token":"1-00000007"}]}}"#,
+            r#"{"at":1,"do":{"abandon":[{"id":"a","token":"1-00000007"}]}}"#,
             r#"{"at":1,"do":{"cancel":["a","b"]}}"#,
             r#"{"at":1,"do":{"set_queue":["q",{"concurrency":2,"rate":{"jobs":5,"period_ms":1000}}]}}"#,
             r#"{"at":1,"do":{"set_schedule":["s",{"cron":"0 3 * * *","timezone":"Europe/Berlin","job":{"type":"mail","payload":[1]},"missed":"once"},7]}}"#,

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use tenure_api::ATTEMPTS_DEFAULT;
 
+use super::claim::ClaimKey;
 use super::hash::Hash;
 use super::machine::Queue;
 use super::shelves::{Class, Shelf};
@@ -50,6 +51,10 @@ pub(crate) struct Running {
     pub(crate) worker: Key,
     pub(crate) lease_ms: u32,
     pub(crate) cancel_requested: bool,
+    /// The claim was asked for again, and answered again.
+    pub(crate) is_repeated: bool,
+    /// By which it is found when it is asked for again.
+    pub(crate) key: Option<ClaimKey>,
 }
 
 /// What most jobs do not have.
@@ -343,6 +348,9 @@ impl Queue {
         field(r#"},{"content":"#, &job.content, out);
         optional(r#","finish":"#, (job.finish > 0).then_some(job.finish), out);
         optional(r#","token":"#, running.map(|running| running.token), out);
+        optional(r#","key":"#, running.and_then(|running| running.key), out);
+        let is_repeated = running.is_some_and(|running| running.is_repeated);
+        optional(r#","repeated":"#, is_repeated.then_some(true), out);
         out.extend_from_slice(b"}]}\n");
     }
 }
@@ -355,6 +363,10 @@ pub(crate) struct Hidden {
     pub(crate) finish: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<Token>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<ClaimKey>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) repeated: bool,
 }
 
 /// What [`Queue::write_job`] wrote.
@@ -367,6 +379,8 @@ pub(crate) fn rebuilt(job: Job, hidden: &Hidden, queue: &mut Queue) -> Result<Ke
                 worker,
                 lease_ms,
                 cancel_requested,
+                is_repeated: hidden.repeated,
+                key: hidden.key,
             }))
         }
         (State::Running, ..) => return Err("runs without a claim".to_owned()),

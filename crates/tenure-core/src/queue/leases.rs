@@ -85,6 +85,21 @@ impl Leases {
         }
     }
 
+    /// Claims were asked for again, and are answered now: their leases start again, since their worker counts from here.
+    /// One that was reported as expired has ended, whatever the log still has to say.
+    pub fn claimed_again(&mut self, tokens: impl IntoIterator<Item = Token>, now: Moment) {
+        for Token { number, .. } in tokens {
+            if let Some(lease) = self.leases.get_mut(&number)
+                && let Some(deadline) = lease.deadline
+            {
+                let renewed = now + lease.length;
+                lease.deadline = Some(renewed);
+                self.deadlines.remove(&(deadline, number));
+                self.deadlines.insert((renewed, number));
+            }
+        }
+    }
+
     /// Renews a lease, and notes progress.
     pub fn heartbeat(
         &mut self,
@@ -272,5 +287,16 @@ mod tests {
         assert_eq!((new.len(), new.next_deadline()), (1, Some(at(1_030))));
         let beat = new.heartbeat(&story.queue, &id("a"), claimed.token, None, at(1_029));
         assert_eq!(beat, Ok(HeartbeatAnswer::Renewed(Duration::from_secs(30))));
+    }
+
+    #[test]
+    fn a_claim_asked_for_again_lasts_from_then_on() {
+        let (_, mut leases, claimed) = running();
+        leases.claimed_again([claimed.token], at(20));
+        assert_eq!(leases.expired(at(49), 10), []);
+        assert_eq!(leases.expired(at(50), 10).len(), 1);
+        // The command that ends it is under way.
+        leases.claimed_again([claimed.token], at(51));
+        assert_eq!(leases.next_deadline(), None);
     }
 }

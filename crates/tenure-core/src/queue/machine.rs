@@ -6,6 +6,7 @@ use tenure_api::{QUEUE_DEFAULT, SubmitStatus, Submitted};
 
 use super::answer::Answer;
 use super::board::Board;
+use super::claim::ClaimKey;
 use super::command::{Action, Command};
 use super::event::Event;
 use super::groups::Groups;
@@ -60,6 +61,8 @@ pub struct Queue {
     /// Unfinished jobs by their queue and unique key.
     pub(crate) unique: Table,
     pub(crate) groups: Groups,
+    /// Running jobs by the key of their claim, if it has one, and by the number of their token.
+    pub(crate) keyed: BTreeMap<(ClaimKey, u64), Handle>,
     /// Finished jobs of each class, in the order in which they finished.
     pub(crate) finished: [BTreeMap<u64, Handle>; 3],
     pub(crate) schedules: Schedules,
@@ -101,6 +104,7 @@ impl Queue {
             scheduled: BTreeMap::new(),
             unique: Table::new(),
             groups: Groups::new(seed),
+            keyed: BTreeMap::new(),
             finished: [const { BTreeMap::new() }; 3],
             schedules: Schedules::default(),
             remnants: Remnants::new(),
@@ -184,7 +188,9 @@ impl Queue {
             Action::Tick => PORTION_OF_TICK,
             Action::Complete(items) => PORTION + 2 * items.len(),
             Action::Fail(items) => PORTION + 2 * items.len(),
-            Action::Expire(items) | Action::Release(items) => PORTION + 2 * items.len(),
+            Action::Expire(items) | Action::Release(items) | Action::Abandon(items) => {
+                PORTION + 2 * items.len()
+            }
             Action::Cancel(items) => PORTION + 2 * items.len(),
             _ => PORTION,
         };
@@ -204,6 +210,12 @@ impl Queue {
             Action::Fail(claims) => Answer::Failed(self.each(claims, events, Self::fail)),
             Action::Expire(claims) => Answer::Failed(self.each(claims, events, Self::expire)),
             Action::Release(claims) => Answer::Released(self.each(claims, events, Self::release)),
+            Action::Abandon(claims) => {
+                for claim in claims {
+                    self.abandon(claim, events);
+                }
+                Answer::Done
+            }
             Action::Cancel(ids) => Answer::Cancelled(self.each(ids, events, Self::cancel)),
             Action::Retry(ids) => Answer::Retried(self.each(ids, events, Self::retry)),
             Action::Forget(ids) => Answer::Forgotten(self.each(ids, events, Self::forget_by_hand)),
@@ -323,6 +335,7 @@ impl Queue {
             self.hold_keys(handle);
         }
         self.place(handle);
+        self.note_key(handle);
         handle
     }
 
@@ -362,12 +375,12 @@ impl Queue {
         let finish = self.finishes;
         let job = self.edit(handle);
         job.finish = finish;
-        job.running = None;
         let sequence = job.sequence;
         let is_counted = class == Class::Completed && self.rules >= Rules::THIRD;
         if is_counted && self.queues.name(self.jobs[handle].queue).as_str() == QUEUE_DEFAULT {
             self.completed += 1;
         }
+        self.drop_claim(handle);
         self.move_to(handle, class);
         if self.jobs[handle].unique_key().is_some() {
             let hash = self.hash_of_unique(handle);

@@ -58,12 +58,23 @@ impl Queue {
                 return Released::Cancelled;
             }
             job.attempt -= 1;
-            job.running = None;
+            self.drop_claim(handle);
             events.push(Event::Released { id, token, queue });
             self.make_ready(handle, events);
             Released::Ready
         });
         Item { id, outcome }
+    }
+
+    /// Hands a claim back whose answer reached nobody, unless it was asked for again.
+    pub(crate) fn abandon(&mut self, claim: Claim, events: &mut Vec<Event>) {
+        let Ok(handle) = self.holder(&claim.id, claim.token) else {
+            return;
+        };
+        let running = self.jobs[handle].running.as_ref();
+        if running.is_some_and(|running| !running.is_repeated) {
+            self.release(claim, events);
+        }
     }
 
     /// After a failed attempt: cancelled if asked for, dead if it was the last, otherwise tried again.
@@ -102,7 +113,7 @@ impl Queue {
         let wait = retry_in_ms.unwrap_or_else(|| wait_ms(backoff, id.as_str(), attempt));
         let run_at = now.saturating_add(wait);
         job.run_at = run_at;
-        job.running = None;
+        self.drop_claim(handle);
         events.push(Event::Failed {
             id,
             token,

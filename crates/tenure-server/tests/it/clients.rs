@@ -8,7 +8,7 @@ use tenure_server::Tokens;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::support::{Broker, PATIENCE, answered, client, problem, until};
 
@@ -382,4 +382,47 @@ async fn strangers_keep_nobody_out() {
     };
     timeout(PATIENCE, hears).await.unwrap();
     assert!(told.starts_with("HTTP/1.1 200 "), "{told}");
+}
+
+/// Strangers that come faster than they are heard, and say nothing.
+async fn storm(address: std::net::SocketAddr) {
+    let mut held = std::collections::VecDeque::new();
+    for _ in 0..1_500 {
+        held.push_back(TcpStream::connect(address).await);
+        if held.len() > 32 {
+            held.pop_front();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_of_strangers_costs_no_health_check_its_answer() {
+    let broker = Broker::start_with(|config| config.limits.connections_max = 8).await;
+    let address = broker.handle.address();
+    let mut storms: JoinSet<()> = (0..4).map(|_| storm(address)).collect();
+    let (mut asked, mut unanswered) = (0, Vec::new());
+    while storms.try_join_next().is_some() || !storms.is_empty() {
+        for path in ["/healthz", "/readyz"] {
+            let check =
+                format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+            let begun = Instant::now();
+            let mut stream = raw(&broker, &check).await;
+            // On a busy machine it may have come to its word too late.
+            let was_slow = begun.elapsed() > Duration::from_millis(30);
+            let mut text = Vec::new();
+            let read = timeout(PATIENCE, stream.read_to_end(&mut text)).await;
+            let text = String::from_utf8_lossy(&text);
+            asked += usize::from(!was_slow);
+            if !was_slow && !text.starts_with("HTTP/1.1 200 ") {
+                unanswered.push(format!("{path}: {text} {read:?}"));
+            }
+        }
+    }
+    assert!(asked > 0);
+    let few: Vec<_> = unanswered.iter().take(3).collect();
+    assert!(
+        unanswered.is_empty(),
+        "{} of {asked}: {few:?}",
+        unanswered.len()
+    );
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tenure::queue::{Options, Queue};
 use tenure_server::Config;
+use tenure_testkit::http_proxy::{Fault, HttpProxy};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, timeout};
@@ -431,7 +432,7 @@ async fn a_change_whose_answer_is_lost_may_have_been_done() {
     let leader = Broker::started(first).await;
     leader.serving().await;
     let standby = impatient(&folder, |_| {}).await;
-    let change = standby.post("/v1/jobs", json!({"type":"t"})).await;
+    let change = standby.post("/v1/queues/q/pause", json!({})).await;
     problem(
         &change,
         StatusCode::SERVICE_UNAVAILABLE,
@@ -443,11 +444,15 @@ async fn a_change_whose_answer_is_lost_may_have_been_done() {
         let calls = calls.lock().unwrap();
         let changes = calls
             .iter()
-            .filter(|call| call.starts_with("POST /v1/jobs "));
+            .filter(|call| call.starts_with("POST /v1/queues/q/pause "));
         changes.cloned().collect::<Vec<_>>()
     };
     assert_eq!(changes.len(), 1, "{changes:?}");
     assert!(changes[0].contains("\r\ntenure-forwarded: "), "{changes:?}");
+    // A submit may be sent again, but this leader does not say that it serves.
+    let submit = standby.post("/v1/jobs", json!({"type":"t"})).await;
+    let unavailable = StatusCode::SERVICE_UNAVAILABLE;
+    problem(&submit, unavailable, "unknown_outcome", None);
     let look = standby.get("/v1/jobs/a").await;
     problem(&look, StatusCode::SERVICE_UNAVAILABLE, "no_leader", None);
 }
@@ -523,4 +528,135 @@ async fn a_call_that_is_held_is_told_that_its_broker_stops() {
     problem(&answer, StatusCode::SERVICE_UNAVAILABLE, "no_leader", None);
     let detail = answer.1["detail"].as_str().unwrap();
     assert!(detail.contains("this broker is stopping"), "{detail}");
+}
+
+/// A leader whose answers to a standby pass a proxy that can lose them.
+async fn behind_proxy() -> (TempDir, Broker, HttpProxy, Broker) {
+    let folder = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let proxy = HttpProxy::start(address).await;
+    proxy.count_posts();
+    let mut first = config(&store_in(folder.path()));
+    first.listen = address;
+    first.advertise = Some(format!("http://{}", proxy.address()));
+    let leader = Broker::started(first).await;
+    leader.serving().await;
+    let standby = Broker::started(config(&store_in(folder.path()))).await;
+    ready(&standby, "standby").await;
+    (folder, leader, proxy, standby)
+}
+
+#[tokio::test]
+async fn a_submit_whose_answer_is_lost_is_done_once_and_was_created() {
+    let (_folder, leader, proxy, standby) = behind_proxy().await;
+    proxy.fail_next(Fault::LoseAnswer);
+    let (status, answer) = standby.post("/v1/jobs", json!({"type":"t"})).await;
+    assert_eq!(status, 201, "{answer}");
+    assert_eq!(answer["jobs"][0]["status"], "created", "{answer}");
+    assert_eq!(proxy.puts(), 2, "it was sent again");
+    // A batch, of which one has an id: that one is a duplicate, as it would be if its caller had sent it again.
+    proxy.fail_next(Fault::LoseAnswer);
+    let batch = json!({"jobs":[{"type":"t"},{"type":"t","id":"own"}]});
+    let sent = standby.request(Method::POST, "/v1/jobs").json(&batch);
+    let response = sent.send().await.unwrap();
+    assert_eq!(response.status(), 201);
+    assert_eq!(response.headers()["tenure-repeated"], "1");
+    let answer: Value = response.json().await.unwrap();
+    let statuses = [&answer["jobs"][0]["status"], &answer["jobs"][1]["status"]];
+    assert_eq!(statuses, ["created", "duplicate"], "{answer}");
+    let (_, listed) = leader.get("/v1/jobs").await;
+    assert_eq!(listed["jobs"].as_array().unwrap().len(), 3, "{listed}");
+    // Nothing is marked that was not sent again.
+    let sent = standby.request(Method::POST, "/v1/jobs");
+    let response = sent.json(&json!({"type":"t"})).send().await.unwrap();
+    assert!(!response.headers().contains_key("tenure-repeated"));
+}
+
+#[tokio::test]
+async fn a_claim_whose_answer_is_lost_costs_no_attempt() {
+    let (_folder, leader, proxy, standby) = behind_proxy().await;
+    for path in ["/v1/jobs/claim", "/osqueue/v1/jobs/claim"] {
+        let job = json!({"type":"t","max_attempts":1});
+        let (_, submitted) = leader.post("/v1/jobs", job).await;
+        let id = &submitted["jobs"][0]["id"];
+        leader.submit("t").await;
+        proxy.fail_next(Fault::LoseAnswer);
+        let osqueue = path.starts_with("/osqueue");
+        let worker = if osqueue { "workerId" } else { "worker" };
+        let (status, answer) = standby.post(path, json!({ worker: "w" })).await;
+        let claimed = if osqueue {
+            &answer["jobId"]
+        } else {
+            &answer["jobs"][0]["id"]
+        };
+        assert_eq!((status, claimed), (200, id), "{answer}");
+        let (_, stats) = leader.get("/v1/stats").await;
+        assert_eq!(stats["counts"]["running"], 1, "{stats}");
+        let path = format!("/osqueue/v1/jobs/{}/complete", id.as_str().unwrap());
+        let done = leader.post(&path, json!({"workerId":"w"})).await;
+        assert_eq!(done.0, 204, "{done:?}");
+        let rest = leader.claim().await;
+        let done = json!({ "token": rest["token"] });
+        let path = format!("/v1/jobs/{}/complete", rest["id"].as_str().unwrap());
+        assert_eq!(leader.post(&path, done).await.0, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_claim_with_a_key_is_the_same_claim_to_whoever_is_asked() {
+    let (_folder, leader, standby) = pair().await;
+    leader.submit("t").await;
+    leader.submit("t").await;
+    let claim = async |broker: &Broker, key: &str| {
+        let request = broker.request(Method::POST, "/v1/jobs/claim");
+        let request = request.header("idempotency-key", key);
+        answered(request.json(&json!({"worker":"w"}))).await
+    };
+    let (_, first) = claim(&leader, "one").await;
+    assert_eq!(claim(&standby, "\"one\"").await, (200, first.clone()));
+    timeout(PATIENCE, leader.handle.stop()).await.unwrap();
+    timeout(PATIENCE, standby.serving()).await.unwrap();
+    assert_eq!(claim(&standby, "one").await, (200, first.clone()));
+    let (_, second) = claim(&standby, "two").await;
+    assert_ne!(first["jobs"][0]["id"], second["jobs"][0]["id"]);
+    let refused = claim(&standby, "").await;
+    let field = Some("Idempotency-Key");
+    problem(
+        &refused,
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "invalid_field",
+        field,
+    );
+}
+
+#[tokio::test]
+async fn an_end_whose_answer_is_lost_is_not_called_lost() {
+    let (_folder, leader, proxy, standby) = behind_proxy().await;
+    // Done by the first sending: the second cannot tell, and neither can the standby.
+    leader.submit("t").await;
+    let claimed = leader.claim().await;
+    let path = format!("/v1/jobs/{}/complete", claimed["id"].as_str().unwrap());
+    proxy.fail_next(Fault::LoseAnswer);
+    let done = json!({ "token": claimed["token"] });
+    let answer = standby.post(&path, done).await;
+    let unavailable = StatusCode::SERVICE_UNAVAILABLE;
+    problem(&answer, unavailable, "unknown_outcome", None);
+    // Not done by the first: done by the second.
+    leader.submit("t").await;
+    let claimed = leader.claim().await;
+    let path = format!("/v1/jobs/{}/complete", claimed["id"].as_str().unwrap());
+    proxy.fail_next(Fault::LoseRequest);
+    let done = json!({ "token": claimed["token"] });
+    let answer = standby.post(&path, done).await;
+    assert_eq!(answer.0, 200, "{answer:?}");
+    // A heartbeat is one, however often.
+    leader.submit("t").await;
+    let claimed = leader.claim().await;
+    let path = format!("/v1/jobs/{}/heartbeat", claimed["id"].as_str().unwrap());
+    proxy.fail_next(Fault::LoseAnswer);
+    let beat = json!({ "token": claimed["token"] });
+    let answer = standby.post(&path, beat).await;
+    assert_eq!(answer.0, 200, "{answer:?}");
 }

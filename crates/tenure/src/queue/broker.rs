@@ -241,6 +241,10 @@ impl Machine for Broker {
             _ => Moment::default(),
         };
         let mut request = None;
+        let key = match &command.action {
+            Action::Claim(claim) => claim.key,
+            _ => None,
+        };
         if !self.waiting.is_empty() {
             match &command.action {
                 Action::Submit(jobs) => self.waiting.submitting(jobs),
@@ -255,7 +259,16 @@ impl Machine for Broker {
         // Slots of schedules wait for room.
         let is_schedule = is_schedule || (was_full && !self.queue.is_full());
         self.leases.follow(&events, now);
+        let is_new = |event: &Event| matches!(event, Event::Claimed { .. });
+        let is_repeated = key.is_some() && !jobs(&answer).is_empty() && !events.iter().any(is_new);
+        if is_repeated {
+            let tokens = jobs(&answer).iter().map(|job| job.token);
+            self.leases.claimed_again(tokens, now);
+        }
         if !self.waiting.is_empty() {
+            if let Some(key) = key.filter(|_| !jobs(&answer).is_empty()) {
+                self.waiting.answered(key);
+            }
             self.waiting.follow(&self.queue, &events);
             self.claimed(request.as_ref(), jobs(&answer).len());
         }
@@ -263,9 +276,10 @@ impl Machine for Broker {
         self.ring(is_schedule);
         self.count();
         self.events = events;
-        let has_claims = !jobs(&answer).is_empty();
+        // What was asked for again may have been read before, by who holds it now: it is not handed back.
+        let is_handed_back = !jobs(&answer).is_empty() && !is_repeated;
         Answer {
-            abandoned: has_claims.then(|| self.abandoned.clone()),
+            abandoned: is_handed_back.then(|| self.abandoned.clone()),
             answer,
         }
     }

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tenure_core::queue::{
-    Action, Answer, Cancelled, Changed, Claim, ClaimRequest, Claimed, Completion, Ended, Failed,
-    Failure, KeepIds, Limits, Lost, Payload, QueueOptions, Released, Rules, Schedule, ScheduleSpec,
-    Settings, Submission, Submitted,
+    Action, Answer, Cancelled, Changed, Claim, ClaimKey, ClaimRequest, Claimed, Completion, Ended,
+    Failed, Failure, KeepIds, Key, Limits, Lost, Payload, QueueOptions, Released, Rules, Schedule,
+    ScheduleSpec, Settings, Submission, Submitted,
 };
 use tenure_core::{JobId, QueueName, ScheduleName};
 use tokio::sync::watch;
@@ -197,14 +197,31 @@ impl Queue {
     /// with: a process that is about to end could not hand it back any more.
     pub async fn claim_until(
         &self,
+        request: ClaimRequest,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Vec<Claimed>, Error> {
+        self.claim_named(request, None, stop).await
+    }
+
+    /// The same for a claim that has a name of the caller's: something random, another for each claim. If the answer is
+    /// lost, the same claim is made again: the same worker and name get the jobs that they hold, with the same tokens, and
+    /// no attempt is counted twice. So whoever may have been answered already is never robbed, a claim with a name that was
+    /// made again is not handed back if the future is dropped.
+    ///
+    /// While a broker of an older version is in the namespace, names mean nothing.
+    pub async fn claim_named(
+        &self,
         mut request: ClaimRequest,
+        name: Option<&Key>,
         stop: impl Future<Output = ()>,
     ) -> Result<Vec<Claimed>, Error> {
         let service = self.shared.service()?;
         service.limits.claim(&request)?;
+        let key = name.map(|name| ClaimKey::new(&request.worker, name));
         // How long its caller waits is not for the log.
         let wait = Duration::from_millis(std::mem::take(&mut request.wait_ms).into());
-        self.shared.answer(service.claim(request, wait, stop).await)
+        let claimed = service.claim(request, key, wait, stop).await;
+        self.shared.answer(claimed)
     }
 
     /// Renews claims, and notes progress. One answer per claim, in order. Costs no storage request.

@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use tenure_core::queue::{ClaimRequest, Event, Queue, Submission};
+use tenure_core::queue::{ClaimKey, ClaimRequest, Event, Queue, Submission};
 use tenure_core::{JobType, QueueName};
 
 use super::broker::Answer;
@@ -71,6 +71,10 @@ const LEFT_OVER_QUEUES_MAX: usize = 8;
 pub(crate) struct Waiting {
     tickets: u64,
     waiters: BTreeMap<Ticket, Waiter>,
+    /// Those that can be asked for again, by their key: one of each.
+    keys: BTreeMap<ClaimKey, Ticket>,
+    /// Those of which the same claim was answered elsewhere, while they waited.
+    answered: Vec<Ticket>,
     /// Distinct wants, and who has them, the earliest first.
     wants: BTreeMap<WantId, (Arc<Want>, BTreeSet<Ticket>)>,
     ids: BTreeMap<Arc<Want>, WantId>,
@@ -98,6 +102,7 @@ pub(crate) struct Waiting {
 struct Waiter {
     /// Without the names, which are in its want.
     request: ClaimRequest,
+    key: Option<ClaimKey>,
     want: WantId,
     sender: Sender<Answer>,
 }
@@ -106,6 +111,7 @@ struct Waiter {
 #[derive(Debug)]
 pub(crate) struct Woken {
     pub(crate) request: ClaimRequest,
+    pub(crate) key: Option<ClaimKey>,
     pub(crate) sender: Sender<Answer>,
 }
 
@@ -130,7 +136,7 @@ impl Waiting {
 
     /// Whether someone is to be woken.
     pub(crate) fn is_credited(&self) -> bool {
-        !self.credits.is_empty()
+        !self.credits.is_empty() || !self.answered.is_empty()
     }
 
     /// Whether the next opening is earlier than when this was asked last.
@@ -138,15 +144,21 @@ impl Waiting {
         std::mem::take(&mut self.opens_sooner)
     }
 
-    /// Lets a claim wait.
+    /// Lets a claim wait. The same one that waits already, for somebody who has given up on it, waits no longer.
     pub(crate) fn wait(
         &mut self,
         queue: &Queue,
         at: u64,
         ticket: Ticket,
         mut request: ClaimRequest,
+        key: Option<ClaimKey>,
         sender: Sender<Answer>,
     ) {
+        if let Some(key) = key
+            && let Some(&before) = self.keys.get(&key)
+        {
+            self.take(before);
+        }
         let want = Want::of(&mut request);
         for name in &want.queues {
             self.opens(queue, name, at);
@@ -161,8 +173,12 @@ impl Waiting {
             tickets.insert(ticket);
         }
         self.bytes += waiter_bytes(&request);
+        if let Some(key) = key {
+            self.keys.insert(key, ticket);
+        }
         let waiter = Waiter {
             request,
+            key,
             want,
             sender,
         };
@@ -201,6 +217,9 @@ impl Waiting {
     fn take(&mut self, ticket: Ticket) -> Option<Waiter> {
         let mut waiter = self.waiters.remove(&ticket)?;
         self.bytes = self.bytes.saturating_sub(waiter_bytes(&waiter.request));
+        if let Some(key) = waiter.key {
+            self.keys.remove(&key);
+        }
         if let Some((want, tickets)) = self.wants.get_mut(&waiter.want) {
             waiter.request.queues.clone_from(&want.queues);
             waiter.request.types.clone_from(&want.types);
@@ -282,6 +301,12 @@ impl Waiting {
         }
     }
 
+    /// A claim was answered with jobs. If the same one waits, it is to be answered with them too: whoever sent it first
+    /// may be gone.
+    pub(crate) fn answered(&mut self, key: ClaimKey) {
+        self.answered.extend(self.keys.get(&key));
+    }
+
     /// Jobs that nobody was told of may be claimable.
     fn opened(&mut self, queue: QueueName) {
         self.credits.insert((Some(queue), None), u64::MAX);
@@ -331,12 +356,18 @@ impl Waiting {
     pub(crate) fn wake(&mut self, queue: &Queue, at: u64) -> Vec<Woken> {
         if self.waiters.is_empty() {
             self.credits.clear();
+            self.answered.clear();
             self.offered.clear();
             self.opening.clear();
             return Vec::new();
         }
         self.open(queue, at);
         let mut woken = Vec::new();
+        let answered: BTreeSet<Ticket> = self.answered.drain(..).collect();
+        let answered: Vec<Waiter> = answered
+            .into_iter()
+            .filter_map(|ticket| self.take(ticket))
+            .collect();
         let mut left = 0;
         let mut looks = LOOKS_MAX;
         // Credits of several types of one queue share its room.
@@ -356,7 +387,8 @@ impl Waiting {
                 self.offered.remove(&kind);
             }
         }
-        shared(woken, left)
+        let answered = answered.into_iter().map(Woken::from);
+        answered.chain(shared(woken, left)).collect()
     }
 
     /// Takes out who could take jobs that are about to be submitted, to be committed behind them; the earliest first.
@@ -504,15 +536,21 @@ fn shared(mut woken: Vec<(Ticket, Waiter)>, left: u64) -> Vec<Woken> {
     let more = u32::try_from(left.div_ceil(woken.len().max(1) as u64)).unwrap_or(u32::MAX);
     let share = more.saturating_add(1);
     let shared = woken.into_iter().map(|(_, waiter)| {
-        let Waiter {
-            mut request,
-            sender,
-            ..
-        } = waiter;
-        request.max = request.max.min(share);
-        Woken { request, sender }
+        let mut woken = Woken::from(waiter);
+        woken.request.max = woken.request.max.min(share);
+        woken
     });
     shared.collect()
+}
+
+impl From<Waiter> for Woken {
+    fn from(waiter: Waiter) -> Self {
+        Self {
+            request: waiter.request,
+            key: waiter.key,
+            sender: waiter.sender,
+        }
+    }
 }
 
 impl Want {
@@ -542,6 +580,7 @@ impl Want {
 }
 
 fn waiter_bytes(request: &ClaimRequest) -> usize {
+    // A key's place in its index is among them.
     WAITER_BYTES + request.worker.as_str().len()
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tenure_core::Moment;
-use tenure_core::queue::{Action, Claim, Due, Firing, Queue};
+use tenure_core::queue::{Action, Claim, Due, Firing, Queue, Rules};
 use tokio::sync::mpsc;
 
 use super::Error;
@@ -125,7 +125,13 @@ pub(crate) async fn hand_back(
             "handing back jobs that no worker waits for"
         );
         for claims in portions(claims, CLAIMS_MAX, service.record_bytes_max, |_| 1) {
-            if let Err(error) = commit(service, Action::Release(claims)).await {
+            // The older rules knew no claims that are asked for again.
+            let action = if service.rules < Rules::THIRD {
+                Action::Release(claims)
+            } else {
+                Action::Abandon(claims)
+            };
+            if let Err(error) = commit(service, action).await {
                 return error;
             }
         }

@@ -189,6 +189,7 @@ async fn serve_term(
         handle,
         leadership: leadership.clone(),
         time,
+        rules,
         limits: options.limits.clone(),
         waiting_max: options.waiting_claims_max,
         waiting_bytes_max: options.waiting_claims_bytes_max,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tenure_core::queue::{
-    self, Action, ClaimRequest, Claimed, Command, Limits, LoggedClaim, Submission,
+    self, Action, ClaimKey, ClaimRequest, Claimed, Command, Limits, LoggedClaim, Rules, Submission,
 };
 use tenure_core::{Moment, QueueName};
 use tokio::sync::oneshot;
@@ -25,6 +25,8 @@ pub(crate) struct Service {
     pub(crate) handle: Handle<Broker>,
     pub(crate) leadership: Leadership,
     pub(crate) time: Time,
+    /// What the log of this term may have in it.
+    pub(crate) rules: Rules,
     pub(crate) limits: Limits,
     pub(crate) waiting_max: usize,
     pub(crate) waiting_bytes_max: usize,
@@ -72,7 +74,7 @@ impl Service {
         } else {
             let riders = riders
                 .into_iter()
-                .map(|Woken { request, sender }| (self.logged(request), sender));
+                .map(|woken| (self.logged(woken.request, woken.key), woken.sender));
             let together = std::iter::once((submit, sender)).chain(riders);
             self.time.in_line(at, |at| self.write_all(at, together));
         }
@@ -188,14 +190,17 @@ impl Service {
     pub(crate) async fn claim(
         &self,
         request: ClaimRequest,
+        key: Option<ClaimKey>,
         wait: Duration,
         stop: impl Future<Output = ()>,
     ) -> Result<Vec<Claimed>, Error> {
+        // Older brokers could not read it.
+        let key = key.filter(|_| self.rules >= Rules::THIRD);
         let mut over = pin!(timeout(wait.min(WAIT_MAX), stop));
         let mut place = None;
         let mut may_wait = !wait.is_zero();
         loop {
-            let answered = match self.begin_claim(&request, &mut place, may_wait)? {
+            let answered = match self.begin_claim(&request, key, &mut place, may_wait)? {
                 Begun::Empty => return Ok(Vec::new()),
                 Begun::Sent(receiver) => receiver.await,
                 Begun::Waits(mut waits) => {
@@ -203,10 +208,14 @@ impl Service {
                         biased;
                         answered = &mut waits.receiver => answered,
                         _ = &mut over => {
+                            may_wait = false;
                             if waits.leave() {
+                                // The same claim may have been answered elsewhere meanwhile.
+                                if key.is_some() {
+                                    continue;
+                                }
                                 return Ok(Vec::new());
                             }
-                            may_wait = false;
                             // It is being committed.
                             (&mut waits.receiver).await
                         }
@@ -227,6 +236,7 @@ impl Service {
     fn begin_claim(
         &self,
         request: &ClaimRequest,
+        key: Option<ClaimKey>,
         place: &mut Option<Ticket>,
         may_wait: bool,
     ) -> Result<Begun<'_>, Error> {
@@ -240,7 +250,8 @@ impl Service {
             };
             let (sender, receiver) = oneshot::channel();
             let opens = broker.queue.claimable_at(&request.queues, &request.types);
-            if opens.is_some_and(|opens| opens <= at) {
+            let is_held = key.is_some_and(|key| broker.queue.is_held(&request.worker, key));
+            if is_held || opens.is_some_and(|opens| opens <= at) {
                 return Ok((woken, Some(sender), Begun::Sent(receiver)));
             }
             if !may_wait {
@@ -255,7 +266,7 @@ impl Service {
                 });
             }
             let ticket = *place.get_or_insert_with(|| waiting.ticket());
-            waiting.wait(&broker.queue, at, ticket, request.clone(), sender);
+            waiting.wait(&broker.queue, at, ticket, request.clone(), key, sender);
             self.count_waiting(waiting);
             if waiting.opens_sooner() {
                 self.signals.claimable.notify_one();
@@ -272,7 +283,7 @@ impl Service {
         let (woken, sender, begun) = begun??;
         self.send(at, woken);
         if let Some(sender) = sender {
-            self.post(at, self.logged(request.clone()), sender);
+            self.post(at, self.logged(request.clone(), key), sender);
         }
         Ok(begun)
     }
@@ -293,14 +304,19 @@ impl Service {
     }
 
     fn send(&self, at: u64, woken: Vec<Woken>) {
-        for Woken { request, sender } in woken {
-            self.post(at, self.logged(request), sender);
+        for woken in woken {
+            let action = self.logged(woken.request, woken.key);
+            self.post(at, action, woken.sender);
         }
     }
 
-    fn logged(&self, request: ClaimRequest) -> Action {
+    fn logged(&self, request: ClaimRequest, key: Option<ClaimKey>) -> Action {
         let nonce = self.nonce.fetch_add(1, Ordering::Relaxed);
-        Action::Claim(LoggedClaim { request, nonce })
+        Action::Claim(LoggedClaim {
+            request,
+            nonce,
+            key,
+        })
     }
 }
 

@@ -114,6 +114,7 @@ impl Generator {
             36 => self.schedule(),
             37 => self.fire(queue),
             38 if self.one_in(4) => Action::Configure(self.settings()),
+            38 if self.one_in(2) => Action::Abandon(self.some(2, Self::claim)),
             39 if self.one_in(5) => self.set_time(),
             _ => Action::Tick,
         }
@@ -222,7 +223,13 @@ impl Generator {
             wait_ms: 0,
         };
         let nonce = u32::try_from(self.below(9)).unwrap();
-        LoggedClaim { request, nonce }
+        // Few, so that claims are asked for again: by the same worker, and by another that has the same name for one.
+        let key = self.maybe(2, |this| ClaimKey::new(&key(0), &key(this.below(4))));
+        LoggedClaim {
+            request,
+            nonce,
+            key,
+        }
     }
 
     /// Mostly one that may still hold, sometimes an old one, sometimes one that never was.

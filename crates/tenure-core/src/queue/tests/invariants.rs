@@ -36,6 +36,7 @@ impl Queue {
         assert_eq!(self.ids.len(), self.jobs.len());
         let mut keys = BTreeSet::new();
         let mut scheduled = 0;
+        let mut keyed = 0;
         let mut finished = [0; 3];
         for (handle, job) in self.jobs.iter() {
             assert_eq!(self.find(&job.id), Some(handle));
@@ -53,6 +54,13 @@ impl Queue {
                 assert_eq!(self.holder_of_key(queue, Some(key)), Some(handle));
                 assert!(keys.insert((queue, key)), "two jobs hold one key");
             }
+            if let Some(running) = &job.running
+                && let Some(key) = running.key
+            {
+                keyed += 1;
+                let place = (key, running.token.number);
+                assert_eq!(self.keyed.get(&place), Some(&handle));
+            }
             if job.class == Class::Scheduled {
                 scheduled += 1;
                 assert_eq!(
@@ -67,6 +75,7 @@ impl Queue {
             }
         }
         assert_eq!(scheduled, self.scheduled.len());
+        assert_eq!(keyed, self.keyed.len());
         assert_eq!(keys.len(), self.unique.len());
         for (count, index) in finished.iter().zip(&self.finished) {
             assert_eq!(*count, index.len());

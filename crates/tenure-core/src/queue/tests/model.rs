@@ -35,6 +35,9 @@ pub(super) struct ModelJob {
     pub(super) submission: Submission,
     pub(super) view: Job,
     token: Option<Token>,
+    /// Of its claim, while it runs.
+    key: Option<ClaimKey>,
+    is_repeated: bool,
     finish: u64,
 }
 
@@ -124,6 +127,15 @@ impl Model {
             }
             Action::Release(claims) => {
                 return Answer::Released(self.each(claims, events, Self::release));
+            }
+            Action::Abandon(claims) => {
+                self.each(claims, events, |model, claim, events| {
+                    let holder = model.holder(&claim.id, claim.token);
+                    if holder.is_ok_and(|job| !job.is_repeated) {
+                        model.release(claim, events);
+                    }
+                });
+                return Answer::Done;
             }
             Action::Cancel(ids) => return Answer::Cancelled(self.each(ids, events, Self::cancel)),
             Action::Retry(ids) => return Answer::Retried(self.each(ids, events, Self::retry)),
@@ -289,6 +301,8 @@ impl Model {
             submission,
             view,
             token: None,
+            key: None,
+            is_repeated: false,
             finish: 0,
         });
         answer(id, SubmitStatus::Created, None)
@@ -333,6 +347,12 @@ impl Model {
 
     fn claim(&mut self, claim: &LoggedClaim, events: &mut Vec<Event>) -> Vec<Claimed> {
         let request = &claim.request;
+        if claim.key.is_some() {
+            let again = self.asked_again(claim);
+            if !again.is_empty() {
+                return again;
+            }
+        }
         let mut payloads = Vec::new();
         let mut jobs = Vec::new();
         for _ in 0..request.max {
@@ -353,6 +373,7 @@ impl Model {
             let job = &mut self.jobs[place];
             job.enter(State::Running, self.now);
             job.token = Some(token);
+            (job.key, job.is_repeated) = (claim.key, false);
             job.view.attempt += 1;
             job.view.worker = Some(request.worker.clone());
             job.view.lease_ms = Some(request.lease_ms);
@@ -382,6 +403,37 @@ impl Model {
             });
         }
         jobs
+    }
+
+    /// What the same worker holds by the same claim.
+    fn asked_again(&mut self, claim: &LoggedClaim) -> Vec<Claimed> {
+        let held = self.jobs.iter_mut().filter(|job| {
+            job.view.state == State::Running
+                && job.key == claim.key
+                && job.view.worker.as_ref() == Some(&claim.request.worker)
+        });
+        let mut held: Vec<_> = held.collect();
+        held.sort_by_key(|job| job.token.unwrap().number);
+        let again = held.into_iter().map(|job| {
+            job.is_repeated = true;
+            let view = job.view.clone();
+            Claimed {
+                id: view.id,
+                token: job.token.unwrap(),
+                queue: view.queue,
+                job_type: view.job_type,
+                payload: view.payload,
+                attempt: view.attempt,
+                max_attempts: view.max_attempts,
+                priority: view.priority,
+                group: view.group,
+                created_at: view.created_at,
+                lease_ms: view.lease_ms.unwrap(),
+                traceparent: view.traceparent,
+                tracestate: view.tracestate,
+            }
+        });
+        again.collect()
     }
 
     pub(super) fn next_claim(&self, queues: &[QueueName], types: &[JobType]) -> Option<usize> {

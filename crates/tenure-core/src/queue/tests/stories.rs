@@ -49,7 +49,28 @@ impl Story {
             lease_ms: 30_000,
             wait_ms: 0,
         };
-        let claim = LoggedClaim { request, nonce: 7 };
+        self.claim_as(request, None)
+    }
+
+    /// The same for a claim that can be asked for again by this name.
+    pub(in crate::queue) fn claim_named(
+        &mut self,
+        worker: &str,
+        name: &str,
+        max: u32,
+    ) -> Vec<Claimed> {
+        let mut request = ClaimRequest::new(Key::new(worker).unwrap());
+        request.max = max;
+        let key = ClaimKey::new(&request.worker, &Key::new(name).unwrap());
+        self.claim_as(request, Some(key))
+    }
+
+    fn claim_as(&mut self, request: ClaimRequest, key: Option<ClaimKey>) -> Vec<Claimed> {
+        let claim = LoggedClaim {
+            request,
+            nonce: 7,
+            key,
+        };
         self.act(Action::Claim(claim)).claimed()
     }
 
@@ -97,6 +118,73 @@ pub(super) fn statuses(jobs: &[Submitted]) -> Vec<SubmitStatus> {
 
 fn queue(text: &str) -> QueueName {
     QueueName::new(text).unwrap()
+}
+
+#[test]
+fn a_claim_asked_for_again_is_the_same_claim() {
+    let mut story = Story::new();
+    story.submit(&[r#""id":"a","max_attempts":1"#, r#""id":"b""#]);
+    story.submit(&[r#""id":"c""#]);
+    let first = story.claim_named("w", "one", 2);
+    assert_eq!(first.len(), 2);
+    let claims = story.queue.claims;
+    assert_eq!(story.claim_named("w", "one", 2), first);
+    assert_eq!(story.claim_named("w", "one", 1), first, "all that it holds");
+    assert!(story.events.is_empty(), "nothing has changed");
+    assert_eq!(story.queue.claims, claims);
+    // After a restart as well.
+    let mut restore = Restore::new(1);
+    restore.feed(&story.queue.encode()).unwrap();
+    story.queue = restore.finish().unwrap();
+    assert_eq!(story.claim_named("w", "one", 2), first);
+    // What has ended is left out, and when all of it has, it is a new claim.
+    assert_eq!(story.complete(&first[0]).outcome, Ok(()));
+    assert_eq!(story.claim_named("w", "one", 2), first[1..]);
+    assert_eq!(story.complete(&first[1]).outcome, Ok(()));
+    let new = story.claim_named("w", "one", 2);
+    assert_eq!((new.len(), new[0].id.as_str()), (1, "c"));
+}
+
+#[test]
+fn a_claim_of_another_name_or_worker_is_another() {
+    let mut story = Story::new();
+    story.submit(&[r#""id":"a""#, r#""id":"b""#, r#""id":"c""#]);
+    let first = story.claim_named("w", "one", 1);
+    let second = story.claim_named("w", "two", 1);
+    let third = story.claim_named("v", "one", 1);
+    let ids = [&first[0].id, &second[0].id, &third[0].id].map(JobId::as_str);
+    assert_eq!(ids, ["a", "b", "c"]);
+    assert_eq!(
+        story.claim(1),
+        [],
+        "without a name there is nothing to ask for"
+    );
+}
+
+#[test]
+fn what_was_asked_for_again_is_not_handed_back_for_nobody() {
+    let mut story = Story::new();
+    story.submit(&[r#""id":"a""#, r#""id":"b""#]);
+    let nobody = |claimed: &Claimed| {
+        Action::Abandon(vec![Claim {
+            id: claimed.id.clone(),
+            token: claimed.token,
+        }])
+    };
+    let first = story.claim_named("w", "one", 1).remove(0);
+    let _ = story.act(nobody(&first));
+    assert_eq!(story.queue.job(&id("a")).unwrap().attempt, 0);
+    // The worker asks again, and has begun to work when the broker hands back what nobody has read.
+    let again = story.claim_named("w", "one", 1).remove(0);
+    assert_eq!((&again.id, again.attempt), (&first.id, 1));
+    assert_eq!(story.claim_named("w", "one", 1), [again.clone()]);
+    let _ = story.act(nobody(&again));
+    assert_eq!(story.queue.job(&id("a")).unwrap().state, State::Running);
+    assert_eq!(story.complete(&again).outcome, Ok(()));
+    // Without a name.
+    let plain = story.claim(1).remove(0);
+    let _ = story.act(nobody(&plain));
+    assert_eq!(story.queue.job(&id("b")).unwrap().state, State::Ready);
 }
 
 #[test]

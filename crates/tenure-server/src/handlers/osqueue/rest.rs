@@ -21,7 +21,7 @@ use super::{names, route};
 use crate::app::App;
 use crate::auth::Scope;
 use crate::budget::Room;
-use crate::extract::{LooseJson, Named, Via, ok, room_for, tagged_within};
+use crate::extract::{CallName, LooseJson, Named, Via, ok, room_for, tagged_within};
 use crate::gate::AnsweredBy;
 use crate::handlers::jobs::claim::take;
 use crate::handlers::jobs::outcome::{finish, keep, lost};
@@ -236,9 +236,10 @@ fn uuid() -> Result<JobId, Problem> {
 
 async fn claim(
     State(app): State<Arc<App>>,
+    name: Result<CallName, Problem>,
     body: Result<LooseJson<ClaimBody>, Problem>,
 ) -> Result<Response, Problem> {
-    let LooseJson(body) = body?;
+    let (CallName(name), LooseJson(body)) = (name?, body?);
     let wanted = body.types.unwrap_or_default();
     let named = wanted.iter().filter(|name| !name.is_empty());
     // One that is no name, however it is written, is the type of no job.
@@ -254,7 +255,10 @@ async fn claim(
         lease_ms: LEASE_MS,
         ..ClaimRequest::new(names::worker(&body.worker_id))
     };
-    let job = take(&app, request).await?.into_iter().next();
+    let job = take(&app, request, name.as_ref())
+        .await?
+        .into_iter()
+        .next();
     Ok(ok(&job.map_or_else(ClaimedJob::default, |job| {
         ClaimedJob {
             job_id: Some(job.id),

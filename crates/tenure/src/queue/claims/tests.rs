@@ -55,7 +55,8 @@ impl World {
         let ticket = self.waiting.ticket();
         let (sender, receiver) = oneshot::channel();
         self.receivers.push(receiver);
-        self.waiting.wait(&self.queue, NOW, ticket, request, sender);
+        self.waiting
+            .wait(&self.queue, NOW, ticket, request, None, sender);
         ticket
     }
 
@@ -71,7 +72,11 @@ impl World {
     }
 
     fn claim(&mut self, at: u64, request: ClaimRequest) -> Vec<Claimed> {
-        let claim = LoggedClaim { request, nonce: 0 };
+        let claim = LoggedClaim {
+            request,
+            nonce: 0,
+            key: None,
+        };
         self.apply_at(at, Action::Claim(claim)).claimed()
     }
 
@@ -154,7 +159,7 @@ fn a_ticket_keeps_its_place() {
     world.receivers.push(receiver);
     let again = request("early", &[], &[], 1);
     let World { queue, waiting, .. } = &mut world;
-    waiting.wait(queue, NOW, early, again, sender);
+    waiting.wait(queue, NOW, early, again, None, sender);
     world.submit(vec![job("a", "x")]);
     assert_eq!(world.wake(NOW), told(&[("early", 1)]));
 }

@@ -1,0 +1,341 @@
+//! Calls that a standby may send again when the leader's answer is lost, and what is made of the second answer.
+//!
+//! A call that was sent and not answered may have been done. It is sent again only if that does no harm and its caller
+//! can still be told the truth:
+//!
+//! - **reads** and **heartbeats** change nothing that a second one would not;
+//! - **submits**: a job without an id is given one here, before it is sent the first time. Sent again it is a duplicate
+//!   of itself, and its caller is told that it was created. A job that had an id of its caller's is answered `duplicate`
+//!   then, as it would be if the caller had sent it again; the header [`REPEATED`] says that this may be the echo of the
+//!   call itself;
+//! - **claims**: one without a name of its own is given one here. The leader answers a claim that it has answered before
+//!   with the same jobs;
+//! - **ends** of claims: an end that was done before is answered that the claim is lost, which may or may not be the
+//!   first one's doing. So a second answer is passed on only if every claim was ended by it; otherwise the caller is told
+//!   what is known, that the outcome is not, and finds out as after any lost answer.
+//!
+//! From the first lost answer on, a refusal says nothing about the first sending: instead of it the caller is told that
+//! the outcome is unknown. Anything else is sent once.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use tenure_api::{
+    ClaimRequest, ClaimsAnswer, JobId, OutcomeStatus, SubmitAnswer, SubmitRequest, SubmitStatus,
+    strict,
+};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::extract::{IDEMPOTENCY_KEY, json};
+
+/// Says that a call was sent to more than one leader, or twice: what it was answered may be its own echo.
+pub(crate) const REPEATED: HeaderName = HeaderName::from_static("tenure-repeated");
+
+/// How often a call is sent at most.
+pub(crate) const SENDINGS_MAX: u32 = 5;
+
+/// The most bytes of an answer that is looked at.
+const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// What kind of call it is, to be sent again.
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    /// Whatever it is answered is true.
+    Always,
+    /// The ids that were made here.
+    Submit(BTreeSet<JobId>),
+    /// What it asks for, if it waits; and since when.
+    Claim(Option<Box<(ClaimRequest, Instant)>>),
+    End,
+    Never,
+}
+
+/// A call as it is sent, once or again.
+#[derive(Debug)]
+pub(crate) struct Repeat {
+    kind: Kind,
+}
+
+/// A second answer, looked at.
+#[derive(Debug)]
+pub(crate) enum Settled {
+    /// To be passed on.
+    Answer(Response),
+    /// It does not say what became of the call.
+    Unknown,
+    /// It broke off.
+    Lost,
+}
+
+impl Repeat {
+    /// Makes a call one that can be sent again, if it can be. Its body has at most so many bytes afterwards.
+    pub(crate) fn prepare(parts: &mut Parts, body: &mut Bytes, bytes_max: usize) -> Self {
+        let path = parts.uri.path().trim_start_matches("/osqueue");
+        let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let is_osqueue = path.len() < parts.uri.path().len();
+        let kind = match (&parts.method, &segments[..]) {
+            (method, _) if method.is_safe() => Kind::Always,
+            (&Method::POST, ["v1", "jobs"]) if !is_osqueue => submit(body, bytes_max),
+            (&Method::POST, ["v1", "jobs", "claim"]) => {
+                if !parts.headers.contains_key(IDEMPOTENCY_KEY) {
+                    let name = Uuid::new_v4().to_string();
+                    if let Ok(name) = HeaderValue::try_from(name) {
+                        parts.headers.insert(IDEMPOTENCY_KEY, name);
+                    }
+                }
+                let request = strict::from_slice::<ClaimRequest>(body).ok();
+                let waits = request.filter(|request| request.wait_ms > 0);
+                Kind::Claim(waits.map(|request| Box::new((request, Instant::now()))))
+            }
+            (&Method::POST, ["v1", "jobs", "heartbeat"] | ["v1", "jobs", _, "heartbeat"]) => {
+                Kind::Always
+            }
+            (&Method::POST, ["v1", "jobs", end] | ["v1", "jobs", _, end])
+                if matches!(*end, "complete" | "fail" | "release") =>
+            {
+                Kind::End
+            }
+            _ => Kind::Never,
+        };
+        if matches!(kind, Kind::Submit(_) | Kind::Claim(_)) {
+            // The body may not be as long as it was, and says itself how long it is.
+            parts.headers.remove(header::CONTENT_LENGTH);
+        }
+        Self { kind }
+    }
+
+    pub(crate) fn is_possible(&self) -> bool {
+        self.kind != Kind::Never
+    }
+
+    /// How long the call itself asks to wait.
+    pub(crate) fn wait(&self) -> Duration {
+        match &self.kind {
+            Kind::Claim(Some(waits)) => Duration::from_millis(waits.0.wait_ms.into()),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Before it is sent again: a claim that waits does so only for as long as its caller asked for.
+    pub(crate) fn shorten(&self, body: &mut Bytes) {
+        if let Kind::Claim(Some(waits)) = &self.kind {
+            let (request, since) = &**waits;
+            let waited = u32::try_from(since.elapsed().as_millis()).unwrap_or(u32::MAX);
+            let request = ClaimRequest {
+                wait_ms: request.wait_ms.saturating_sub(waited),
+                ..request.clone()
+            };
+            if let Ok(shorter) = serde_json::to_vec(&request) {
+                *body = shorter.into();
+            }
+        }
+    }
+
+    /// What to make of the answer to a call of which an earlier answer was lost.
+    pub(crate) async fn settle(&self, response: Response) -> Settled {
+        if self.kind == Kind::Always {
+            return Settled::Answer(response);
+        }
+        if !response.status().is_success() {
+            return Settled::Unknown;
+        }
+        let (parts, body) = response.into_parts();
+        // Claims are passed on as they are: their connection breaks with them, and their name is asked for again.
+        if let Kind::Claim(_) = self.kind {
+            return Settled::Answer(marked(Response::from_parts(parts, body)));
+        }
+        let Ok(body) = axum::body::to_bytes(body, ANSWER_BYTES_MAX).await else {
+            return Settled::Lost;
+        };
+        match &self.kind {
+            Kind::Submit(made) => match serde_json::from_slice::<SubmitAnswer>(&body) {
+                Ok(answer) => Settled::Answer(marked(created(answer, made))),
+                Err(_) => Settled::Unknown,
+            },
+            // A single one is answered 200 or 204 only if it was ended.
+            _ => match serde_json::from_slice::<ClaimsAnswer>(&body) {
+                Ok(answer) if answer.claims.iter().any(is_lost) => Settled::Unknown,
+                _ => Settled::Answer(marked(Response::from_parts(parts, Body::from(body)))),
+            },
+        }
+    }
+}
+
+/// Gives every job an id. What cannot be read is left to the leader, who says what is wrong with it.
+fn submit(body: &mut Bytes, bytes_max: usize) -> Kind {
+    let Ok(mut request) = strict::from_slice::<SubmitRequest>(body) else {
+        return Kind::Never;
+    };
+    let mut made = BTreeSet::new();
+    let jobs = match &mut request {
+        SubmitRequest::Batch { jobs } => &mut jobs[..],
+        SubmitRequest::Single(job) => std::slice::from_mut(&mut **job),
+    };
+    for job in jobs.iter_mut().filter(|job| job.id.is_none()) {
+        let id = JobId::new(Uuid::new_v4().to_string());
+        let id = id.expect("a uuid has the characters of a name");
+        job.id = Some(id.clone());
+        made.insert(id);
+    }
+    if made.is_empty() {
+        return Kind::Submit(made);
+    }
+    match serde_json::to_vec(&request) {
+        Ok(with_ids) if with_ids.len() <= bytes_max => {
+            *body = with_ids.into();
+            Kind::Submit(made)
+        }
+        _ => Kind::Never,
+    }
+}
+
+/// A job whose id was made for this call and is there was created by it. One that found its unique key taken was not.
+fn created(mut answer: SubmitAnswer, made: &BTreeSet<JobId>) -> Response {
+    for job in &mut answer.jobs {
+        let is_own = job.existing.is_none() && made.contains(&job.id);
+        if is_own && job.status == SubmitStatus::Duplicate {
+            job.status = SubmitStatus::Created;
+        }
+    }
+    let is_created = |job: &tenure_api::Submitted| job.status == SubmitStatus::Created;
+    let status = if answer.jobs.iter().any(is_created) {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    json(status, &answer)
+}
+
+fn is_lost(outcome: &tenure_api::Outcome) -> bool {
+    outcome.status == OutcomeStatus::Lost
+}
+
+fn marked(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(REPEATED, HeaderValue::from_static("1"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepared(method: &str, path: &str, body: &str) -> (Repeat, Parts, Bytes) {
+        let request = http::Request::builder().method(method).uri(path);
+        let (mut parts, ()) = request.body(()).unwrap().into_parts();
+        let mut body = Bytes::from(body.to_owned());
+        let repeat = Repeat::prepare(&mut parts, &mut body, 300);
+        (repeat, parts, body)
+    }
+
+    #[test]
+    fn only_what_does_no_harm_is_sent_again() {
+        for (method, path, is_possible) in [
+            ("GET", "/v1/jobs/a", true),
+            ("POST", "/v1/jobs/claim", true),
+            ("POST", "/osqueue/v1/jobs/claim", true),
+            ("POST", "/v1/jobs/a/complete", true),
+            ("POST", "/osqueue/v1/jobs/a/complete", true),
+            ("POST", "/v1/jobs/release", true),
+            ("POST", "/v1/jobs/heartbeat", true),
+            // It has no place for an id.
+            ("POST", "/osqueue/v1/jobs", false),
+            ("POST", "/v1/jobs/a/retry", false),
+            ("POST", "/v1/jobs/a/cancel", false),
+            ("DELETE", "/v1/jobs/a", false),
+            ("PUT", "/v1/queues/complete", false),
+            ("PUT", "/v1/time", false),
+        ] {
+            let (repeat, ..) = prepared(method, path, r#"{"type":"t"}"#);
+            assert_eq!(repeat.is_possible(), is_possible, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn jobs_without_an_id_get_one_and_nothing_else_changes() {
+        let body = r#"{"jobs":[{"id":"a","type":"t"},{"type":"t","payload":{"n": 1.00}}]}"#;
+        let (repeat, _, sent) = prepared("POST", "/v1/jobs", body);
+        let Kind::Submit(made) = &repeat.kind else {
+            panic!("{repeat:?}");
+        };
+        let id = made.first().unwrap();
+        let expected = format!(
+            r#"{{"jobs":[{{"id":"a","type":"t"}},{{"id":"{id}","type":"t","payload":{{"n": 1.00}}}}]}}"#
+        );
+        assert_eq!((made.len(), sent), (1, Bytes::from(expected)));
+        // With an id of its own a body is not touched, and what cannot be read is not either.
+        for (body, is_possible) in [
+            (r#"{ "id":"a", "type":"t"}"#.to_owned(), true),
+            (r#"{"type":"t","idd":1}"#.to_owned(), false),
+            // With an id it would be too large.
+            (
+                format!(r#"{{"type":"t","payload":"{}"}}"#, "x".repeat(270)),
+                false,
+            ),
+        ] {
+            let (repeat, _, sent) = prepared("POST", "/v1/jobs", &body);
+            assert_eq!((repeat.is_possible(), sent), (is_possible, body.into()));
+        }
+    }
+
+    #[test]
+    fn a_claim_has_one_name_however_often_it_is_sent_and_waits_once() {
+        let (repeat, parts, mut body) =
+            prepared("POST", "/v1/jobs/claim", r#"{"worker":"w","wait_ms":1000}"#);
+        assert_eq!(parts.headers[IDEMPOTENCY_KEY].len(), 36);
+        assert_eq!(repeat.wait(), Duration::from_secs(1));
+        std::thread::sleep(Duration::from_millis(2));
+        repeat.shorten(&mut body);
+        let request: ClaimRequest = serde_json::from_slice(&body).unwrap();
+        assert!(request.wait_ms < 1_000, "{request:?}");
+    }
+
+    async fn settled(repeat: &Repeat, status: u16, body: &str) -> Option<(u16, String)> {
+        let mut response = Response::new(Body::from(body.to_owned()));
+        *response.status_mut() = StatusCode::from_u16(status).unwrap();
+        match repeat.settle(response).await {
+            Settled::Answer(response) => {
+                let status = response.status().as_u16();
+                let body = axum::body::to_bytes(response.into_body(), 9_999).await;
+                Some((status, String::from_utf8(body.unwrap().into()).unwrap()))
+            }
+            _ => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_job_that_was_created_at_first_was_created() {
+        let (repeat, _, body) = prepared("POST", "/v1/jobs", r#"{"type":"t"}"#);
+        let job: tenure_api::Submission = serde_json::from_slice(&body).unwrap();
+        let id = job.id.unwrap();
+        let answer =
+            |id: &str, status: &str| format!(r#"{{"jobs":[{{"id":"{id}","status":"{status}"}}]}}"#);
+        let duplicate = answer(id.as_str(), "duplicate");
+        let created = (201, answer(id.as_str(), "created"));
+        assert_eq!(settled(&repeat, 200, &duplicate).await, Some(created));
+        let others = (200, answer("a", "duplicate"));
+        assert_eq!(settled(&repeat, 200, &others.1).await, Some(others));
+        let by_key = format!(r#"{{"jobs":[{{"id":"{id}","status":"duplicate","existing":"b"}}]}}"#);
+        assert_eq!(settled(&repeat, 200, &by_key).await, Some((200, by_key)));
+        assert_eq!(settled(&repeat, 429, "{}").await, None);
+    }
+
+    #[tokio::test]
+    async fn an_end_that_may_have_been_done_before_is_not_called_lost() {
+        let (repeat, ..) = prepared("POST", "/v1/jobs/complete", "{}");
+        let done = r#"{"claims":[{"id":"a","status":"ok"}]}"#;
+        let passed_on = Some((200, done.to_owned()));
+        assert_eq!(settled(&repeat, 200, done).await, passed_on);
+        let lost = r#"{"claims":[{"id":"a","status":"ok"},{"id":"b","status":"lost"}]}"#;
+        assert_eq!(settled(&repeat, 200, lost).await, None);
+        assert_eq!(settled(&repeat, 409, "{}").await, None);
+        let (single, ..) = prepared("POST", "/v1/jobs/a/complete", "{}");
+        assert_eq!(settled(&single, 204, "").await, Some((204, String::new())));
+    }
+}
