@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::queue::Queue;
+use tenure::queue::{ClockState, Queue};
 use tenure_core::queue::Submission;
 use tenure_core::{JobId, JobType};
 use tenure_store::wrap::faulty::Outage;
@@ -39,6 +39,7 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
         world.hosts.iter().any(|host| host.is_serving())
     })
     .await?;
+    eventually(world, leader_max, "the queue's time is right, or ahead", follows).await?;
     submit_one(world, leader_max).await?;
     eventually(world, WORK_MAX, "every job finishes", |world| {
         let ledger = world.ledger();
@@ -102,13 +103,30 @@ fn calm_down(world: &Arc<World>) {
     for (number, host) in world.hosts.iter().enumerate() {
         host.heal();
         host.store.set_outage(Outage::Over);
-        host.clock.go_on();
+        host.thaw(world.plan.session.ttl);
         host.clock.set_wall_ms(right);
         if let Some(process) = host.process() {
             process.go_on();
         }
         start(world, number);
     }
+}
+
+/// Whether whoever serves does not refuse its clock, which is right now. One that does was wrong by days before, so that
+/// an operator would say that it is right, or have another term begin.
+fn follows(world: &World) -> bool {
+    let serving = world.hosts.iter().filter_map(super::host::Host::running);
+    let mut serving = serving.filter(|running| running.queue.is_serving());
+    serving.any(|running| match running.queue.clock() {
+        Ok(ClockState::Ahead { .. }) => {
+            if let Some(leadership) = running.queue.election().leadership() {
+                leadership.resign();
+            }
+            false
+        }
+        Ok(_) => true,
+        Err(_) => false,
+    })
 }
 
 /// Whoever serves may be about to give that up, so it is sent until it is taken.

@@ -33,8 +33,8 @@ const TROUBLES: [(Fault, u64); 16] = [
     (Fault::SnapshotDamaged, 2),
 ];
 
-/// How far a wall clock is ever off.
-const WALL_OFF_MAX_MS: u64 = 20 * 60_000;
+/// How far a wall clock is off at most: mostly by minutes, as a host that has just started, at times by days.
+const WALL_OFF_MAX_MS: [u64; 4] = [60_000, 20 * 60_000, 20 * 60_000, 5 * 24 * 3_600_000];
 
 /// Makes trouble for a while.
 pub(crate) async fn rage(world: &Arc<World>, until: Duration) {
@@ -231,7 +231,7 @@ fn pause(world: &Arc<World>, number: usize, is_frozen: bool) {
     };
     if is_frozen {
         note(world, number, Fault::Frozen);
-        host.clock.stop();
+        host.freeze();
     } else {
         note(world, number, Fault::Pause);
         if host.is_serving() {
@@ -253,7 +253,7 @@ fn pause(world: &Arc<World>, number: usize, is_frozen: bool) {
             };
             world.pause_about(ttl * ttls).await;
         }
-        world.hosts[number].clock.go_on();
+        world.hosts[number].thaw(ttl);
         process.go_on();
         world.say(&world.hosts[number].name, "goes on");
         check_trust(&world);
@@ -301,7 +301,11 @@ fn cut_off(world: &Arc<World>, hosts: &[usize], fault: Fault) {
 }
 
 fn set_wall(world: &World, number: usize, trouble: Fault) {
-    let off = world.random().below(WALL_OFF_MAX_MS);
+    let off = {
+        let mut random = world.random();
+        let most = *random.pick(&WALL_OFF_MAX_MS);
+        random.below(most)
+    };
     let right = world.wall_ms();
     let wall = match trouble {
         Fault::WallForward => right + off,

@@ -14,6 +14,7 @@ use tenure_core::queue::Rules;
 use tenure_random::Random;
 use tenure_store::Store;
 use tenure_store::wrap::faulty::{Faults, Faulty};
+use tokio::time::Instant;
 
 use super::faults::Fault;
 use super::invariants::{check_trust, nothing_is_damaged, recovered_is_committed};
@@ -21,9 +22,7 @@ use super::plan::{BATCH_BYTES_SMALL, Plan};
 use super::process::Process;
 use super::store::{Local, Recorded};
 use super::world::{WALL_MS, World};
-
-/// How far a clock's rate may be off: two differ by less than the 1 % that every configuration must cover.
-const RATE_PPM_MAX: u64 = 4_000;
+use crate::clock::{Rates, SLOW, real_length};
 
 /// How many shards the cluster keeps running.
 pub(crate) const SHARDS: u32 = 3;
@@ -43,6 +42,9 @@ struct State {
     process: Option<Arc<Process>>,
     running: Option<Running>,
     panic: Option<String>,
+    /// Whether its clock stands still, and if not, until when what it does may rest on a time when it did.
+    is_frozen: bool,
+    doubted_until: Option<Instant>,
 }
 
 /// A process that has come up.
@@ -62,7 +64,7 @@ impl Host {
         plan: &Plan,
         store: &Arc<Recorded>,
     ) -> Self {
-        let rate = 1_000_000 - RATE_PPM_MAX + random.below(2 * RATE_PPM_MAX + 1);
+        let rate = Rates::within([&plan.session]).draw(random);
         let store = Faulty::new(store.clone(), plan.store.clone(), random.bits());
         Self {
             name: format!("n{number}"),
@@ -92,6 +94,31 @@ impl Host {
         };
         [running.queue.election(), &running.clusters]
             .map(|election| Some(election.leadership()?.term()))
+    }
+
+    /// Its clock stands still from now on.
+    pub(crate) fn freeze(&self) {
+        self.clock.stop();
+        self.state().is_frozen = true;
+    }
+
+    /// Its clock goes on. What was trusted before is trusted for up to a ttl from now on, on its clock, and nothing of
+    /// that is promised: no clock has told it that time passed.
+    pub(crate) fn thaw(&self, ttl: Duration) {
+        let mut state = self.state();
+        self.clock.go_on();
+        if std::mem::take(&mut state.is_frozen) {
+            state.doubted_until = Some(Instant::now() + real_length(ttl, SLOW));
+        }
+    }
+
+    /// Whether its clock stands still, or did so that recently that only fencing protects from what it does.
+    pub(crate) fn is_doubted(&self) -> bool {
+        let state = self.state();
+        state.is_frozen
+            || state
+                .doubted_until
+                .is_some_and(|until| Instant::now() < until)
     }
 
     /// What a process of it said that panicked.
@@ -181,8 +208,8 @@ async fn open(
     let worker = daemon("indexer", move |context| {
         let world = shared.clone();
         async move {
-            let trusts = !world.plan.freezes;
-            let verdict = world.shards().start(&context, trusts);
+            let doubted = world.doubted();
+            let verdict = world.shards().start(&context, &doubted);
             world.say(
                 context.node().as_str(),
                 &format!("works for {} in {}", context.shard(), context.generation()),

@@ -35,6 +35,8 @@ impl Failed {
 #[derive(Debug, Default)]
 pub(crate) struct Route {
     to: usize,
+    /// Whether the last answer came from a host whose clock stood still shortly before: it may be of the past.
+    pub(crate) is_doubted: bool,
 }
 
 impl Route {
@@ -49,12 +51,17 @@ impl Route {
         W: Future<Output = Result<T, Error>> + Send + 'static,
         T: Send + 'static,
     {
-        let answer = call(world, self.to, patience, Arc::new(ask)).await;
-        if let Err(failed) = &answer {
-            self.turn(world, failed);
-            world.pause_about(Duration::from_millis(300)).await;
+        match call(world, self.to, patience, Arc::new(ask)).await {
+            Ok((answer, is_doubted)) => {
+                self.is_doubted = is_doubted;
+                Ok(answer)
+            }
+            Err(failed) => {
+                self.turn(world, &failed);
+                world.pause_about(Duration::from_millis(300)).await;
+                Err(failed)
+            }
         }
-        answer
     }
 
     fn turn(&mut self, world: &World, failed: &Failed) {
@@ -78,7 +85,7 @@ async fn call<T, W, A>(
     to: usize,
     patience: Duration,
     ask: Arc<A>,
-) -> Result<T, Failed>
+) -> Result<(T, bool), Failed>
 where
     A: Fn(Queue) -> W + Send + Sync + 'static,
     W: Future<Output = Result<T, Error>> + Send + 'static,
@@ -98,9 +105,13 @@ where
     }
     let (sender, receiver) = oneshot::channel();
     let asked = ask(running.queue.clone());
-    let handler = running.process.spawn(async move {
-        // A client that is gone hears nothing.
-        let _ = sender.send(asked.await);
+    let handler = running.process.spawn({
+        let world = world.clone();
+        async move {
+            let answer = asked.await;
+            // A client that is gone hears nothing.
+            let _ = sender.send((answer, world.hosts[to].is_doubted()));
+        }
     });
     let doubled = world.strikes(Fault::CallDoubled, bad);
     if doubled {
@@ -115,8 +126,12 @@ where
     } else {
         patience
     };
+    let mut is_doubted = false;
     let answer = match tokio::time::timeout(patience, receiver).await {
-        Ok(Ok(answer)) => answer.map_err(Failed::Told),
+        Ok(Ok((answer, doubted))) => {
+            is_doubted = doubted;
+            answer.map_err(Failed::Told)
+        }
         Ok(Err(_)) => Err(Failed::Unknown),
         Err(_) => {
             // The server drops what nobody waits for.
@@ -131,7 +146,7 @@ where
     match answer {
         // The second of the two may yet be taken.
         Err(failed) if doubled && failed.is_not_applied() => Err(Failed::Unknown),
-        answer => answer,
+        answer => answer.map(|answer| (answer, is_doubted)),
     }
 }
 

@@ -210,15 +210,15 @@ pub(crate) async fn look(world: Arc<World>) {
         let Some(id) = world.history().nth(number) else {
             continue;
         };
-        // A broker whose clock stood still shows what was so before.
-        let is_present = !world.plan.freezes;
-        let was_acknowledged = is_present && world.history().is_acknowledged(&id);
+        let was_acknowledged = world.history().is_acknowledged(&id);
         let asked = id.clone();
         let read = ask(&world, &mut route, move |queue| {
             let id = asked.clone();
             async move { queue.job(&id) }
         });
         if let Some(read) = read.await {
+            // A broker whose clock stood still shows what was so before.
+            let was_acknowledged = was_acknowledged && !route.is_doubted;
             let ledger = world.ledger();
             let verdict = reads_are_committed::check(&ledger, &id, read.as_ref(), was_acknowledged);
             drop(ledger);

@@ -1,5 +1,6 @@
 //! What everything in a run shares: the seed's chance, the trace, the verdict, the hosts and the ledger.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -59,10 +60,6 @@ impl World {
         Arc::new_cyclic(|world| {
             let store = Arc::new(Recorded::new(world.clone(), &plan));
             let disk = Arc::new(Disk::new(world.clone()));
-            let claims = Mutex::new(Claims {
-                doubts: plan.freezes,
-                ..Claims::default()
-            });
             let hosts = (1..=plan.hosts)
                 .map(|number| Host::draw(&mut random, number, &plan, &store))
                 .collect();
@@ -84,7 +81,7 @@ impl World {
                 faults: Mutex::default(),
                 ledger: Mutex::default(),
                 history: Mutex::default(),
-                claims,
+                claims: Mutex::default(),
                 shards: Mutex::default(),
                 violation: Mutex::default(),
             }
@@ -135,6 +132,12 @@ impl World {
     pub(crate) fn say(&self, who: &str, what: &str) {
         let at = self.elapsed();
         self.trace().say(at, who, what);
+    }
+
+    /// The hosts whose clocks stand still, or did so a moment ago: nothing that follows from clocks is promised of them.
+    pub(crate) fn doubted(&self) -> BTreeSet<&str> {
+        let doubted = self.hosts.iter().filter(|host| host.is_doubted());
+        doubted.map(|host| host.name.as_str()).collect()
     }
 
     /// A fault that takes effect now.

@@ -1,6 +1,6 @@
 //! A shard of a daemon is active on at most one trusted node, and its generations grow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tenure::cluster::{Generation, Shard};
 use tenure::daemon::Context;
@@ -23,16 +23,20 @@ impl Shards {
         }
     }
 
-    /// A node begins to work for a shard. If clocks may stand still, one that was left behind may believe that it
-    /// is still its turn: then the generation tells receivers, and nothing else is promised.
-    pub(crate) fn start(&mut self, context: &Context, trusts: bool) -> Result<(), Violation> {
+    /// A node begins to work for a shard. One whose clock stood still may believe that it is still its turn: then the
+    /// generation tells receivers, and nothing else is promised.
+    pub(crate) fn start(
+        &mut self,
+        context: &Context,
+        doubted: &BTreeSet<&str>,
+    ) -> Result<(), Violation> {
         self.started += 1;
         let (shard, generation) = (context.shard().clone(), context.generation());
         let lives = self.lives.entry(shard.clone()).or_default();
         lives.push(context.clone());
         let newest = self.newest.entry(shard.clone()).or_default();
         let before = std::mem::replace(newest, generation.max(*newest));
-        if !trusts {
+        if doubted.contains(context.node().as_str()) {
             return Ok(());
         }
         if before >= generation {
@@ -41,13 +45,16 @@ impl Shards {
                 format!("{shard} starts in {generation} after {before}"),
             ));
         }
-        self.check()
+        self.check(doubted)
     }
 
-    /// Looks at every clock.
-    pub(crate) fn check(&self) -> Result<(), Violation> {
+    /// Looks at every clock that is not doubted.
+    pub(crate) fn check(&self, doubted: &BTreeSet<&str>) -> Result<(), Violation> {
         for (shard, lives) in &self.lives {
-            let trusted: Vec<_> = lives.iter().filter(|life| life.is_trusted()).collect();
+            let promised = lives
+                .iter()
+                .filter(|life| !doubted.contains(life.node().as_str()));
+            let trusted: Vec<_> = promised.filter(|life| life.is_trusted()).collect();
             if let [first, second, ..] = trusted[..] {
                 return Err(Violation::new(
                     "a shard is active on one trusted node",
