@@ -37,6 +37,8 @@ pub(crate) struct Route {
     to: usize,
     /// Whether the last answer came from a host whose clock stood still shortly before: it may be of the past.
     pub(crate) is_doubted: bool,
+    /// Whether the last call came twice, and the other may still happen.
+    pub(crate) is_doubled: bool,
 }
 
 impl Route {
@@ -51,11 +53,11 @@ impl Route {
         W: Future<Output = Result<T, Error>> + Send + 'static,
         T: Send + 'static,
     {
-        match call(world, self.to, patience, Arc::new(ask)).await {
-            Ok((answer, is_doubted)) => {
-                self.is_doubted = is_doubted;
-                Ok(answer)
-            }
+        let mut told = Told::default();
+        let answer = call(world, self.to, patience, Arc::new(ask), &mut told).await;
+        (self.is_doubted, self.is_doubled) = (told.is_doubted, told.is_doubled);
+        match answer {
+            Ok(answer) => Ok(answer),
             Err(failed) => {
                 self.turn(world, &failed);
                 world.pause_about(Duration::from_millis(300)).await;
@@ -80,12 +82,20 @@ impl Route {
     }
 }
 
+/// What there is to know of a call beside its answer.
+#[derive(Debug, Default)]
+struct Told {
+    is_doubted: bool,
+    is_doubled: bool,
+}
+
 async fn call<T, W, A>(
     world: &Arc<World>,
     to: usize,
     patience: Duration,
     ask: Arc<A>,
-) -> Result<(T, bool), Failed>
+    told: &mut Told,
+) -> Result<T, Failed>
 where
     A: Fn(Queue) -> W + Send + Sync + 'static,
     W: Future<Output = Result<T, Error>> + Send + 'static,
@@ -114,6 +124,7 @@ where
         }
     });
     let doubled = world.strikes(Fault::CallDoubled, bad);
+    told.is_doubled = doubled;
     if doubled {
         let (world, again) = (world.clone(), ask(running.queue.clone()));
         running.process.spawn(async move {
@@ -126,10 +137,9 @@ where
     } else {
         patience
     };
-    let mut is_doubted = false;
     let answer = match tokio::time::timeout(patience, receiver).await {
         Ok(Ok((answer, doubted))) => {
-            is_doubted = doubted;
+            told.is_doubted = doubted;
             answer.map_err(Failed::Told)
         }
         Ok(Err(_)) => Err(Failed::Unknown),
@@ -146,7 +156,7 @@ where
     match answer {
         // The second of the two may yet be taken.
         Err(failed) if doubled && failed.is_not_applied() => Err(Failed::Unknown),
-        answer => answer.map(|answer| (answer, is_doubted)),
+        answer => answer,
     }
 }
 

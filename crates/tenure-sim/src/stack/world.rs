@@ -17,6 +17,7 @@ use super::disk::Disk;
 use super::faults::{Counts, Fault};
 use super::history::History;
 use super::host::Host;
+use super::invariants::calls_fit::Calls;
 use super::invariants::one_active_shard::Shards;
 use super::ledger::Ledger;
 use super::plan::Plan;
@@ -41,6 +42,8 @@ pub(crate) struct World {
     /// Cancelled at the first violation.
     pub(crate) broken: CancellationToken,
     pub(crate) requests: AtomicU64,
+    /// Jobs whose calls were too many at once to be put in order.
+    pub(crate) unjudged: AtomicU64,
     /// Told whenever a broker begins to serve.
     pub(crate) served: Notify,
     started: Instant,
@@ -51,6 +54,7 @@ pub(crate) struct World {
     ledger: Mutex<Ledger>,
     history: Mutex<History>,
     claims: Mutex<Claims>,
+    calls: Mutex<Calls>,
     shards: Mutex<Shards>,
     violation: Mutex<Option<Violation>>,
 }
@@ -73,6 +77,7 @@ impl World {
                 replay: Notify::new(),
                 broken: CancellationToken::new(),
                 requests: AtomicU64::new(0),
+                unjudged: AtomicU64::new(0),
                 served: Notify::new(),
                 started: Instant::now(),
                 is_calm: AtomicBool::new(false),
@@ -82,6 +87,7 @@ impl World {
                 ledger: Mutex::default(),
                 history: Mutex::default(),
                 claims: Mutex::default(),
+                calls: Mutex::default(),
                 shards: Mutex::default(),
                 violation: Mutex::default(),
             }
@@ -119,6 +125,11 @@ impl World {
 
     pub(crate) fn claims(&self) -> MutexGuard<'_, Claims> {
         lock(&self.claims)
+    }
+
+    /// What clients saw of each job.
+    pub(crate) fn calls(&self) -> MutexGuard<'_, Calls> {
+        lock(&self.calls)
     }
 
     pub(crate) fn shards(&self) -> MutexGuard<'_, Shards> {

@@ -22,7 +22,6 @@ const TTL: Duration = Duration::from_secs(10);
 /// More steps than this at one moment are a machine that asks and asks.
 const RUSH_MAX: u32 = 1000;
 
-
 #[derive(Debug, Clone, Hash)]
 pub(super) struct State {
     pub(super) now: Duration,

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tenure::cluster::{Generation, Shard};
 use tenure::daemon::Context;
 
+use super::super::host::{AGENT, LABELLED, SPECIAL};
 use crate::invariants::Violation;
 
 /// Every life of every shard that goes on.
@@ -39,6 +40,12 @@ impl Shards {
         if doubted.contains(context.node().as_str()) {
             return Ok(());
         }
+        if shard.daemon.as_str() == SPECIAL && context.node().as_str() != LABELLED {
+            return Err(Violation::new(
+                "a daemon runs where its labels are",
+                format!("{shard} starts on {}", context.node()),
+            ));
+        }
         if before >= generation {
             return Err(Violation::new(
                 "generations grow",
@@ -65,6 +72,28 @@ impl Shards {
                         second.node(),
                         second.generation()
                     ),
+                ));
+            }
+        }
+        self.check_replicas(doubted)
+    }
+
+    /// No two replicas of a daemon are on one node.
+    fn check_replicas(&self, doubted: &BTreeSet<&str>) -> Result<(), Violation> {
+        let agents = self.lives.iter();
+        let agents = agents.filter(|(shard, _)| shard.daemon.as_str() == AGENT);
+        let mut nodes = BTreeMap::new();
+        for (shard, life) in
+            agents.flat_map(|(shard, lives)| lives.iter().map(move |life| (shard, life)))
+        {
+            let node = life.node().as_str();
+            if doubted.contains(node) || !life.is_trusted() {
+                continue;
+            }
+            if let Some(other) = nodes.insert(node, shard).filter(|other| *other != shard) {
+                return Err(Violation::new(
+                    "a node has one replica",
+                    format!("{other} and {shard} both run on {node}"),
                 ));
             }
         }
