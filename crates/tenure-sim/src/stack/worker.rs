@@ -111,12 +111,12 @@ impl Worker {
             // Those of every queue when there is chaos, at times by their names. Then there are others' queues.
             let names: Vec<QueueName> = match random.below(10) {
                 0 | 1 => QUEUES.map(queue_name).to_vec(),
-                2 => vec![queue_name(*random.pick(&QUEUES))],
+                2 => vec![queue_name(random.pick::<&str>(&QUEUES))],
                 3 => LIMITED.map(queue_name).to_vec(),
                 _ => Vec::new(),
             };
             let types = match random.below(10) {
-                0 | 1 => vec![job_type(*random.pick(&TYPES))],
+                0 | 1 => vec![job_type(random.pick::<&str>(&TYPES))],
                 2 => vec![job_type("c"), job_type("a")],
                 _ => Vec::new(),
             };
