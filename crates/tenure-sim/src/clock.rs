@@ -1,13 +1,63 @@
-//! Clocks that start anywhere and run at slightly wrong rates.
+//! Clocks that start anywhere and run at wrong rates: as wrong as the margins of a run are to cover.
 
 use std::time::Duration;
 
+use tenure_core::session::Config;
 use tenure_core::{Moment, Now, Wall};
 use tenure_random::Random;
 
-/// How far a clock's rate may be off: 0.4 %, so that two differ by less than the 1 % that every
-/// configuration must cover.
-const RATE_PPM_MAX: u64 = 4000;
+/// A right clock: nanoseconds that it shows in a real millisecond.
+pub const RIGHT: u64 = 1_000_000;
+
+/// The fastest clock where every margin is a tenth of its ttl, as by default: 9.996 % faster than the slowest.
+pub const FAST: u64 = 1_047_600;
+/// The slowest clock there.
+pub const SLOW: u64 = 952_400;
+
+/// The same where some margin is the least that is accepted, a hundredth of the ttl: 0.8 %.
+const FAST_LEAST: u64 = 1_004_000;
+const SLOW_LEAST: u64 = 996_000;
+
+/// How far rates are apart in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rates {
+    slowest: u64,
+    fastest: u64,
+}
+
+impl Rates {
+    /// As far as these margins allow.
+    #[must_use]
+    pub fn within<'a>(configs: impl IntoIterator<Item = &'a Config>) -> Self {
+        let mut configs = configs.into_iter();
+        if configs.all(|config| config.margin * 10 >= config.ttl) {
+            Self {
+                slowest: SLOW,
+                fastest: FAST,
+            }
+        } else {
+            Self {
+                slowest: SLOW_LEAST,
+                fastest: FAST_LEAST,
+            }
+        }
+    }
+
+    /// The fastest that a clock may be.
+    #[must_use]
+    pub const fn fastest(self) -> u64 {
+        self.fastest
+    }
+
+    /// Some rate; one of the ends in half of all cases, since only far apart do they matter.
+    pub fn draw(self, random: &mut Random) -> u64 {
+        match random.below(4) {
+            0 => self.slowest,
+            1 => self.fastest,
+            _ => self.slowest + random.below(self.fastest - self.slowest + 1),
+        }
+    }
+}
 
 /// A clock of one host. It counts suspend, so a paused process finds it moved on.
 #[derive(Debug, Clone, Hash)]
@@ -28,19 +78,19 @@ impl Clock {
     }
 
     /// A clock with some origin and rate.
-    pub fn draw(random: &mut Random) -> Self {
+    pub fn draw(random: &mut Random, rates: Rates) -> Self {
         // Young hosts too: a moment less a ttl may lie before the origin.
         let origin_max = if random.chance(500) { 2 } else { 10_000_000 };
         Self {
             origin: random.up_to(Duration::from_secs(origin_max)),
-            rate: 1_000_000 - RATE_PPM_MAX + random.below(2 * RATE_PPM_MAX + 1),
+            rate: rates.draw(random),
         }
     }
 
     /// What it shows at a real time.
     #[must_use]
     pub fn moment(&self, real: Duration) -> Moment {
-        Moment::from_origin(self.origin + scale(real, self.rate, 1_000_000))
+        Moment::from_origin(self.origin + scale(real, self.rate, RIGHT))
     }
 
     /// What it and the wall clock beside it show. The wall clock is wrong by years, differently on every
@@ -62,13 +112,19 @@ impl Clock {
             return None;
         }
         let shown = moment.since_origin().saturating_sub(self.origin);
-        let mut real = scale(shown, 1_000_000, self.rate);
+        let mut real = scale(shown, RIGHT, self.rate);
         // Rounded down twice, so a few nanoseconds may be missing.
         while self.moment(real) < moment {
             real += Duration::from_nanos(1);
         }
         Some(real)
     }
+}
+
+/// The real time in which a clock of this rate shows a length of time.
+#[must_use]
+pub fn real_length(shown: Duration, rate: u64) -> Duration {
+    scale(shown, RIGHT, rate)
 }
 
 fn scale(duration: Duration, numerator: u64, denominator: u64) -> Duration {

@@ -7,9 +7,13 @@ use tenure_core::election::Term;
 use tenure_core::session::Config;
 use tenure_core::{ElectionName, Incarnation, Lineage, Moment};
 
+use crate::clock::real_length;
+
 /// The facts.
-#[derive(Debug, Clone, Default, Hash)]
+#[derive(Debug, Clone, Hash)]
 pub struct Oracle {
+    /// The rate of the fastest clock.
+    pub fastest: u64,
     /// The times of every process that ever ran.
     pub configs: BTreeMap<Incarnation, Config>,
     /// Until when a session's applied writes allow it to be trusted, on its own clock.
@@ -39,6 +43,34 @@ pub struct Oracle {
 }
 
 impl Oracle {
+    /// Nothing has happened yet.
+    #[must_use]
+    pub fn new(fastest: u64) -> Self {
+        Self {
+            fastest,
+            configs: BTreeMap::new(),
+            session_backing: BTreeMap::new(),
+            lease_backing: BTreeMap::new(),
+            hurt: BTreeSet::new(),
+            copied: BTreeMap::new(),
+            restored: BTreeSet::new(),
+            ended: BTreeSet::new(),
+            leading: BTreeMap::new(),
+            elected: BTreeMap::new(),
+            installed: BTreeSet::new(),
+            highest: BTreeMap::new(),
+            wiped: BTreeMap::new(),
+            elected_count: 0,
+        }
+    }
+
+    /// The real time that the fastest clock takes for a whole ttl: no observer may have waited for less.
+    #[must_use]
+    pub fn at_least(&self, ttl: Duration) -> Duration {
+        // Rounding is not what is looked for.
+        real_length(ttl, self.fastest).saturating_sub(Duration::from_nanos(10))
+    }
+
     /// A session's write was applied that was started then.
     pub fn back_session(&mut self, incarnation: Incarnation, started: Moment) {
         if let Some(config) = self.configs.get(&incarnation) {

@@ -18,6 +18,9 @@
 //! by the invariants, one file each. Then calm: everything must come to rest, serve and hold what was
 //! promised.
 //!
+//! Not simulated are HTTP, forwarding, the clients and the worker runtime, one-shot elections, and the engines: clients call
+//! a broker's `Queue`.
+//!
 //! What a client was not told counts as maybe: it is there or not, or comes later.
 
 mod calm;
@@ -48,7 +51,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub use faults::{Counts, Fault};
+pub use faults::{Counts, Fault, Part};
 pub use shrink::{Smallest, shrink};
 use tenure_random::Random;
 
@@ -66,7 +69,8 @@ pub struct Options {
     pub off: BTreeSet<Fault>,
     /// Whether the log is kept in files, not in objects; if nothing is said, in half of the seeds.
     pub files: Option<bool>,
-    /// Whether hosts stand still at times, and their clocks with them; if nothing is said, in a third of the seeds.
+    /// Whether hosts stand still at times, and their clocks with them; if nothing is said, in a third of the seeds. Only of
+    /// such a host nothing is promised that follows from clocks, for that long and a ttl more.
     pub freezes: Option<bool>,
     /// How many lines of a failing trace are shown.
     pub trace_lines: usize,
@@ -106,6 +110,10 @@ pub struct Summary {
     pub takeovers: u64,
     /// How often a shard was started.
     pub shards: u64,
+    /// Calls about jobs whose order was looked for.
+    pub calls: u64,
+    /// Jobs with too many calls at once to tell.
+    pub unjudged: u64,
     /// What went wrong on the way.
     pub faults: Counts,
     /// The same for the same seed.
@@ -184,6 +192,8 @@ fn summary(world: &World, options: &Options) -> Summary {
         snapshots: ledger.snapshots,
         takeovers: ledger.takeovers,
         shards: world.shards().started,
+        calls: world.calls().len(),
+        unjudged: world.unjudged.load(Ordering::Relaxed),
         faults: world.faults(),
         digest: trace.digest(),
         trace: if options.always_trace {

@@ -18,7 +18,7 @@ use tenure_core::{
 };
 use tenure_random::Random;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Rates};
 
 /// The name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -102,12 +102,12 @@ impl Store {
     }
 
     /// An empty store.
-    pub fn new(random: &mut Random) -> Self {
+    pub fn new(random: &mut Random, rates: Rates) -> Self {
         Self {
             objects: BTreeMap::new(),
             deleted: BTreeMap::new(),
             versions: BTreeMap::new(),
-            clock: Clock::draw(random),
+            clock: Clock::draw(random, rates),
             // Far enough from the origin that it can be set back.
             stepped_forward: Duration::from_secs(1_000_000),
             stepped_back: Duration::ZERO,

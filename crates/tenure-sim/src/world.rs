@@ -16,7 +16,7 @@ use tenure_core::{ElectionName, Incarnation, Lineage, NodeId, Nonce, Now, Read};
 use tenure_random::Random;
 
 use crate::Summary;
-use crate::clock::Clock;
+use crate::clock::{Clock, Rates};
 use crate::faults::{Counts, Plan};
 use crate::invariants::{Violation, no_hot_loop};
 use crate::oracle::Oracle;
@@ -147,8 +147,14 @@ impl World {
         let plan = Plan::draw(&mut random, ttl);
         let same_ttl = random.chance(600);
         let strict = random.chance(300);
-        let slots = (1..=count)
-            .map(|number| Slot::draw(&mut random, number, ttl, same_ttl, strict))
+        let configs: Vec<Config> = (1..=count)
+            .map(|_| draw_config(&mut random, ttl, same_ttl, strict))
+            .collect();
+        // What one margin does not cover, none of the clocks may do.
+        let rates = Rates::within(&configs);
+        let slots = configs.into_iter().zip(1..);
+        let slots = slots
+            .map(|(config, number)| Slot::draw(&mut random, number, config, rates))
             .collect();
         let names: &[&str] = if random.chance(250) {
             &["default", "reports"]
@@ -161,10 +167,10 @@ impl World {
             .collect();
         Self {
             now: Duration::ZERO,
-            store: Store::new(&mut random),
+            store: Store::new(&mut random, rates),
             random,
             plan,
-            oracle: Oracle::default(),
+            oracle: Oracle::new(rates.fastest()),
             trace: Trace::default(),
             faults: Counts::default(),
             slots,
@@ -474,32 +480,30 @@ impl World {
     }
 }
 
+fn draw_config(random: &mut Random, ttl: Duration, same_ttl: bool, strict: bool) -> Config {
+    let factor = if same_ttl {
+        1
+    } else {
+        1 + u32::try_from(random.below(3)).unwrap_or(0)
+    };
+    let mut config = Config {
+        strict_age: strict,
+        ..Config::for_ttl(ttl * factor)
+    };
+    if random.chance(150) {
+        // The least margin that is accepted.
+        config.margin = config.ttl / 100;
+    }
+    config.check().expect("these proportions are safe");
+    config
+}
+
 impl Slot {
-    fn draw(
-        random: &mut Random,
-        number: usize,
-        ttl: Duration,
-        same_ttl: bool,
-        strict: bool,
-    ) -> Self {
-        let factor = if same_ttl {
-            1
-        } else {
-            1 + u32::try_from(random.below(3)).unwrap_or(0)
-        };
-        let mut config = Config {
-            strict_age: strict,
-            ..Config::for_ttl(ttl * factor)
-        };
-        if random.chance(300) {
-            // The least margin that is accepted.
-            config.margin = config.ttl / 100;
-        }
-        config.check().expect("these proportions are safe");
+    fn draw(random: &mut Random, number: usize, config: Config, rates: Rates) -> Self {
         Self {
             node_id: NodeId::new(format!("n{number}")).expect("these names are valid"),
             config,
-            clock: Clock::draw(random),
+            clock: Clock::draw(random, rates),
             priority: if random.chance(700) {
                 100
             } else {

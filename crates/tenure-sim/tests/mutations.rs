@@ -132,6 +132,8 @@ rules! {
         => "a lease is vacated by its holder after its work";
     a_session_is_gone_after_the_work: LeaveWhileWorking => "a session is gone after its work";
     a_session_that_cannot_read_ends: KeepUnreadable => "what should happen does";
+    every_term_ends_once: EndUntold => "every elected has one ended";
+    what_failed_is_not_sent_again_at_once: RetryAtOnce => "no hot loop";
 }
 
 cluster_rules! {
@@ -176,9 +178,29 @@ fn in_stack(seed: u64, files: Option<bool>) -> Option<String> {
 /// Brokers on a server whose clocks are wrong by anything, and who believe them.
 #[test]
 fn the_whole_stack_believes_no_clock_of_a_server() {
-    // Whatever breaks by it.
-    noticed(Mutation::AgeByAnyClock, STACK_SEEDS, &[""], |seed| {
+    let expected = [
+        "at most one trusted leader",
+        "a shard is active on one trusted node",
+    ];
+    noticed(Mutation::AgeByAnyClock, STACK_SEEDS, &expected, |seed| {
         in_stack(seed, Some(false))
+    });
+}
+
+/// Rules that simulations of their own notice, in the whole stack: its invariants about trust see what they are for.
+#[test]
+fn the_whole_stack_has_one_trusted_leader() {
+    let expected = ["at most one trusted leader"];
+    noticed(Mutation::EvictEarly, STACK_SEEDS, &expected, |seed| {
+        in_stack(seed, None)
+    });
+}
+
+#[test]
+fn the_whole_stack_has_one_active_shard() {
+    let expected = ["a shard is active on one trusted node"];
+    noticed(Mutation::NoDrain, STACK_SEEDS, &expected, |seed| {
+        in_stack(seed, None)
     });
 }
 
@@ -235,6 +257,16 @@ stack_rules! {
     a_queue_that_opens_wakes_who_waits: OpeningUnnoted => "a claim that waits is served";
     what_is_due_at_once_is_cut_by_bytes: CutByNumberOnly => "what should happen does";
     a_finished_job_is_kept_for_its_time: ForgottenEarly => "a job is forgotten in its time";
+    a_delayed_job_waits: DelayIgnored => "a job waits for its time";
+    a_failed_job_waits: BackoffHalved => "a job waits for its time";
+    the_highest_priority_is_first: PriorityIgnored => "the highest priority comes first";
+    a_job_has_no_attempt_too_many: AttemptTooMany => "a job has the attempts that it may have";
+    a_release_costs_nothing: ReleaseCosts => "a release costs no attempt";
+    a_result_is_kept: ResultDropped => "a result is what was reported";
+    a_finished_job_is_forgotten: ForgottenNever => "what should happen does";
+    a_job_is_enqueued_once: SubmittedTwice => "a job is held once";
+    a_read_is_of_what_is_committed: ShownAhead => "a read shows what is committed";
+    a_read_needs_trust: ReadUntrusted => "calls happen one after the other";
     a_snapshot_says_what_it_contains: SnapshotOneAhead
         => "nothing is damaged" | "what is recovered is committed";
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tenure_sim::Failure;
 use tenure_sim::command::{self, Words, number};
-use tenure_sim::stack::{Counts, Fault, Options, Smallest, Summary, run, shrink};
+use tenure_sim::stack::{Counts, Fault, Options, Part, Smallest, Summary, run, shrink};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -75,6 +75,8 @@ struct Sum {
     records: u64,
     jobs: u64,
     claims: u64,
+    calls: u64,
+    unjudged: u64,
     snapshots: u64,
     takeovers: u64,
     shards: u64,
@@ -89,6 +91,8 @@ impl Sum {
         self.records += summary.records;
         self.jobs += summary.jobs;
         self.claims += summary.claims;
+        self.calls += summary.calls;
+        self.unjudged += summary.unjudged;
         self.snapshots += summary.snapshots;
         self.takeovers += summary.takeovers;
         self.shards += summary.shards;
@@ -199,14 +203,20 @@ fn report(arguments: &Arguments, sum: &Sum, took: Duration) -> io::Result<()> {
     )?;
     writeln!(
         output,
-        "{} records, {} jobs, {} claims, {} faults",
-        sum.records,
-        sum.jobs,
-        sum.claims,
-        sum.faults.total()
+        "{} records, {} jobs, {} claims, {} calls in an order that fits, {} jobs with too many at once to tell",
+        sum.records, sum.jobs, sum.claims, sum.calls, sum.unjudged
     )?;
-    for fault in Fault::ALL {
-        writeln!(output, "{:>9} {fault:?}", sum.faults.of(fault))?;
+    writeln!(output, "{} faults:", sum.faults.total())?;
+    let parts = Part::ALL.into_iter().map(Some).chain([None]);
+    for part in parts {
+        match part {
+            Some(part) => writeln!(output, "{:>9} {part:?}", sum.faults.of_part(part))?,
+            None => writeln!(output, "and beside them:")?,
+        }
+        let of_part = Fault::ALL.into_iter().filter(|fault| fault.part() == part);
+        for fault in of_part {
+            writeln!(output, "{:>13} {fault:?}", sum.faults.of(fault))?;
+        }
     }
     Ok(())
 }

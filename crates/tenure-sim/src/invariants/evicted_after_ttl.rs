@@ -21,7 +21,7 @@ pub fn check(now: Duration, applied: &Applied, oracle: &Oracle) -> Result<(), Vi
         return Ok(());
     };
     let stood = now.saturating_sub(before.begun_at);
-    if stood >= at_least(config.ttl) {
+    if stood >= oracle.at_least(config.ttl) {
         return Ok(());
     }
     Err(Violation::new(
@@ -31,10 +31,4 @@ pub fn check(now: Duration, applied: &Applied, oracle: &Oracle) -> Result<(), Vi
             after.incarnation, config.ttl
         ),
     ))
-}
-
-/// The real time that a host with the fastest allowed clock takes for a whole ttl.
-#[must_use]
-pub fn at_least(ttl: Duration) -> Duration {
-    ttl - ttl / 100
 }

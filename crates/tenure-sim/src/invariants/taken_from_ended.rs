@@ -6,7 +6,6 @@ use tenure_core::ElectionName;
 use tenure_core::election::Lease;
 
 use super::Violation;
-use super::evicted_after_ttl::at_least;
 use crate::oracle::Oracle;
 use crate::store::{Key, Store};
 
@@ -30,7 +29,7 @@ pub fn check(
         Some(_) => false,
         None => {
             let missing = store.missing_since(&key);
-            missing.is_none_or(|since| now.saturating_sub(since) >= at_least(old.ttl))
+            missing.is_none_or(|since| now.saturating_sub(since) >= oracle.at_least(old.ttl))
         }
     };
     if free {

@@ -16,7 +16,7 @@ use super::Bounds;
 use super::action::{Action, Kind};
 use super::calm;
 use super::search::World;
-use crate::clock::Clock;
+use crate::clock::{Clock, FAST, RIGHT, SLOW};
 use crate::invariants::{
     Violation, ended_for_a_reason, never_made_again, no_hot_loop, paired_events,
 };
@@ -32,10 +32,6 @@ const TTL: Duration = Duration::from_secs(10);
 
 /// More steps than this at one moment are a machine that asks and asks.
 const RUSH_MAX: u32 = 500;
-
-/// How many nanoseconds of a real millisecond a fast and a slow clock show: as far apart as is allowed.
-const FAST: u64 = 1_004_000;
-const SLOW: u64 = 996_000;
 
 #[derive(Debug, Clone)]
 pub(super) struct State {
@@ -167,7 +163,7 @@ impl State {
             let rate = match (bounds.skewed, slot) {
                 (true, 0) => SLOW,
                 (true, 1) => FAST,
-                _ => 1_000_000,
+                _ => RIGHT,
             };
             let factor = if bounds.ttls_differ { 1 << slot } else { 1 };
             Slot {
@@ -178,8 +174,8 @@ impl State {
         });
         let mut state = Self {
             now: Duration::ZERO,
-            store: Store::with_clock(Clock::with_rate(1_000_000)),
-            oracle: Oracle::default(),
+            store: Store::with_clock(Clock::with_rate(RIGHT)),
+            oracle: Oracle::new(if bounds.skewed { FAST } else { RIGHT }),
             slots: slots.collect(),
             processes: BTreeMap::new(),
             started: 0,

@@ -1,16 +1,19 @@
 //! The faults are over: everything must come to rest, serve, and hold what it has promised.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tenure::queue::Queue;
+use tenure::queue::{ClockState, Queue};
 use tenure_core::queue::Submission;
 use tenure_core::{JobId, JobType};
 use tenure_store::wrap::faulty::Outage;
 
 use super::faults::Fault;
 use super::host::{SHARDS, shut_down, start};
-use super::invariants::{acknowledged_is_kept, check_trust, recovered_is_committed};
+use super::invariants::{
+    acknowledged_is_kept, check_trust, forgotten_in_time, recovered_is_committed,
+};
 use super::ledger::State;
 use super::network::Route;
 use super::world::World;
@@ -39,6 +42,13 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
         world.hosts.iter().any(|host| host.is_serving())
     })
     .await?;
+    eventually(
+        world,
+        leader_max,
+        "the queue's time is right, or ahead",
+        follows,
+    )
+    .await?;
     submit_one(world, leader_max).await?;
     eventually(world, WORK_MAX, "every job finishes", |world| {
         let ledger = world.ledger();
@@ -54,12 +64,20 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
     .await?;
     waiters::check(world).await?;
     note_much(world);
+    undrain(world).await;
     eventually(world, WORK_MAX, "every shard is active", |world| {
         world.shards().active() == SHARDS as usize
     })
     .await?;
     check_trust(world);
     acknowledged_is_kept::check(&world.ledger(), &world.history())?;
+    eventually(world, WORK_MAX, "what nothing keeps is gone", |world| {
+        let ledger = world.ledger();
+        forgotten_in_time::overdue(&ledger.jobs, ledger.queue.now()).is_none()
+    })
+    .await?;
+    let unknown = world.calls().check()?;
+    world.unjudged.store(unknown, Ordering::Relaxed);
     eventually(
         world,
         leader_max,
@@ -79,6 +97,18 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
         |world| world.ledger().noted.closed > closed,
     )
     .await
+}
+
+/// Lets every host have daemons again.
+async fn undrain(world: &Arc<World>) {
+    for host in &world.hosts {
+        while let Some(running) = host.running() {
+            if running.cluster.undrain().await.is_ok() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
 }
 
 /// Counts what a run had much of.
@@ -102,13 +132,30 @@ fn calm_down(world: &Arc<World>) {
     for (number, host) in world.hosts.iter().enumerate() {
         host.heal();
         host.store.set_outage(Outage::Over);
-        host.clock.go_on();
+        host.thaw(world.plan.session.ttl);
         host.clock.set_wall_ms(right);
         if let Some(process) = host.process() {
             process.go_on();
         }
         start(world, number);
     }
+}
+
+/// Whether whoever serves does not refuse its clock, which is right now. One that does was wrong by days before, so that
+/// an operator would say that it is right, or have another term begin.
+fn follows(world: &World) -> bool {
+    let serving = world.hosts.iter().filter_map(super::host::Host::running);
+    let mut serving = serving.filter(|running| running.queue.is_serving());
+    serving.any(|running| match running.queue.clock() {
+        Ok(ClockState::Ahead { .. }) => {
+            if let Some(leadership) = running.queue.election().leadership() {
+                leadership.resign();
+            }
+            false
+        }
+        Ok(_) => true,
+        Err(_) => false,
+    })
 }
 
 /// Whoever serves may be about to give that up, so it is sent until it is taken.

@@ -14,7 +14,7 @@ use super::invariants::{check_trust, time_is_believed_in_steps};
 use super::world::World;
 
 /// What can be done, and how likely it is beside the others.
-const TROUBLES: [(Fault, u64); 16] = [
+const TROUBLES: [(Fault, u64); 17] = [
     (Fault::Crash, 6),
     (Fault::Pause, 6),
     (Fault::Frozen, 8),
@@ -31,10 +31,11 @@ const TROUBLES: [(Fault, u64); 16] = [
     (Fault::LeaseDeleted, 1),
     (Fault::DeadSessionDeleted, 1),
     (Fault::SnapshotDamaged, 2),
+    (Fault::Drained, 2),
 ];
 
-/// How far a wall clock is ever off.
-const WALL_OFF_MAX_MS: u64 = 20 * 60_000;
+/// How far a wall clock is off at most: mostly by minutes, as a host that has just started, at times by days.
+const WALL_OFF_MAX_MS: [u64; 4] = [60_000, 20 * 60_000, 20 * 60_000, 5 * 24 * 3_600_000];
 
 /// Makes trouble for a while.
 pub(crate) async fn rage(world: &Arc<World>, until: Duration) {
@@ -101,6 +102,7 @@ async fn strike(world: &Arc<World>, trouble: Fault, number: usize) {
         }
         Fault::DeadSessionDeleted => delete_dead_session(world).await,
         Fault::SnapshotDamaged => damage_snapshot(world).await,
+        Fault::Drained => drain(world, number),
         _ => {}
     }
 }
@@ -146,6 +148,22 @@ async fn damage_snapshot(world: &Arc<World>) {
         world.count(Fault::SnapshotDamaged);
         world.say("chaos", &format!("damages {key}"));
     }
+}
+
+/// Someone moves all daemons away from a host, and lets it have some again later.
+fn drain(world: &Arc<World>, number: usize) {
+    let Some(running) = world.hosts[number].running() else {
+        return;
+    };
+    note(world, number, Fault::Drained);
+    let world = world.clone();
+    running.process.spawn(async move {
+        let drained = running.cluster.drain().await;
+        world.say("chaos", &format!("drained: {drained:?}"));
+        world.pause_about(world.plan.session.ttl * 4).await;
+        let undrained = running.cluster.undrain().await;
+        world.say("chaos", &format!("undrained: {undrained:?}"));
+    });
 }
 
 /// Someone asks a process to see to it that another one leads.
@@ -231,7 +249,7 @@ fn pause(world: &Arc<World>, number: usize, is_frozen: bool) {
     };
     if is_frozen {
         note(world, number, Fault::Frozen);
-        host.clock.stop();
+        host.freeze();
     } else {
         note(world, number, Fault::Pause);
         if host.is_serving() {
@@ -253,7 +271,7 @@ fn pause(world: &Arc<World>, number: usize, is_frozen: bool) {
             };
             world.pause_about(ttl * ttls).await;
         }
-        world.hosts[number].clock.go_on();
+        world.hosts[number].thaw(ttl);
         process.go_on();
         world.say(&world.hosts[number].name, "goes on");
         check_trust(&world);
@@ -301,7 +319,11 @@ fn cut_off(world: &Arc<World>, hosts: &[usize], fault: Fault) {
 }
 
 fn set_wall(world: &World, number: usize, trouble: Fault) {
-    let off = world.random().below(WALL_OFF_MAX_MS);
+    let off = {
+        let mut random = world.random();
+        let most = *random.pick(&WALL_OFF_MAX_MS);
+        random.below(most)
+    };
     let right = world.wall_ms();
     let wall = match trouble {
         Fault::WallForward => right + off,

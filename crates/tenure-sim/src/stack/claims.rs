@@ -16,8 +16,6 @@ pub(crate) struct Claims {
     /// Which claims were completed, as their workers were told.
     pub(crate) completed: BTreeSet<(JobId, Token)>,
     pub(crate) count: u64,
-    /// Clocks may stand still, and workers know nothing for certain.
-    pub(crate) doubts: bool,
 }
 
 /// One worker's belief.
@@ -35,9 +33,7 @@ impl Claims {
         job: &Claimed,
         until: Instant,
     ) -> Result<(), Violation> {
-        if !self.doubts {
-            one_worker_at_a_time::check(self, worker, job)?;
-        }
+        one_worker_at_a_time::check(self, worker, job)?;
         self.count += 1;
         let worker = worker.to_owned();
         let holds = self.holds.entry(job.id.clone()).or_default();

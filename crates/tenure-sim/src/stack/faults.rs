@@ -55,6 +55,10 @@ pub enum Fault {
     // Workers.
     WorkerVanished,
     WorkerStalled,
+    // Daemons.
+    DaemonFailed,
+    DaemonHangs,
+    Drained,
     // What people do.
     Resigned,
     ResignRequested,
@@ -70,11 +74,14 @@ pub enum Fault {
     ScheduleOfMany,
     PayloadLarge,
     ClaimCut,
+    BacklogFull,
+    // What is done beside the faults, and counted to see that it is.
+    Searched,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 53] = [
+    pub const ALL: [Fault; 58] = [
         Fault::StoreSlow,
         Fault::StoreRefused,
         Fault::StoreAnswerLost,
@@ -117,6 +124,9 @@ impl Fault {
         Fault::ClientGone,
         Fault::WorkerVanished,
         Fault::WorkerStalled,
+        Fault::DaemonFailed,
+        Fault::DaemonHangs,
+        Fault::Drained,
         Fault::Resigned,
         Fault::ResignRequested,
         Fault::Transferred,
@@ -128,7 +138,73 @@ impl Fault {
         Fault::ScheduleOfMany,
         Fault::PayloadLarge,
         Fault::ClaimCut,
+        Fault::BacklogFull,
+        Fault::Searched,
     ];
+
+    /// What it is a fault of; none if nothing is wrong with it: then it is counted to see that it happens.
+    #[must_use]
+    pub const fn part(self) -> Option<Part> {
+        Some(match self {
+            Fault::StoreSlow
+            | Fault::StoreRefused
+            | Fault::StoreAnswerLost
+            | Fault::StoreRequestLost
+            | Fault::StoreRequestLate
+            | Fault::StoreRequestDoubled
+            | Fault::StoreRequestRetried
+            | Fault::CommitHeld
+            | Fault::StoreAgeWrong
+            | Fault::HintLost
+            | Fault::HintDoubled
+            | Fault::HintLate
+            | Fault::StoreOutage
+            | Fault::StoreHangs
+            | Fault::CutOff
+            | Fault::Outage
+            | Fault::LeaseDeleted
+            | Fault::SnapshotDamaged => Part::Store,
+            Fault::DiskSlow
+            | Fault::DiskFull
+            | Fault::DiskSyncFailed
+            | Fault::DiskSyncForgets
+            | Fault::DiskReadFailed
+            | Fault::DiskForgets => Part::Disk,
+            Fault::PowerLoss
+            | Fault::Crash
+            | Fault::Pause
+            | Fault::Frozen
+            | Fault::DaemonFailed
+            | Fault::DaemonHangs => Part::Process,
+            Fault::WallForward | Fault::WallBack | Fault::WallGlitch => Part::Clock,
+            Fault::CallSlow
+            | Fault::CallLost
+            | Fault::CallAnswerLost
+            | Fault::CallDoubled
+            | Fault::ClientGone
+            | Fault::WorkerVanished
+            | Fault::WorkerStalled => Part::Client,
+            // What people do in good order, what a fault hit, what there is much of, and clocks that are as promised.
+            Fault::DiskWriteSeen
+            | Fault::CrashWhileServing
+            | Fault::PauseWhileServing
+            | Fault::FrozenUntilTakeover
+            | Fault::Shutdown
+            | Fault::ClockRate
+            | Fault::Drained
+            | Fault::Resigned
+            | Fault::ResignRequested
+            | Fault::Transferred
+            | Fault::DeadSessionDeleted
+            | Fault::Upgraded
+            | Fault::Downgraded
+            | Fault::ScheduleOfMany
+            | Fault::PayloadLarge
+            | Fault::ClaimCut
+            | Fault::BacklogFull
+            | Fault::Searched => return None,
+        })
+    }
 
     /// The fault of this name.
     #[must_use]
@@ -158,6 +234,28 @@ impl Fault {
     }
 }
 
+/// Where something goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "each name says it")]
+pub enum Part {
+    Store,
+    Disk,
+    Process,
+    Clock,
+    Client,
+}
+
+impl Part {
+    /// All of them.
+    pub const ALL: [Part; 5] = [
+        Part::Store,
+        Part::Disk,
+        Part::Process,
+        Part::Clock,
+        Part::Client,
+    ];
+}
+
 /// How often each fault happened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts(BTreeMap<Fault, u64>);
@@ -179,10 +277,18 @@ impl Counts {
         self.0.get(&fault).copied().unwrap_or_default()
     }
 
-    /// How often any did.
+    /// How often something went wrong in one part.
+    #[must_use]
+    pub fn of_part(&self, part: Part) -> u64 {
+        let counts = self.0.iter();
+        let of_part = counts.filter(|(fault, _)| fault.part() == Some(part));
+        of_part.map(|(_, count)| count).sum()
+    }
+
+    /// How often something went wrong.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.0.values().sum()
+        Part::ALL.into_iter().map(|part| self.of_part(part)).sum()
     }
 
     /// Those of another run as well.

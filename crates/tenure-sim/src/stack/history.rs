@@ -1,6 +1,6 @@
 //! What the submitters were told: acknowledged, certainly not, or nothing certain.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use tenure_core::JobId;
 
@@ -8,7 +8,11 @@ use tenure_core::JobId;
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(crate) submitted: BTreeMap<JobId, Acknowledged>,
+    recent: VecDeque<JobId>,
 }
+
+/// How many are looked at more than others.
+const RECENT: usize = 12;
 
 /// What its submitter was told last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +28,10 @@ pub(crate) enum Acknowledged {
 impl History {
     /// A job is about to be sent, perhaps again.
     pub(crate) fn sending(&mut self, id: &JobId) {
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(id.clone());
         self.submitted.entry(id.clone()).or_insert(Acknowledged::No);
     }
 
@@ -44,6 +52,12 @@ impl History {
 
     pub(crate) fn is_acknowledged(&self, id: &JobId) -> bool {
         self.submitted.get(id) == Some(&Acknowledged::Yes)
+    }
+
+    /// One of the last that were submitted, by any client.
+    pub(crate) fn recent(&self, number: usize) -> Option<JobId> {
+        let count = self.recent.len().max(1);
+        self.recent.get(number % count).cloned()
     }
 
     /// A job that was once submitted.

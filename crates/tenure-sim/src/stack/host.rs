@@ -4,16 +4,17 @@ use std::cmp::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tenure::cluster::Definition;
-use tenure::daemon::{Context, daemon};
+use tenure::cluster::{Cluster, Definition};
+use tenure::daemon::{Context, DaemonError, daemon};
 use tenure::queue::{Options, Queue, Serving};
 use tenure::testing::RunningClock;
-use tenure::{Election, Node, NodeOptions, cluster};
+use tenure::{Node, NodeOptions, cluster};
 use tenure_core::election::Term;
 use tenure_core::queue::Rules;
 use tenure_random::Random;
 use tenure_store::Store;
 use tenure_store::wrap::faulty::{Faults, Faulty};
+use tokio::time::Instant;
 
 use super::faults::Fault;
 use super::invariants::{check_trust, nothing_is_damaged, recovered_is_committed};
@@ -21,12 +22,27 @@ use super::plan::{BATCH_BYTES_SMALL, Plan};
 use super::process::Process;
 use super::store::{Local, Recorded};
 use super::world::{WALL_MS, World};
+use crate::clock::{Rates, SLOW, real_length};
 
-/// How far a clock's rate may be off: two differ by less than the 1 % that every configuration must cover.
-const RATE_PPM_MAX: u64 = 4_000;
+/// How many shards of each daemon there are: one that runs anywhere, one that runs once on a node, and one that only the
+/// first host may run.
+const INDEXERS: u32 = 3;
+const AGENTS: u32 = 2;
+const SPECIALS: u32 = 1;
 
 /// How many shards the cluster keeps running.
-pub(crate) const SHARDS: u32 = 3;
+pub(crate) const SHARDS: u32 = INDEXERS + AGENTS + SPECIALS;
+
+/// The daemon whose shards are no two on one node, and the one that needs a label.
+pub(crate) const AGENT: &str = "agent";
+pub(crate) const SPECIAL: &str = "special";
+
+/// The host that has the label.
+pub(crate) const LABELLED: &str = "n1";
+
+/// What a node takes, and what a special takes of it. All but the specials fit beside a special.
+const CAPACITY: u32 = 6;
+const SPECIAL_WEIGHT: u32 = 2;
 
 /// A host.
 pub(crate) struct Host {
@@ -43,6 +59,9 @@ struct State {
     process: Option<Arc<Process>>,
     running: Option<Running>,
     panic: Option<String>,
+    /// Whether its clock stands still, and if not, until when what it does may rest on a time when it did.
+    is_frozen: bool,
+    doubted_until: Option<Instant>,
 }
 
 /// A process that has come up.
@@ -51,8 +70,7 @@ pub(crate) struct Running {
     pub(crate) process: Arc<Process>,
     pub(crate) node: Node,
     pub(crate) queue: Queue,
-    /// Whoever leads it hands out the daemons.
-    pub(crate) clusters: Election,
+    pub(crate) cluster: Cluster,
 }
 
 impl Host {
@@ -62,7 +80,7 @@ impl Host {
         plan: &Plan,
         store: &Arc<Recorded>,
     ) -> Self {
-        let rate = 1_000_000 - RATE_PPM_MAX + random.below(2 * RATE_PPM_MAX + 1);
+        let rate = Rates::within([&plan.session]).draw(random);
         let store = Faulty::new(store.clone(), plan.store.clone(), random.bits());
         Self {
             name: format!("n{number}"),
@@ -90,8 +108,33 @@ impl Host {
         let Some(running) = self.running().filter(|it| !it.process.is_crashed()) else {
             return [None; 2];
         };
-        [running.queue.election(), &running.clusters]
+        [running.queue.election(), running.cluster.election()]
             .map(|election| Some(election.leadership()?.term()))
+    }
+
+    /// Its clock stands still from now on.
+    pub(crate) fn freeze(&self) {
+        self.clock.stop();
+        self.state().is_frozen = true;
+    }
+
+    /// Its clock goes on. What was trusted before is trusted for up to a ttl from now on, on its clock, and nothing of
+    /// that is promised: no clock has told it that time passed.
+    pub(crate) fn thaw(&self, ttl: Duration) {
+        let mut state = self.state();
+        self.clock.go_on();
+        if std::mem::take(&mut state.is_frozen) {
+            state.doubted_until = Some(Instant::now() + real_length(ttl, SLOW));
+        }
+    }
+
+    /// Whether its clock stands still, or did so that recently that only fencing protects from what it does.
+    pub(crate) fn is_doubted(&self) -> bool {
+        let state = self.state();
+        state.is_frozen
+            || state
+                .doubted_until
+                .is_some_and(|until| Instant::now() < until)
     }
 
     /// What a process of it said that panicked.
@@ -138,28 +181,27 @@ pub(crate) fn start(world: &Arc<World>, number: usize) {
     let world = world.clone();
     let own = process.clone();
     process.spawn(async move {
-        let (node, queue, clusters) = open(&world, number, &own).await;
+        let (node, queue, cluster) = open(&world, number, &own).await;
         let running = Running {
             process: own.clone(),
             node,
             queue: queue.clone(),
-            clusters,
+            cluster,
         };
         world.hosts[number].state().running = Some(running);
         watch(&world, number, &own, &queue).await;
     });
 }
 
-async fn open(
-    world: &Arc<World>,
-    number: usize,
-    process: &Arc<Process>,
-) -> (Node, Queue, Election) {
+async fn open(world: &Arc<World>, number: usize, process: &Arc<Process>) -> (Node, Queue, Cluster) {
     let (host, plan) = (&world.hosts[number], &world.plan);
     let mut options = NodeOptions::new("memory:", world.namespace.as_str());
     options.node = Some(host.name.clone());
     options.session = plan.session.clone();
     options.nudge = None;
+    if host.name == LABELLED {
+        options.labels.insert("disk".to_owned(), "fast".to_owned());
+    }
     options.runtime = host.clock.runtime().with_process(process.clone());
     let store: Arc<dyn Store> = if plan.files {
         Arc::new(Local {
@@ -174,28 +216,27 @@ async fn open(
         .expect("the options are right");
     let options = cluster::Options {
         config: plan.cluster.clone(),
+        capacity: Some(CAPACITY),
         ..cluster::Options::default()
     };
     let cluster = node.cluster(options).await.expect("the options are right");
-    let shared = world.clone();
-    let worker = daemon("indexer", move |context| {
-        let world = shared.clone();
-        async move {
-            let trusts = !world.plan.freezes;
-            let verdict = world.shards().start(&context, trusts);
-            world.say(
-                context.node().as_str(),
-                &format!("works for {} in {}", context.shard(), context.generation()),
-            );
-            world.judge(verdict);
-            let _active = Active(world, context.clone());
-            context.stopping().cancelled().await;
-            Ok(())
-        }
-    });
-    cluster
-        .register(worker, Definition::shards(SHARDS))
-        .expect("the definition is right");
+    let special = Definition {
+        weight: SPECIAL_WEIGHT,
+        requires: [("disk".to_owned(), "fast".to_owned())].into(),
+        ..Definition::shards(SPECIALS)
+    };
+    let definitions = [
+        ("indexer", Definition::shards(INDEXERS)),
+        (AGENT, Definition::replicas(AGENTS)),
+        (SPECIAL, special),
+    ];
+    for (name, definition) in definitions {
+        let shared = world.clone();
+        let worker = daemon(name, move |context| work(shared.clone(), context));
+        cluster
+            .register(worker, definition)
+            .expect("the definition is right");
+    }
     let mut log = plan.log.clone();
     log.rules_max = version(world, number);
     let mut options = Options {
@@ -210,7 +251,29 @@ async fn open(
     let queue = Queue::open(&node, options)
         .await
         .expect("the options are right");
-    (node, queue, cluster.election().clone())
+    (node, queue, cluster)
+}
+
+/// The work of a daemon: it fails at times, before it has begun or later, and at times it does not end when it is told to.
+async fn work(world: Arc<World>, context: Context) -> Result<(), DaemonError> {
+    let bad = world.plan.daemons_bad;
+    let doubted = world.doubted();
+    let verdict = world.shards().start(&context, &doubted);
+    world.say(
+        context.node().as_str(),
+        &format!("works for {} in {}", context.shard(), context.generation()),
+    );
+    world.judge(verdict);
+    let _active = Active(world.clone(), context.clone());
+    if world.strikes(Fault::DaemonFailed, bad) {
+        world.pause_about(Duration::from_secs(2)).await;
+        return Err("it fails".into());
+    }
+    context.stopping().cancelled().await;
+    if world.strikes(Fault::DaemonHangs, bad) {
+        std::future::pending::<()>().await;
+    }
+    Ok(())
 }
 
 /// The rules of the version that a host comes up with: terms of several follow each other, forward and back.

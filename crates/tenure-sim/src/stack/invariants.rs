@@ -2,6 +2,9 @@
 
 pub(crate) mod acknowledged_is_kept;
 pub(crate) mod applied_is_committed;
+pub(crate) mod attempts_are_bounded;
+pub(crate) mod calls_fit;
+pub(crate) mod claimed_by_priority;
 pub(crate) mod claimed_in_turn;
 pub(crate) mod claims_are_bounded;
 pub(crate) mod completed_once;
@@ -19,19 +22,20 @@ pub(crate) mod one_writer_per_term;
 pub(crate) mod places_are_taken_once;
 pub(crate) mod reads_are_committed;
 pub(crate) mod recovered_is_committed;
+pub(crate) mod releases_are_free;
+pub(crate) mod results_are_kept;
 pub(crate) mod schedules_keep_their_slots;
 pub(crate) mod time_is_believed_in_steps;
 pub(crate) mod unique_keys;
+pub(crate) mod waits_its_time;
 
 use super::world::World;
 
 /// Those that follow from clocks, so that they may break at any time. A host whose clock stands still promises
-/// none of them.
+/// none of them, for that long and a ttl more; all others do.
 pub(crate) fn check_trust(world: &World) {
-    if world.plan.freezes {
-        return;
-    }
-    world.judge(one_trusted_leader::check(world));
-    let verdict = world.shards().check();
+    let doubted = world.doubted();
+    world.judge(one_trusted_leader::check(world, &doubted));
+    let verdict = world.shards().check(&doubted);
     world.judge(verdict);
 }

@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::iter::zip;
 
 use tenure_core::queue::{
-    Action, Answer, Command, Event, Key, Queue, Rate, Rules, Settings, Submission, Submitted, Token,
+    Action, Answer, Backoff, Command, Event, Key, Payload, Queue, Rate, Rules, Settings,
+    Submission, Submitted, Token,
 };
-use tenure_core::{JobId, QueueName};
+use tenure_core::{JobId, JobType, QueueName, ScheduleName};
 
 use super::invariants::{
-    claimed_in_turn, completed_once, forgotten_in_time, held_once, ids_are_kept, limits_are_kept,
-    unique_keys,
+    attempts_are_bounded, claimed_by_priority, claimed_in_turn, completed_once, forgotten_in_time,
+    held_once, ids_are_kept, limits_are_kept, releases_are_free, results_are_kept, unique_keys,
+    waits_its_time,
 };
 use crate::invariants::Violation;
 
@@ -25,6 +27,10 @@ pub(crate) struct Jobs {
     pub(crate) forgotten: BTreeMap<JobId, Job>,
     /// When the job of an id finished that is to be known beyond it.
     pub(crate) ids: BTreeMap<JobId, u64>,
+    /// What each schedule makes.
+    templates: BTreeMap<ScheduleName, Submission>,
+    /// The sequence number of the last job.
+    sequence: u64,
 }
 
 /// One job.
@@ -33,9 +39,21 @@ pub(crate) struct Job {
     pub(crate) queue: QueueName,
     pub(crate) group: Option<Key>,
     pub(crate) unique_key: Option<Key>,
+    pub(crate) job_type: JobType,
+    pub(crate) priority: i8,
     /// The order of the log.
     pub(crate) sequence: u64,
     pub(crate) phase: Phase,
+    /// From when on it may be claimed.
+    pub(crate) not_before: u64,
+    /// Whether followers were told that it may be claimed, since it last waited.
+    pub(crate) is_ready: bool,
+    /// How many attempts count, and how many there may be.
+    pub(crate) attempts: u32,
+    pub(crate) attempts_max: u32,
+    pub(crate) backoff: Backoff,
+    /// What its worker reported.
+    pub(crate) result: Option<Payload>,
     /// By which claim it was completed.
     pub(crate) completed_by: Option<Token>,
 }
@@ -66,10 +84,35 @@ pub(crate) struct Limit {
     pub(crate) claims: VecDeque<u64>,
 }
 
+/// How many attempts a job has that says nothing.
+const ATTEMPTS_DEFAULT: u32 = 20;
+
 /// How many claims of a queue are remembered.
 const CLAIMS_MAX: usize = 200;
 
 impl Job {
+    fn new(submission: &Submission, sequence: u64, now: u64) -> Self {
+        let delayed = now + submission.delay_ms.unwrap_or_default();
+        let not_before = submission.run_at.unwrap_or(delayed);
+        Self {
+            queue: submission.queue.clone(),
+            group: submission.group.clone(),
+            unique_key: submission.unique_key.clone(),
+            job_type: submission.job_type.clone(),
+            priority: submission.priority,
+            sequence,
+            phase: Phase::Waiting,
+            not_before,
+            // Of one in a group it is said when its turn has come.
+            is_ready: submission.group.is_none() && not_before <= now,
+            attempts: 0,
+            attempts_max: submission.max_attempts.unwrap_or(ATTEMPTS_DEFAULT),
+            backoff: submission.backoff.unwrap_or_default(),
+            result: None,
+            completed_by: None,
+        }
+    }
+
     pub(crate) fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Finished(..))
     }
@@ -106,6 +149,9 @@ impl Jobs {
                 }
             }
             Action::Configure(settings) => self.settings = *settings,
+            Action::SetSchedule(name, spec, _) => {
+                self.templates.insert(name.clone(), spec.job.clone());
+            }
             _ => {}
         }
         for event in events {
@@ -116,9 +162,10 @@ impl Jobs {
                 _ => None,
             };
             let submission = created.map(|&(_, submission)| submission);
-            self.check(event, submission, queue.now())?;
-            self.update(event, submission, queue.now());
+            self.check(event, submission, command, queue.now())?;
+            self.update(event, submission, command, queue);
         }
+        results_are_kept::reported(self, command, queue)?;
         for (answer, submission) in submitted {
             unique_keys::turned_away(self, answer, submission)?;
         }
@@ -156,9 +203,14 @@ impl Jobs {
         &self,
         event: &Event,
         submission: Option<&Submission>,
+        command: &Command,
         now: u64,
     ) -> Result<(), Violation> {
         held_once::check(self, event)?;
+        waits_its_time::check(self, event, command, now)?;
+        claimed_by_priority::check(self, event, command)?;
+        attempts_are_bounded::check(self, event, command)?;
+        releases_are_free::check(self, event)?;
         unique_keys::check(self, event, submission)?;
         completed_once::check(self, event)?;
         claimed_in_turn::check(self, event)?;
@@ -166,41 +218,43 @@ impl Jobs {
         limits_are_kept::check(self, event, now)
     }
 
-    fn update(&mut self, event: &Event, submission: Option<&Submission>, now: u64) {
+    fn update(
+        &mut self,
+        event: &Event,
+        submission: Option<&Submission>,
+        command: &Command,
+        queue: &Queue,
+    ) {
+        let now = queue.now();
         match event {
-            Event::Submitted {
-                id,
-                queue,
-                sequence,
-                ..
-            } => {
-                let job = Job {
-                    queue: queue.clone(),
-                    group: submission.and_then(|job| job.group.clone()),
-                    unique_key: submission.and_then(|job| job.unique_key.clone()),
-                    sequence: *sequence,
-                    phase: Phase::Waiting,
-                    completed_by: None,
-                };
-                self.jobs.insert(id.clone(), job);
+            Event::Submitted { id, sequence, .. } => {
+                let submission = submission.expect("what was submitted is in the command");
+                self.sequence = *sequence;
+                self.jobs
+                    .insert(id.clone(), Job::new(submission, *sequence, now));
             }
             Event::SlotFired {
-                id, created: true, ..
+                schedule,
+                id,
+                created: true,
             } => {
-                let job = Job {
-                    queue: QueueName::new("default").expect("a valid name"),
-                    group: None,
-                    unique_key: None,
-                    sequence: 0,
-                    phase: Phase::Waiting,
-                    completed_by: None,
-                };
-                self.jobs.insert(id.clone(), job);
+                self.sequence += 1;
+                let template = &self.templates[schedule];
+                self.jobs
+                    .insert(id.clone(), Job::new(template, self.sequence, now));
+            }
+            Event::Ready { id, .. } => {
+                if let Some(job) = self.jobs.get_mut(id) {
+                    job.is_ready = true;
+                }
             }
             Event::Claimed {
                 id, token, queue, ..
             } => {
                 self.enter(id, Phase::Running(*token));
+                if let Some(job) = self.jobs.get_mut(id) {
+                    job.attempts += 1;
+                }
                 let limit = self.queues.entry(queue.clone()).or_default();
                 limit.claims.push_back(now);
                 if limit.claims.len() > CLAIMS_MAX {
@@ -209,20 +263,59 @@ impl Jobs {
             }
             Event::Completed { id, token, .. } => {
                 self.enter(id, Phase::Finished(Ending::Completed, now));
+                let reported = results_are_kept::of(command, id, *token);
                 if let Some(job) = self.jobs.get_mut(id) {
                     job.completed_by = Some(*token);
+                    job.result = reported;
                 }
             }
-            Event::Failed { id, .. } | Event::Released { id, .. } | Event::Retried { id, .. } => {
+            Event::Failed { id, .. } => {
+                let wait = self
+                    .jobs
+                    .get(id)
+                    .map(|job| waits_its_time::wait_ms(job, id, command));
                 self.enter(id, Phase::Waiting);
+                if let Some(job) = self.jobs.get_mut(id) {
+                    job.not_before = now + wait.unwrap_or_default();
+                }
+            }
+            Event::Released { id, .. } => {
+                self.enter(id, Phase::Waiting);
+                if let Some(job) = self.jobs.get_mut(id) {
+                    job.attempts -= 1;
+                }
+            }
+            Event::Retried { id, .. } => {
+                let was_finished = self.jobs.get(id).is_some_and(Job::is_finished);
+                self.enter(id, Phase::Waiting);
+                if let Some(job) = self.jobs.get_mut(id) {
+                    job.not_before = 0;
+                    if was_finished {
+                        job.attempts = 0;
+                    }
+                }
             }
             Event::Died { id, .. } => self.enter(id, Phase::Finished(Ending::Died, now)),
             Event::Cancelled { id, .. } => {
                 self.enter(id, Phase::Finished(Ending::Cancelled, now));
             }
             Event::Forgotten { id } => {
-                self.jobs.remove(id);
                 self.ids.remove(id);
+                if let Some(job) = self.jobs.remove(id) {
+                    // The older rules dropped the id as well.
+                    if let Phase::Finished(_, at) = job.phase
+                        && queue.rules() >= Rules::THIRD
+                    {
+                        self.ids.insert(id.clone(), at);
+                    }
+                    self.forgotten.insert(id.clone(), job);
+                }
+            }
+            // Waits that began after the time that is set are counted from it.
+            Event::TimeSet { from, to } if to < from => {
+                for job in self.jobs.values_mut().filter(|job| job.not_before > *to) {
+                    job.not_before = job.not_before.saturating_sub(from - to).max(*to);
+                }
             }
             Event::Paused { queue } => {
                 self.queues.entry(queue.clone()).or_default().is_paused = true;
@@ -237,6 +330,7 @@ impl Jobs {
     fn enter(&mut self, id: &JobId, phase: Phase) {
         if let Some(job) = self.jobs.get_mut(id) {
             job.phase = phase;
+            job.is_ready = false;
         }
     }
 }

@@ -139,7 +139,7 @@ impl Ledger {
             let mut events = Vec::new();
             let answer = self.queue.apply(command.clone(), &mut events);
             self.jobs.apply(command, &answer, &events, &self.queue)?;
-            self.schedules.apply(command, &events)?;
+            self.schedules.apply(command, &events, &self.queue)?;
             if claims_are_bounded::check(command, &answer, &self.queue)? {
                 self.claims_cut += 1;
             }

@@ -35,6 +35,10 @@ impl Failed {
 #[derive(Debug, Default)]
 pub(crate) struct Route {
     to: usize,
+    /// Whether the last answer came from a host whose clock stood still shortly before: it may be of the past.
+    pub(crate) is_doubted: bool,
+    /// Whether the last call came twice, and the other may still happen.
+    pub(crate) is_doubled: bool,
 }
 
 impl Route {
@@ -49,12 +53,17 @@ impl Route {
         W: Future<Output = Result<T, Error>> + Send + 'static,
         T: Send + 'static,
     {
-        let answer = call(world, self.to, patience, Arc::new(ask)).await;
-        if let Err(failed) = &answer {
-            self.turn(world, failed);
-            world.pause_about(Duration::from_millis(300)).await;
+        let mut told = Told::default();
+        let answer = call(world, self.to, patience, Arc::new(ask), &mut told).await;
+        (self.is_doubted, self.is_doubled) = (told.is_doubted, told.is_doubled);
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(failed) => {
+                self.turn(world, &failed);
+                world.pause_about(Duration::from_millis(300)).await;
+                Err(failed)
+            }
         }
-        answer
     }
 
     fn turn(&mut self, world: &World, failed: &Failed) {
@@ -73,11 +82,19 @@ impl Route {
     }
 }
 
+/// What there is to know of a call beside its answer.
+#[derive(Debug, Default)]
+struct Told {
+    is_doubted: bool,
+    is_doubled: bool,
+}
+
 async fn call<T, W, A>(
     world: &Arc<World>,
     to: usize,
     patience: Duration,
     ask: Arc<A>,
+    told: &mut Told,
 ) -> Result<T, Failed>
 where
     A: Fn(Queue) -> W + Send + Sync + 'static,
@@ -98,11 +115,16 @@ where
     }
     let (sender, receiver) = oneshot::channel();
     let asked = ask(running.queue.clone());
-    let handler = running.process.spawn(async move {
-        // A client that is gone hears nothing.
-        let _ = sender.send(asked.await);
+    let handler = running.process.spawn({
+        let world = world.clone();
+        async move {
+            let answer = asked.await;
+            // A client that is gone hears nothing.
+            let _ = sender.send((answer, world.hosts[to].is_doubted()));
+        }
     });
     let doubled = world.strikes(Fault::CallDoubled, bad);
+    told.is_doubled = doubled;
     if doubled {
         let (world, again) = (world.clone(), ask(running.queue.clone()));
         running.process.spawn(async move {
@@ -116,7 +138,10 @@ where
         patience
     };
     let answer = match tokio::time::timeout(patience, receiver).await {
-        Ok(Ok(answer)) => answer.map_err(Failed::Told),
+        Ok(Ok((answer, doubted))) => {
+            told.is_doubted = doubted;
+            answer.map_err(Failed::Told)
+        }
         Ok(Err(_)) => Err(Failed::Unknown),
         Err(_) => {
             // The server drops what nobody waits for.

@@ -4,14 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::queue::Queue;
-use tenure_core::queue::{QueueOptions, Rate, ScheduleSpec, Submission};
+use tenure_core::queue::{
+    Cancelled, Filter, Job, PageStart, QueueOptions, Rate, ScheduleSpec, Settings, State,
+    Submission,
+};
 use tenure_core::{JobId, JobType, QueueName, ScheduleName};
+use tenure_linear::job as seen;
 use tenure_random::Random;
 
+use super::faults::Fault;
 use super::invariants::reads_are_committed;
-use super::invariants::schedules_keep_their_slots::{MANY, SCHEDULES};
+use super::invariants::schedules_keep_their_slots::{CHANGING, MANY, SCHEDULES};
+use super::jobs::Ending;
 use super::network::Route;
 use super::submitter::enlarge;
+use super::worker::LIMITED;
 use super::world::World;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -19,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Does one thing after the other until the faults are over, and leaves everything open.
 pub(crate) async fn operate(world: Arc<World>) {
     let mut route = Route::default();
-    for (name, cron, _, missed) in SCHEDULES {
+    for (name, cron, timezone, missed) in SCHEDULES {
         let mut job = Submission::new(JobType::new("a").expect("a valid type"));
         if world.plan.large > 0 {
             // What a firing makes is far larger than its record, and schedules fill several parts of a snapshot.
@@ -27,7 +34,7 @@ pub(crate) async fn operate(world: Arc<World>) {
         }
         let spec = ScheduleSpec {
             cron: cron.to_owned(),
-            timezone: "UTC".to_owned(),
+            timezone: timezone.to_owned(),
             job,
             missed,
         };
@@ -49,20 +56,27 @@ pub(crate) async fn operate(world: Arc<World>) {
         world.pause_about(Duration::from_secs(15)).await;
         meddle(&world, &mut route).await;
     }
-    for name in ["mail", "limited"] {
-        let name = queue_name(name);
-        insist(&world, &mut route, move |queue| {
-            let name = name.clone();
-            async move { queue.resume(name).await }
+    insist(&world, &mut route, |queue| async move {
+        queue.resume(queue_name("mail")).await
+    })
+    .await;
+    // What has piled up is to be gone soon.
+    for name in LIMITED {
+        insist(&world, &mut route, move |queue| async move {
+            let options = QueueOptions::default();
+            queue.set_queue(queue_name(name), options).await
         })
         .await;
     }
-    // What has piled up is to be gone soon.
-    insist(&world, &mut route, |queue| async move {
-        let options = QueueOptions::default();
-        queue.set_queue(queue_name("limited"), options).await
-    })
-    .await;
+    if world.plan.settings.is_some() {
+        insist(&world, &mut route, |queue| async move {
+            let change = |settings: &mut Settings| settings.jobs_max = Settings::default().jobs_max;
+            let mut settings = queue.settings()?;
+            change(&mut settings);
+            queue.configure(settings).await
+        })
+        .await;
+    }
 }
 
 /// Sets many schedules that fire in one moment. Nobody works for them: there are enough jobs without theirs.
@@ -79,7 +93,7 @@ async fn set_many(world: &Arc<World>, route: &mut Route) {
         }
     })
     .await;
-    let (prefix, cron, _, missed) = MANY;
+    let (prefix, cron, missed) = MANY;
     let numbers: Vec<usize> = (0..world.plan.schedules).collect();
     for numbers in numbers.chunks(200) {
         let specs: Vec<_> = numbers
@@ -120,7 +134,7 @@ fn draw_rate(random: &mut Random) -> Option<Rate> {
 }
 
 async fn meddle(world: &Arc<World>, route: &mut Route) {
-    let (drawn, job, options) = {
+    let (drawn, job, queue, options) = {
         let number = usize::try_from(world.random().bits() >> 1).unwrap_or(0);
         let job = world.history().nth(number);
         let mut random = world.random();
@@ -128,7 +142,7 @@ async fn meddle(world: &Arc<World>, route: &mut Route) {
             concurrency: *random.pick(&[Some(1), Some(2), None]),
             rate: draw_rate(&mut random),
         };
-        (random.below(6), job, options)
+        (random.below(12), job, *random.pick(&LIMITED), options)
     };
     let answer = match (drawn, job) {
         (0, _) => {
@@ -143,36 +157,123 @@ async fn meddle(world: &Arc<World>, route: &mut Route) {
             })
             .await
         }
-        (3, _) => {
-            ask(world, route, move |queue| async move {
-                queue.set_queue(queue_name("limited"), options).await
+        (3 | 4, _) => {
+            ask(world, route, move |broker| async move {
+                broker.set_queue(queue_name(queue), options).await
             })
             .await
         }
-        (4, Some(job)) => {
-            ask(world, route, move |queue| {
-                let jobs = vec![job.clone()];
-                async move { queue.cancel(jobs).await.map(drop) }
-            })
-            .await
-        }
-        (_, Some(job)) if is_alone(world, &job) => {
-            ask(world, route, move |queue| {
-                let jobs = vec![job.clone()];
-                async move { queue.retry(jobs).await.map(drop) }
-            })
-            .await
-        }
+        (5, _) => change_schedule(world, route).await,
+        (6 | 7, Some(job)) => change_job(world, route, &job, Change::Cancel).await,
+        (8 | 9, Some(job)) => change_job(world, route, &job, Change::Retry).await,
+        (10, Some(job)) => change_job(world, route, &job, Change::Forget).await,
+        // One that has failed, so that there is something to do for it.
+        (11, _) => match failed(world) {
+            Some(job) => change_job(world, route, &job, Change::Retry).await,
+            None => return,
+        },
         _ => return,
     };
     world.say("people", &format!("{answer:?}"));
 }
 
-/// Whether it is in no group, whose order a retry by hand would break, and has no unique key.
-fn is_alone(world: &World, id: &JobId) -> bool {
+/// A job that died or was given up, and whose group has gone on, if there is one.
+fn failed(world: &World) -> Option<JobId> {
     let ledger = world.ledger();
-    let job = ledger.jobs.jobs.get(id);
-    job.is_some_and(|job| job.group.is_none() && job.unique_key.is_none())
+    let failed = ledger
+        .jobs
+        .jobs
+        .iter()
+        .filter(|(_, job)| job.is(Ending::Died) || job.is(Ending::Cancelled));
+    let grouped = failed.filter(|(_, job)| job.group.is_some());
+    grouped.map(|(id, _)| id).next_back().cloned()
+}
+
+/// Sets the schedule to something else, or deletes it.
+async fn change_schedule(world: &Arc<World>, route: &mut Route) -> Option<()> {
+    let name = ScheduleName::new(CHANGING).expect("a valid name");
+    let spec = {
+        let mut random = world.random();
+        let (_, cron, timezone, missed) = *random.pick(&SCHEDULES);
+        random.chance(700).then(|| ScheduleSpec {
+            cron: cron.to_owned(),
+            timezone: timezone.to_owned(),
+            job: Submission::new(JobType::new("b").expect("a valid type")),
+            missed,
+        })
+    };
+    ask(world, route, move |queue| {
+        let (name, spec) = (name.clone(), spec.clone());
+        async move {
+            match spec {
+                Some(spec) => queue.set_schedule(name, spec).await.map(drop),
+                None => queue.delete_schedule(name).await.map(drop),
+            }
+        }
+    })
+    .await
+}
+
+/// What people do to a job.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Cancel,
+    Retry,
+    Forget,
+}
+
+async fn change_job(
+    world: &Arc<World>,
+    route: &mut Route,
+    job: &JobId,
+    change: Change,
+) -> Option<()> {
+    let begun = world.calls().begin();
+    let asked = job.clone();
+    let answer = route.call(world, PATIENCE, move |queue| {
+        let jobs = vec![asked.clone()];
+        async move {
+            Ok(match change {
+                Change::Cancel => {
+                    let done = queue.cancel(jobs).await?.pop();
+                    let done = done.map(|item| match item.outcome {
+                        Ok(Cancelled::Done) => seen::Cancelled::Done,
+                        Ok(Cancelled::Requested) => seen::Cancelled::Requested,
+                        Err(_) => seen::Cancelled::Refused,
+                    });
+                    seen::Call::Cancel(done)
+                }
+                Change::Retry => {
+                    let done = queue.retry(jobs).await?.pop();
+                    seen::Call::Retry(done.map(|item| item.outcome.is_ok()))
+                }
+                Change::Forget => {
+                    let done = queue.forget(jobs).await?.pop();
+                    seen::Call::Forget(done.map(|item| item.outcome.is_ok()))
+                }
+            })
+        }
+    });
+    let answer = answer.await;
+    let lost = match change {
+        Change::Cancel => seen::Call::Cancel(None),
+        Change::Retry => seen::Call::Retry(None),
+        Change::Forget => seen::Call::Forget(None),
+    };
+    let mut calls = world.calls();
+    match &answer {
+        Ok(call) => calls.ended(job, begun, call.clone()),
+        Err(failed) if failed.is_not_applied() => return None,
+        Err(_) => calls.lost(job, begun, lost.clone()),
+    }
+    if route.is_doubled {
+        calls.lost(job, begun, lost);
+    }
+    drop(calls);
+    if let Ok(call) = &answer {
+        world.say("people", &format!("{job}: {call:?}"));
+    }
+    answer.ok().map(drop)
 }
 
 async fn ask<T: Send + 'static, W>(
@@ -205,24 +306,87 @@ fn queue_name(name: &str) -> QueueName {
 pub(crate) async fn look(world: Arc<World>) {
     let mut route = Route::default();
     loop {
-        world.pause_about(Duration::from_secs(3)).await;
-        let number = usize::try_from(world.random().bits() >> 1).unwrap_or(0);
-        let Some(id) = world.history().nth(number) else {
+        world.pause_about(Duration::from_secs(2)).await;
+        let (number, searches) = {
+            let mut random = world.random();
+            (random.bits() >> 1, random.chance(100))
+        };
+        if searches {
+            search(&world, &mut route).await;
+            continue;
+        }
+        // Mostly at those that are being worked on.
+        let number = usize::try_from(number).unwrap_or(0);
+        let id = if number % 4 == 0 {
+            world.history().nth(number)
+        } else {
+            world.history().recent(number)
+        };
+        let Some(id) = id else {
             continue;
         };
-        // A broker whose clock stood still shows what was so before.
-        let is_present = !world.plan.freezes;
-        let was_acknowledged = is_present && world.history().is_acknowledged(&id);
+        let was_acknowledged = world.history().is_acknowledged(&id);
+        let begun = world.calls().begin();
         let asked = id.clone();
         let read = ask(&world, &mut route, move |queue| {
             let id = asked.clone();
             async move { queue.job(&id) }
         });
         if let Some(read) = read.await {
+            // A broker whose clock stood still shows what was so before.
+            let was_acknowledged = was_acknowledged && !route.is_doubted;
+            if !route.is_doubted {
+                let call = seen::Call::Read(seen_of(read.as_ref()));
+                world.calls().ended(&id, begun, call);
+            }
             let ledger = world.ledger();
             let verdict = reads_are_committed::check(&ledger, &id, read.as_ref(), was_acknowledged);
             drop(ledger);
             world.judge(verdict);
         }
     }
+}
+
+fn seen_of(read: Option<&Job>) -> seen::Seen {
+    let Some(job) = read.filter(|job| !job.remnant) else {
+        return seen::Seen::Nothing;
+    };
+    match job.state {
+        State::Scheduled | State::Ready => seen::Seen::Waiting,
+        State::Running => {
+            let worker = job.worker.as_ref().map(ToString::to_string);
+            seen::Seen::Running(worker.unwrap_or_default())
+        }
+        State::Completed => seen::Seen::Finished(seen::Ending::Completed),
+        State::Cancelled => seen::Seen::Finished(seen::Ending::Cancelled),
+        State::Dead => seen::Seen::Finished(seen::Ending::Dead),
+    }
+}
+
+/// Looks for jobs by their words.
+async fn search(world: &Arc<World>, route: &mut Route) {
+    let filter = {
+        let mut random = world.random();
+        Filter {
+            state: *random.pick(&[None, Some(State::Completed), Some(State::Ready)]),
+            queue: random.chance(300).then(|| queue_name("mail")),
+            job_type: None,
+        }
+    };
+    let asked = filter.clone();
+    let page = ask(world, route, move |queue| {
+        let filter = asked.clone();
+        async move { queue.search(&filter, "\"n\":1", PageStart::Before(u64::MAX), 20) }
+    });
+    let Some(page) = page.await else {
+        return;
+    };
+    world.count(Fault::Searched);
+    let ledger = world.ledger();
+    let verdict = page.jobs.iter().try_for_each(|job| {
+        reads_are_committed::found(&filter, job)?;
+        reads_are_committed::check(&ledger, &job.id, Some(job), false)
+    });
+    drop(ledger);
+    world.judge(verdict);
 }

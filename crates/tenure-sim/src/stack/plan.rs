@@ -45,8 +45,10 @@ pub(crate) struct Plan {
     pub(crate) submit_every: Duration,
     /// How long finished jobs are kept, if it is not what it is by default.
     pub(crate) settings: Option<Settings>,
-    /// Whether clocks stand still at times: then nobody's trust is worth anything, and only fencing protects.
+    /// Whether clocks stand still at times: then the trust of that host is worth nothing for a while, and only fencing protects.
     pub(crate) freezes: bool,
+    /// Of a thousand daemons that start or run: how many fail, or do not end when they are told to.
+    pub(crate) daemons_bad: u64,
     /// Of a thousand calls.
     pub(crate) calls_bad: u64,
     /// Of a thousand jobs.
@@ -100,6 +102,7 @@ impl Plan {
             submit_every: Duration::from_millis(*random.pick(&[2_000, 4_000, 8_000])),
             settings: settings(random),
             freezes: random.chance(350),
+            daemons_bad: *random.pick(&[0, 20, 150]),
             calls_bad: *random.pick(&[0, 20, 60]),
             workers_bad: *random.pick(&[0, 50, 150]),
             off: off.clone(),
@@ -112,6 +115,7 @@ impl Plan {
             // More is due at once than one record takes: in number, and often in bytes too.
             plan.log.batch_bytes_max = *random.pick(&[BATCH_BYTES_SMALL, 300_000]);
             plan.large = 0;
+            plan.settings = None;
         }
         plan.files = options.files.unwrap_or(plan.files);
         plan.freezes = options.freezes.unwrap_or(plan.freezes) && plan.allows(Fault::Frozen);
@@ -148,7 +152,8 @@ impl Plan {
         let late_max = self.session.ttl * u32::try_from(1 + random.below(6)).unwrap_or(1);
         Faults {
             delayed,
-            delay: Duration::from_millis(20)..=delay_max,
+            // What takes a few milliseconds more is not a fault: the latency has it.
+            delay: self.session.request_timeout / 2..=delay_max,
             refused,
             answer_lost,
             request_lost,
@@ -178,12 +183,24 @@ fn settings(random: &mut Random) -> Option<Settings> {
         age_ms: *random.pick(&[Some(60_000), Some(600_000), None]),
         count: *random.pick(&[Some(20), Some(200), None]),
     };
-    let settings = Settings {
+    let mut settings = Settings {
         completed: keep(),
         cancelled: keep(),
         dead: keep(),
         ..Settings::default()
     };
+    if random.chance(200) {
+        // So little room that there is none at times.
+        settings.jobs_max = *random.pick(&[25, 60]);
+        for keep in [
+            &mut settings.completed,
+            &mut settings.cancelled,
+            &mut settings.dead,
+        ] {
+            keep.count = Some(10);
+        }
+        return Some(settings);
+    }
     random.chance(500).then_some(settings)
 }
 

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use tenure_core::queue::{Backoff, Key, Payload, Submission, SubmitStatus, Submitted};
 use tenure_core::{JobId, JobType, QueueName};
+use tenure_linear::job as seen;
 
 use super::faults::Fault;
 use super::invariants::acknowledged_is_kept;
 use super::network::{Failed, Route};
-use super::worker::QUEUES;
+use super::worker::{QUEUES, TYPES};
 use super::world::World;
 use crate::invariants::Violation;
 
@@ -53,7 +54,8 @@ pub(crate) fn enlarge(job: &mut Submission) {
     let text = format!("\"{}\"", "x".repeat(250 * 1024));
     job.payload = Payload::new(text).expect("valid JSON");
     job.queue = QueueName::new("default").expect("a valid name");
-    (job.group, job.unique_key, job.delay_ms) = (None, None, None);
+    (job.group, job.unique_key) = (None, None);
+    (job.delay_ms, job.run_at) = (None, None);
 }
 
 /// Sends jobs until they are acknowledged, or for a long while. Whether they were.
@@ -68,11 +70,14 @@ pub(crate) async fn submit(
     ids.iter().for_each(|id| world.history().sending(id));
     for _ in 0..TRIES_MAX {
         let sent = jobs.to_vec();
+        let begun = world.calls().begin();
         let answer = route.call(world, PATIENCE, move |queue| {
             let sent = sent.clone();
             async move { queue.submit(sent).await }
         });
-        match answer.await {
+        let answer = answer.await;
+        note(world, &ids, begun, answer.as_ref(), route.is_doubled);
+        match answer {
             Ok(events) => {
                 world.say(&who, &format!("submitted {ids:?}: {events:?}"));
                 world.judge(acknowledge(world, &ids, &events));
@@ -89,6 +94,35 @@ pub(crate) async fn submit(
         }
     }
     false
+}
+
+/// Keeps what was seen of each job.
+fn note(
+    world: &World,
+    ids: &[JobId],
+    begun: u64,
+    answer: Result<&Vec<Submitted>, &Failed>,
+    is_doubled: bool,
+) {
+    let mut calls = world.calls();
+    for (number, id) in ids.iter().enumerate() {
+        let told = answer.map(|answers| answers.get(number));
+        match told {
+            Ok(Some(told)) => {
+                let told = match (told.status, &told.existing) {
+                    (SubmitStatus::Created, _) => seen::Submitted::Created,
+                    (SubmitStatus::Duplicate, None) => seen::Submitted::Known,
+                    _ => seen::Submitted::Refused,
+                };
+                calls.ended(id, begun, seen::Call::Submit(Some(told)));
+            }
+            Err(failed) if failed.is_not_applied() => continue,
+            _ => calls.lost(id, begun, seen::Call::Submit(None)),
+        }
+        if is_doubled {
+            calls.lost(id, begun, seen::Call::Submit(None));
+        }
+    }
 }
 
 fn acknowledge(world: &World, ids: &[JobId], answers: &[Submitted]) -> Result<(), Violation> {
@@ -110,7 +144,12 @@ fn acknowledge(world: &World, ids: &[JobId], answers: &[Submitted]) -> Result<()
                 world.history().lost(id);
                 continue;
             }
-            (SubmitStatus::Full, _) => continue,
+            // Another call with it may find room.
+            (SubmitStatus::Full, _) => {
+                world.count(Fault::BacklogFull);
+                world.history().lost(id);
+                continue;
+            }
             _ => return broken(format!("{answer:?} for {id}")),
         }
         acknowledged_is_kept::acknowledged(&world.ledger(), id)?;
@@ -122,7 +161,7 @@ fn acknowledge(world: &World, ids: &[JobId], answers: &[Submitted]) -> Result<()
 fn draw(world: &World, number: usize, count: u64) -> Submission {
     let mut random = world.random();
     let random = &mut *random;
-    let job_type = JobType::new(random.pick(&["a", "b"])).expect("a valid type");
+    let job_type = JobType::new(random.pick(&TYPES)).expect("a valid type");
     let mut job = Submission::new(job_type);
     job.id = JobId::new(format!("j{number}-{count:05}")).ok();
     job.queue = QueueName::new(random.pick(&QUEUES)).expect("a valid name");
@@ -134,8 +173,12 @@ fn draw(world: &World, number: usize, count: u64) -> Submission {
     if random.chance(200) {
         job.unique_key = Key::new(format!("u{}", random.below(4))).ok();
     }
-    if random.chance(200) {
-        job.delay_ms = Some(random.below(60_000));
+    match random.below(10) {
+        0 | 1 => job.delay_ms = Some(random.below(60_000)),
+        // A time of the client's own clock, which is right, or one that is over.
+        2 => job.run_at = Some(world.wall_ms() + random.below(60_000)),
+        3 => job.run_at = Some(world.wall_ms() - random.below(60_000)),
+        _ => {}
     }
     job.max_attempts = Some(*random.pick(&[1, 3, 20]));
     job.backoff = Some(Backoff {

@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::queue::HeartbeatAnswer;
-use tenure_core::QueueName;
 use tenure_core::queue::{
     Claim, ClaimRequest, Claimed, Completion, Failure, Item, Key, Lost, Payload,
 };
+use tenure_core::{JobType, QueueName};
+use tenure_linear::job as seen;
+use tenure_random::Random;
 use tokio::time::Instant;
 
 use super::faults::Fault;
 use super::invariants::leases_are_kept;
-use super::network::Route;
+use super::network::{Failed, Route};
 use super::world::World;
 use crate::invariants::Violation;
 
@@ -23,17 +25,51 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const TRIES_MAX: usize = 10;
 
 /// The queues of those who submit, and of the schedules.
-pub(crate) const QUEUES: [&str; 3] = ["default", "mail", "limited"];
+pub(crate) const QUEUES: [&str; 4] = ["default", "mail", "limited", "slow"];
 
-/// What a worker discounts for clocks at different rates.
-const DISCOUNT: f64 = 0.98;
+/// Those of them that have limits.
+pub(crate) const LIMITED: [&str; 2] = ["limited", "slow"];
+
+/// The types of jobs.
+pub(crate) const TYPES: [&str; 3] = ["a", "b", "c"];
+
+/// What a worker discounts for a broker whose clock is as fast as a clock may be.
+const DISCOUNT: f64 = 0.95;
 
 /// How a job ends.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum End {
-    Complete,
-    Fail,
+    Complete(Option<Payload>),
+    /// After how long to try again, if the worker says so, and whether that would help.
+    Fail {
+        retry_in_ms: Option<u64>,
+        permanent: bool,
+    },
     Release,
+}
+
+impl End {
+    fn draw(random: &mut Random) -> Self {
+        match random.below(10) {
+            0..6 => {
+                let result = Payload::new(format!("{{\"n\":{}}}", random.below(1_000)));
+                End::Complete(result.ok().filter(|_| random.chance(500)))
+            }
+            6 | 7 => End::Fail {
+                retry_in_ms: random.chance(300).then(|| random.below(10_000)),
+                permanent: random.chance(150),
+            },
+            _ => End::Release,
+        }
+    }
+
+    fn seen(&self) -> seen::End {
+        match self {
+            End::Complete(_) => seen::End::Complete,
+            End::Fail { .. } => seen::End::Fail,
+            End::Release => seen::End::Release,
+        }
+    }
 }
 
 /// Works for ever.
@@ -62,7 +98,7 @@ impl Worker {
     }
 
     async fn claim(&mut self) -> Vec<Claimed> {
-        let (lease, max, wait, names) = {
+        let (lease, max, wait, names, types) = {
             let mut random = self.world.random();
             let lease = Duration::from_secs(*random.pick(&[5, 10, 20]));
             let wait = Duration::from_secs(*random.pick(&[0, 5, 15]));
@@ -73,15 +109,26 @@ impl Worker {
             };
             let max = *random.pick(most);
             // Those of every queue when there is chaos, at times by their names. Then there are others' queues.
-            (lease, max, wait, random.chance(300))
+            let names: Vec<QueueName> = match random.below(10) {
+                0 | 1 => QUEUES.map(queue_name).to_vec(),
+                2 => vec![queue_name(random.pick::<&str>(&QUEUES))],
+                3 => LIMITED.map(queue_name).to_vec(),
+                _ => Vec::new(),
+            };
+            let types = match random.below(10) {
+                0 | 1 => vec![job_type(random.pick::<&str>(&TYPES))],
+                2 => vec![job_type("c"), job_type("a")],
+                _ => Vec::new(),
+            };
+            (lease, max, wait, names, types)
         };
         let mut claim = ClaimRequest::new(Key::new(&self.name).expect("a valid key")).waiting(wait);
         let lease_ms = u32::try_from(lease.as_millis()).expect("a few seconds");
         (claim.lease_ms, claim.max) = (lease_ms, max);
-        if names || self.world.is_calm() {
-            claim.queues = QUEUES
-                .map(|name| QueueName::new(name).expect("a valid name"))
-                .to_vec();
+        if self.world.is_calm() {
+            claim.queues = QUEUES.map(queue_name).to_vec();
+        } else {
+            (claim.queues, claim.types) = (names, types);
         }
         let jobs = self.ask(claim).await;
         if jobs.is_empty() {
@@ -95,14 +142,27 @@ impl Worker {
         let lease = Duration::from_millis(claim.lease_ms.into());
         let wait = Duration::from_millis(claim.wait_ms.into());
         let until = Instant::now() + lease.mul_f64(DISCOUNT);
+        let begun = self.world.calls().begin();
         let answer = self.route.call(&self.world, wait + PATIENCE, move |queue| {
             let claim = claim.clone();
             async move { queue.claim(claim).await }
         });
-        let Ok(jobs) = answer.await else {
+        let answer = answer.await;
+        let is_known = answer
+            .as_ref()
+            .map_or_else(Failed::is_not_applied, |_| true);
+        if !is_known || self.route.is_doubled {
+            self.world.calls().lost_claim();
+        }
+        let Ok(jobs) = answer else {
             return Vec::new();
         };
         for job in &jobs {
+            let call = seen::Call::Claim {
+                token: job.token.to_string(),
+                worker: self.name.clone(),
+            };
+            self.world.calls().ended(&job.id, begun, call);
             self.say(&format!("holds {} by {}", job.id, job.token));
             let verdict = self.world.claims().claimed(&self.name, job, until);
             self.world.judge(verdict);
@@ -139,17 +199,11 @@ impl Worker {
         }
         tokio::time::sleep_until(ends_at).await;
         let end = if self.world.is_calm() {
-            End::Complete
+            End::Complete(None)
         } else {
-            *self.world.random().pick(&[
-                End::Complete,
-                End::Complete,
-                End::Complete,
-                End::Fail,
-                End::Release,
-            ])
+            End::draw(&mut self.world.random())
         };
-        self.end(&job, end).await;
+        self.end(&job, &end).await;
     }
 
     /// Renews a claim once. Whether to go on.
@@ -163,8 +217,11 @@ impl Worker {
         });
         match answer.await.as_deref() {
             Ok([Ok(HeartbeatAnswer::Renewed(left))]) => {
-                let until = sent + left.mul_f64(DISCOUNT);
-                self.world.claims().renewed(&job.id, job.token, until);
+                // A heartbeat commits nothing: no fence tells a broker that was frozen that its term is over.
+                if !self.route.is_doubted {
+                    let until = sent + left.mul_f64(DISCOUNT);
+                    self.world.claims().renewed(&job.id, job.token, until);
+                }
                 true
             }
             Ok([Err(_) | Ok(HeartbeatAnswer::Cancelled)]) => false,
@@ -172,21 +229,34 @@ impl Worker {
         }
     }
 
-    async fn end(&mut self, job: &Claimed, end: End) {
+    async fn end(&mut self, job: &Claimed, end: &End) {
         let until = self.world.claims().ending(&job.id, job.token);
         for _ in 0..TRIES_MAX {
             let held = held(job);
+            let begun = self.world.calls().begin();
+            let asked = end.clone();
             let answer = self.route.call(&self.world, PATIENCE, move |queue| {
-                let held = held.clone();
+                let (held, end) = (held.clone(), asked.clone());
                 async move {
                     match end {
-                        End::Complete => queue.complete(vec![completion(held)]).await.map(lost),
-                        End::Fail => queue.fail(vec![failure(held)]).await.map(lost),
+                        End::Complete(result) => {
+                            let completion = completion(held, result);
+                            queue.complete(vec![completion]).await.map(lost)
+                        }
+                        End::Fail {
+                            retry_in_ms,
+                            permanent,
+                        } => {
+                            let failure = failure(held, retry_in_ms, permanent);
+                            queue.fail(vec![failure]).await.map(lost)
+                        }
                         End::Release => queue.release(vec![held]).await.map(lost),
                     }
                 }
             });
-            match answer.await {
+            let answer = answer.await;
+            self.note(job, end, begun, answer.as_deref());
+            match answer {
                 Ok(ended) => {
                     self.say(&format!("{end:?} {} by {}: {ended:?}", job.id, job.token));
                     let verdict = self.ended(job, end, &ended, until);
@@ -194,7 +264,7 @@ impl Worker {
                 }
                 Err(failed) => {
                     self.say(&format!("{end:?} {} failed: {failed:?}", job.id));
-                    if !failed.is_not_applied() && !matches!(end, End::Complete) {
+                    if !failed.is_not_applied() && !matches!(end, End::Complete(_)) {
                         // Only a completion is recognised when it is found later.
                         return;
                     }
@@ -203,10 +273,28 @@ impl Worker {
         }
     }
 
+    /// Keeps what was seen of an end.
+    fn note(&self, job: &Claimed, end: &End, begun: u64, answer: Result<&[Option<Lost>], &Failed>) {
+        let call = |held| seen::Call::End {
+            token: job.token.to_string(),
+            end: end.seen(),
+            held,
+        };
+        let mut calls = self.world.calls();
+        match answer {
+            Ok([lost]) => calls.ended(&job.id, begun, call(Some(lost.is_none()))),
+            Err(failed) if failed.is_not_applied() => return,
+            _ => calls.lost(&job.id, begun, call(None)),
+        }
+        if self.route.is_doubled {
+            calls.lost(&job.id, begun, call(None));
+        }
+    }
+
     fn ended(
         &self,
         job: &Claimed,
-        end: End,
+        end: &End,
         ended: &[Option<Lost>],
         until: Option<Instant>,
     ) -> Result<(), Violation> {
@@ -216,12 +304,11 @@ impl Worker {
             return Err(Violation::new("every claim is answered", message));
         };
         let ledger = self.world.ledger();
-        if matches!(end, End::Complete) && lost.is_none() {
+        if matches!(end, End::Complete(_)) && lost.is_none() {
             let mut claims = self.world.claims();
             let is_first = claims.completed.insert((job.id.clone(), job.token));
             leases_are_kept::completed(&ledger, claim, is_first)?;
         }
-        let until = until.filter(|_| !self.world.plan.freezes);
         leases_are_kept::check(&ledger, claim, *lost, until)
     }
 
@@ -242,20 +329,28 @@ fn held(job: &Claimed) -> Claim {
     }
 }
 
-fn completion(held: Claim) -> Completion {
+fn queue_name(name: &str) -> QueueName {
+    QueueName::new(name).expect("a valid name")
+}
+
+fn job_type(name: &str) -> JobType {
+    JobType::new(name).expect("a valid type")
+}
+
+fn completion(held: Claim, result: Option<Payload>) -> Completion {
     Completion {
         id: held.id,
         token: held.token,
-        result: None,
+        result,
     }
 }
 
-fn failure(held: Claim) -> Failure {
+fn failure(held: Claim, retry_in_ms: Option<u64>, permanent: bool) -> Failure {
     Failure {
         id: held.id,
         token: held.token,
         error: Some("no".into()),
-        retry_in_ms: None,
-        permanent: false,
+        retry_in_ms,
+        permanent,
     }
 }

@@ -1,5 +1,6 @@
 //! What everything in a run shares: the seed's chance, the trace, the verdict, the hosts and the ledger.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use super::disk::Disk;
 use super::faults::{Counts, Fault};
 use super::history::History;
 use super::host::Host;
+use super::invariants::calls_fit::Calls;
 use super::invariants::one_active_shard::Shards;
 use super::ledger::Ledger;
 use super::plan::Plan;
@@ -40,6 +42,8 @@ pub(crate) struct World {
     /// Cancelled at the first violation.
     pub(crate) broken: CancellationToken,
     pub(crate) requests: AtomicU64,
+    /// Jobs whose calls were too many at once to be put in order.
+    pub(crate) unjudged: AtomicU64,
     /// Told whenever a broker begins to serve.
     pub(crate) served: Notify,
     started: Instant,
@@ -50,6 +54,7 @@ pub(crate) struct World {
     ledger: Mutex<Ledger>,
     history: Mutex<History>,
     claims: Mutex<Claims>,
+    calls: Mutex<Calls>,
     shards: Mutex<Shards>,
     violation: Mutex<Option<Violation>>,
 }
@@ -59,10 +64,6 @@ impl World {
         Arc::new_cyclic(|world| {
             let store = Arc::new(Recorded::new(world.clone(), &plan));
             let disk = Arc::new(Disk::new(world.clone()));
-            let claims = Mutex::new(Claims {
-                doubts: plan.freezes,
-                ..Claims::default()
-            });
             let hosts = (1..=plan.hosts)
                 .map(|number| Host::draw(&mut random, number, &plan, &store))
                 .collect();
@@ -76,6 +77,7 @@ impl World {
                 replay: Notify::new(),
                 broken: CancellationToken::new(),
                 requests: AtomicU64::new(0),
+                unjudged: AtomicU64::new(0),
                 served: Notify::new(),
                 started: Instant::now(),
                 is_calm: AtomicBool::new(false),
@@ -84,7 +86,8 @@ impl World {
                 faults: Mutex::default(),
                 ledger: Mutex::default(),
                 history: Mutex::default(),
-                claims,
+                claims: Mutex::default(),
+                calls: Mutex::default(),
                 shards: Mutex::default(),
                 violation: Mutex::default(),
             }
@@ -124,6 +127,11 @@ impl World {
         lock(&self.claims)
     }
 
+    /// What clients saw of each job.
+    pub(crate) fn calls(&self) -> MutexGuard<'_, Calls> {
+        lock(&self.calls)
+    }
+
     pub(crate) fn shards(&self) -> MutexGuard<'_, Shards> {
         lock(&self.shards)
     }
@@ -135,6 +143,12 @@ impl World {
     pub(crate) fn say(&self, who: &str, what: &str) {
         let at = self.elapsed();
         self.trace().say(at, who, what);
+    }
+
+    /// The hosts whose clocks stand still, or did so a moment ago: nothing that follows from clocks is promised of them.
+    pub(crate) fn doubted(&self) -> BTreeSet<&str> {
+        let doubted = self.hosts.iter().filter(|host| host.is_doubted());
+        doubted.map(|host| host.name.as_str()).collect()
     }
 
     /// A fault that takes effect now.

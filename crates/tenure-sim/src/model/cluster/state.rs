@@ -13,7 +13,7 @@ use super::Bounds;
 use super::action::{Action, Kind};
 use super::process::{Input, Process, Run};
 use super::store::Store;
-use crate::clock::Clock;
+use crate::clock::{Clock, FAST, RIGHT, SLOW};
 use crate::invariants::{Violation, one_shard_holder};
 use crate::model::search::World;
 
@@ -21,10 +21,6 @@ const TTL: Duration = Duration::from_secs(10);
 
 /// More steps than this at one moment are a machine that asks and asks.
 const RUSH_MAX: u32 = 1000;
-
-/// How many nanoseconds of a real millisecond a fast and a slow clock show: as far apart as is allowed.
-const FAST: u64 = 1_004_000;
-const SLOW: u64 = 996_000;
 
 #[derive(Debug, Clone, Hash)]
 pub(super) struct State {
@@ -121,7 +117,7 @@ impl World for State {
             let rate = match (bounds.skewed, slot) {
                 (true, 0) => SLOW,
                 (true, 1) => FAST,
-                _ => 1_000_000,
+                _ => RIGHT,
             };
             Slot {
                 node: NodeId::new(format!("n{slot}")).expect("these names are valid"),

@@ -1,67 +1,114 @@
 //! Each slot of a schedule becomes a job once, and none is left out but those that the missed-run policy of
 //! the schedule leaves out.
 //!
-//! The schedules of a run fire every so many seconds of the day, so that their slots can be counted here
-//! without any calendar.
+//! The schedules of a run fire every so many seconds of the day, or once a day in a month without a change of clocks, so that
+//! their slots can be counted here without any calendar.
 
 use std::collections::BTreeMap;
 
 use tenure_core::ScheduleName;
-use tenure_core::queue::{Action, Command, Event, Firing, Missed};
+use tenure_core::queue::{Action, Command, Event, Firing, Missed, Queue, ScheduleSpec};
 
 use crate::invariants::Violation;
 
-/// The schedules of a run: name, cron, period in milliseconds, and what becomes of missed runs.
-pub(crate) const SCHEDULES: [(&str, &str, u64, Missed); 3] = [
-    ("every", "*/20 * * * * *", 20_000, Missed::All(50)),
-    ("latest", "*/30 * * * * *", 30_000, Missed::Once),
-    ("timely", "0 * * * * *", 60_000, Missed::Skip),
+/// The schedules of a run: name, cron, time zone, and what becomes of missed runs.
+pub(crate) const SCHEDULES: [(&str, &str, &str, Missed); 4] = [
+    ("every", "*/20 * * * * *", "UTC", Missed::All(50)),
+    ("latest", "*/30 * * * * *", "Europe/Berlin", Missed::Once),
+    ("timely", "0 * * * * *", "Asia/Kathmandu", Missed::Skip),
+    ("daily", "0 30 2 * * *", "America/New_York", Missed::All(3)),
 ];
 
-/// What the names of the many begin with, when they all fire, how often, and what becomes of missed runs.
-pub(crate) const MANY: (&str, &str, u64, Missed) =
-    ("many-", "0 2 * * * *", 3_600_000, Missed::Once);
+/// One that is set to something else, and deleted, again and again.
+pub(crate) const CHANGING: &str = "changing";
+
+/// What the names of the many begin with, when they all fire, and what becomes of missed runs.
+pub(crate) const MANY: (&str, &str, Missed) = ("many-", "0 2 * * * *", Missed::Once);
+
+/// How often each of them fires.
+const PERIODS: [(&str, u64); 5] = [
+    ("*/20 * * * * *", 20_000),
+    ("*/30 * * * * *", 30_000),
+    ("0 * * * * *", 60_000),
+    ("0 2 * * * *", 3_600_000),
+    ("0 30 2 * * *", 24 * 3_600_000),
+];
 
 /// How late a slot may be before it is skipped.
 const LATE_MS: u64 = 60_000;
 
-/// The slot that comes next, of each schedule.
+/// What is set, and the slot that comes next, of each schedule.
 #[derive(Debug, Default)]
 pub(crate) struct Schedules {
+    set: BTreeMap<ScheduleName, (ScheduleSpec, u64)>,
     next: BTreeMap<ScheduleName, u64>,
+    /// How often any of them was changed.
+    revision: u64,
 }
 
 impl Schedules {
-    pub(crate) fn apply(&mut self, command: &Command, events: &[Event]) -> Result<(), Violation> {
+    pub(crate) fn apply(
+        &mut self,
+        command: &Command,
+        events: &[Event],
+        queue: &Queue,
+    ) -> Result<(), Violation> {
+        if let Action::SetSchedule(name, spec, _) = &command.action {
+            let is_same = self.set.get(name).is_some_and(|(set, _)| *set == **spec);
+            if !is_same {
+                self.revision += 1;
+                let set = ((**spec).clone(), self.revision);
+                self.set.insert(name.clone(), set);
+            }
+        }
         for event in events {
-            if let Event::ScheduleSet {
-                schedule,
-                next: Some(next),
-            } = event
-            {
-                self.next.insert(schedule.clone(), *next);
+            match event {
+                Event::ScheduleSet {
+                    schedule,
+                    next: Some(next),
+                } => {
+                    self.next.insert(schedule.clone(), *next);
+                }
+                Event::ScheduleDeleted { schedule } => {
+                    self.set.remove(schedule);
+                    self.next.remove(schedule);
+                }
+                _ => {}
             }
         }
         let Action::Fire(firings) = &command.action else {
             return Ok(());
         };
         for firing in firings {
-            // A plan for another slot is stale, and does nothing.
-            let is_current = self.next.get(&firing.schedule) == Some(&firing.due);
+            // A plan for another slot, or for the schedule as it was, is stale and does nothing.
+            let set = self.set.get(&firing.schedule);
+            let set = set.filter(|(_, revision)| *revision == firing.revision);
+            let is_due = self.next.get(&firing.schedule) == Some(&firing.due);
+            let set = set.filter(|_| is_due);
             let created = events.iter().filter(|event| {
                 matches!(event, Event::SlotFired { schedule, created: true, .. } if *schedule == firing.schedule)
             });
             let created = created.count();
-            let is_right = if is_current {
-                created == firing.slots.len() && follows_policy(firing, command.at)
-            } else {
-                created == 0
+            // Where there is no room the rest waits. The first rules lost it.
+            let is_complete = created == firing.slots.len() || queue.is_full();
+            let is_right = match set {
+                Some((spec, _)) => is_complete && follows_policy(spec, firing, command.at),
+                None => created == 0,
             };
             if !is_right {
                 let message = format!("{firing:?} at {}, of which {created} are new", command.at);
                 return Err(Violation::new("schedules keep their slots", message));
             }
-            if let Some(next) = firing.next.filter(|_| is_current) {
+            let next = events.iter().find_map(|event| match event {
+                Event::Fired { schedule, next, .. } if *schedule == firing.schedule => *next,
+                _ => None,
+            });
+            let is_kept = next == firing.next || next == firing.slots.get(created).copied();
+            if set.is_some() && !is_kept {
+                let message = format!("after {firing:?} {next:?} is next");
+                return Err(Violation::new("schedules keep their slots", message));
+            }
+            if let Some(next) = next.filter(|_| set.is_some()) {
                 self.next.insert(firing.schedule.clone(), next);
             }
         }
@@ -79,14 +126,10 @@ impl Schedules {
 
 /// Whether a plan fires what its schedule's policy says, of the slots from the one that was due to the one that
 /// is next. It was made at some time before `at`, when it was committed.
-fn follows_policy(firing: &Firing, at: u64) -> bool {
-    let name = firing.schedule.as_str();
-    let known = if name.starts_with(MANY.0) {
-        Some(&MANY)
-    } else {
-        SCHEDULES.iter().find(|(known, ..)| *known == name)
-    };
-    let (_, _, period, missed) = known.expect("the operator sets no other");
+fn follows_policy(spec: &ScheduleSpec, firing: &Firing, at: u64) -> bool {
+    let mut periods = PERIODS.iter();
+    let known = periods.find(|(cron, _)| *cron == spec.cron);
+    let (_, period) = known.expect("the operator sets no other");
     let Some(next) = firing.next else {
         return false;
     };
@@ -101,7 +144,7 @@ fn follows_policy(firing: &Firing, at: u64) -> bool {
         return false;
     }
     let latest = |most: usize| passed[passed.len().saturating_sub(most)..] == firing.slots[..];
-    match missed {
+    match &spec.missed {
         Missed::All(most) => latest(*most as usize),
         Missed::Once => latest(1),
         Missed::Skip => latest(1) || (firing.slots.is_empty() && at - last > LATE_MS),

@@ -12,22 +12,28 @@ pub(crate) fn check(
     event: &Event,
     submission: Option<&Submission>,
 ) -> Result<(), Violation> {
-    let Some((submission, key)) = submission.and_then(|job| Some((job, job.unique_key.as_ref()?)))
-    else {
+    let (id, queue, key) = match (event, submission) {
+        (Event::Submitted { id, queue, .. }, Some(submission)) => {
+            (id, queue, submission.unique_key.as_ref())
+        }
+        (Event::Retried { id, queue }, _) => {
+            let job = jobs.jobs.get(id);
+            (id, queue, job.and_then(|job| job.unique_key.as_ref()))
+        }
+        _ => return Ok(()),
+    };
+    let Some(key) = key else {
         return Ok(());
     };
-    let Event::Submitted { id, .. } = event else {
-        return Ok(());
-    };
-    let holder = jobs.jobs.iter().find(|(_, job)| {
-        let is_same = job.unique_key.as_ref() == Some(key);
-        is_same && job.queue == submission.queue && !job.is_finished()
+    let holder = jobs.jobs.iter().find(|(other, job)| {
+        let is_same = job.unique_key.as_ref() == Some(key) && *other != id;
+        is_same && job.queue == *queue && !job.is_finished()
     });
     match holder {
         None => Ok(()),
         Some((other, _)) => Err(Violation::new(
             PROPERTY,
-            format!("{id} was enqueued with {key:?}, which {other} holds"),
+            format!("{id} is enqueued with {key:?}, which {other} holds"),
         )),
     }
 }
