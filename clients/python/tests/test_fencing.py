@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import threading
@@ -16,9 +15,8 @@ from pathlib import Path
 from typing import Any, Callable, Iterator, Optional
 
 import tenure
-from tenure.election import Leadership
 
-from .support import Claims, binary
+from .support import Claims, Server
 
 SCHEMAS = Path(__file__).parents[3] / "crates/tenure/src/outbox/schema"
 
@@ -215,26 +213,19 @@ class Fences(Claims):
                 engine.dispose()
 
     def a_leader_that_was_followed_commits_nothing(self) -> None:
-        program = binary()
-        assert program is not None
         store = os.path.join(self.folder, "store.db")
-
-        def lead(node: str) -> Leadership:
-            """A term that ends with its program; what it leaves in the store is what a broker leaves."""
-            command = [program, "run", "--store", f"sqlite:{store}", "--election", "reports", "--node", node]
-            inner = "import os; print(os.environ['TENURE_TOKEN'])"
-            done = subprocess.run(
-                [*command, "--", sys.executable, "-c", inner], capture_output=True, text=True, timeout=120
-            )
-            token = done.stdout.strip().splitlines()[-1]
-            return Leadership("reports", int(token.partition(":")[2]), token)
-
-        old, new = lead("a"), lead("b")
-        connection = sqlite3.connect(store, timeout=30)
-        with connection, tenure.fence(connection, new):
-            connection.execute("CREATE TABLE effects (term INTEGER)")
-        with self.assertRaises(tenure.NotLeading), connection, tenure.fence(connection, old):
-            self.fail("its term is over")
-        with self.assertRaises(tenure.NotLeading), connection, tenure.fence(connection, new, namespace="other"):
-            self.fail("another store's")
-        connection.close()
+        broker = Server(f"sqlite:{store}")
+        self.addCleanup(broker.stop)
+        broker.ready()
+        with tenure.Client([broker.url]) as client:
+            with client.election("reports", "a").leading() as old:
+                pass
+            with client.election("reports", "b").leading() as new:
+                connection = sqlite3.connect(store, timeout=30)
+                with connection, tenure.fence(connection, new):
+                    connection.execute("CREATE TABLE effects (term INTEGER)")
+                with self.assertRaises(tenure.NotLeading), connection, tenure.fence(connection, old):
+                    self.fail("its term is over")
+                with self.assertRaises(tenure.NotLeading), connection, tenure.fence(connection, new, namespace="other"):
+                    self.fail("another store's")
+                connection.close()
