@@ -17,6 +17,7 @@ use tenure_store::wrap::faulty::{Faults, Faulty};
 
 use super::faults::Fault;
 use super::invariants::{check_trust, nothing_is_damaged, recovered_is_committed};
+use super::outbox;
 use super::plan::{BATCH_BYTES_SMALL, Plan};
 use super::process::Process;
 use super::store::{Local, Recorded};
@@ -196,6 +197,7 @@ async fn open(
     cluster
         .register(worker, Definition::shards(SHARDS))
         .expect("the definition is right");
+    outbox::register(world, &node, &cluster);
     let mut log = plan.log.clone();
     log.rules_max = version(world, number);
     let mut options = Options {

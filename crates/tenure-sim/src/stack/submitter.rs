@@ -91,7 +91,11 @@ pub(crate) async fn submit(
     false
 }
 
-fn acknowledge(world: &World, ids: &[JobId], answers: &[Submitted]) -> Result<(), Violation> {
+pub(crate) fn acknowledge(
+    world: &World,
+    ids: &[JobId],
+    answers: &[Submitted],
+) -> Result<(), Violation> {
     let broken = |message| {
         Err(Violation::new(
             "every job is answered as it should be",

@@ -18,6 +18,7 @@ use super::history::History;
 use super::host::Host;
 use super::invariants::one_active_shard::Shards;
 use super::ledger::Ledger;
+use super::outbox;
 use super::plan::Plan;
 use super::store::Recorded;
 use crate::invariants::Violation;
@@ -33,6 +34,8 @@ pub(crate) struct World {
     pub(crate) store: Arc<Recorded>,
     /// Where the log is, if it is kept in files.
     pub(crate) disk: Arc<Disk>,
+    /// The tables of the outbox, if this run has one.
+    pub(crate) outbox: outbox::Tables,
     /// Someone begins to take the log over.
     pub(crate) takeover: Notify,
     /// Someone has read the last file of it.
@@ -72,6 +75,7 @@ impl World {
                 hosts,
                 store,
                 disk,
+                outbox: outbox::Tables::default(),
                 takeover: Notify::new(),
                 replay: Notify::new(),
                 broken: CancellationToken::new(),
