@@ -295,8 +295,6 @@ macro_rules! outbox_rules {
 }
 
 outbox_rules! {
-    a_row_that_is_not_delivered_holds_its_group: GroupGoesOn
-        => "a group leaves the outbox in the order of its commits";
     a_row_waits_for_those_before_it: GapIgnored
         => "a group leaves the outbox in the order of its commits";
     a_group_is_delivered_once_at_a_time: GroupBesideItself
@@ -304,7 +302,6 @@ outbox_rules! {
     what_commits_late_is_found: LateCommitMissed => "what should happen does";
     a_row_is_deleted_after_it_is_enqueued: UnansweredDeleted
         => "what is deleted from the outbox was enqueued";
-    a_relay_begins_anew_when_it_is_not_certain: PlanKept => "what should happen does";
 }
 
 /// What the simulations have no faults for, or notice by chance, and the models find: see `tests/model_mutations.rs`,

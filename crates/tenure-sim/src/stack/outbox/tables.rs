@@ -138,7 +138,7 @@ impl Tables {
         self.freed.notify_waiters();
     }
 
-    pub(super) fn roll_back(&self, transaction: Transaction) {
+    pub(super) fn roll_back(&self, transaction: &Transaction) {
         let mut state = self.state();
         // The counters take their numbers back.
         for (_, row) in transaction.rows.iter().rev() {

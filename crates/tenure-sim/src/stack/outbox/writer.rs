@@ -46,7 +46,7 @@ async fn transact(world: &Arc<World>, number: usize, count: u64) {
         world.outbox.commit(transaction);
     } else {
         world.say(&who, &format!("rolls transaction {count} back"));
-        world.outbox.roll_back(transaction);
+        world.outbox.roll_back(&transaction);
     }
 }
 
