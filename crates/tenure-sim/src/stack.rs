@@ -11,7 +11,9 @@
 //!   [`Faulty`](tenure_store::wrap::faulty::Faulty) before it;
 //! - the **disk**, for the half of all seeds that keep the log in files, is slow, full and broken at times, and
 //!   forgets what was not synced when the power fails;
-//! - **clients and workers** call brokers over a network that delays, loses and doubles calls.
+//! - **clients and workers** call brokers over a network that delays, loses and doubles calls;
+//! - the tables of an **outbox**, in a third of all seeds, are a model behind the same network: its relay is the
+//!   production code, a daemon of the cluster.
 //!
 //! A run has two halves. First chaos: every write is seen as it reaches the store, or is durable on the disk, and given to a
 //! ledger, which knows what is committed whoever wrote it; brokers, clients and workers are held to it
@@ -35,6 +37,7 @@ mod invariants;
 mod jobs;
 mod ledger;
 mod network;
+mod outbox;
 mod people;
 mod plan;
 mod process;
@@ -72,6 +75,8 @@ pub struct Options {
     /// Whether hosts stand still at times, and their clocks with them; if nothing is said, in a third of the seeds. Only of
     /// such a host nothing is promised that follows from clocks, for that long and a ttl more.
     pub freezes: Option<bool>,
+    /// Whether there is an outbox beside the queue; if nothing is said, in a third of the seeds.
+    pub outbox: Option<bool>,
     /// How many lines of a failing trace are shown.
     pub trace_lines: usize,
     /// Whether those of a run that breaks nothing are shown too.
@@ -85,6 +90,7 @@ impl Default for Options {
             off: BTreeSet::new(),
             files: None,
             freezes: None,
+            outbox: None,
             trace_lines: 150,
             always_trace: false,
         }
@@ -136,7 +142,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Summary, Box<Failure>> {
     let world = {
         let _entered = runtime.enter();
         let mut random = Random::of_run(seed);
-        let plan = Plan::draw(&mut random, options);
+        let plan = Plan::draw(&mut random, options).with_outbox(seed, options.outbox);
         World::new(random, plan)
     };
     world.trace().keep(options.trace_lines);
@@ -173,6 +179,7 @@ async fn live(world: &Arc<World>, chaos: Duration) -> Result<(), Violation> {
     for number in 0..world.plan.workers {
         world.run_client(worker::run(world.clone(), number));
     }
+    outbox::start(world);
     world.run_client(people::operate(world.clone()));
     world.run_client(people::look(world.clone()));
     chaos::rage(world, chaos).await;

@@ -304,6 +304,38 @@ stack_rules! {
         | "what is noted is in the log";
 }
 
+/// What is broken in the whole stack with an outbox beside the queue.
+fn in_outbox(seed: u64) -> Option<String> {
+    let options = stack::Options {
+        chaos: STACK_CHAOS,
+        outbox: Some(true),
+        ..stack::Options::default()
+    };
+    let failure = stack::run(seed, &options).err();
+    failure.map(|failure| failure.violation.property.to_owned())
+}
+
+macro_rules! outbox_rules {
+    ($($name:ident: $mutation:ident => $($property:literal)|+;)*) => {$(
+        #[test]
+        fn $name() {
+            noticed(Mutation::$mutation, STACK_SEEDS, &[$($property),+], in_outbox);
+        }
+    )*
+        const OUTBOX_RULES: &[Mutation] = &[$(Mutation::$mutation),*];
+    };
+}
+
+outbox_rules! {
+    a_row_waits_for_those_before_it: GapIgnored
+        => "a group leaves the outbox in the order of its commits";
+    a_group_is_delivered_once_at_a_time: GroupBesideItself
+        => "a group leaves the outbox in the order of its commits";
+    what_commits_late_is_found: LateCommitMissed => "what should happen does";
+    a_row_is_deleted_after_it_is_enqueued: UnansweredDeleted
+        => "what is deleted from the outbox was enqueued";
+}
+
 /// What the simulations have no faults for, or notice by chance, and the models find: see `tests/model_mutations.rs`,
 /// and `make model` for the last, which takes three faults to show.
 const MODEL_RULES: &[Mutation] = &[
@@ -322,6 +354,7 @@ fn every_rule_has_its_test() {
         QUEUE_RULES,
         OBJECT_RULES,
         FILE_RULES,
+        OUTBOX_RULES,
         MODEL_RULES,
         &[Mutation::RowIgnored, Mutation::ReadBeforeFence],
     ]

@@ -65,6 +65,18 @@ fn fresh_seeds_hold() {
     }
 }
 
+/// In both forms of the log, and both ways to hand rows over, by the seed.
+#[test]
+fn rows_of_an_outbox_are_enqueued_once_in_order_and_only_if_committed() {
+    for seed in 0..12 {
+        let options = Options {
+            outbox: Some(true),
+            ..options(180)
+        };
+        must_pass(seed, &options);
+    }
+}
+
 #[test]
 fn one_seed_is_one_run() {
     let options = Options {
@@ -73,6 +85,10 @@ fn one_seed_is_one_run() {
         ..options(120)
     };
     for seed in [3, 7, 11, 19] {
+        let options = Options {
+            outbox: Some(seed > 10),
+            ..options.clone()
+        };
         let (first, second) = (must_pass(seed, &options), must_pass(seed, &options));
         let mut lines = first.trace.lines().zip(second.trace.lines());
         let different = lines.find(|(first, second)| first != second);

@@ -54,7 +54,7 @@ mod turns;
 pub use election::{Election, Transition, Transitions};
 pub use error::Error;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-pub use fence::claim::{ClaimError, ClaimFence, Claims};
+pub use fence::claim::{ClaimError, ClaimFence, Claims, FencedJob};
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub use fence::transaction::{FenceError, Fenceable, Locked};
 pub use fence::{Receiver, Stale, Token, TokenError};

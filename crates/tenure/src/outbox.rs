@@ -82,7 +82,10 @@ mod plan;
 mod relay;
 mod row;
 
-pub use database::{Database, Dead, Error, Fenced, Status, Which};
+pub use database::{
+    Database, Dead, Error, Fenced, Hints, Identity, Light, RelayRow, Settlement, Status, Tables,
+    Wanted, Which,
+};
 pub use deliver::{Deliver, Each, Failure, Handler, Outcome, Rejected, Submit, ToQueue, Token};
 pub use insert::{Insert, SubmitError};
 pub use observe::{Event, Metrics, Observer};

@@ -10,12 +10,14 @@ from .client import Client
 from .election import Election, Leadership
 from .errors import (
     Conflict,
+    EffectsDone,
     Full,
     Invalid,
     Lost,
     NotAllowed,
     NotFound,
     NotLeading,
+    NoTransaction,
     NotTrusted,
     Overloaded,
     ServerError,
@@ -24,6 +26,7 @@ from .errors import (
     Unknown,
     WrongState,
 )
+from .fencing import fence
 from .types import (
     Backoff,
     Candidate,
@@ -53,6 +56,7 @@ __all__ = [
     "Client",
     "Conflict",
     "Counts",
+    "EffectsDone",
     "Election",
     "Full",
     "HandBack",
@@ -65,6 +69,7 @@ __all__ = [
     "NotFound",
     "NotLeading",
     "NotTrusted",
+    "NoTransaction",
     "Outcome",
     "Overloaded",
     "Page",
@@ -83,6 +88,7 @@ __all__ = [
     "Unknown",
     "Worker",
     "WrongState",
+    "fence",
 ]
 
 __version__ = "0.1.0"

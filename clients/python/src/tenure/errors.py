@@ -15,6 +15,8 @@ error                     what to do
 :class:`WrongState`       look at the job again: its state does not allow this
 :class:`Lost`             stop the work: this claim is no longer yours
 :class:`NotLeading`       stop the work: leadership has ended
+:class:`EffectsDone`      complete the job: an earlier attempt has committed its effects
+:class:`NoTransaction`    begin a transaction before the fence
 :class:`ServerError`      report it
 ========================  =====================================================================
 """
@@ -37,6 +39,8 @@ __all__ = [
     "WrongState",
     "Lost",
     "NotLeading",
+    "EffectsDone",
+    "NoTransaction",
     "ServerError",
 ]
 
@@ -124,6 +128,17 @@ class Lost(TenureError):
 
 class NotLeading(TenureError):
     """Leadership has ended, or could not be confirmed in time."""
+
+
+class EffectsDone(TenureError):
+    """An earlier attempt at the job has committed its effects. Complete the job without doing them again."""
+
+
+class NoTransaction(TenureError):
+    """The connection has no open transaction, so nothing would be held until its end."""
+
+    def __init__(self) -> None:
+        super().__init__("a fence needs a transaction, and none is open on this connection")
 
 
 class ServerError(TenureError):

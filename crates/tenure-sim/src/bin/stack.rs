@@ -13,7 +13,7 @@ use tenure_sim::stack::{Counts, Fault, Options, Part, Smallest, Summary, run, sh
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-const USAGE: &str = "usage: stack [--seeds COUNT] [--from SEED | --seed SEED] [--minutes OF_CHAOS | --seconds OF_CHAOS] [--files | --objects] [--without FAULT,…] [--threads COUNT] [--lines COUNT | --trace] [--verbose]";
+const USAGE: &str = "usage: stack [--seeds COUNT] [--from SEED | --seed SEED] [--minutes OF_CHAOS | --seconds OF_CHAOS] [--files | --objects] [--outbox | --no-outbox] [--without FAULT,…] [--threads COUNT] [--lines COUNT | --trace] [--verbose]";
 
 struct Arguments {
     from: u64,
@@ -47,6 +47,8 @@ fn parse(words: &mut Words) -> Result<Arguments, String> {
             "--seconds" => arguments.options.chaos = Duration::from_secs(number(&word, words)?),
             "--files" => arguments.options.files = Some(true),
             "--objects" => arguments.options.files = Some(false),
+            "--outbox" => arguments.options.outbox = Some(true),
+            "--no-outbox" => arguments.options.outbox = Some(false),
             "--without" => {
                 let names = words.next().ok_or("--without needs names of faults")?;
                 for name in names.split(',') {

@@ -12,7 +12,7 @@ use tenure_store::wrap::faulty::Outage;
 use super::faults::Fault;
 use super::host::{SHARDS, shut_down, start};
 use super::invariants::{
-    acknowledged_is_kept, check_trust, forgotten_in_time, recovered_is_committed,
+    acknowledged_is_kept, check_trust, forgotten_in_time, outbox_is_relayed, recovered_is_committed,
 };
 use super::ledger::State;
 use super::network::Route;
@@ -50,6 +50,11 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
     )
     .await?;
     submit_one(world, leader_max).await?;
+    eventually(world, WORK_MAX, "the outbox is empty", |world| {
+        world.outbox.is_empty()
+    })
+    .await?;
+    outbox_is_relayed::complete(world)?;
     eventually(world, WORK_MAX, "every job finishes", |world| {
         let ledger = world.ledger();
         let scheduled = |id: &JobId| id.as_str().starts_with("schedule:");

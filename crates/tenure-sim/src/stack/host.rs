@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::faults::Fault;
 use super::invariants::{check_trust, nothing_is_damaged, recovered_is_committed};
+use super::outbox;
 use super::plan::{BATCH_BYTES_SMALL, Plan};
 use super::process::Process;
 use super::store::{Local, Recorded};
@@ -237,6 +238,7 @@ async fn open(world: &Arc<World>, number: usize, process: &Arc<Process>) -> (Nod
             .register(worker, definition)
             .expect("the definition is right");
     }
+    outbox::register(world, &node, &cluster);
     let mut log = plan.log.clone();
     log.rules_max = version(world, number);
     let mut options = Options {

@@ -19,6 +19,7 @@ pub(crate) mod one_active_shard;
 pub(crate) mod one_trusted_leader;
 pub(crate) mod one_worker_at_a_time;
 pub(crate) mod one_writer_per_term;
+pub(crate) mod outbox_is_relayed;
 pub(crate) mod places_are_taken_once;
 pub(crate) mod reads_are_committed;
 pub(crate) mod recovered_is_committed;

@@ -15,6 +15,7 @@ use tenure_store::wrap::faulty::Faults;
 
 use super::Options;
 use super::faults::Fault;
+use super::outbox;
 
 /// What a run is like.
 #[derive(Debug, Clone)]
@@ -53,6 +54,8 @@ pub(crate) struct Plan {
     pub(crate) calls_bad: u64,
     /// Of a thousand jobs.
     pub(crate) workers_bad: u64,
+    /// The outbox, if there is one.
+    pub(crate) outbox: Option<outbox::Plan>,
     off: BTreeSet<Fault>,
 }
 
@@ -105,6 +108,7 @@ impl Plan {
             daemons_bad: *random.pick(&[0, 20, 150]),
             calls_bad: *random.pick(&[0, 20, 60]),
             workers_bad: *random.pick(&[0, 50, 150]),
+            outbox: None,
             off: off.clone(),
         };
         plan.store = plan.draw_store(random);
@@ -120,6 +124,15 @@ impl Plan {
         plan.files = options.files.unwrap_or(plan.files);
         plan.freezes = options.freezes.unwrap_or(plan.freezes) && plan.allows(Fault::Frozen);
         plan
+    }
+
+    /// The same with an outbox, if the seed or the options say so. Its ids have to be known for long, which the first rules do not promise.
+    pub(crate) fn with_outbox(mut self, seed: u64, wanted: Option<bool>) -> Self {
+        self.outbox = outbox::Plan::draw(seed, wanted);
+        if self.outbox.is_some() {
+            self.versions = &[Rules::LATEST];
+        }
+        self
     }
 
     /// Whether a fault may happen.

@@ -78,8 +78,13 @@ impl Smallest {
             Some(true) => " --files",
             Some(false) => " --objects",
         };
+        let outbox = match self.options.outbox {
+            None => "",
+            Some(true) => " --outbox",
+            Some(false) => " --no-outbox",
+        };
         format!(
-            "cargo run -p tenure-sim --bin stack -- --seed {} --seconds {}{form}{without}",
+            "cargo run -p tenure-sim --bin stack -- --seed {} --seconds {}{form}{outbox}{without}",
             self.failure.seed,
             self.options.chaos.as_secs()
         )

@@ -97,7 +97,7 @@ pub(crate) async fn submit(
 }
 
 /// Keeps what was seen of each job.
-fn note(
+pub(crate) fn note(
     world: &World,
     ids: &[JobId],
     begun: u64,
@@ -125,7 +125,11 @@ fn note(
     }
 }
 
-fn acknowledge(world: &World, ids: &[JobId], answers: &[Submitted]) -> Result<(), Violation> {
+pub(crate) fn acknowledge(
+    world: &World,
+    ids: &[JobId],
+    answers: &[Submitted],
+) -> Result<(), Violation> {
     let broken = |message| {
         Err(Violation::new(
             "every job is answered as it should be",

@@ -20,6 +20,7 @@ use super::host::Host;
 use super::invariants::calls_fit::Calls;
 use super::invariants::one_active_shard::Shards;
 use super::ledger::Ledger;
+use super::outbox;
 use super::plan::Plan;
 use super::store::Recorded;
 use crate::invariants::Violation;
@@ -35,6 +36,8 @@ pub(crate) struct World {
     pub(crate) store: Arc<Recorded>,
     /// Where the log is, if it is kept in files.
     pub(crate) disk: Arc<Disk>,
+    /// The tables of the outbox, if this run has one.
+    pub(crate) outbox: outbox::Tables,
     /// Someone begins to take the log over.
     pub(crate) takeover: Notify,
     /// Someone has read the last file of it.
@@ -73,6 +76,7 @@ impl World {
                 hosts,
                 store,
                 disk,
+                outbox: outbox::Tables::default(),
                 takeover: Notify::new(),
                 replay: Notify::new(),
                 broken: CancellationToken::new(),

@@ -15,9 +15,10 @@
 //! transaction is cut off by the server after the claim's lease (PostgreSQL, MariaDB the transaction, MySQL the connection), so the next attempt
 //! does not wait for ever; SQLite has no such bound.
 //!
-//! What is not done: to complete the job in the same transaction. The queue's log is written by the broker alone, also if it is kept in the same database; a
-//! worker's commit to it would not be in the broker's memory. It is not needed either: if a worker dies between its commit and the
-//! completion, the next attempt finds `Done`, and completes.
+//! What is not done: to complete the job in the same transaction. The queue's log has one writer, the leader, also if it is kept in the same database; a
+//! worker's record would be unknown to the leader's memory, would have to be numbered before it commits, and would leave a gap when it is rolled
+//! back. It is not needed either: if a worker dies between its commit and the completion, the next attempt finds `Done`, and completes.
+//! `docs/outbox.md` has the cases one by one.
 //!
 //! Rows of `tenure_claims` are deleted by `tenure outbox purge --claims-older-than`.
 
@@ -29,6 +30,12 @@ use tenure_core::JobId;
 use tenure_core::queue::{Claimed, Token};
 
 use super::transaction::Fenceable;
+#[cfg(feature = "postgres")]
+use super::transaction::bound_idle_postgres;
+#[cfg(feature = "sqlite")]
+use super::transaction::is_in_transaction_sqlite;
+#[cfg(feature = "mysql")]
+use super::transaction::{bound_idle_mysql, is_in_transaction};
 
 /// The least time that a transaction may be idle.
 const IDLE_MIN: Duration = Duration::from_secs(1);
@@ -191,6 +198,70 @@ impl ClaimFence {
     }
 }
 
+/// Fences a transaction by a job that was claimed, or that a worker of `tenure-client` has in its hands: `job.fence(&mut *transaction)`.
+///
+/// ```no_run
+/// # async fn example(job: tenure::core::queue::Claimed, pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
+/// use tenure::{ClaimError, FencedJob};
+///
+/// let mut transaction = pool.begin().await?;
+/// match job.fence(&mut *transaction).await {
+///     Ok(()) => {
+///         sqlx::query("UPDATE accounts SET balance = balance + 1").execute(&mut *transaction).await?;
+///         job.finish(&mut *transaction).await?;
+///         transaction.commit().await?;
+///     }
+///     Err(ClaimError::Done { .. }) => transaction.rollback().await?,
+///     Err(error) => return Err(error.into()),
+/// }
+/// // Complete the job now, in both cases.
+/// # Ok(())
+/// # }
+/// ```
+pub trait FencedJob {
+    /// Makes the open transaction commit only if this is the newest claim of the job, see [`ClaimFence::fence`].
+    fn fence(
+        &self,
+        connection: &mut impl Claims,
+    ) -> impl Future<Output = Result<(), ClaimError>> + Send;
+
+    /// Notes that the transaction has all effects of the job, see [`ClaimFence::finish`].
+    fn finish(
+        &self,
+        connection: &mut impl Claims,
+    ) -> impl Future<Output = Result<(), ClaimError>> + Send;
+}
+
+impl FencedJob for Claimed {
+    async fn fence(&self, connection: &mut impl Claims) -> Result<(), ClaimError> {
+        ClaimFence::from(self).fence(connection).await
+    }
+
+    async fn finish(&self, connection: &mut impl Claims) -> Result<(), ClaimError> {
+        ClaimFence::from(self).finish(connection).await
+    }
+}
+
+/// The same statement everywhere, but for the marks of its values.
+macro_rules! note_done {
+    ($job:literal, $claim:literal) => {
+        async fn note_done(&mut self, job: &str, claim: i64) -> Result<u64, sqlx::Error> {
+            let statement = concat!(
+                "UPDATE tenure_claims SET done = TRUE WHERE job = ",
+                $job,
+                " AND claim = ",
+                $claim
+            );
+            // Behind a pooler the name of a prepared statement may be taken by somebody else's.
+            let query = sqlx::query(statement)
+                .bind(job)
+                .bind(claim)
+                .persistent(false);
+            Ok(query.execute(self).await?.rows_affected())
+        }
+    };
+}
+
 #[cfg(feature = "postgres")]
 impl Claims for sqlx::PgConnection {
     async fn note_claim(
@@ -199,13 +270,7 @@ impl Claims for sqlx::PgConnection {
         claim: i64,
         idle: Duration,
     ) -> Result<Option<(i64, bool)>, sqlx::Error> {
-        let limit = format!(
-            "SET LOCAL idle_in_transaction_session_timeout = {}",
-            idle.as_millis()
-        );
-        sqlx::raw_sql(sqlx::AssertSqlSafe(limit))
-            .execute(&mut *self)
-            .await?;
+        bound_idle_postgres(self, idle.as_millis(), "").await?;
         let row = sqlx::query(
             "INSERT INTO tenure_claims AS c (job, claim) VALUES ($1, $2) ON CONFLICT (job) DO UPDATE \
              SET claim = greatest(c.claim, excluded.claim), seen_at = clock_timestamp() RETURNING claim, done",
@@ -229,16 +294,7 @@ impl Claims for sqlx::PgConnection {
         }
     }
 
-    async fn note_done(&mut self, job: &str, claim: i64) -> Result<u64, sqlx::Error> {
-        let done =
-            sqlx::query("UPDATE tenure_claims SET done = true WHERE job = $1 AND claim = $2")
-                .bind(job)
-                .bind(claim)
-                .persistent(false)
-                .execute(self)
-                .await?;
-        Ok(done.rows_affected())
-    }
+    note_done!("$1", "$2");
 }
 
 #[cfg(feature = "mysql")]
@@ -249,14 +305,7 @@ impl Claims for sqlx::MySqlConnection {
         claim: i64,
         idle: Duration,
     ) -> Result<Option<(i64, bool)>, sqlx::Error> {
-        let seconds = idle.as_millis().div_ceil(1000);
-        let limit = format!(
-            "SET SESSION /*M!100300 idle_transaction_timeout = {seconds} */ \
-             /*!50700 wait_timeout = {seconds} */"
-        );
-        sqlx::raw_sql(sqlx::AssertSqlSafe(limit))
-            .execute(&mut *self)
-            .await?;
+        bound_idle_mysql(self, idle.as_millis()).await?;
         sqlx::query(
             "INSERT INTO tenure_claims (job, claim) VALUES (?, ?) ON DUPLICATE KEY UPDATE \
              claim = GREATEST(claim, VALUES(claim)), seen_at = UTC_TIMESTAMP(6)",
@@ -272,20 +321,13 @@ impl Claims for sqlx::MySqlConnection {
         .bind(job)
         .fetch_one(&mut *self)
         .await?;
-        if !super::transaction::is_in_transaction(self).await? {
+        if !is_in_transaction(self).await? {
             return Ok(None);
         }
         Ok(Some((row.try_get(0)?, row.try_get::<i64, _>(1)? != 0)))
     }
 
-    async fn note_done(&mut self, job: &str, claim: i64) -> Result<u64, sqlx::Error> {
-        let done = sqlx::query("UPDATE tenure_claims SET done = TRUE WHERE job = ? AND claim = ?")
-            .bind(job)
-            .bind(claim)
-            .execute(self)
-            .await?;
-        Ok(done.rows_affected())
-    }
+    note_done!("?", "?");
 }
 
 #[cfg(feature = "sqlite")]
@@ -296,9 +338,7 @@ impl Claims for sqlx::SqliteConnection {
         claim: i64,
         _: Duration,
     ) -> Result<Option<(i64, bool)>, sqlx::Error> {
-        // A transaction within a transaction is refused, and the outer one goes on.
-        if sqlx::raw_sql("BEGIN").execute(&mut *self).await.is_ok() {
-            sqlx::raw_sql("ROLLBACK").execute(self).await?;
+        if !is_in_transaction_sqlite(self).await? {
             return Ok(None);
         }
         let row = sqlx::query(
@@ -312,12 +352,5 @@ impl Claims for sqlx::SqliteConnection {
         Ok(Some((row.try_get(0)?, row.try_get::<i64, _>(1)? != 0)))
     }
 
-    async fn note_done(&mut self, job: &str, claim: i64) -> Result<u64, sqlx::Error> {
-        let done = sqlx::query("UPDATE tenure_claims SET done = 1 WHERE job = ? AND claim = ?")
-            .bind(job)
-            .bind(claim)
-            .execute(self)
-            .await?;
-        Ok(done.rows_affected())
-    }
+    note_done!("?", "?");
 }

@@ -232,15 +232,13 @@ impl Fenceable for sqlx::PgConnection {
         key: &str,
         idle_milliseconds_max: u128,
     ) -> Result<Locked, sqlx::Error> {
-        // A leader that is paused in its transaction must not keep others from taking over for ever. Ends
-        // with the transaction, since behind a pooler others use the same session. The mark does too, so it is
-        // there for the next statement only if both are in one transaction.
-        let limit = format!(
-            "SET LOCAL idle_in_transaction_session_timeout = {idle_milliseconds_max}; SET LOCAL tenure.fence = 'held'"
-        );
-        sqlx::raw_sql(sqlx::AssertSqlSafe(limit))
-            .execute(&mut *self)
-            .await?;
+        // The mark ends with the transaction too, so it is there for the next statement only if both are in one.
+        bound_idle_postgres(
+            self,
+            idle_milliseconds_max,
+            "; SET LOCAL tenure.fence = 'held'",
+        )
+        .await?;
         let row = sqlx::query(
             "SELECT value, coalesce(current_setting('tenure.fence', true), '') = 'held' \
              FROM tenure_objects WHERE key = $1 FOR SHARE",
@@ -261,6 +259,21 @@ impl Fenceable for sqlx::PgConnection {
     }
 }
 
+/// A program that is paused in its transaction must not keep others waiting for ever. Ends with the transaction, since behind a
+/// pooler others use the same session.
+#[cfg(feature = "postgres")]
+pub(super) async fn bound_idle_postgres(
+    connection: &mut sqlx::PgConnection,
+    milliseconds: u128,
+    and: &str,
+) -> Result<(), sqlx::Error> {
+    let limit = format!("SET LOCAL idle_in_transaction_session_timeout = {milliseconds}{and}");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(limit))
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
 /// MySQL: "transaction characteristics can't be changed while a transaction is in progress".
 #[cfg(feature = "mysql")]
 const IN_TRANSACTION: u16 = 1568;
@@ -272,16 +285,7 @@ impl Fenceable for sqlx::MySqlConnection {
         key: &str,
         idle_milliseconds_max: u128,
     ) -> Result<Locked, sqlx::Error> {
-        // MariaDB bounds idle transactions, MySQL only idle sessions; each takes the other's words for a
-        // comment. Both count seconds, and keep to it on this connection.
-        let seconds = idle_milliseconds_max.div_ceil(1000).max(1);
-        let limit = format!(
-            "SET SESSION /*M!100300 idle_transaction_timeout = {seconds} */ \
-             /*!50700 wait_timeout = {seconds} */"
-        );
-        sqlx::raw_sql(sqlx::AssertSqlSafe(limit))
-            .execute(&mut *self)
-            .await?;
+        bound_idle_mysql(self, idle_milliseconds_max).await?;
         // The older of the two spellings, which MariaDB knows too.
         let row =
             sqlx::query("SELECT value FROM tenure_objects WHERE `key` = ? LOCK IN SHARE MODE")
@@ -295,6 +299,24 @@ impl Fenceable for sqlx::MySqlConnection {
         let value = row.map(|row| row.try_get(0)).transpose()?;
         Ok(Locked::Row(value))
     }
+}
+
+/// MariaDB bounds idle transactions, MySQL only idle sessions; each takes the other's words for a comment. Both count seconds, and
+/// keep to it on this connection.
+#[cfg(feature = "mysql")]
+pub(super) async fn bound_idle_mysql(
+    connection: &mut sqlx::MySqlConnection,
+    milliseconds: u128,
+) -> Result<(), sqlx::Error> {
+    let seconds = milliseconds.div_ceil(1000).max(1);
+    let limit = format!(
+        "SET SESSION /*M!100300 idle_transaction_timeout = {seconds} */ \
+         /*!50700 wait_timeout = {seconds} */"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(limit))
+        .execute(connection)
+        .await?;
+    Ok(())
 }
 
 /// MySQL has no way to ask, but refuses this while a transaction is open, and changes nothing by it.
@@ -329,9 +351,7 @@ impl Fenceable for sqlx::SqliteConnection {
     /// write nobody else writes until the transaction ends. Any other write in between, a heartbeat say, has
     /// the same effect: begin with `BEGIN IMMEDIATE`, and nothing comes in between.
     async fn lock_fence(&mut self, key: &str, _: u128) -> Result<Locked, sqlx::Error> {
-        // A transaction within a transaction is refused, and the outer one goes on.
-        if sqlx::raw_sql("BEGIN").execute(&mut *self).await.is_ok() {
-            sqlx::raw_sql("ROLLBACK").execute(self).await?;
+        if !is_in_transaction_sqlite(self).await? {
             return Ok(Locked::NoTransaction);
         }
         let row = sqlx::query("SELECT value FROM tenure_objects WHERE key = ?")
@@ -341,4 +361,20 @@ impl Fenceable for sqlx::SqliteConnection {
         let value = row.map(|row| row.try_get(0)).transpose()?;
         Ok(Locked::Row(value))
     }
+}
+
+/// A transaction within a transaction is refused, and the outer one goes on.
+#[cfg(feature = "sqlite")]
+pub(super) async fn is_in_transaction_sqlite(
+    connection: &mut sqlx::SqliteConnection,
+) -> Result<bool, sqlx::Error> {
+    if sqlx::raw_sql("BEGIN")
+        .execute(&mut *connection)
+        .await
+        .is_err()
+    {
+        return Ok(true);
+    }
+    sqlx::raw_sql("ROLLBACK").execute(connection).await?;
+    Ok(false)
 }

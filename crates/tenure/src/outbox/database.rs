@@ -4,8 +4,10 @@
 //! MySQL the server ends a transaction that is left open, in SQLite only the end of the process does.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde::Serialize;
 use tenure_core::cluster::Generation;
 
@@ -31,18 +33,8 @@ pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A database with an outbox, by URL. Cheap to clone.
 #[derive(Clone)]
 pub struct Database {
-    engine: Engine,
+    tables: Arc<dyn Tables>,
     location: String,
-}
-
-#[derive(Clone)]
-enum Engine {
-    #[cfg(feature = "postgres")]
-    Postgres(postgres::Tables),
-    #[cfg(feature = "mysql")]
-    MySql(mysql::Tables),
-    #[cfg(feature = "sqlite")]
-    Sqlite(sqlite::Tables),
 }
 
 /// What went wrong with an outbox.
@@ -134,24 +126,30 @@ pub struct Dead {
 
 /// Who wants to take an outbox over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Identity {
+pub struct Identity {
     /// Namespace and daemon.
-    pub(super) owner: String,
+    pub owner: String,
     /// The row of terms of the cluster: another one's generations say nothing about this one's.
-    pub(super) lineage: String,
-    pub(super) generation: Generation,
+    pub lineage: String,
+    /// The generation of the daemon.
+    pub generation: Generation,
     /// The node, for people.
-    pub(super) holder: String,
+    pub holder: String,
 }
 
 /// `tenure_outbox_relay`, as it is.
-#[derive(Debug, Clone)]
-pub(super) struct RelayRow {
-    pub(super) version: i64,
-    pub(super) owner: Option<String>,
-    pub(super) lineage: Option<String>,
-    pub(super) generation: i64,
-    pub(super) holder: Option<String>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelayRow {
+    /// The version of the tables.
+    pub version: i64,
+    /// Namespace and daemon.
+    pub owner: Option<String>,
+    /// The row of terms of the cluster.
+    pub lineage: Option<String>,
+    /// The generation of the daemon.
+    pub generation: i64,
+    /// The node, for people.
+    pub holder: Option<String>,
 }
 
 impl RelayRow {
@@ -180,30 +178,32 @@ impl RelayRow {
 
 /// A row without what it carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Light {
-    pub(super) seq: i64,
-    pub(super) group: Option<String>,
+pub struct Light {
+    /// Its number.
+    pub seq: i64,
+    /// Its group.
+    pub group: Option<String>,
 }
 
 /// What came of a round, to be written down.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Settlement {
+pub struct Settlement {
     /// To be deleted.
-    pub(super) delivered: Vec<i64>,
+    pub delivered: Vec<i64>,
     /// To be tried again, and why.
-    pub(super) failed: Vec<(i64, String)>,
+    pub failed: Vec<(i64, String)>,
     /// To be moved to the dead table, and why.
-    pub(super) dead: Vec<(i64, String)>,
+    pub dead: Vec<(i64, String)>,
 }
 
 /// Which rows to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub enum Wanted {
     /// So many behind this number.
     After(i64, usize),
     /// These.
     These(Vec<i64>),
-    /// The first of these groups, in the order of each.
+    /// The first of these groups, in the order of each: so many together.
     Groups(Vec<String>, usize),
 }
 
@@ -218,25 +218,79 @@ pub enum Which {
     OlderThan(Duration),
 }
 
-macro_rules! on {
-    ($self:ident, $tables:ident => $call:expr) => {
-        match &$self.engine {
-            #[cfg(feature = "postgres")]
-            Engine::Postgres($tables) => bounded(Box::pin($call)).await,
-            #[cfg(feature = "mysql")]
-            Engine::MySql($tables) => bounded(Box::pin($call)).await,
-            #[cfg(feature = "sqlite")]
-            Engine::Sqlite($tables) => bounded(Box::pin($call)).await,
-        }
-    };
+/// The tables of an outbox in one kind of database. Nothing here decides anything: a [`Relay`](super::Relay) does, and calls nothing
+/// while another call of it is under way.
+///
+/// Each call sees all that was committed before it. A call that fails may have been carried out or not, now or later; a change of a row
+/// is made as a whole or not at all. Implement it for a database that Tenure does not know; the comments in `tenure outbox schema` say what the columns mean.
+#[async_trait]
+pub trait Tables: fmt::Debug + Send + Sync + 'static {
+    /// The SQL that makes the tables.
+    fn schema(&self) -> &'static str;
+
+    /// Whether the tables are there, to the last of them.
+    async fn is_there(&self) -> Result<bool, Error>;
+
+    /// Makes the tables. It may fail if another does so at the same time.
+    async fn create(&self) -> Result<(), Error>;
+
+    /// The row that says who relays.
+    async fn relay(&self) -> Result<RelayRow, Error>;
+
+    /// Counts a take-over, if nobody relays, or an earlier generation of the same daemon in the same cluster does, or this one
+    /// itself. Its number, or `None` if it may not.
+    async fn take_over(&self, identity: &Identity) -> Result<Option<i64>, Error>;
+
+    /// Lets any cluster take over, and counts that too, so that the present relay is fenced off.
+    async fn release(&self) -> Result<(), Error>;
+
+    /// Rows by their numbers, of groups by group and position: as many as have 4 MiB together, and at least one.
+    async fn rows(&self, wanted: &Wanted) -> Result<Vec<Row>, Error>;
+
+    /// The rows whose numbers are in `(from, to]`, by number, at most `limit`.
+    async fn sweep(&self, from: i64, to: i64, limit: usize) -> Result<Vec<Light>, Error>;
+
+    /// Writes down what came of a round if this take-over is still the last; whether it is. The comparison holds until the change is
+    /// committed: nobody takes over in between.
+    async fn settle(&self, takeover: i64, settlement: &Settlement) -> Result<bool, Error>;
+
+    /// Groups behind `after` that have no row waiting, and how far they have counted, by name.
+    async fn idle_groups(&self, after: &str, limit: usize) -> Result<Vec<(String, i64)>, Error>;
+
+    /// Forgets groups that still stand where they stood, and that no transaction holds, while this take-over is the last.
+    async fn drop_groups(&self, takeover: i64, groups: &[(String, i64)]) -> Result<(), Error>;
+
+    /// How the outbox stands.
+    async fn status(&self) -> Result<Status, Error>;
+
+    /// Dead rows, the oldest first.
+    async fn dead(&self, limit: usize) -> Result<Vec<Dead>, Error>;
+
+    /// Puts dead rows back at the end of their groups. Says how many.
+    async fn retry(&self, which: &Which) -> Result<u64, Error>;
+
+    /// Deletes dead rows. Says how many.
+    async fn purge(&self, which: &Which) -> Result<u64, Error>;
+
+    /// Deletes claims that were seen longer ago than this. Says how many.
+    async fn purge_claims(&self, older_than: Duration) -> Result<u64, Error>;
+
+    /// What tells when there may be something new, if the database can.
+    async fn hints(&self) -> Hints {
+        Hints::none()
+    }
+
+    /// Says whether the relay waits, so that it is told of rows then, and only then.
+    async fn set_waiting(&self, _waits: bool) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// A server that went away without a word must not hold the relay up for ever.
-async fn bounded<T>(work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, Error> {
-    match tokio::time::timeout(STATEMENT_TIMEOUT, work).await {
-        Ok(result) => Ok(result?),
-        Err(_) => Err(Error::TimedOut),
-    }
+async fn bounded<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(STATEMENT_TIMEOUT, work)
+        .await
+        .unwrap_or(Err(Error::TimedOut))
 }
 
 impl Database {
@@ -244,21 +298,21 @@ impl Database {
     /// Connects when it is needed.
     pub fn new(url: &str) -> Result<Self, Error> {
         let (scheme, _rest) = url.split_once(':').unwrap_or_default();
-        let (engine, location) = match scheme {
+        let (tables, location): (Arc<dyn Tables>, _) = match scheme {
             #[cfg(feature = "postgres")]
             "postgres" | "postgresql" => {
-                let (tables, location) = postgres::Tables::new(url)?;
-                (Engine::Postgres(tables), location)
+                let (tables, location) = postgres::Postgres::new(url)?;
+                (Arc::new(tables), location)
             }
             #[cfg(feature = "mysql")]
             "mysql" | "mariadb" => {
-                let (tables, location) = mysql::Tables::new(url)?;
-                (Engine::MySql(tables), location)
+                let (tables, location) = mysql::MySql::new(url)?;
+                (Arc::new(tables), location)
             }
             #[cfg(feature = "sqlite")]
             "sqlite" => {
-                let (tables, location) = sqlite::Tables::new(_rest)?;
-                (Engine::Sqlite(tables), location)
+                let (tables, location) = sqlite::Sqlite::new(_rest)?;
+                (Arc::new(tables), location)
             }
             // The rest of the URL may hold a password and is not repeated.
             _ => {
@@ -269,7 +323,15 @@ impl Database {
                 }));
             }
         };
-        Ok(Self { engine, location })
+        Ok(Self { tables, location })
+    }
+
+    /// A database of another kind, and where it is, for people.
+    pub fn with_tables(tables: impl Tables, location: impl Into<String>) -> Self {
+        Self {
+            tables: Arc::new(tables),
+            location: location.into(),
+        }
     }
 
     /// Where it is, without user and password.
@@ -281,70 +343,63 @@ impl Database {
     /// The SQL that makes the tables.
     #[must_use]
     pub fn schema(&self) -> &'static str {
-        match &self.engine {
-            #[cfg(feature = "postgres")]
-            Engine::Postgres(_) => super::SCHEMA_POSTGRES,
-            #[cfg(feature = "mysql")]
-            Engine::MySql(_) => super::SCHEMA_MYSQL,
-            #[cfg(feature = "sqlite")]
-            Engine::Sqlite(_) => super::SCHEMA_SQLITE,
-        }
+        self.tables.schema()
     }
 
     /// Makes the tables, unless they are there.
     pub async fn create(&self) -> Result<(), Error> {
-        if on!(self, tables => tables.is_there())? {
+        if bounded(self.tables.is_there()).await? {
             return Ok(());
         }
-        match on!(self, tables => tables.create()) {
+        match bounded(self.tables.create()).await {
             // Another has made them meanwhile.
-            Err(Error::Database(_)) if on!(self, tables => tables.is_there())? => Ok(()),
+            Err(Error::Database(_)) if bounded(self.tables.is_there()).await? => Ok(()),
             made => made,
         }
     }
 
     /// How the outbox stands.
     pub async fn status(&self) -> Result<Status, Error> {
-        on!(self, tables => tables.status())
+        bounded(self.tables.status()).await
     }
 
     /// The rows that were given up, the oldest first, at most `limit`.
     pub async fn dead(&self, limit: usize) -> Result<Vec<Dead>, Error> {
-        on!(self, tables => tables.dead(limit))
+        bounded(self.tables.dead(limit)).await
     }
 
     /// Puts dead rows back, with no attempt made: at the end of their groups. Says how many.
     pub async fn retry(&self, which: &Which) -> Result<u64, Error> {
-        on!(self, tables => tables.retry(which))
+        bounded(self.tables.retry(which)).await
     }
 
     /// Deletes dead rows. Says how many.
     pub async fn purge(&self, which: &Which) -> Result<u64, Error> {
-        on!(self, tables => tables.purge(which))
+        bounded(self.tables.purge(which)).await
     }
 
     /// Deletes what is known of claims that were seen longer ago than this, by the database's clock. Says how many. Choose more than
     /// a job can take with all its attempts.
     pub async fn purge_claims(&self, older_than: Duration) -> Result<u64, Error> {
-        on!(self, tables => tables.purge_claims(older_than))
+        bounded(self.tables.purge_claims(older_than)).await
     }
 
     /// Lets the relay of another cluster take the outbox over.
     pub async fn release(&self) -> Result<(), Error> {
-        on!(self, tables => tables.release())
+        bounded(self.tables.release()).await
     }
 
     /// Takes the outbox over. From then on every other relay is fenced off.
     pub(super) async fn take_over(&self, identity: &Identity) -> Result<i64, Error> {
-        if let Some(takeover) = on!(self, tables => tables.take_over(identity))? {
+        if let Some(takeover) = bounded(self.tables.take_over(identity)).await? {
             return Ok(takeover);
         }
-        let row = on!(self, tables => tables.relay())?;
+        let row = bounded(self.tables.relay()).await?;
         Err(row.refusal(identity).into())
     }
 
     pub(super) async fn check_version(&self) -> Result<(), Error> {
-        let row = on!(self, tables => tables.relay())?;
+        let row = bounded(self.tables.relay()).await?;
         match row.version {
             1 => Ok(()),
             found => Err(Error::Newer { found }),
@@ -352,7 +407,7 @@ impl Database {
     }
 
     pub(super) async fn rows(&self, wanted: &Wanted) -> Result<Vec<Row>, Error> {
-        on!(self, tables => tables.rows(wanted))
+        bounded(self.tables.rows(wanted)).await
     }
 
     /// The rows whose numbers are in `(from, to]`, at most `limit`.
@@ -362,15 +417,15 @@ impl Database {
         to: i64,
         limit: usize,
     ) -> Result<Vec<Light>, Error> {
-        on!(self, tables => tables.sweep(from, to, limit))
+        bounded(self.tables.sweep(from, to, limit)).await
     }
 
     /// Writes down what came of a round, if this relay's take-over is still the last.
     pub(super) async fn settle(&self, takeover: i64, settlement: &Settlement) -> Result<(), Error> {
-        if on!(self, tables => tables.settle(takeover, settlement))? {
+        if bounded(self.tables.settle(takeover, settlement)).await? {
             return Ok(());
         }
-        let row = on!(self, tables => tables.relay())?;
+        let row = bounded(self.tables.relay()).await?;
         Err(row.stale().into())
     }
 
@@ -380,7 +435,7 @@ impl Database {
         after: &str,
         limit: usize,
     ) -> Result<Vec<(String, i64)>, Error> {
-        on!(self, tables => tables.idle_groups(after, limit))
+        bounded(self.tables.idle_groups(after, limit)).await
     }
 
     /// Forgets groups that still stand where they stood.
@@ -389,43 +444,30 @@ impl Database {
         takeover: i64,
         groups: &[(String, i64)],
     ) -> Result<(), Error> {
-        on!(self, tables => tables.drop_groups(takeover, groups))
+        bounded(self.tables.drop_groups(takeover, groups)).await
     }
 
     /// What tells when there may be something new, if the database can.
     pub(super) async fn hints(&self) -> Hints {
-        match &self.engine {
-            #[cfg(feature = "postgres")]
-            Engine::Postgres(tables) => tables.hints().await,
-            #[cfg(any(feature = "mysql", feature = "sqlite"))]
-            #[allow(unreachable_patterns, reason = "without PostgreSQL it is the only one")]
-            _ => Hints::none(),
-        }
+        self.tables.hints().await
     }
 
     /// Says whether the relay waits, so that it is told of rows then, and only then.
     pub(super) async fn set_waiting(&self, waits: bool) -> Result<(), Error> {
-        match &self.engine {
-            #[cfg(feature = "postgres")]
-            Engine::Postgres(tables) => bounded(tables.set_waiting(waits)).await,
-            #[cfg(any(feature = "mysql", feature = "sqlite"))]
-            #[allow(unreachable_patterns, reason = "without PostgreSQL it is the only one")]
-            _ => {
-                let _ = waits;
-                Ok(())
-            }
-        }
+        bounded(self.tables.set_waiting(waits)).await
     }
 }
 
 /// Tells when there may be something new. A hint is never the truth: whoever waits for one also polls.
-pub(super) struct Hints {
+pub struct Hints {
     #[cfg(feature = "postgres")]
     listener: Option<sqlx::postgres::PgListener>,
 }
 
 impl Hints {
-    fn none() -> Self {
+    /// Nothing tells: the tables are polled.
+    #[must_use]
+    pub fn none() -> Self {
         Self {
             #[cfg(feature = "postgres")]
             listener: None,
@@ -453,6 +495,13 @@ impl Hints {
             }
         }
         std::future::pending::<()>().await;
+    }
+}
+
+impl fmt::Debug for Hints {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = formatter.debug_struct("Hints");
+        debug.field("are_there", &self.are_there()).finish()
     }
 }
 

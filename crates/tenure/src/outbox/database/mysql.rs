@@ -6,11 +6,11 @@ use sqlx::mysql::{MySqlConnection, MySqlPool, MySqlPoolOptions, MySqlRow};
 use sqlx::{AssertSqlSafe, Connection as _, Row as _};
 
 use super::shared::{self, MOVED, Words};
-use super::{Dead, Error, Identity, Light, RelayRow, Settlement, Status, Wanted, Which};
+use super::{Error, Hints, Identity, Light, Settlement, Which};
 use crate::outbox::insert::{COUNT_MYSQL, Insert};
 use crate::outbox::row::{self, Row};
 
-shared::decoders!(MySqlRow);
+shared::tables!(MySql, MySqlRow, crate::outbox::SCHEMA_MYSQL);
 
 const WORDS: Words = Words {
     payload_bytes: "LENGTH(o.payload)",
@@ -19,7 +19,18 @@ const WORDS: Words = Words {
     age: |column| {
         format!("CAST(TIMESTAMPDIFF(MICROSECOND, {column}, UTC_TIMESTAMP(6)) DIV 1000 AS SIGNED)")
     },
+    mark: |_| "?".to_owned(),
+    signed: "SIGNED",
 };
+
+const PURGE_CLAIMS: &str =
+    "DELETE FROM tenure_claims WHERE seen_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND";
+
+shared::marked!(
+    sqlx::MySql,
+    sqlx::mysql::MySqlArguments,
+    "died_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND"
+);
 
 /// No locks on gaps, so that deletes keep nobody from inserting. A relay that is paused in a transaction is cut off: by MariaDB the
 /// transaction, by MySQL the connection; each takes the other's words for a comment.
@@ -29,11 +40,11 @@ const SESSION: &str = "SET NAMES utf8mb4, sql_mode = 'STRICT_ALL_TABLES,NO_ENGIN
      lock_wait_timeout = 10, autocommit = 1; SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 #[derive(Debug, Clone)]
-pub(super) struct Tables {
+pub(super) struct MySql {
     pool: MySqlPool,
 }
 
-impl Tables {
+impl MySql {
     pub(super) fn new(url: &str) -> Result<(Self, String), Error> {
         let (options, location) = tenure_store::engine::mysql::connect_options(url)?;
         let pool = MySqlPoolOptions::new()
@@ -49,24 +60,14 @@ impl Tables {
         Ok((Self { pool }, location))
     }
 
-    pub(super) async fn is_there(&self) -> Result<bool, sqlx::Error> {
+    async fn is_there(&self) -> Result<bool, sqlx::Error> {
         let statement = "SELECT CAST(COUNT(*) AS SIGNED) FROM information_schema.tables \
              WHERE table_schema = DATABASE() AND table_name = 'tenure_claims'";
         let count: i64 = sqlx::query_scalar(statement).fetch_one(&self.pool).await?;
         Ok(count > 0)
     }
 
-    pub(super) async fn create(&self) -> Result<(), sqlx::Error> {
-        self.pool.acquire().await?.create_tables().await
-    }
-
-    pub(super) async fn relay(&self) -> Result<RelayRow, sqlx::Error> {
-        let statement = shared::RELAY.replace("{}", "SIGNED");
-        let row = sqlx::query(AssertSqlSafe(statement)).fetch_one(&self.pool);
-        relay_row(&row.await?)
-    }
-
-    pub(super) async fn take_over(&self, who: &Identity) -> Result<Option<i64>, sqlx::Error> {
+    async fn take_over(&self, who: &Identity) -> Result<Option<i64>, sqlx::Error> {
         let generation = i64::try_from(who.generation.0).unwrap_or(i64::MAX);
         // MySQL assigns from left to right: what the condition looks at is changed last.
         let done = sqlx::query(
@@ -86,63 +87,8 @@ impl Tables {
         Ok((done.rows_affected() > 0).then_some(takeover))
     }
 
-    pub(super) async fn release(&self) -> Result<(), sqlx::Error> {
-        let statement = "UPDATE tenure_outbox_relay SET takeover = takeover + 1, owner = NULL, lineage = NULL, \
-             generation = 0, holder = NULL";
-        sqlx::query(statement).execute(&self.pool).await?;
-        Ok(())
-    }
-
-    pub(super) async fn rows(&self, wanted: &Wanted) -> Result<Vec<Row>, sqlx::Error> {
-        let rows = match wanted {
-            Wanted::After(after, limit) => {
-                let statement = WORDS.rows("o.seq > ?", "seq", *limit);
-                let query = sqlx::query(AssertSqlSafe(statement)).bind(after);
-                query.fetch_all(&self.pool).await?
-            }
-            Wanted::These(seqs) => {
-                let condition = format!("o.seq IN ({})", shared::numbers(seqs));
-                let statement = WORDS.rows(&condition, "seq", seqs.len().max(1));
-                let query = sqlx::query(AssertSqlSafe(statement)).persistent(false);
-                query.fetch_all(&self.pool).await?
-            }
-            Wanted::Groups(groups, limit) => {
-                let marks = vec!["?"; groups.len()].join(",");
-                let condition = format!("o.group_key IN ({marks})");
-                let statement = WORDS.rows(&condition, "group_key, group_position", *limit);
-                let mut query = sqlx::query(AssertSqlSafe(statement)).persistent(false);
-                for group in groups {
-                    query = query.bind(group);
-                }
-                query.fetch_all(&self.pool).await?
-            }
-        };
-        rows.iter().map(row::decode).collect()
-    }
-
-    pub(super) async fn sweep(
-        &self,
-        from: i64,
-        to: i64,
-        limit: usize,
-    ) -> Result<Vec<Light>, sqlx::Error> {
-        let rows = sqlx::query(
-            "SELECT seq, group_key FROM tenure_outbox WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
-        )
-        .bind(from)
-        .bind(to)
-        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-        .fetch_all(&self.pool)
-        .await?;
-        rows.iter().map(light).collect()
-    }
-
     /// Whether the take-over is still the last.
-    pub(super) async fn settle(
-        &self,
-        takeover: i64,
-        settlement: &Settlement,
-    ) -> Result<bool, sqlx::Error> {
+    async fn settle(&self, takeover: i64, settlement: &Settlement) -> Result<bool, sqlx::Error> {
         let mut transaction = self.pool.begin().await?;
         let found: Option<i64> = sqlx::query_scalar(
             "SELECT takeover FROM tenure_outbox_relay WHERE only_row = 1 LOCK IN SHARE MODE",
@@ -164,46 +110,13 @@ impl Tables {
                 .execute(&mut *transaction)
                 .await?;
         }
-        for (seq, error) in &settlement.failed {
-            sqlx::query(
-                "UPDATE tenure_outbox SET attempts = attempts + 1, error = ? WHERE seq = ?",
-            )
-            .bind(shared::kept_error(error))
-            .bind(seq)
-            .execute(&mut *transaction)
-            .await?;
-        }
-        for (seq, error) in &settlement.dead {
-            let copied = format!(
-                "INSERT INTO tenure_outbox_dead (seq, {MOVED}, group_position, attempts, error) \
-                 SELECT seq, {MOVED}, group_position, attempts + 1, ? FROM tenure_outbox WHERE seq = ?"
-            );
-            sqlx::query(AssertSqlSafe(copied))
-                .bind(shared::kept_error(error))
-                .bind(seq)
-                .execute(&mut *transaction)
-                .await?;
-            sqlx::query("DELETE FROM tenure_outbox WHERE seq = ?")
-                .bind(seq)
-                .execute(&mut *transaction)
-                .await?;
-        }
+        shared::write_down!(transaction, settlement);
         transaction.commit().await?;
         Ok(true)
     }
 
-    pub(super) async fn status(&self) -> Result<Status, sqlx::Error> {
-        let row = sqlx::query(AssertSqlSafe(WORDS.status())).fetch_one(&self.pool);
-        status(&row.await?)
-    }
-
-    pub(super) async fn dead(&self, limit: usize) -> Result<Vec<Dead>, sqlx::Error> {
-        let rows = sqlx::query(AssertSqlSafe(WORDS.dead(limit))).fetch_all(&self.pool);
-        rows.await?.iter().map(dead).collect()
-    }
-
     /// Row by row: each counts in its group, as an insert of a user's does.
-    pub(super) async fn retry(&self, which: &Which) -> Result<u64, sqlx::Error> {
+    async fn retry(&self, which: &Which) -> Result<u64, sqlx::Error> {
         let mut connection = self.pool.acquire().await?;
         let statement = format!(
             "SELECT seq, group_key FROM tenure_outbox_dead WHERE {} ORDER BY seq",
@@ -223,38 +136,15 @@ impl Tables {
         Ok(count)
     }
 
-    pub(super) async fn purge(&self, which: &Which) -> Result<u64, sqlx::Error> {
-        let statement = format!("DELETE FROM tenure_outbox_dead WHERE {}", condition(which));
-        let query = bound(
-            sqlx::query(AssertSqlSafe(statement)).persistent(false),
-            which,
-        );
-        Ok(query.execute(&self.pool).await?.rows_affected())
+    async fn hints(&self) -> Hints {
+        Hints::none()
     }
 
-    pub(super) async fn purge_claims(&self, older_than: Duration) -> Result<u64, sqlx::Error> {
-        let statement =
-            "DELETE FROM tenure_claims WHERE seen_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND";
-        let query = sqlx::query(statement).bind(seconds(older_than));
-        Ok(query.execute(&self.pool).await?.rows_affected())
+    async fn set_waiting(&self, _: bool) -> Result<(), sqlx::Error> {
+        Ok(())
     }
 
-    pub(super) async fn idle_groups(
-        &self,
-        after: &str,
-        limit: usize,
-    ) -> Result<Vec<(String, i64)>, sqlx::Error> {
-        sqlx::query_as(
-            "SELECT group_key, last FROM tenure_outbox_groups g WHERE group_key > ? AND NOT EXISTS \
-             (SELECT 1 FROM tenure_outbox o WHERE o.group_key = g.group_key) ORDER BY group_key LIMIT ?",
-        )
-        .bind(after)
-        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-        .fetch_all(&self.pool)
-        .await
-    }
-
-    pub(super) async fn drop_groups(
+    async fn drop_groups(
         &self,
         takeover: i64,
         groups: &[(String, i64)],
@@ -309,32 +199,4 @@ async fn put_back(connection: &mut MySqlConnection, row: &Light) -> Result<bool,
         .await?;
     transaction.commit().await?;
     Ok(copied.rows_affected() > 0)
-}
-
-fn seconds(time: Duration) -> i64 {
-    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
-}
-
-fn condition(which: &Which) -> String {
-    match which {
-        Which::All => "TRUE".to_owned(),
-        Which::Ids(ids) => format!("id IN ({})", vec!["?"; ids.len().max(1)].join(",")),
-        Which::OlderThan(_) => "died_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND".to_owned(),
-    }
-}
-
-type Query<'q> = sqlx::query::Query<'q, sqlx::MySql, sqlx::mysql::MySqlArguments>;
-
-fn bound<'q>(mut query: Query<'q>, which: &'q Which) -> Query<'q> {
-    match which {
-        Which::All => {}
-        Which::Ids(ids) if ids.is_empty() => query = query.bind(""),
-        Which::Ids(ids) => {
-            for id in ids {
-                query = query.bind(id);
-            }
-        }
-        Which::OlderThan(age) => query = query.bind(seconds(*age)),
-    }
-    query
 }

@@ -6,32 +6,34 @@ use sqlx::postgres::{PgListener, PgPool, PgPoolOptions, PgRow};
 use sqlx::{AssertSqlSafe, Row as _};
 
 use super::shared::{self, MOVED, Words};
-use super::{
-    Dead, Error, Hints, Identity, Light, RelayRow, STATEMENT_TIMEOUT, Settlement, Status, Wanted,
-    Which,
-};
+use super::{Error, Hints, Identity, STATEMENT_TIMEOUT, Settlement, Which};
 use crate::outbox::insert::Insert;
 use crate::outbox::row::{self, Row};
 
-shared::decoders!(PgRow);
+shared::tables!(Postgres, PgRow, crate::outbox::SCHEMA_POSTGRES);
 
 const WORDS: Words = Words {
     payload_bytes: "octet_length(o.payload::text)",
     number: |column| format!("{column}::bigint"),
     text: |column| format!("{column}::text"),
     age: |column| format!("(extract(epoch FROM clock_timestamp() - {column}) * 1000)::bigint"),
+    mark: |place| format!("${place}"),
+    signed: "bigint",
 };
+
+const PURGE_CLAIMS: &str =
+    "DELETE FROM tenure_claims WHERE seen_at < clock_timestamp() - make_interval(secs => $1)";
 
 /// Holds the relay's row for the length of a statement, and is empty if another one has taken over.
 const FENCE: &str =
     "WITH fence AS MATERIALIZED (SELECT 1 FROM tenure_outbox_relay WHERE takeover = $1 FOR SHARE)";
 
 #[derive(Debug, Clone)]
-pub(super) struct Tables {
+pub(super) struct Postgres {
     pool: PgPool,
 }
 
-impl Tables {
+impl Postgres {
     pub(super) fn new(url: &str) -> Result<(Self, String), Error> {
         let (options, location) = tenure_store::engine::postgres::connect_options(url)?;
         let timeout = STATEMENT_TIMEOUT.as_millis().to_string();
@@ -47,7 +49,7 @@ impl Tables {
         Ok((Self { pool }, location))
     }
 
-    pub(super) async fn is_there(&self) -> Result<bool, sqlx::Error> {
+    async fn is_there(&self) -> Result<bool, sqlx::Error> {
         // The last that the schema makes.
         sqlx::query_scalar(
             "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass('tenure_outbox') \
@@ -58,17 +60,7 @@ impl Tables {
         .await
     }
 
-    pub(super) async fn create(&self) -> Result<(), sqlx::Error> {
-        self.pool.acquire().await?.create_tables().await
-    }
-
-    pub(super) async fn relay(&self) -> Result<RelayRow, sqlx::Error> {
-        let statement = shared::RELAY.replace("{}", "bigint");
-        let row = sqlx::query(AssertSqlSafe(statement)).fetch_one(&self.pool);
-        relay_row(&row.await?)
-    }
-
-    pub(super) async fn take_over(&self, who: &Identity) -> Result<Option<i64>, sqlx::Error> {
+    async fn take_over(&self, who: &Identity) -> Result<Option<i64>, sqlx::Error> {
         sqlx::query_scalar(
             "UPDATE tenure_outbox_relay SET takeover = takeover + 1, owner = $1, lineage = $2, generation = $3, \
              holder = $4 WHERE owner IS NULL OR (owner = $1 AND lineage = $2 AND generation <= $3) RETURNING takeover",
@@ -81,58 +73,8 @@ impl Tables {
         .await
     }
 
-    pub(super) async fn release(&self) -> Result<(), sqlx::Error> {
-        let statement = "UPDATE tenure_outbox_relay SET takeover = takeover + 1, owner = NULL, lineage = NULL, \
-             generation = 0, holder = NULL";
-        sqlx::query(statement).execute(&self.pool).await?;
-        Ok(())
-    }
-
-    pub(super) async fn rows(&self, wanted: &Wanted) -> Result<Vec<Row>, sqlx::Error> {
-        let rows = match wanted {
-            Wanted::After(after, limit) => {
-                let statement = WORDS.rows("o.seq > $1", "seq", *limit);
-                let query = sqlx::query(AssertSqlSafe(statement)).bind(after);
-                query.fetch_all(&self.pool).await?
-            }
-            Wanted::These(seqs) => {
-                let statement = WORDS.rows("o.seq = ANY($1)", "seq", seqs.len().max(1));
-                let query = sqlx::query(AssertSqlSafe(statement)).bind(seqs);
-                query.fetch_all(&self.pool).await?
-            }
-            Wanted::Groups(groups, limit) => {
-                let order = "group_key, group_position";
-                let statement = WORDS.rows("o.group_key = ANY($1)", order, *limit);
-                let query = sqlx::query(AssertSqlSafe(statement)).bind(groups);
-                query.fetch_all(&self.pool).await?
-            }
-        };
-        rows.iter().map(row::decode).collect()
-    }
-
-    pub(super) async fn sweep(
-        &self,
-        from: i64,
-        to: i64,
-        limit: usize,
-    ) -> Result<Vec<Light>, sqlx::Error> {
-        let rows = sqlx::query(
-            "SELECT seq, group_key FROM tenure_outbox WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT $3",
-        )
-        .bind(from)
-        .bind(to)
-        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-        .fetch_all(&self.pool)
-        .await?;
-        rows.iter().map(light).collect()
-    }
-
     /// Whether the take-over is still the last.
-    pub(super) async fn settle(
-        &self,
-        takeover: i64,
-        settlement: &Settlement,
-    ) -> Result<bool, sqlx::Error> {
+    async fn settle(&self, takeover: i64, settlement: &Settlement) -> Result<bool, sqlx::Error> {
         let deleted = format!(
             "{FENCE}, gone AS (DELETE FROM tenure_outbox WHERE seq = ANY($2) AND EXISTS (SELECT FROM fence)) \
              SELECT count(*) FROM fence"
@@ -173,63 +115,18 @@ impl Tables {
         Ok(true)
     }
 
-    pub(super) async fn status(&self) -> Result<Status, sqlx::Error> {
-        let row = sqlx::query(AssertSqlSafe(WORDS.status())).fetch_one(&self.pool);
-        status(&row.await?)
-    }
-
-    pub(super) async fn dead(&self, limit: usize) -> Result<Vec<Dead>, sqlx::Error> {
-        let rows = sqlx::query(AssertSqlSafe(WORDS.dead(limit))).fetch_all(&self.pool);
-        rows.await?.iter().map(dead).collect()
-    }
-
-    pub(super) async fn retry(&self, which: &Which) -> Result<u64, sqlx::Error> {
+    async fn retry(&self, which: &Which) -> Result<u64, sqlx::Error> {
         // The order of the dead table is that of the group: its trigger counts as rows come.
         let statement = format!(
             "WITH back AS (DELETE FROM tenure_outbox_dead WHERE {} RETURNING *) \
              INSERT INTO tenure_outbox ({MOVED}) SELECT {MOVED} FROM back ORDER BY seq",
             condition(which)
         );
-        self.change(statement, which).await
-    }
-
-    pub(super) async fn purge(&self, which: &Which) -> Result<u64, sqlx::Error> {
-        let statement = format!("DELETE FROM tenure_outbox_dead WHERE {}", condition(which));
-        self.change(statement, which).await
-    }
-
-    async fn change(&self, statement: String, which: &Which) -> Result<u64, sqlx::Error> {
-        let query = sqlx::query(AssertSqlSafe(statement));
-        let query = match which {
-            Which::All => query,
-            Which::Ids(ids) => query.bind(ids),
-            Which::OlderThan(age) => query.bind(age.as_secs_f64()),
-        };
+        let query = bound(sqlx::query(AssertSqlSafe(statement)), which);
         Ok(query.execute(&self.pool).await?.rows_affected())
     }
 
-    pub(super) async fn purge_claims(&self, older_than: Duration) -> Result<u64, sqlx::Error> {
-        let statement = "DELETE FROM tenure_claims WHERE seen_at < clock_timestamp() - make_interval(secs => $1)";
-        let query = sqlx::query(statement).bind(older_than.as_secs_f64());
-        Ok(query.execute(&self.pool).await?.rows_affected())
-    }
-
-    pub(super) async fn idle_groups(
-        &self,
-        after: &str,
-        limit: usize,
-    ) -> Result<Vec<(String, i64)>, sqlx::Error> {
-        sqlx::query_as(
-            "SELECT group_key, last FROM tenure_outbox_groups g WHERE group_key > $1 AND NOT EXISTS \
-             (SELECT FROM tenure_outbox o WHERE o.group_key = g.group_key) ORDER BY group_key LIMIT $2",
-        )
-        .bind(after)
-        .bind(i64::try_from(limit).unwrap_or(i64::MAX))
-        .fetch_all(&self.pool)
-        .await
-    }
-
-    pub(super) async fn drop_groups(
+    async fn drop_groups(
         &self,
         takeover: i64,
         groups: &[(String, i64)],
@@ -249,7 +146,7 @@ impl Tables {
     }
 
     /// Behind a pooler that lends its connections out nobody can listen; then the outbox is polled.
-    pub(super) async fn hints(&self) -> Hints {
+    async fn hints(&self) -> Hints {
         let listening = async {
             let mut listener = PgListener::connect_with(&self.pool).await?;
             listener.listen("tenure_outbox").await?;
@@ -263,7 +160,7 @@ impl Tables {
         }
     }
 
-    pub(super) async fn set_waiting(&self, waits: bool) -> Result<(), sqlx::Error> {
+    async fn set_waiting(&self, waits: bool) -> Result<(), sqlx::Error> {
         sqlx::query("SELECT setval('tenure_outbox_waiting', $1)")
             .bind(if waits { 2_i64 } else { 1 })
             .execute(&self.pool)
@@ -277,5 +174,15 @@ fn condition(which: &Which) -> &'static str {
         Which::All => "true",
         Which::Ids(_) => "id = ANY($1)",
         Which::OlderThan(_) => "died_at < clock_timestamp() - make_interval(secs => $1)",
+    }
+}
+
+type Query<'q> = sqlx::query::Query<'q, sqlx::Postgres, sqlx::postgres::PgArguments>;
+
+fn bound<'q>(query: Query<'q>, which: &'q Which) -> Query<'q> {
+    match which {
+        Which::All => query,
+        Which::Ids(ids) => query.bind(ids),
+        Which::OlderThan(age) => query.bind(age.as_secs_f64()),
     }
 }

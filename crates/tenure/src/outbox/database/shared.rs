@@ -1,6 +1,8 @@
 //! The statements that all engines have in common, but for a few words.
 
-use super::{COUNTED_MAX, PAGE_BYTES_MAX};
+use std::time::Duration;
+
+use super::{COUNTED_MAX, PAGE_BYTES_MAX, Wanted};
 use crate::outbox::row::PAYLOAD_BYTES_MAX;
 
 /// The columns that go from table to table.
@@ -16,16 +18,40 @@ pub(super) struct Words {
     pub(super) text: fn(&str) -> String,
     /// Milliseconds since the time in a column.
     pub(super) age: fn(&str) -> String,
+    /// What stands for the first value, the second and so on.
+    pub(super) mark: fn(usize) -> String,
+    /// The type of a number of 64 bits.
+    pub(super) signed: &'static str,
 }
 
 impl Words {
+    /// The rows that are wanted.
+    pub(super) fn wanted(&self, wanted: &Wanted) -> String {
+        match wanted {
+            Wanted::After(_, limit) => {
+                let condition = format!("o.seq > {}", (self.mark)(1));
+                self.rows(&condition, "seq", *limit)
+            }
+            Wanted::These(seqs) => {
+                let condition = format!("o.seq IN ({})", numbers(seqs));
+                self.rows(&condition, "seq", seqs.len().max(1))
+            }
+            Wanted::Groups(groups, limit) => {
+                let marks: Vec<String> = (1..=groups.len()).map(self.mark).collect();
+                let condition = format!("o.group_key IN ({})", marks.join(","));
+                self.rows(&condition, "group_key, group_position", *limit)
+            }
+        }
+    }
+
     /// Rows that fit `condition`, in this order: as many as have [`PAGE_BYTES_MAX`] together, and at least one.
-    pub(super) fn rows(&self, condition: &str, order: &str, limit: usize) -> String {
+    fn rows(&self, condition: &str, order: &str, limit: usize) -> String {
         let Self {
             payload_bytes,
             number,
             text,
             age,
+            ..
         } = self;
         let (payload, backoff, age) = (text("payload"), text("backoff"), age("created_at"));
         let (bytes, priority) = (number("bytes"), number("priority"));
@@ -37,6 +63,28 @@ impl Words {
              FROM (SELECT b.*, SUM(bytes) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before \
              FROM (SELECT o.*, {payload_bytes} AS bytes FROM tenure_outbox o WHERE {condition} ORDER BY {order} \
              LIMIT {limit}) b) c WHERE bytes_before < {PAGE_BYTES_MAX} ORDER BY {order}"
+        )
+    }
+
+    pub(super) fn sweep(&self) -> String {
+        let (from, to, limit) = ((self.mark)(1), (self.mark)(2), (self.mark)(3));
+        format!(
+            "SELECT seq, group_key FROM tenure_outbox WHERE seq > {from} AND seq <= {to} ORDER BY seq LIMIT {limit}"
+        )
+    }
+
+    pub(super) fn idle_groups(&self) -> String {
+        let (after, limit) = ((self.mark)(1), (self.mark)(2));
+        format!(
+            "SELECT group_key, last FROM tenure_outbox_groups g WHERE group_key > {after} AND NOT EXISTS \
+             (SELECT 1 FROM tenure_outbox o WHERE o.group_key = g.group_key) ORDER BY group_key LIMIT {limit}"
+        )
+    }
+
+    pub(super) fn relay(&self) -> String {
+        let signed = self.signed;
+        format!(
+            "SELECT CAST(version AS {signed}), owner, lineage, generation, holder FROM tenure_outbox_relay"
         )
     }
 
@@ -66,8 +114,17 @@ impl Words {
     }
 }
 
-pub(super) const RELAY: &str =
-    "SELECT CAST(version AS {}), owner, lineage, generation, holder FROM tenure_outbox_relay";
+pub(super) const RELEASE: &str = "UPDATE tenure_outbox_relay SET takeover = takeover + 1, owner = NULL, \
+     lineage = NULL, generation = 0, holder = NULL";
+
+pub(super) fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Whole seconds.
+pub(super) fn seconds(time: Duration) -> i64 {
+    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
+}
 
 pub(super) fn numbers(seqs: &[i64]) -> String {
     if seqs.is_empty() {
@@ -83,16 +140,136 @@ pub(super) fn kept_error(error: &str) -> String {
     error[..end].replace('\0', " ")
 }
 
-/// Reads by place, whatever the engine.
-macro_rules! decoders {
-    ($row:ty) => {
-        fn status(row: &$row) -> Result<Status, sqlx::Error> {
+/// Makes `$engine` the tables of an outbox. What is the same everywhere is here; the rest are methods of `$engine` with the
+/// same names. Rows are read by place.
+macro_rules! tables {
+    ($engine:ident, $row:ty, $schema:expr) => {
+        #[async_trait::async_trait]
+        impl super::Tables for $engine {
+            fn schema(&self) -> &'static str {
+                $schema
+            }
+
+            async fn is_there(&self) -> Result<bool, Error> {
+                Ok($engine::is_there(self).await?)
+            }
+
+            async fn create(&self) -> Result<(), Error> {
+                Ok(self.pool.acquire().await?.create_tables().await?)
+            }
+
+            async fn relay(&self) -> Result<super::RelayRow, Error> {
+                let row = sqlx::query(AssertSqlSafe(WORDS.relay())).fetch_one(&self.pool);
+                Ok(relay_row(&row.await?)?)
+            }
+
+            async fn take_over(&self, identity: &Identity) -> Result<Option<i64>, Error> {
+                Ok($engine::take_over(self, identity).await?)
+            }
+
+            async fn release(&self) -> Result<(), Error> {
+                sqlx::query(shared::RELEASE).execute(&self.pool).await?;
+                Ok(())
+            }
+
+            async fn rows(&self, wanted: &super::Wanted) -> Result<Vec<Row>, Error> {
+                use super::Wanted::{After, Groups, These};
+
+                let query = sqlx::query(AssertSqlSafe(WORDS.wanted(wanted)));
+                let query = match wanted {
+                    After(after, _) => query.bind(after),
+                    // Its text is never the same.
+                    These(_) => query.persistent(false),
+                    Groups(groups, _) => {
+                        let query = query.persistent(false);
+                        groups.iter().fold(query, |query, group| query.bind(group))
+                    }
+                };
+                let rows = query.fetch_all(&self.pool).await?;
+                let rows: Result<_, sqlx::Error> = rows.iter().map(row::decode).collect();
+                Ok(rows?)
+            }
+
+            async fn sweep(
+                &self,
+                from: i64,
+                to: i64,
+                limit: usize,
+            ) -> Result<Vec<super::Light>, Error> {
+                let query = sqlx::query(AssertSqlSafe(WORDS.sweep()));
+                let query = query.bind(from).bind(to).bind(shared::number(limit));
+                let rows = query.fetch_all(&self.pool).await?;
+                let rows: Result<_, sqlx::Error> = rows.iter().map(light).collect();
+                Ok(rows?)
+            }
+
+            async fn settle(&self, takeover: i64, settlement: &Settlement) -> Result<bool, Error> {
+                Ok($engine::settle(self, takeover, settlement).await?)
+            }
+
+            async fn idle_groups(
+                &self,
+                after: &str,
+                limit: usize,
+            ) -> Result<Vec<(String, i64)>, Error> {
+                let query = sqlx::query_as(AssertSqlSafe(WORDS.idle_groups()));
+                let query = query.bind(after).bind(shared::number(limit));
+                Ok(query.fetch_all(&self.pool).await?)
+            }
+
+            async fn drop_groups(
+                &self,
+                takeover: i64,
+                groups: &[(String, i64)],
+            ) -> Result<(), Error> {
+                Ok($engine::drop_groups(self, takeover, groups).await?)
+            }
+
+            async fn status(&self) -> Result<super::Status, Error> {
+                let row = sqlx::query(AssertSqlSafe(WORDS.status())).fetch_one(&self.pool);
+                Ok(status(&row.await?)?)
+            }
+
+            async fn dead(&self, limit: usize) -> Result<Vec<super::Dead>, Error> {
+                let query = sqlx::query(AssertSqlSafe(WORDS.dead(limit)));
+                let rows = query.fetch_all(&self.pool).await?;
+                let rows: Result<_, sqlx::Error> = rows.iter().map(dead).collect();
+                Ok(rows?)
+            }
+
+            async fn retry(&self, which: &Which) -> Result<u64, Error> {
+                Ok($engine::retry(self, which).await?)
+            }
+
+            async fn purge(&self, which: &Which) -> Result<u64, Error> {
+                let condition = condition(which);
+                let statement = format!("DELETE FROM tenure_outbox_dead WHERE {condition}");
+                let query = sqlx::query(AssertSqlSafe(statement)).persistent(false);
+                let query = bound(query, which);
+                Ok(query.execute(&self.pool).await?.rows_affected())
+            }
+
+            async fn purge_claims(&self, older_than: Duration) -> Result<u64, Error> {
+                let query = sqlx::query(PURGE_CLAIMS).bind(shared::seconds(older_than));
+                Ok(query.execute(&self.pool).await?.rows_affected())
+            }
+
+            async fn hints(&self) -> super::Hints {
+                $engine::hints(self).await
+            }
+
+            async fn set_waiting(&self, waits: bool) -> Result<(), Error> {
+                Ok($engine::set_waiting(self, waits).await?)
+            }
+        }
+
+        fn status(row: &$row) -> Result<super::Status, sqlx::Error> {
             let count = |place: usize| -> Result<u64, sqlx::Error> {
                 let number: i64 = row.try_get(place)?;
                 Ok(u64::try_from(number).unwrap_or(0))
             };
             let oldest: Option<i64> = row.try_get(3)?;
-            Ok(Status {
+            Ok(super::Status {
                 waiting: count(0)?,
                 failing: count(1)?,
                 dead: count(2)?,
@@ -104,12 +281,12 @@ macro_rules! decoders {
             })
         }
 
-        fn dead(row: &$row) -> Result<Dead, sqlx::Error> {
+        fn dead(row: &$row) -> Result<super::Dead, sqlx::Error> {
             let number = |place: usize| -> Result<u64, sqlx::Error> {
                 let number: i64 = row.try_get(place)?;
                 Ok(u64::try_from(number).unwrap_or(0))
             };
-            Ok(Dead {
+            Ok(super::Dead {
                 seq: row.try_get(0)?,
                 id: row.try_get(1)?,
                 job_type: row.try_get(2)?,
@@ -120,8 +297,8 @@ macro_rules! decoders {
             })
         }
 
-        fn relay_row(row: &$row) -> Result<RelayRow, sqlx::Error> {
-            Ok(RelayRow {
+        fn relay_row(row: &$row) -> Result<super::RelayRow, sqlx::Error> {
+            Ok(super::RelayRow {
                 version: row.try_get(0)?,
                 owner: row.try_get(1)?,
                 lineage: row.try_get(2)?,
@@ -130,12 +307,70 @@ macro_rules! decoders {
             })
         }
 
-        fn light(row: &$row) -> Result<Light, sqlx::Error> {
-            Ok(Light {
+        fn light(row: &$row) -> Result<super::Light, sqlx::Error> {
+            Ok(super::Light {
                 seq: row.try_get(0)?,
                 group: row.try_get(1)?,
             })
         }
     };
 }
-pub(super) use decoders;
+pub(super) use tables;
+
+/// What an engine without arrays says of [`Which`](super::Which) rows: a mark for each value.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+macro_rules! marked {
+    ($database:ty, $arguments:ty, $older:literal) => {
+        fn condition(which: &Which) -> String {
+            match which {
+                Which::All => "TRUE".to_owned(),
+                Which::Ids(ids) => format!("id IN ({})", vec!["?"; ids.len().max(1)].join(",")),
+                Which::OlderThan(_) => $older.to_owned(),
+            }
+        }
+
+        type Query<'q> = sqlx::query::Query<'q, $database, $arguments>;
+
+        fn bound<'q>(query: Query<'q>, which: &'q Which) -> Query<'q> {
+            match which {
+                Which::All => query,
+                Which::Ids(ids) if ids.is_empty() => query.bind(""),
+                Which::Ids(ids) => ids.iter().fold(query, |query, id| query.bind(id)),
+                Which::OlderThan(age) => query.bind(shared::seconds(*age)),
+            }
+        }
+    };
+}
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(super) use marked;
+
+/// Writes down what failed and what is dead, row by row, in a transaction that holds the fence.
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+macro_rules! write_down {
+    ($transaction:ident, $settlement:ident) => {
+        for (seq, error) in &$settlement.failed {
+            sqlx::query("UPDATE tenure_outbox SET attempts = attempts + 1, error = ? WHERE seq = ?")
+                .bind(shared::kept_error(error))
+                .bind(seq)
+                .execute(&mut *$transaction)
+                .await?;
+        }
+        for (seq, error) in &$settlement.dead {
+            let copied = format!(
+                "INSERT INTO tenure_outbox_dead (seq, {MOVED}, group_position, attempts, error) \
+                 SELECT seq, {MOVED}, group_position, attempts + 1, ? FROM tenure_outbox WHERE seq = ?"
+            );
+            sqlx::query(AssertSqlSafe(copied))
+                .bind(shared::kept_error(error))
+                .bind(seq)
+                .execute(&mut *$transaction)
+                .await?;
+            sqlx::query("DELETE FROM tenure_outbox WHERE seq = ?")
+                .bind(seq)
+                .execute(&mut *$transaction)
+                .await?;
+        }
+    };
+}
+#[cfg(any(feature = "mysql", feature = "sqlite"))]
+pub(super) use write_down;

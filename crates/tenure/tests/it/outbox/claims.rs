@@ -2,7 +2,7 @@
 
 use super::*;
 use tenure::core::queue::{ClaimRequest, Claimed, Completion};
-use tenure::{ClaimError, ClaimFence};
+use tenure::{ClaimError, ClaimFence, FencedJob};
 
 /// How often each way to be paused is tried; `TENURE_CLAIM_ROUNDS` for more.
 fn rounds() -> usize {
@@ -12,6 +12,11 @@ fn rounds() -> usize {
 impl Any {
     async fn fence(&mut self, claim: &ClaimFence) -> Result<(), ClaimError> {
         each_kind!(self, connection => claim.fence(connection).await)
+    }
+
+    /// By the job itself.
+    async fn fence_job(&mut self, job: &Claimed) -> Result<(), ClaimError> {
+        each_kind!(self, connection => job.fence(connection).await)
     }
 
     async fn finish(&mut self, claim: &ClaimFence) {
@@ -29,8 +34,8 @@ async fn a_paused_worker_and_its_successor_have_one_effect() {
         home.queue.serving().await.unwrap();
         let mut second = ground.connect().await;
         for round in 0..rounds() {
-            let (old, new) = two_claims(&home, round).await;
-            let (old, new) = (ClaimFence::from(&old), ClaimFence::from(&new));
+            let (late, new) = two_claims(&home, round).await;
+            let (old, new) = (ClaimFence::from(&late), ClaimFence::from(&new));
             let effect = format!("INSERT INTO effects VALUES ('{round}')");
             // SQLite's second writer cannot begin while the first is in its transaction.
             let ways = if first.engine() == "sqlite" { 2 } else { 3 };
@@ -49,7 +54,7 @@ async fn a_paused_worker_and_its_successor_have_one_effect() {
                     second.fence(&new).await.unwrap();
                     second.run("COMMIT").await;
                     first.begin().await;
-                    let refused = first.fence(&old).await.unwrap_err();
+                    let refused = first.fence_job(&late).await.unwrap_err();
                     assert!(matches!(refused, ClaimError::Stale { .. }), "{refused}");
                     first.run("ROLLBACK").await;
                     do_it(&mut second, &new, &effect).await;

@@ -1,52 +1,112 @@
 //! The order within groups is that of commits.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::*;
 use tenure_random::Random;
 
 /// How many rows each of the writers commits.
 const ROWS: usize = 150;
 const WRITERS: u64 = 8;
-const GROUPS: usize = 20;
+const GROUPS: usize = 100;
 
 /// Writers with long and short transactions, some rolled back. Each notes the order of a group's commits while it holds the group: its
 /// counter is locked from the submit on, so a row of the user's own table, written after it, has the order.
 #[tokio::test]
 async fn groups_keep_the_order_of_commits_beside_eight_writers() {
     for (ground, mut any) in Ground::with_outbox().await {
-        any.run("CREATE TABLE truth (name VARCHAR(20) PRIMARY KEY, number BIGINT NOT NULL)")
-            .await;
-        for group in 0..GROUPS {
-            any.run(&format!("INSERT INTO truth VALUES ('g{group}', 0)"))
-                .await;
-        }
         let home = Home::new().await;
         home.relay_to_queue(ground.database()).await;
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|seed| {
-                let url = ground.url.clone();
-                tokio::spawn(async move { write(&url, seed).await })
-            })
-            .collect();
-        let mut committed = 0;
-        for writer in writers {
-            committed += writer.await.unwrap();
-        }
+        let committed = write_all(&ground, &mut any).await;
         until("all are enqueued", async || home.total() == committed).await;
-        let mut next = BTreeMap::<String, usize>::new();
-        for job in home.jobs() {
-            let Some(group) = job.group else { continue };
-            let number: usize = job.payload.read().unwrap();
-            let last = next.entry(group.to_string()).or_default();
-            assert_eq!(number, *last + 1, "in {group} on {}", any.engine());
-            *last = number;
-        }
-        for (group, last) in next {
-            let truth = any
-                .number(&format!("SELECT number FROM truth WHERE name = '{group}'"))
-                .await;
-            assert_eq!(usize::try_from(truth).unwrap(), last);
-        }
+        let jobs = home.jobs().into_iter();
+        let order = jobs.map(|job| {
+            let group = job.group.map(|group| group.to_string());
+            (group, job.payload.read().unwrap())
+        });
+        check_order(&mut any, order.collect()).await;
         home.end().await;
+    }
+}
+
+/// Takes rows one by one, and fails at every third call.
+#[derive(Default)]
+struct Flaky {
+    calls: AtomicUsize,
+    got: Mutex<Vec<(Option<String>, usize)>>,
+}
+
+impl Handler for Flaky {
+    async fn handle(&self, row: &Row, _token: Token) -> Result<(), Failure> {
+        if self.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(3) {
+            return Err("not now".into());
+        }
+        let number = row.job.as_ref().unwrap().payload.read().unwrap();
+        self.got.lock().unwrap().push((row.group.clone(), number));
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn groups_keep_the_order_of_commits_though_handlers_fail() {
+    for (ground, mut any) in Ground::with_outbox().await {
+        let home = Home::new().await;
+        let flaky = Arc::new(Flaky::default());
+        let mut options = brisk_options();
+        options.policy.attempts_max = u32::MAX;
+        let relay = home.relay(ground.database(), Each::new(flaky.clone()), options);
+        let committed = write_all(&ground, &mut any).await;
+        // Each failure is written down by itself, which takes a while on a slow disk: as long as it goes on, it is waited for.
+        let mut delivered = 0;
+        while delivered < committed as u64 {
+            until("more is delivered", async || {
+                relay.metrics().delivered > delivered
+            })
+            .await;
+            delivered = relay.metrics().delivered;
+        }
+        let order = flaky.got.lock().unwrap().clone();
+        assert_eq!(order.len(), committed, "{}", any.engine());
+        check_order(&mut any, order).await;
+        home.end().await;
+    }
+}
+
+/// Eight writers at once. How many rows they committed.
+async fn write_all(ground: &Ground, any: &mut Any) -> usize {
+    any.run("CREATE TABLE truth (name VARCHAR(20) PRIMARY KEY, number BIGINT NOT NULL)")
+        .await;
+    for group in 0..GROUPS {
+        any.run(&format!("INSERT INTO truth VALUES ('g{group}', 0)"))
+            .await;
+    }
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|seed| {
+            let url = ground.url.clone();
+            tokio::spawn(async move { write(&url, seed).await })
+        })
+        .collect();
+    let mut committed = 0;
+    for writer in writers {
+        committed += writer.await.unwrap();
+    }
+    committed
+}
+
+/// Each group is complete, and in the order that its writers noted.
+async fn check_order(any: &mut Any, order: Vec<(Option<String>, usize)>) {
+    let mut next = BTreeMap::<String, usize>::new();
+    for (group, number) in order {
+        let Some(group) = group else { continue };
+        let last = next.entry(group.clone()).or_default();
+        assert_eq!(number, *last + 1, "in {group} on {}", any.engine());
+        *last = number;
+    }
+    for (group, last) in next {
+        let truth = any
+            .number(&format!("SELECT number FROM truth WHERE name = '{group}'"))
+            .await;
+        assert_eq!(usize::try_from(truth).unwrap(), last);
     }
 }
 

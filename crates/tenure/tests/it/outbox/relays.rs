@@ -147,8 +147,28 @@ async fn a_handler_gets_groups_in_order_though_each_row_fails_twice() {
             (70, 140),
             "{events:?}"
         );
+        // Also of those that waited for one before them.
+        assert!(events["delivering"] >= 210, "{events:?}");
         home.end().await;
     }
+}
+
+#[tokio::test]
+async fn an_observer_is_told_of_each_job_that_is_submitted() {
+    let ground = Ground::sqlite().await;
+    ground.database().create().await.unwrap();
+    let Any::Sqlite(mut connection) = ground.connect().await else {
+        unreachable!("it is SQLite");
+    };
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let seen = told.clone();
+    let outbox = Outbox::default().with_observer(Observer::new(move |event| match event {
+        Event::Enqueued { id } => seen.lock().unwrap().push(id.clone()),
+        other => panic!("{other:?}"),
+    }));
+    let jobs = vec![grouped(1, "b"), grouped(2, "a"), job(3)];
+    let ids = outbox.submit_all(&mut connection, jobs).await.unwrap();
+    assert_eq!(*told.lock().unwrap(), ids);
 }
 
 #[tokio::test]
@@ -173,10 +193,12 @@ async fn a_group_that_always_fails_starves_nobody() {
             .collect(),
     )
     .await;
+    // Counted when their rows are deleted: the handler has them before that.
     until("others are delivered", async || {
-        keeper.got.lock().unwrap().len() == 20
+        relay.metrics().delivered == 20
     })
     .await;
+    assert_eq!(keeper.got.lock().unwrap().len(), 20);
     assert_eq!(ground.database().status().await.unwrap().waiting, 3000);
     home.end().await;
 }

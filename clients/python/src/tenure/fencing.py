@@ -1,0 +1,284 @@
+"""Fences in your own database: a transaction that commits only while a claim, or a leadership, is still the newest.
+
+What is guaranteed
+    For a job: of all attempts that write inside ``with fence(connection, task):``, one commits, however long another one
+    was paused and whatever any clock says. The newest claim of each job is noted in the table ``tenure_claims``, in
+    your transaction, which keeps the row locked until it ends.
+
+    For a leadership: the transaction commits only if no later term was installed before it committed. This needs the
+    election to be kept in the same database: its broker's store.
+
+What is not
+    Effects outside this transaction. Completing the job is a call to the broker and not part of the transaction; if the
+    program dies in between, the next attempt is told that the effects are there (:class:`EffectsDone`), and completes.
+
+Connections are those of any DB-API driver for PostgreSQL (psycopg, psycopg2), MySQL and MariaDB (PyMySQL, mysqlclient,
+mysql-connector, mariadb) and SQLite (sqlite3), SQLAlchemy's ``Session`` and ``Connection``, and Django's ``connection``.
+The tables are those of ``tenure outbox schema``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+from typing import Any, Iterator, Optional, Sequence, Union
+
+from .election import Leadership
+from .errors import EffectsDone, Lost, NotLeading, NoTransaction
+from .types import Claim, Claimed
+from .worker import Task
+
+__all__ = ["fence"]
+
+#: A connection of some driver: there is no common type.
+Connection = Any
+
+_IDLE_SECONDS_MIN = 1.0
+#: MySQL: "transaction characteristics can't be changed while a transaction is in progress".
+_IN_TRANSACTION = 1568
+
+
+@contextlib.contextmanager
+def fence(
+    connection: Connection, of: Union[Task, Claim, Leadership], *, namespace: str = "default", finish: bool = True
+) -> Iterator[None]:
+    """Makes the open transaction of ``connection`` commit only while ``of`` is the newest.
+
+    ``of`` is a job's :class:`Task` or :class:`Claimed`, or a :class:`Leadership`. Begin with this block in a transaction,
+    do the work inside, and commit after it::
+
+        with connection.transaction():           # psycopg; sqlite3: with connection; Django: with transaction.atomic()
+            with tenure.fence(connection, task):
+                connection.execute("UPDATE accounts SET balance = balance + 1 WHERE id = 7")
+
+    For a job the end of the block notes that the transaction has all of its effects, so that no later attempt does them again;
+    with ``finish=False`` it does not, for work in several transactions. Raises, before the block is entered:
+
+    * :class:`EffectsDone` if an earlier attempt has committed them: complete the job.
+    * :class:`Lost` if a later claim of the job was seen, :class:`NotLeading` if a later term was: drop the work.
+    * :class:`NoTransaction` if the connection commits each statement by itself.
+
+    ``namespace`` is that of the brokers, and only matters for a leadership.
+
+    >>> import sqlite3
+    >>> connection = sqlite3.connect(":memory:", isolation_level=None)
+    >>> claim = Claim("order-7", "5-0a1b2c3d", 1)
+    >>> with fence(connection, claim): pass
+    Traceback (most recent call last):
+      ...
+    tenure.errors.NoTransaction: a fence needs a transaction, and none is open on this connection
+    """
+    database = _database(connection)
+    if isinstance(of, Leadership):
+        database.check_term(of, namespace)
+        yield
+        return
+    claim = of.claimed if isinstance(of, Task) else of
+    number = _number(claim)
+    database.note_claim(claim, number)
+    yield
+    if finish:
+        database.note_done(claim, number)
+
+
+def _number(claim: Claim) -> int:
+    """Numbers of claims only grow.
+
+    >>> _number(Claim("a", "1f-0a1b2c3d", 1))
+    31
+    """
+    return int(claim.token.partition("-")[0], 16)
+
+
+def _idle_seconds(claim: Claim) -> float:
+    lease_ms = claim.lease_ms if isinstance(claim, Claimed) else 0
+    return max(_IDLE_SECONDS_MIN, lease_ms / 1000)
+
+
+class _Database:
+    """A driver's connection, and the words of its database."""
+
+    mark = "%s"
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def note_claim(self, claim: Claim, number: int) -> None:
+        newest, done = self.insert_claim(claim, number)
+        if done:
+            raise EffectsDone(f"the effects of job {claim.id} are committed already")
+        if newest > number:
+            raise Lost(f"claim {number} of job {claim.id} is over: claim {newest} was seen")
+
+    def note_done(self, claim: Claim, number: int) -> None:
+        statement = f"UPDATE tenure_claims SET done = {self.true} WHERE job = {self.mark} AND claim = {self.mark}"
+        if self.run(statement, (claim.id, number), counts=True) == 0:
+            # The transaction was ended inside the block.
+            raise NoTransaction()
+
+    def check_term(self, leadership: Leadership, namespace: str) -> None:
+        key = f"{namespace}/fences/{leadership._election}"
+        value = self.lock_object(key, max(_IDLE_SECONDS_MIN, leadership.remaining()))
+        if value is None:
+            raise NotLeading(f"this database has no {key}: is it the store of the brokers?")
+        record = json.loads(bytes(value))
+        lineage, _, term = leadership.token.partition(":")
+        if (record["lineage"], record["term"]) != (lineage, int(term)):
+            raise NotLeading(f"term {term} of {leadership._election} is over: term {record['term']} was seen")
+
+    def run(self, statement: str, values: Sequence[Any] = (), *, counts: bool = False) -> Any:
+        """Runs a statement; its first row, or how many rows it changed."""
+        cursor = self.connection.cursor()
+        try:
+            cursor.execute(statement, tuple(values))
+            if counts:
+                return cursor.rowcount
+            return cursor.fetchone() if cursor.description else None
+        finally:
+            cursor.close()
+
+    true = "TRUE"
+
+    def insert_claim(self, claim: Claim, number: int) -> tuple[int, bool]:
+        raise NotImplementedError
+
+    def lock_object(self, key: str, idle_seconds: float) -> Optional[bytes]:
+        raise NotImplementedError
+
+
+class _Postgres(_Database):
+    def bound_idle(self, seconds: float) -> None:
+        """A program that is paused in its transaction must not keep others waiting for ever. Ends with the transaction."""
+        self.run(f"SET LOCAL idle_in_transaction_session_timeout = {round(seconds * 1000)}")
+
+    def insert_claim(self, claim: Claim, number: int) -> tuple[int, bool]:
+        # Outside a transaction the server only warns, and some drivers print that: the check below says it.
+        self.bound_idle(_idle_seconds(claim))
+        row = self.run(
+            "INSERT INTO tenure_claims AS c (job, claim) VALUES (%s, %s) ON CONFLICT (job) DO UPDATE "
+            "SET claim = greatest(c.claim, excluded.claim), seen_at = clock_timestamp() RETURNING claim, done",
+            (claim.id, number),
+        )
+        # The insert has given the transaction an id, which is gone by now if it was a transaction of one statement.
+        (is_open,) = self.run("SELECT pg_current_xact_id_if_assigned() IS NOT NULL")
+        if not is_open:
+            raise NoTransaction()
+        return row[0], bool(row[1])
+
+    def lock_object(self, key: str, idle_seconds: float) -> Optional[bytes]:
+        self.bound_idle(idle_seconds)
+        # The mark ends with the transaction, so it is there for the next statement only if both are in one.
+        self.run("SET LOCAL tenure.fence = 'held'")
+        (held,) = self.run("SELECT coalesce(current_setting('tenure.fence', true), '') = 'held'")
+        if not held:
+            raise NoTransaction()
+        row = self.run("SELECT value FROM tenure_objects WHERE key = %s FOR SHARE", (key,))
+        return None if row is None else bytes(row[0])
+
+
+class _MySql(_Database):
+    def bound_idle(self, seconds: float) -> None:
+        """MariaDB bounds idle transactions, MySQL only idle sessions; each takes the other's words for a comment."""
+        whole = max(1, round(seconds + 0.5))
+        self.run(
+            f"SET SESSION /*M!100300 idle_transaction_timeout = {whole} */ /*!50700 wait_timeout = {whole} */"
+        )
+
+    def require_transaction(self) -> None:
+        """MySQL has no way to ask, but refuses this while a transaction is open, and changes nothing by it."""
+        try:
+            self.run("SET TRANSACTION READ WRITE")
+        except Exception as error:
+            if error.args and error.args[0] == _IN_TRANSACTION or getattr(error, "errno", None) == _IN_TRANSACTION:
+                return
+            raise
+        raise NoTransaction()
+
+    def insert_claim(self, claim: Claim, number: int) -> tuple[int, bool]:
+        self.bound_idle(_idle_seconds(claim))
+        self.run(
+            "INSERT INTO tenure_claims (job, claim) VALUES (%s, %s) ON DUPLICATE KEY UPDATE "
+            "claim = GREATEST(claim, VALUES(claim)), seen_at = UTC_TIMESTAMP(6)",
+            (claim.id, number),
+        )
+        self.require_transaction()
+        # The newest, not what was there when the transaction began.
+        row = self.run("SELECT claim, done FROM tenure_claims WHERE job = %s FOR UPDATE", (claim.id,))
+        return row[0], bool(row[1])
+
+    def lock_object(self, key: str, idle_seconds: float) -> Optional[bytes]:
+        self.bound_idle(idle_seconds)
+        row = self.run("SELECT value FROM tenure_objects WHERE `key` = %s LOCK IN SHARE MODE", (key,))
+        # Asked after the row was read: without autocommit that is what opens the transaction.
+        self.require_transaction()
+        return None if row is None else bytes(row[0])
+
+
+class _Sqlite(_Database):
+    mark = "?"
+    true = "1"
+
+    def begin(self) -> None:
+        """The module begins a transaction by itself, but too late: at the first change, without the right to write."""
+        if self.connection.in_transaction:
+            return
+        if self.connection.isolation_level is None and getattr(self.connection, "autocommit", None) is not False:
+            raise NoTransaction()
+        self.run("BEGIN IMMEDIATE")
+
+    def insert_claim(self, claim: Claim, number: int) -> tuple[int, bool]:
+        self.begin()
+        self.run(
+            "INSERT INTO tenure_claims (job, claim) VALUES (?, ?) ON CONFLICT (job) DO UPDATE "
+            "SET claim = max(claim, excluded.claim), seen_at = julianday('now')",
+            (claim.id, number),
+        )
+        row = self.run("SELECT claim, done FROM tenure_claims WHERE job = ?", (claim.id,))
+        return row[0], bool(row[1])
+
+    def lock_object(self, key: str, idle_seconds: float) -> Optional[bytes]:
+        # One writer at a time: if the fence is raised between this read and the first change, that change is refused.
+        self.begin()
+        row = self.run("SELECT value FROM tenure_objects WHERE key = ?", (key,))
+        return None if row is None else bytes(row[0])
+
+
+_DRIVERS = {
+    "sqlite3": _Sqlite,
+    "psycopg": _Postgres,
+    "psycopg2": _Postgres,
+    "pymysql": _MySql,
+    "MySQLdb": _MySql,
+    "mysql": _MySql,
+    "mariadb": _MySql,
+}
+
+
+def _database(connection: Connection) -> _Database:
+    """Finds the driver's own connection, and which database it is.
+
+    >>> _database(object())
+    Traceback (most recent call last):
+      ...
+    TypeError: cannot fence a builtins.object: use a connection of psycopg, PyMySQL, mysqlclient or sqlite3, or SQLAlchemy's
+    """
+    own = connection
+    for _ in range(4):
+        for kind in type(own).__mro__:
+            driver = _DRIVERS.get(kind.__module__.partition(".")[0])
+            if driver is not None:
+                return driver(own)
+        if hasattr(own, "ensure_connection"):  # Django
+            own.ensure_connection()
+        inner = getattr(own, "driver_connection", None) or getattr(own, "connection", None)
+        if inspect.ismethod(inner):  # a Session of SQLAlchemy, which begins its transaction by that
+            inner = inner()
+        if inner is None:
+            break
+        own = inner
+    kind = type(connection)
+    raise TypeError(
+        f"cannot fence a {kind.__module__}.{kind.__qualname__}: "
+        "use a connection of psycopg, PyMySQL, mysqlclient or sqlite3, or SQLAlchemy's"
+    )

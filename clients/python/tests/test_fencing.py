@@ -1,0 +1,231 @@
+"""Fences in one's own database: SQLite always, PostgreSQL and MySQL where a server is named."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sqlite3
+import sys
+import tempfile
+import threading
+import unittest
+import urllib.parse
+import uuid
+from pathlib import Path
+from typing import Any, Callable, Iterator, Optional
+
+import tenure
+
+from .support import Claims, Server
+
+SCHEMAS = Path(__file__).parents[3] / "crates/tenure/src/outbox/schema"
+
+
+class Ground:
+    """A database with the outbox's tables and one for effects."""
+
+    def __init__(self, engine: str, connect: Callable[[], Any], mark: str) -> None:
+        self.engine, self.connect, self.mark = engine, connect, mark
+
+    def script(self, text: str) -> None:
+        connection = self.connect()
+        if self.engine == "sqlite":
+            connection.executescript(text)
+        elif self.engine == "postgres":
+            connection.execute(text)
+        else:
+            cursor = connection.cursor()
+            for statement in text.split(";\n"):
+                lines = [line for line in statement.splitlines() if not line.startswith("--")]
+                if "".join(lines).strip():
+                    cursor.execute("\n".join(lines))
+        connection.commit()
+        connection.close()
+
+    def effects(self) -> int:
+        connection = self.connect()
+        cursor = connection.cursor()
+        cursor.execute("SELECT count(*) FROM effects")
+        (count,) = cursor.fetchone()
+        connection.close()
+        return int(count)
+
+
+def driver(name: str) -> Any:
+    """A driver of the user's own. Without it the test is skipped, or fails if nothing may be skipped."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as missing:
+        if os.environ.get("TENURE_TEST_REQUIRE") == "all":
+            raise
+        print(f"skipped: needs {name}: run scripts/test-python", file=sys.stderr)
+        raise unittest.SkipTest(name) from missing
+
+
+def server(variable: str) -> Optional[urllib.parse.ParseResult]:
+    url = os.environ.get(variable)
+    if url:
+        return urllib.parse.urlparse(url)
+    print(f"skipped: {variable} is not set", file=sys.stderr)
+    return None
+
+
+def grounds(folder: str) -> Iterator[Ground]:
+    path = os.path.join(folder, f"{uuid.uuid4().hex}.db")
+    yield made(Ground("sqlite", lambda: sqlite3.connect(path, timeout=30), "?"), "sqlite.sql")
+    name = f"fence_{uuid.uuid4().hex}"
+    postgres = server("TENURE_TEST_POSTGRES")
+    if postgres is not None:
+        psycopg = driver("psycopg")
+        with psycopg.connect(postgres.geturl(), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        url = postgres._replace(path=f"/{name}").geturl()
+        yield made(Ground("postgres", lambda: psycopg.connect(url), "%s"), "postgres.sql")
+    mysql = server("TENURE_TEST_MYSQL")
+    if mysql is not None:
+        pymysql = driver("pymysql")
+        user = {"host": mysql.hostname, "port": mysql.port or 3306, "user": urllib.parse.unquote(mysql.username or "")}
+        user["password"] = urllib.parse.unquote(mysql.password or "")
+        connection = pymysql.connect(**user)
+        with connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {name}")
+        connection.close()
+        yield made(Ground("mysql", lambda: pymysql.connect(database=name, **user), "%s"), "mysql.sql")
+
+
+def made(ground: Ground, schema: str) -> Ground:
+    ground.script((SCHEMAS / schema).read_text())
+    ground.script("CREATE TABLE effects (job VARCHAR(200) NOT NULL);\n")
+    return ground
+
+
+def claim(job: str, number: int) -> tenure.Claim:
+    return tenure.Claim(id=job, token=f"{number:x}-0a1b2c3d", attempt=1)
+
+
+def work(ground: Ground, connection: Any, of: tenure.Claim) -> None:
+    """The effect of a job, in a transaction of its own."""
+    try:
+        with tenure.fence(connection, of):
+            cursor = connection.cursor()
+            cursor.execute(f"INSERT INTO effects VALUES ({ground.mark})", (of.id,))
+            cursor.close()
+        connection.commit()
+    except BaseException:
+        connection.rollback()
+        raise
+
+
+class Fences(Claims):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def a_job_has_one_effect_whichever_attempt_comes_first(self) -> None:
+        for ground in grounds(self.folder):
+            with self.subTest(ground.engine):
+                first, second = ground.connect(), ground.connect()
+                work(ground, first, claim("a", 16))
+                with self.assertRaises(tenure.EffectsDone):
+                    work(ground, second, claim("a", 255))
+                # Not done, but a later claim was seen.
+                with tenure.fence(second, claim("b", 255), finish=False):
+                    pass
+                second.commit()
+                with self.assertRaises(tenure.Lost):
+                    work(ground, first, claim("b", 16))
+                work(ground, second, claim("b", 255))
+                self.assertEqual(ground.effects(), 2)
+                first.close()
+                second.close()
+
+    def one_that_is_paused_in_its_transaction_is_waited_for(self) -> None:
+        for ground in grounds(self.folder):
+            with self.subTest(ground.engine):
+                first, second = ground.connect(), ground.connect()
+                ended: list[object] = []
+
+                def follow() -> None:
+                    try:
+                        connection = ground.connect()
+                        work(ground, connection, claim("a", 2))
+                    except tenure.TenureError as error:
+                        ended.append(error)
+                    finally:
+                        connection.close()
+
+                with tenure.fence(first, claim("a", 1)):
+                    follower = threading.Thread(target=follow)
+                    follower.start()
+                    cursor = first.cursor()
+                    cursor.execute(f"INSERT INTO effects VALUES ({ground.mark})", ("a",))
+                    cursor.close()
+                    follower.join(0.2)
+                    self.assertTrue(follower.is_alive())
+                first.commit()
+                follower.join()
+                self.assertIsInstance(ended[0], tenure.EffectsDone)
+                self.assertEqual(ground.effects(), 1)
+                first.close()
+                second.close()
+
+    def what_fails_in_the_block_is_not_done(self) -> None:
+        for ground in grounds(self.folder):
+            with self.subTest(ground.engine):
+                connection = ground.connect()
+                with self.assertRaises(ZeroDivisionError), tenure.fence(connection, claim("a", 1)):
+                    raise ZeroDivisionError
+                connection.rollback()
+                work(ground, connection, claim("a", 2))
+                self.assertEqual(ground.effects(), 1)
+                connection.close()
+
+    def without_a_transaction_it_is_refused(self) -> None:
+        for ground in grounds(self.folder):
+            with self.subTest(ground.engine):
+                connection = ground.connect()
+                if ground.engine == "sqlite":
+                    connection.isolation_level = None
+                elif ground.engine == "postgres":
+                    connection.autocommit = True
+                else:
+                    connection.autocommit(True)
+                with self.assertRaises(tenure.NoTransaction), tenure.fence(connection, claim("a", 1)):
+                    self.fail("nothing would hold")
+                connection.close()
+
+    def sessions_of_sqlalchemy_are_connections_too(self) -> None:
+        sqlalchemy = driver("sqlalchemy")
+        orm = driver("sqlalchemy.orm")
+        for ground in grounds(self.folder):
+            with self.subTest(ground.engine):
+                dialects = {"sqlite": "sqlite://", "postgres": "postgresql+psycopg://", "mysql": "mysql+pymysql://"}
+                pools = {"poolclass": sqlalchemy.NullPool}
+                engine = sqlalchemy.create_engine(dialects[ground.engine], creator=ground.connect, **pools)
+                effect = sqlalchemy.text("INSERT INTO effects VALUES ('a')")
+                with orm.Session(engine) as session, session.begin(), tenure.fence(session, claim("a", 1)):
+                    session.execute(effect)
+                with self.assertRaises(tenure.EffectsDone):
+                    with engine.begin() as connection, tenure.fence(connection, claim("a", 2)):
+                        connection.execute(effect)
+                self.assertEqual(ground.effects(), 1)
+                engine.dispose()
+
+    def a_leader_that_was_followed_commits_nothing(self) -> None:
+        store = os.path.join(self.folder, "store.db")
+        broker = Server(f"sqlite:{store}")
+        self.addCleanup(broker.stop)
+        broker.ready()
+        with tenure.Client([broker.url]) as client:
+            with client.election("reports", "a").leading() as old:
+                pass
+            with client.election("reports", "b").leading() as new:
+                connection = sqlite3.connect(store, timeout=30)
+                with connection, tenure.fence(connection, new):
+                    connection.execute("CREATE TABLE effects (term INTEGER)")
+                with self.assertRaises(tenure.NotLeading), connection, tenure.fence(connection, old):
+                    self.fail("its term is over")
+                with self.assertRaises(tenure.NotLeading), connection, tenure.fence(connection, new, namespace="other"):
+                    self.fail("another store's")
+                connection.close()

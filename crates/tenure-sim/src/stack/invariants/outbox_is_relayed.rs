@@ -1,0 +1,86 @@
+//! The outbox: a row is enqueued if its transaction committed, once, in the order of its group; it is deleted after that; and a relay
+//! that was replaced changes nothing.
+//!
+//! That it is enqueued once follows from "a job is held once", which holds for all jobs.
+
+use std::collections::BTreeMap;
+
+use tenure_core::JobId;
+
+use super::super::jobs::Job;
+use super::super::outbox::Fate;
+use super::super::world::World;
+use crate::invariants::Violation;
+
+/// What the ids of the outbox begin with.
+const PREFIX: &str = "o-";
+
+/// A relay wrote down what came of a round: these rows were deleted, or nothing was since another had followed.
+pub(crate) fn settled(
+    world: &World,
+    takeover: i64,
+    was_told: bool,
+    deleted: Option<&[JobId]>,
+) -> Result<(), Violation> {
+    if was_told {
+        return Err(Violation::new(
+            "a relay that was replaced ends",
+            format!("take-over {takeover} was told so, and goes on"),
+        ));
+    }
+    for id in deleted.unwrap_or_default() {
+        if !world.ledger().jobs.knows(id) {
+            return Err(Violation::new(
+                "what is deleted from the outbox was enqueued",
+                format!("{id} was deleted, and is in no commit"),
+            ));
+        }
+    }
+    check(world)
+}
+
+/// Everything that was enqueued so far.
+pub(crate) fn check(world: &World) -> Result<(), Violation> {
+    let ledger = world.ledger();
+    let kept = ledger.jobs.jobs.iter().chain(&ledger.jobs.forgotten);
+    let relayed = kept.filter(|(id, _)| id.as_str().starts_with(PREFIX));
+    let mut relayed: Vec<(&JobId, &Job)> = relayed.collect();
+    relayed.sort_by_key(|(_, job)| job.sequence);
+    let mut counts = BTreeMap::<String, u64>::new();
+    for (id, _) in relayed {
+        let place = match world.outbox.fate(id) {
+            Some(Fate::Committed(place)) => place,
+            fate => {
+                return Err(Violation::new(
+                    "only what was committed leaves the outbox",
+                    format!("{id} was enqueued: {fate:?}"),
+                ));
+            }
+        };
+        if let Some((group, number)) = place {
+            let count = counts.entry(group.clone()).or_default();
+            *count += 1;
+            if *count != number {
+                return Err(Violation::new(
+                    "a group leaves the outbox in the order of its commits",
+                    format!("{id} is number {number} of {group}, and came as number {count}"),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// At the end: all that was committed was enqueued.
+pub(crate) fn complete(world: &World) -> Result<(), Violation> {
+    check(world)?;
+    for id in world.outbox.committed() {
+        if !world.ledger().jobs.knows(&id) {
+            return Err(Violation::new(
+                "what is committed leaves the outbox",
+                format!("{id} was committed, and never enqueued"),
+            ));
+        }
+    }
+    Ok(())
+}
