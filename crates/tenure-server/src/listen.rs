@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use std::future::poll_fn;
-use std::pin::pin;
 use std::task::Poll;
 
 use axum::Router;

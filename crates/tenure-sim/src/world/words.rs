@@ -85,6 +85,7 @@ pub(crate) fn input(input: &Input) -> Option<String> {
         Input::Hint(election) => format!("hint: {election}"),
         Input::HintAll => "hint: all".to_owned(),
         Input::About(_) => "says something new of itself".to_owned(),
+        Input::Spare(spares) => format!("spares heartbeats: {spares}"),
         Input::TakePart(_) => "takes part in the cluster".to_owned(),
         Input::Cluster(input) => format!("{input:?}"),
         Input::Leave => "is told to leave".to_owned(),

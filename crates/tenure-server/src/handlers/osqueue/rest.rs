@@ -255,10 +255,7 @@ async fn claim(
         lease_ms: LEASE_MS,
         ..ClaimRequest::new(names::worker(&body.worker_id))
     };
-    let job = take(&app, request, name.as_ref())
-        .await?
-        .into_iter()
-        .next();
+    let job = take(&app, request, name.as_ref()).await?.into_iter().next();
     Ok(ok(&job.map_or_else(ClaimedJob::default, |job| {
         ClaimedJob {
             job_id: Some(job.id),

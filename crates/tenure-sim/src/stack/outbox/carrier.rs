@@ -10,9 +10,9 @@ use tenure_core::JobId;
 use tenure_core::queue::{Submission, SubmitStatus, Submitted};
 
 use super::super::network::{Failed, Route};
-use super::super::seen;
 use super::super::submitter::{acknowledge, note};
 use super::super::world::World;
+use tenure_linear::job as seen;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
