@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use tenure_core::ScheduleName;
-use tenure_core::queue::{Action, Command, Event, Firing, Missed, Queue, ScheduleSpec};
+use tenure_core::queue::{Action, Command, Event, Firing, Missed, Queue, Rules, ScheduleSpec};
 
 use crate::invariants::Violation;
 
@@ -89,8 +89,14 @@ impl Schedules {
                 matches!(event, Event::SlotFired { schedule, created: true, .. } if *schedule == firing.schedule)
             });
             let created = created.count();
-            // Where there is no room the rest waits. The first rules lost it.
-            let is_complete = created == firing.slots.len() || queue.is_full();
+            let next = events.iter().find_map(|event| match event {
+                Event::Fired { schedule, next, .. } if *schedule == firing.schedule => *next,
+                _ => None,
+            });
+            // Where there is no room the rest stays due. The first rules lost it.
+            let stays_due = next.is_some() && next == firing.slots.get(created).copied();
+            let is_lost = queue.rules() < Rules::SECOND;
+            let is_complete = created == firing.slots.len() || stays_due || is_lost;
             let is_right = match set {
                 Some((spec, _)) => is_complete && follows_policy(spec, firing, command.at),
                 None => created == 0,
@@ -99,11 +105,7 @@ impl Schedules {
                 let message = format!("{firing:?} at {}, of which {created} are new", command.at);
                 return Err(Violation::new("schedules keep their slots", message));
             }
-            let next = events.iter().find_map(|event| match event {
-                Event::Fired { schedule, next, .. } if *schedule == firing.schedule => *next,
-                _ => None,
-            });
-            let is_kept = next == firing.next || next == firing.slots.get(created).copied();
+            let is_kept = next == firing.next || stays_due;
             if set.is_some() && !is_kept {
                 let message = format!("after {firing:?} {next:?} is next");
                 return Err(Violation::new("schedules keep their slots", message));
