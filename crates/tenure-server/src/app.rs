@@ -56,7 +56,7 @@ pub(crate) struct App {
     pub(crate) holds: Semaphore,
     /// Room for followers of events.
     pub(crate) followers: Arc<Semaphore>,
-    /// Room for WebSockets of osqueue's clients.
+    /// Room for sockets of osqueue's clients.
     pub(crate) sockets: Arc<Semaphore>,
     pub(crate) connections: Arc<Connections>,
     /// Room for bodies that arrive.

@@ -147,7 +147,7 @@ pub struct Limits {
     pub waits_max: usize,
     /// The most followers of events. Further ones are answered 429.
     pub followers_max: usize,
-    /// The most WebSockets of osqueue's clients. Further ones are answered 429.
+    /// The most sockets of osqueue's clients (`/v1/ws`). Further ones are answered 429.
     pub sockets_max: usize,
     /// The most sessions of a namespace, of candidates over HTTP and of nodes, at which a new candidate is still let in.
     /// Whoever leads the cluster lists them all, with every heartbeat if there are daemons. Beyond, a new one is answered 429.

@@ -203,7 +203,9 @@ pub(crate) struct Settings {
     )]
     pub(crate) osqueue: Option<SocketAddr>,
 
-    /// A network whose osqueue clients need no token: their calls use TENURE_OSQUEUE_TOKEN
+    #[arg(
+        help = "A network whose osqueue clients need no token: their calls use TENURE_OSQUEUE_TOKEN"
+    )]
     #[arg(
         long = "osqueue-network",
         value_name = "NET/BITS",
@@ -294,7 +296,7 @@ pub(crate) struct Settings {
     #[arg(help_heading = "Limits")]
     pub(crate) followers_max: Option<usize>,
 
-    /// The maximum number of WebSockets of osqueue clients [default: 1000]
+    /// The maximum number of sockets (/v1/ws) of osqueue clients [default: 1000]
     #[arg(
         long,
         value_name = "N",

@@ -16,6 +16,7 @@ use tower_service::Service as _;
 
 use super::dialect::is_problem;
 use crate::connections::Connection;
+use crate::problem::Problem;
 
 /// The most bytes of an answer: a page of jobs, its frame, and room for one job that is larger.
 const ANSWER_BYTES_MAX: usize = 16 * PAGE_BYTES_MAX;
@@ -73,7 +74,7 @@ impl Caller {
     }
 
     /// The answer as REST has it: JSON, or nothing.
-    pub(super) async fn ask(&self, mut rest: Router, asked: Asked) -> Result<Bytes, api::Problem> {
+    pub(super) async fn ask(&self, mut rest: Router, asked: Asked) -> Result<Bytes, Problem> {
         let (method, path, body) = asked.into_rest()?;
         let mut request = Request::new(Body::from(body));
         *request.method_mut() = method;
@@ -88,17 +89,16 @@ impl Caller {
         let is_problem = is_problem(&response);
         let body = to_bytes(response.into_body(), ANSWER_BYTES_MAX).await;
         let body = body.map_err(|_| {
-            api::Problem::new(
-                Code::UnknownOutcome,
-                "the connection to the leader broke".to_owned(),
-            )
+            Problem::new(Code::UnknownOutcome, "the connection to the leader broke")
         })?;
         if !is_problem {
             return Ok(body);
         }
-        Err(serde_json::from_slice(&body).unwrap_or_else(|_| {
-            api::Problem::new(Code::Internal, "the answer cannot be read".to_owned())
-        }))
+        let problem = serde_json::from_slice::<api::Problem>(&body);
+        Err(problem.map_or_else(
+            |_| Problem::internal("the answer cannot be read"),
+            Problem::from,
+        ))
     }
 }
 
@@ -109,7 +109,7 @@ struct Worker {
 }
 
 impl Asked {
-    fn into_rest(self) -> Result<(Method, String, Vec<u8>), api::Problem> {
+    fn into_rest(self) -> Result<(Method, String, Vec<u8>), Problem> {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct Submit {
@@ -161,14 +161,12 @@ impl Asked {
 }
 
 /// An id that is safe in a path.
-fn id(text: &str) -> Result<JobId, api::Problem> {
+fn id(text: &str) -> Result<JobId, Problem> {
     JobId::new(text).map_err(|error| wrong("jobId", &error.to_string()))
 }
 
-fn wrong(field: &str, what: &str) -> api::Problem {
-    let mut problem = api::Problem::new(Code::InvalidField, what.to_owned());
-    problem.field = Some(field.to_owned());
-    problem
+fn wrong(field: &str, what: &str) -> Problem {
+    Problem::new(Code::InvalidField, what).field(field)
 }
 
 fn json(body: &impl Serialize) -> Vec<u8> {

@@ -101,8 +101,7 @@ async fn answer(
             )
         })?,
     };
-    let answered = answered.map_err(Problem::from)?;
-    call.write(format, &answered)
+    call.write(format, &answered?)
 }
 
 /// How a caller writes, and wants to be answered.

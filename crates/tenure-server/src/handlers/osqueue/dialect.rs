@@ -30,10 +30,10 @@ pub(super) fn tag(code: Code) -> &'static str {
 pub(super) async fn rest(request: Request, next: Next) -> Response {
     let is_forwarded = request.headers().contains_key(FORWARDED);
     let response = next.run(request).await;
-    match is_forwarded {
-        true => response,
-        false => translated(response, both).await,
+    if is_forwarded {
+        return response;
     }
+    translated(response, both).await
 }
 
 /// Around the calls by Connect.

@@ -23,7 +23,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use ring::digest;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tenure_api::{self as api, Code};
+use tenure_api::Code;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
@@ -270,8 +270,8 @@ impl Switched {
     }
 }
 
-fn read(text: &str) -> (Option<Box<RawValue>>, Result<Asked, api::Problem>) {
-    let wrong = |what: String| api::Problem::new(Code::InvalidJson, what);
+fn read(text: &str) -> (Option<Box<RawValue>>, Result<Asked, Problem>) {
+    let wrong = |what: String| Problem::new(Code::InvalidJson, what);
     let frame: Frame = match serde_json::from_str(text) {
         Ok(frame) => frame,
         Err(error) => return (None, Err(wrong(format!("Invalid JSON: {error}")))),
@@ -284,7 +284,7 @@ fn read(text: &str) -> (Option<Box<RawValue>>, Result<Asked, api::Problem>) {
     (frame.id, asked(frame.method.as_deref(), params))
 }
 
-fn asked(method: Option<&str>, params: Parameters) -> Result<Asked, api::Problem> {
+fn asked(method: Option<&str>, params: Parameters) -> Result<Asked, Problem> {
     let (job, worker) = (params.job_id, params.worker_id);
     Ok(match method.unwrap_or_default() {
         "submitJob" => Asked::Submit {
@@ -303,7 +303,7 @@ fn asked(method: Option<&str>, params: Parameters) -> Result<Asked, api::Problem
         other => {
             let other: String = other.chars().take(100).collect();
             let what = format!("Unsupported WS method: {other}");
-            return Err(api::Problem::new(Code::NotFound, what));
+            return Err(Problem::new(Code::NotFound, what));
         }
     })
 }
@@ -312,7 +312,7 @@ fn null() -> Box<RawValue> {
     RawValue::from_string("null".to_owned()).expect("null is JSON")
 }
 
-fn written(id: Option<&RawValue>, answered: Result<bytes::Bytes, api::Problem>) -> Utf8Bytes {
+fn written(id: Option<&RawValue>, answered: Result<bytes::Bytes, Problem>) -> Utf8Bytes {
     let empty = || RawValue::from_string("{}".to_owned()).expect("an object is JSON");
     let text = match answered {
         Ok(body) => {
@@ -326,16 +326,19 @@ fn written(id: Option<&RawValue>, answered: Result<bytes::Bytes, api::Problem>) 
                 error: None,
             })
         }
-        Err(problem) => json(&Answer {
-            id,
-            ok: false,
-            result: None,
-            error: Some(Failure {
-                _tag: dialect::tag(problem.code),
-                message: &problem.detail,
-                code: problem.code,
-            }),
-        }),
+        Err(problem) => {
+            let document = problem.document();
+            json(&Answer {
+                id,
+                ok: false,
+                result: None,
+                error: Some(Failure {
+                    _tag: dialect::tag(document.code),
+                    message: &document.detail,
+                    code: document.code,
+                }),
+            })
+        }
     };
     Utf8Bytes::from(text)
 }
