@@ -263,10 +263,8 @@ stack_rules! {
     a_job_has_no_attempt_too_many: AttemptTooMany => "a job has the attempts that it may have";
     a_release_costs_nothing: ReleaseCosts => "a release costs no attempt";
     a_result_is_kept: ResultDropped => "a result is what was reported";
-    a_finished_job_is_forgotten: ForgottenNever => "what should happen does";
     a_job_is_enqueued_once: SubmittedTwice => "a job is held once";
     a_read_is_of_what_is_committed: ShownAhead => "a read shows what is committed";
-    a_read_needs_trust: ReadUntrusted => "calls happen one after the other";
     a_snapshot_says_what_it_contains: SnapshotOneAhead
         => "nothing is damaged" | "what is recovered is committed";
 }
