@@ -257,11 +257,11 @@ impl Connection {
 
     /// Its present call is a health check.
     pub(crate) fn ask_for_health(&self) {
-        self.asks_for_health.store(true, Ordering::Relaxed);
+        self.shared.asks_for_health.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn asks_for_health(&self) -> bool {
-        self.asks_for_health.load(Ordering::Relaxed)
+        self.shared.asks_for_health.load(Ordering::Relaxed)
     }
 
     /// Whether no call of it was allowed or answered yet: then it can be told that nothing was done.

@@ -30,6 +30,7 @@ fn generous() -> throttled::Config {
         reads_per_minute: Some(u32::MAX),
         writes_per_minute: Some(u32::MAX),
         writes_per_day: Some(u32::MAX),
+        reserved_per_day: 0,
         burst: 1_000_000,
         waiters_max: 1000,
     }
