@@ -143,7 +143,10 @@ async fn a_call_needs_a_token_of_its_scope() {
         }
     }
     for path in ["/healthz", "/readyz", "/openapi.json", "/osqueue/healthz"] {
-        assert_eq!(broker.get(path).await.0, 200, "{path}");
+        // It was asked to resign above, and may not lead again yet.
+        let is_right = |status| status == 200 || (path == "/readyz" && status == 503);
+        let (status, _) = broker.get(path).await;
+        assert!(is_right(status), "{path}: {status}");
     }
     let wrong = broker
         .request(Method::GET, "/v1/jobs")
