@@ -136,7 +136,7 @@ fn a_server_that_says_no_is_an_answer() {
         &["job", "submit", "sms", "--id", "a"],
         1,
         "",
-        "error: there is already a job a with different content\n",
+        "error: there is already a job a with different content\nhint: use a new id for a new job\n",
     );
     scene.check(
         &["job", "get", "b"],

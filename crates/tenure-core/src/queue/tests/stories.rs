@@ -177,7 +177,10 @@ fn what_was_asked_for_again_is_not_handed_back_for_nobody() {
     // The worker asks again, and has begun to work when the broker hands back what nobody has read.
     let again = story.claim_named("w", "one", 1).remove(0);
     assert_eq!((&again.id, again.attempt), (&first.id, 1));
-    assert_eq!(story.claim_named("w", "one", 1), std::slice::from_ref(&again));
+    assert_eq!(
+        story.claim_named("w", "one", 1),
+        std::slice::from_ref(&again)
+    );
     let _ = story.act(nobody(&again));
     assert_eq!(story.queue.job(&id("a")).unwrap().state, State::Running);
     assert_eq!(story.complete(&again).outcome, Ok(()));
