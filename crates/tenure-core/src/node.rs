@@ -385,9 +385,10 @@ impl Node {
         }
     }
 
-    /// A look at a lease that another session holds is good for all leases of that session: they change together, when it
-    /// leaves, far more often than one by one. So they take turns, each at every second heartbeat at the latest; and when
-    /// one has another holder, all are looked at. Only followers do so. A holder looks at each lease of its own.
+    /// A look at a lease that another session holds is good for the cluster's lease too, if that session holds it: they
+    /// change together, when it leaves, far more often than one by one. So the cluster's is looked at with every second
+    /// heartbeat only; and when one has another holder, all are looked at. Leases of users never wait for each other: one of
+    /// them may be handed over alone. Only followers do so. A holder looks at each lease of its own.
     fn on_lease_read(
         &mut self,
         now: Now,
@@ -416,13 +417,16 @@ impl Node {
         if has_failed {
             return;
         }
-        let input = if holder(self) == before {
-            election::Input::SiblingSeen
-        } else {
-            election::Input::Hint
-        };
+        let is_unchanged = holder(self) == before;
         for sibling in siblings {
-            self.step_election(now, &sibling, input.clone(), outputs);
+            let input = if !is_unchanged {
+                election::Input::Hint
+            } else if is_clusters(&sibling) {
+                election::Input::SiblingSeen
+            } else {
+                continue;
+            };
+            self.step_election(now, &sibling, input, outputs);
         }
     }
 

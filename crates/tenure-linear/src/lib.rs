@@ -7,7 +7,7 @@
 //! state that was reached, and go back where nothing fits.
 //!
 //! It is exponential in calls that overlap, and linear in those that do not. So histories are cut as small as they can be, one
-//! for each [job](job), and the search gives up after a number of steps: then nothing was shown, and callers count that.
+//! for each [job], and the search gives up after a number of steps: then nothing was shown, and callers count that.
 //!
 //! A crate without dependencies, for simulated and for real histories.
 

@@ -50,6 +50,8 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
     )
     .await?;
     submit_one(world, leader_max).await?;
+    // The relay is a daemon, and needs a node.
+    undrain(world).await;
     eventually(world, WORK_MAX, "the outbox is empty", |world| {
         world.outbox.is_empty()
     })
@@ -69,7 +71,6 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
     .await?;
     waiters::check(world).await?;
     note_much(world);
-    undrain(world).await;
     eventually(world, WORK_MAX, "every shard is active", |world| {
         world.shards().active() == SHARDS as usize
     })
