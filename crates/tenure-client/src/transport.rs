@@ -240,6 +240,10 @@ impl Transport {
             let left = give_up.saturating_duration_since(Instant::now());
             let timeout =
                 (self.attempt_timeout + call.wait).min(left.max(self.attempt_timeout / 4));
+            // A call that waits may be the first, and its broker dead before it is answered.
+            if !call.wait.is_zero() {
+                self.look(place);
+            }
             let again = match self.attempt(place, call, timeout).await {
                 Tried::Answer(body, is_repeated) => {
                     self.look(place);
@@ -307,7 +311,7 @@ impl Transport {
         all[place % all.len()].clone()
     }
 
-    /// Asks a node that has just answered for the others, now and then, while the caller goes on.
+    /// Asks a node for the others, now and then, while the caller goes on.
     fn look(&self, place: usize) {
         if !self.nodes.is_due() {
             return;

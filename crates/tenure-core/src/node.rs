@@ -385,10 +385,10 @@ impl Node {
         }
     }
 
-    /// A look at a lease that another session holds is good for the cluster's lease too, if that session holds it: they
-    /// change together, when it leaves, far more often than one by one. So the cluster's is looked at with every second
-    /// heartbeat only; and when one has another holder, all are looked at. Leases of users never wait for each other: one of
-    /// them may be handed over alone. Only followers do so. A holder looks at each lease of its own.
+    /// A look at one of Tenure's own leases is good for the others that the same session holds: they change together, when
+    /// it leaves, far more often than one by one. So they take turns, each at every second heartbeat at the latest; and when
+    /// one has another holder, all leases of that session are looked at. Leases of users take no turns: one of them may be
+    /// handed over alone. Only followers do so. A holder looks at each lease of its own.
     fn on_lease_read(
         &mut self,
         now: Now,
@@ -421,7 +421,7 @@ impl Node {
         for sibling in siblings {
             let input = if !is_unchanged {
                 election::Input::Hint
-            } else if is_clusters(&sibling) {
+            } else if name.is_reserved() && sibling.is_reserved() {
                 election::Input::SiblingSeen
             } else {
                 continue;

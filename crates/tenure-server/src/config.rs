@@ -98,8 +98,12 @@ impl Osqueue {
         }
     }
 
-    pub(crate) fn door(&self) -> Door {
-        Door::new(self.networks.clone(), self.token.as_deref())
+    pub(crate) fn door(&self, origins: &[String]) -> Door {
+        Door::new(
+            self.networks.clone(),
+            self.token.as_deref(),
+            origins.to_vec(),
+        )
     }
 
     fn violations(&self, tokens: &Tokens) -> Vec<String> {
@@ -132,6 +136,8 @@ impl Osqueue {
         violations
     }
 }
+
+const MINUTES_PER_DAY: u32 = 24 * 60;
 
 /// So much more than its heartbeats is kept for a session: for the leases, and for heartbeats that are sent again.
 const RESERVE_SHARE: u32 = 10;
@@ -263,6 +269,13 @@ impl Config {
         .map(Some)
     }
 
+    /// Whether heartbeats, which never wait, would take most of what may be written in a minute.
+    fn starves_commits(&self) -> bool {
+        let heartbeats = self.session().heartbeats_per_day() / MINUTES_PER_DAY + 1;
+        let most = self.throttle.writes_per_minute;
+        most.is_some_and(|most| most < 2 * heartbeats)
+    }
+
     /// Every violation at once. Nothing is opened.
     pub fn check(&self) -> Result<(), ConfigError> {
         let mut violations = Vec::new();
@@ -290,6 +303,10 @@ impl Config {
         if session.is_ok() {
             match self.throttle() {
                 Err(error) => violations.push(error.to_string()),
+                Ok(Some(_)) if self.starves_commits() => violations.push(format!(
+                    "writes_per_minute is less than twice the {} heartbeats of a minute: nothing else could be written in time",
+                    self.session().heartbeats_per_day() / MINUTES_PER_DAY + 1
+                )),
                 Ok(Some(_)) if self.store.starts_with("file:") => violations.push(
                     "ceilings are for stores that bill each request: a directory has none"
                         .to_owned(),

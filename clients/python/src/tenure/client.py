@@ -626,6 +626,9 @@ class Client:
             try:
                 nodes = self._nodes
                 node = nodes[place % len(nodes)]
+                if waits > 0:
+                    # It may be the first call, and its broker dead before it is answered.
+                    self._look(node)
                 response = node.exchange(method, path, content, seconds, hold, name)
                 # A node on the way may have sent it twice, too.
                 resent = resent or "tenure-repeated" in response.headers
@@ -668,7 +671,7 @@ class Client:
                 self._place = (place + 1) % len(self._nodes)
 
     def _look(self, node: Node) -> None:
-        """Asks a broker that has just answered for the others, now and then, while the caller goes on."""
+        """Asks a broker for the others, now and then, while the caller goes on."""
         now = clock.now()
         if not self._discovers or now < self._looks_at:
             return

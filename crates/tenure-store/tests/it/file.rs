@@ -602,6 +602,9 @@ async fn a_prefix_that_is_pinned_must_stay() {
     let (folder, store) = fresh().await;
     let path = |name: &str| folder.path().join(name);
     store.pin(&Prefix::new("pinned").unwrap());
+    // It makes no request of its own.
+    let watcher = open(folder.path()).await;
+    watcher.pin(&Prefix::new("pinned").unwrap());
     for name in ["pinned/a", "other/a"] {
         store
             .put(&key(name), "old".into(), &Expect::Absent)
@@ -614,6 +617,7 @@ async fn a_prefix_that_is_pinned_must_stay() {
         .put(&key("other/a"), "new".into(), &Expect::Absent)
         .await
         .unwrap();
+    assert!(!watcher.is_replaced());
     fs::rename(path("pinned"), path("aside")).unwrap();
     for is_replaced in [false, true] {
         let pinned = key("pinned/a");
@@ -623,6 +627,7 @@ async fn a_prefix_that_is_pinned_must_stay() {
             assert!(error.is_not_applied());
         }
         assert_eq!(store.is_replaced(), is_replaced);
+        assert_eq!(watcher.is_replaced(), is_replaced);
         assert_eq!(path("pinned").exists(), is_replaced, "it was made again");
         // Whoever comes now makes it.
         let other = open(folder.path()).await;

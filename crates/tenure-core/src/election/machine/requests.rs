@@ -141,9 +141,13 @@ impl Election {
     /// A caller was asked to go, and has had its time.
     fn why_lapsed(&self) -> Option<String> {
         let (lease, _) = self.lease()?;
-        lease.lapsing()?;
+        let (_, to) = lease.lapsing()?;
         let by = &lease.request.as_ref()?.by;
-        Some(format!("asked to resign by {by}, and its time was over"))
+        let asked = match to {
+            Some(to) => format!("asked by {by} to hand over to {}", to.node),
+            None => format!("asked to resign by {by}"),
+        };
+        Some(format!("{asked}, and its time was over"))
     }
 
     fn held_by_me(&self, now: Now) -> LeaseState {

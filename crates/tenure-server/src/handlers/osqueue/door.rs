@@ -5,7 +5,8 @@
 //! - `http://HOST:PORT/t/TOKEN`, for all transports;
 //! - `http://tenure:TOKEN@HOST:PORT`, for those that make a header of it (WebSocket, and Connect with Node's `http`);
 //! - no token at all from the networks that were named: what comes from there is done with the token that was given for
-//!   them.
+//!   them. Not what a web page sends, unless its origin was named: whoever looks at a page on a host of that network has
+//!   not asked for it.
 //!
 //! Either becomes a bearer token here, before anybody looks at the call, and a call that is forwarded has it.
 
@@ -18,6 +19,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::PREFIX;
+use crate::cors;
 
 /// What stands before a token in a path.
 const TOKEN_PATH: &str = "/t/";
@@ -67,13 +69,16 @@ pub(crate) struct Door {
     networks: Vec<Network>,
     /// What calls from the networks are made with.
     token: Option<HeaderValue>,
+    /// The web pages that may make such calls.
+    origins: Vec<String>,
 }
 
 impl Door {
-    pub(crate) fn new(networks: Vec<Network>, token: Option<&str>) -> Self {
+    pub(crate) fn new(networks: Vec<Network>, token: Option<&str>, origins: Vec<String>) -> Self {
         Self {
             networks,
             token: token.and_then(bearer),
+            origins,
         }
     }
 
@@ -103,11 +108,23 @@ impl Door {
 
     /// The token of a network, for those who have none.
     fn token_of(&self, headers: &HeaderMap, peer: SocketAddr) -> Option<HeaderValue> {
-        let is_free = !headers.contains_key(header::AUTHORIZATION);
+        let is_free = !headers.contains_key(header::AUTHORIZATION) && !self.is_of_a_page(headers);
         let is_named = || self.networks.iter().any(|net| net.contains(peer.ip()));
         (is_free && is_named())
             .then(|| self.token.clone())
             .flatten()
+    }
+}
+
+impl Door {
+    /// Whether a browser sends this for a page whose origin was not named. Browsers say so themselves: of every call that
+    /// may change something, and of every socket, by its origin; of the rest by its site. That a page has the name of this
+    /// very host proves nothing, since whoever owns a name says where it leads.
+    fn is_of_a_page(&self, headers: &HeaderMap) -> bool {
+        let site = headers.get("sec-fetch-site");
+        let is_of_a_page = headers.contains_key(header::ORIGIN)
+            || site.is_some_and(|site| site.as_bytes() != b"none");
+        is_of_a_page && cors::named_origin(headers, &self.origins).is_none()
     }
 }
 
@@ -136,7 +153,11 @@ mod tests {
 
     fn entered(uri: &str, authorization: Option<&str>, peer: &str) -> (String, Option<String>) {
         let networks = vec!["10.1.0.0/16".parse().unwrap()];
-        let door = Door::new(networks, Some("network-token"));
+        let door = Door::new(
+            networks,
+            Some("network-token"),
+            vec!["https://named.example".to_owned()],
+        );
         let mut request = Request::new(());
         *request.uri_mut() = uri.parse().unwrap();
         if let Some(value) = authorization {
@@ -205,5 +226,40 @@ mod tests {
         let net: Network = "2001:db8::/32".parse().unwrap();
         assert!(net.contains("2001:db8:1::1".parse().unwrap()));
         assert!(!net.contains("2001:db9::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_page_has_the_rights_of_a_network_only_if_it_was_named() {
+        let networks = vec!["10.1.0.0/16".parse().unwrap()];
+        let named = vec!["https://named.example".to_owned()];
+        let door = Door::new(networks, Some("network-token"), named);
+        let has_token = |sent: &[(&'static str, &str)]| {
+            let mut request = Request::new(());
+            for (name, value) in sent {
+                request.headers_mut().insert(*name, value.parse().unwrap());
+            }
+            door.enter(&mut request, "10.1.2.3:9".parse().unwrap());
+            request.headers().contains_key(header::AUTHORIZATION)
+        };
+        assert!(has_token(&[]), "a program");
+        assert!(has_token(&[("sec-fetch-site", "none")]), "a person");
+        assert!(has_token(&[
+            ("origin", "https://named.example"),
+            ("sec-fetch-site", "cross-site")
+        ]));
+        for page in [
+            &[("origin", "https://evil.example")][..],
+            &[("origin", "null")],
+            // A name that leads here.
+            &[
+                ("host", "evil.example:1"),
+                ("origin", "http://evil.example:1"),
+                ("sec-fetch-site", "same-origin"),
+            ],
+            &[("sec-fetch-site", "same-origin")],
+            &[("sec-fetch-site", "cross-site")],
+        ] {
+            assert!(!has_token(page), "{page:?}");
+        }
     }
 }

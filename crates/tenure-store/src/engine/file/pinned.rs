@@ -52,11 +52,14 @@ impl Pinned {
         })
     }
 
-    /// Whether another is where one of them was.
+    /// Whether another is where one of them was. Whoever only asks this, and makes no request, has seen it too.
     pub(super) fn is_replaced(&self) -> bool {
-        let folders = self.folders();
-        let mut seen = folders.iter().filter_map(|folder| folder.seen.as_ref());
-        seen.any(|(identity, _)| identity.is_replaced())
+        let mut folders = self.folders();
+        folders.iter_mut().any(|folder| {
+            folder.look();
+            let seen = folder.seen.as_ref();
+            seen.is_some_and(|(identity, _)| identity.is_replaced())
+        })
     }
 
     /// Each entry is whole at all times: a panic elsewhere has broken nothing.
