@@ -50,6 +50,8 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
     )
     .await?;
     submit_one(world, leader_max).await?;
+    // The relay of an outbox is a daemon, too: it needs a host that takes one.
+    undrain(world).await;
     eventually(world, WORK_MAX, "the outbox is empty", |world| {
         world.outbox.is_empty()
     })
@@ -69,7 +71,6 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
     .await?;
     waiters::check(world).await?;
     note_much(world);
-    undrain(world).await;
     eventually(world, WORK_MAX, "every shard is active", |world| {
         world.shards().active() == SHARDS as usize
     })
@@ -118,16 +119,18 @@ async fn undrain(world: &Arc<World>) {
 
 /// Counts what a run had much of.
 fn note_much(world: &World) {
-    let (many, cut) = {
+    let (many, cut, again) = {
         let ledger = world.ledger();
         let of_many = |id: &&JobId| id.as_str().starts_with("schedule:many-");
         (
             ledger.jobs.jobs.keys().filter(of_many).count(),
             ledger.claims_cut,
+            ledger.jobs.asked_again,
         )
     };
     world.count_many(Fault::ScheduleOfMany, many as u64);
     world.count_many(Fault::ClaimCut, cut);
+    world.count_many(Fault::ClaimAskedAgain, again);
 }
 
 fn calm_down(world: &Arc<World>) {
