@@ -265,6 +265,10 @@ stack_rules! {
     a_result_is_kept: ResultDropped => "a result is what was reported";
     a_job_is_enqueued_once: SubmittedTwice => "a job is held once";
     a_read_is_of_what_is_committed: ShownAhead => "a read shows what is committed";
+    a_claim_asked_for_again_gets_the_same: AskedAgainTakesNew
+        => "a claim that is asked for again is the same";
+    what_was_asked_for_again_is_not_handed_back: AbandonedAnyway
+        => "a claim that is asked for again is the same";
     a_snapshot_says_what_it_contains: SnapshotOneAhead
         => "nothing is damaged" | "what is recovered is committed";
 }

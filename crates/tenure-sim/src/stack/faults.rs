@@ -77,11 +77,12 @@ pub enum Fault {
     BacklogFull,
     // What is done beside the faults, and counted to see that it is.
     Searched,
+    ClaimAskedAgain,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 58] = [
+    pub const ALL: [Fault; 59] = [
         Fault::StoreSlow,
         Fault::StoreRefused,
         Fault::StoreAnswerLost,
@@ -140,6 +141,7 @@ impl Fault {
         Fault::ClaimCut,
         Fault::BacklogFull,
         Fault::Searched,
+        Fault::ClaimAskedAgain,
     ];
 
     /// What it is a fault of; none if nothing is wrong with it: then it is counted to see that it happens.
@@ -202,7 +204,8 @@ impl Fault {
             | Fault::PayloadLarge
             | Fault::ClaimCut
             | Fault::BacklogFull
-            | Fault::Searched => return None,
+            | Fault::Searched
+            | Fault::ClaimAskedAgain => return None,
         })
     }
 

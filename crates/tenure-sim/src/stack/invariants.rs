@@ -2,6 +2,7 @@
 
 pub(crate) mod acknowledged_is_kept;
 pub(crate) mod applied_is_committed;
+pub(crate) mod asked_again_is_the_same;
 pub(crate) mod attempts_are_bounded;
 pub(crate) mod calls_fit;
 pub(crate) mod claimed_by_priority;

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::iter::zip;
 
 use tenure_core::queue::{
-    Action, Answer, Backoff, Command, Event, Key, Payload, Queue, Rate, Rules, Settings,
+    Action, Answer, Backoff, ClaimKey, Command, Event, Key, Payload, Queue, Rate, Rules, Settings,
     Submission, Submitted, Token,
 };
 use tenure_core::{JobId, JobType, QueueName, ScheduleName};
 
 use super::invariants::{
-    attempts_are_bounded, claimed_by_priority, claimed_in_turn, completed_once, forgotten_in_time,
-    held_once, ids_are_kept, limits_are_kept, releases_are_free, results_are_kept, unique_keys,
-    waits_its_time,
+    asked_again_is_the_same, attempts_are_bounded, claimed_by_priority, claimed_in_turn,
+    completed_once, forgotten_in_time, held_once, ids_are_kept, limits_are_kept, releases_are_free,
+    results_are_kept, unique_keys, waits_its_time,
 };
 use crate::invariants::Violation;
 
@@ -29,6 +29,8 @@ pub(crate) struct Jobs {
     pub(crate) ids: BTreeMap<JobId, u64>,
     /// What each schedule makes.
     templates: BTreeMap<ScheduleName, Submission>,
+    /// How many jobs were answered with again.
+    pub(crate) asked_again: u64,
     /// The sequence number of the last job.
     sequence: u64,
 }
@@ -56,6 +58,10 @@ pub(crate) struct Job {
     pub(crate) result: Option<Payload>,
     /// By which claim it was completed.
     pub(crate) completed_by: Option<Token>,
+    /// Who has claimed it last with which key, if it had one.
+    pub(crate) claimed_as: Option<(Key, ClaimKey)>,
+    /// Whether that claim was asked for again.
+    pub(crate) is_asked_again: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +116,8 @@ impl Job {
             backoff: submission.backoff.unwrap_or_default(),
             result: None,
             completed_by: None,
+            claimed_as: None,
+            is_asked_again: false,
         }
     }
 
@@ -153,6 +161,12 @@ impl Jobs {
                 self.templates.insert(name.clone(), spec.job.clone());
             }
             _ => {}
+        }
+        for id in asked_again_is_the_same::check(self, command, answer, events, queue)? {
+            self.asked_again += 1;
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.is_asked_again = true;
+            }
         }
         for event in events {
             let created = match event {
@@ -254,6 +268,8 @@ impl Jobs {
                 self.enter(id, Phase::Running(*token));
                 if let Some(job) = self.jobs.get_mut(id) {
                     job.attempts += 1;
+                    job.claimed_as = asked_again_is_the_same::of(command);
+                    job.is_asked_again = false;
                 }
                 let limit = self.queues.entry(queue.clone()).or_default();
                 limit.claims.push_back(now);

@@ -21,7 +21,7 @@ use crate::invariants::Violation;
 /// How long a call takes at most, beside what it waits for jobs.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often the end of a job is told before the worker gives up.
+/// How often the end of a job is told, or a claim with a key is asked for, before the worker gives up.
 const TRIES_MAX: usize = 10;
 
 /// The queues of those who submit, and of the schedules.
@@ -86,6 +86,8 @@ pub(crate) struct Worker {
     name: String,
     route: Route,
     world: Arc<World>,
+    /// How many claims it has made.
+    claims: u64,
 }
 
 impl Worker {
@@ -94,6 +96,7 @@ impl Worker {
             name,
             route: Route::default(),
             world,
+            claims: 0,
         }
     }
 
@@ -137,15 +140,42 @@ impl Worker {
         jobs
     }
 
-    /// Claims once.
+    /// Claims once. Every other claim has a key, and is asked for again if its answer is lost: it is the same claim then, so
+    /// it began when it was first sent, and its lease counts from when it was sent last.
     pub(crate) async fn ask(&mut self, claim: ClaimRequest) -> Vec<Claimed> {
+        self.claims += 1;
+        let key = (self.claims % 2 == 0).then(|| {
+            let key = Key::new(format!("claim-{}", self.claims));
+            key.expect("a valid key")
+        });
+        let begun = self.world.calls().begin();
+        let tries = if key.is_some() { TRIES_MAX } else { 1 };
+        for _ in 0..tries {
+            match self.ask_once(&claim, key.as_ref(), begun).await {
+                Ok(jobs) => return jobs,
+                // What was not taken changes nothing, and who has a key asks on: an earlier try may have been.
+                Err(failed) => self.say(&format!("claiming by {key:?} failed: {failed:?}")),
+            }
+        }
+        Vec::new()
+    }
+
+    async fn ask_once(
+        &mut self,
+        claim: &ClaimRequest,
+        key: Option<&Key>,
+        begun: u64,
+    ) -> Result<Vec<Claimed>, Failed> {
         let lease = Duration::from_millis(claim.lease_ms.into());
         let wait = Duration::from_millis(claim.wait_ms.into());
         let until = Instant::now() + lease.mul_f64(DISCOUNT);
-        let begun = self.world.calls().begin();
+        let (claim, key) = (claim.clone(), key.cloned());
         let answer = self.route.call(&self.world, wait + PATIENCE, move |queue| {
-            let claim = claim.clone();
-            async move { queue.claim(claim).await }
+            let (claim, key) = (claim.clone(), key.clone());
+            async move {
+                let stop = std::future::pending();
+                queue.claim_named(claim, key.as_ref(), stop).await
+            }
         });
         let answer = answer.await;
         let is_known = answer
@@ -154,9 +184,7 @@ impl Worker {
         if !is_known || self.route.is_doubled {
             self.world.calls().lost_claim();
         }
-        let Ok(jobs) = answer else {
-            return Vec::new();
-        };
+        let jobs = answer?;
         for job in &jobs {
             let call = seen::Call::Claim {
                 token: job.token.to_string(),
@@ -167,7 +195,7 @@ impl Worker {
             let verdict = self.world.claims().claimed(&self.name, job, until);
             self.world.judge(verdict);
         }
-        jobs
+        Ok(jobs)
     }
 
     pub(crate) async fn work(&mut self, job: Claimed) {
