@@ -144,7 +144,7 @@ impl Worker {
     /// it began when it was first sent, and its lease counts from when it was sent last.
     pub(crate) async fn ask(&mut self, claim: ClaimRequest) -> Vec<Claimed> {
         self.claims += 1;
-        let key = (self.claims % 2 == 0).then(|| {
+        let key = self.claims.is_multiple_of(2).then(|| {
             let key = Key::new(format!("claim-{}", self.claims));
             key.expect("a valid key")
         });
