@@ -70,6 +70,9 @@ fn milliseconds(text: &str) -> Result<u64, &'static str> {
     use jiff::fmt::temporal::Pieces;
 
     let time: Timestamp = text.parse().map_err(|_| match Pieces::parse(text) {
+        Ok(pieces) if pieces.time().is_none() || pieces.to_numeric_offset().is_none() => {
+            "is not a whole time: it needs a time of day and an offset, as in 2026-12-01T09:00:00Z or 2026-12-01T09:00:00+01:00"
+        }
         // The last day of the year 9999 is a time, but not one that is calculated with.
         Ok(_) => "is too far away: no time from 9999-12-30T22:00:00Z on can be stored",
         Err(_) => "is not milliseconds since 1970 or an RFC 3339 time",
@@ -109,6 +112,9 @@ mod tests {
         for (text, problem) in [
             ("\"tomorrow\"", "run_at is not milliseconds since 1970 or"),
             ("\"9999-12-31T23:59:59Z\"", "run_at is too far away"),
+            ("\"2026-12-01\"", "run_at is not a whole time"),
+            ("\"2026-12-01T09:00:00\"", "run_at is not a whole time"),
+            ("\"2026-12-01 09:00\"", "run_at is not a whole time"),
             ("\"2026-01-01T01:00:00+25:00\"", "run_at has an offset of"),
             ("\"2026-01-01T01:00:00-24:00\"", "run_at has an offset of"),
             ("-1", "run_at is before 1970"),
