@@ -13,7 +13,7 @@ use tenure_store::{Entry, Expect, Key, Object, Store, Version, list_all};
 use tokio::sync::OnceCell;
 
 use crate::keys::Keys;
-use crate::{Error, Follower, Token, nudge};
+use crate::{Error, Follower, Runtime, Token, nudge};
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) mod transaction;
@@ -33,6 +33,8 @@ pub struct NamespaceView {
     looked: Option<Arc<OnceCell<Sessions>>>,
     /// Whether a leader is told by a datagram that it is asked something.
     sends_nudges: bool,
+    /// Where the names of requests come from, and their times.
+    runtime: Runtime,
 }
 
 /// Shared by all who ask: there may be thousands.
@@ -87,7 +89,16 @@ impl NamespaceView {
             keys: Keys::new(namespace),
             looked: None,
             sends_nudges: true,
+            runtime: Runtime::default(),
         }
+    }
+
+    pub(crate) fn with_runtime(self, runtime: Runtime) -> Self {
+        Self { runtime, ..self }
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        &self.runtime
     }
 
     pub(crate) fn with_nudges(self, sends_nudges: bool) -> Self {
@@ -542,7 +553,7 @@ impl NamespaceView {
     ) -> Result<(), Error> {
         // Names this very request, so that a lost answer can be recognised.
         let writer = Writer {
-            incarnation: Incarnation(uuid::Uuid::new_v4().as_u128()),
+            incarnation: Incarnation(self.runtime.unique().as_u128()),
             counter: 1,
             nonce: tenure_core::Nonce::default(),
         };

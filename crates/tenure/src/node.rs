@@ -195,7 +195,9 @@ impl Node {
         // Made before anything is waited for: dropped, it ends the session, however far that has come.
         let inner = Inner {
             id,
-            view: NamespaceView::new(view, namespace).with_nudges(!polls_only),
+            view: NamespaceView::new(view, namespace)
+                .with_nudges(!polls_only)
+                .with_runtime(runtime.clone()),
             commands,
             session: session_seen,
             duplicates: duplicates_seen,

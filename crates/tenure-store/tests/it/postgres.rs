@@ -193,7 +193,7 @@ async fn hints_come_back_after_the_connection_was_lost() {
             *expect = Expect::Version(writer.put(key, "x".into(), expect).await.unwrap());
             assert_eq!(hint(watch).await, Hint::Changed(key.clone()));
         }
-        proxy.cut();
+        proxy.cut().await;
     }
 }
 

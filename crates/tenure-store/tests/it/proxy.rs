@@ -57,8 +57,15 @@ impl Proxy {
     }
 
     /// Closes every connection there is. New ones are welcome.
-    pub(crate) fn cut(&self) {
+    pub(crate) async fn cut(&self) {
         self.orders.cuts.send_modify(|cuts| *cuts += 1);
+        // Each connection listens until it is closed. Some come again at once, and are not waited for.
+        for _ in 0..100 {
+            if self.orders.cuts.receiver_count() == 0 {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
     }
 }
 

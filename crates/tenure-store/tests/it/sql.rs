@@ -234,7 +234,7 @@ mod lost_answers {
                 tasks.spawn(async move { store.get(&key).await.unwrap() });
             }
             tasks.join_all().await;
-            proxy.cut();
+            proxy.cut().await;
             match store.get(&key).await {
                 Ok(_) | Err(Error::Unavailable { .. }) => {}
                 Err(error) => panic!("{error:?}"),

@@ -126,7 +126,7 @@ impl NamespaceView {
     /// Asks for a node to be kept free of daemons, by its name: also if it is not there, or starts anew.
     /// Everything on it moves away, a limited number at a time.
     pub async fn drain(&self, node: &NodeId, by: &str) -> Result<Drain, Error> {
-        let since = clock::HOST.now().wall;
+        let since = self.runtime().clock.now().wall;
         let by: String = by.chars().filter(|it| !it.is_control()).take(200).collect();
         let drained = Drained { by, since };
         self.change_drains(|nodes| {
@@ -152,7 +152,7 @@ impl NamespaceView {
     ) -> Result<Drain, Error> {
         // Names this very request, so that a lost answer can be recognised.
         let writer = Writer {
-            incarnation: Incarnation(uuid::Uuid::new_v4().as_u128()),
+            incarnation: Incarnation(self.runtime().unique().as_u128()),
             counter: 1,
             nonce: tenure_core::Nonce::default(),
         };
