@@ -15,6 +15,9 @@ use crate::output::{self, Hinted};
 /// How often it is looked in a ttl, and how often in a row the store must be another: the first may be put back.
 const LOOKS: u32 = 4;
 
+/// How often it is looked at first.
+const FIRST_LOOKS: Duration = Duration::from_millis(10);
+
 /// However long the ttl is.
 const PATIENCE_MAX: Duration = Duration::from_secs(30);
 
@@ -30,9 +33,18 @@ pub(crate) fn is_over() -> bool {
 pub(super) fn watch(node: &Node, ttl: Duration) {
     let store = node.store().clone();
     tokio::spawn(async move {
+        let pause = ttl.min(PATIENCE_MAX) / LOOKS;
+        // This very process may be about to make its namespace's folder. What is there first is what must stay, so it is to
+        // be seen before anybody can put another in its place.
+        let mut waited = Duration::ZERO;
+        while waited < pause {
+            store.is_replaced();
+            sleep(FIRST_LOOKS).await;
+            waited += FIRST_LOOKS;
+        }
         let mut looks = 0;
         while looks < LOOKS {
-            sleep(ttl.min(PATIENCE_MAX) / LOOKS).await;
+            sleep(pause).await;
             looks = if store.is_replaced() { looks + 1 } else { 0 };
         }
         let what = format!("the store at {} was replaced", store.describe().location);
