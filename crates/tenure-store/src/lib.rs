@@ -143,9 +143,9 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Says that this process lives under `prefix`: from when there is something on, it must not become another thing under
-    /// the same name. Requests end as [`Error::Gone`] then, as they do if the whole store is replaced. Only engines whose
-    /// prefixes are folders can tell. This is no request.
+    /// Says that this process lives under `prefix`, which from now on must not become another thing under the same name.
+    /// Requests end as [`Error::Gone`] then, as they do if the whole store is replaced. Only engines whose prefixes are
+    /// folders can tell; those make the folder if it is missing. This is no request.
     fn pin(&self, _prefix: &Prefix) {}
 
     /// How long a writer that can wait should wait before its next write, since there is a [ceiling](wrap::throttled) on

@@ -15,9 +15,6 @@ use crate::output::{self, Hinted};
 /// How often it is looked in a ttl, and how often in a row the store must be another: the first may be put back.
 const LOOKS: u32 = 4;
 
-/// How often it is looked at first.
-const FIRST_LOOKS: Duration = Duration::from_millis(10);
-
 /// However long the ttl is.
 const PATIENCE_MAX: Duration = Duration::from_secs(30);
 
@@ -34,14 +31,6 @@ pub(super) fn watch(node: &Node, ttl: Duration) {
     let store = node.store().clone();
     tokio::spawn(async move {
         let pause = ttl.min(PATIENCE_MAX) / LOOKS;
-        // This very process may be about to make its namespace's folder. What is there first is what must stay, so it is to
-        // be seen before anybody can put another in its place.
-        let mut waited = Duration::ZERO;
-        while waited < pause {
-            store.is_replaced();
-            sleep(FIRST_LOOKS).await;
-            waited += FIRST_LOOKS;
-        }
         let mut looks = 0;
         while looks < LOOKS {
             sleep(pause).await;

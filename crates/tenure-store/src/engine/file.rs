@@ -239,7 +239,11 @@ impl Store for File {
 
     fn pin(&self, prefix: &Prefix) {
         let path = prefix.as_str().trim_end_matches('/');
-        self.inner.pinned.add(self.inner.folders.root().join(path));
+        let folder = self.inner.folders.root().join(path);
+        // Made now, so that it is this process's own from the start: one that appears later may be another's. What stands
+        // in the way is told by the first request.
+        let _ = self.inner.folders.make(&folder);
+        self.inner.pinned.add(folder);
     }
 }
 

@@ -645,6 +645,21 @@ async fn a_prefix_that_is_pinned_must_stay() {
 }
 
 #[tokio::test]
+async fn a_prefix_is_pinned_before_anything_is_in_it() {
+    let (folder, store) = fresh().await;
+    let path = |name: &str| folder.path().join(name);
+    store.pin(&Prefix::new("pinned/").unwrap());
+    // Before this process has written anything.
+    fs::rename(path("pinned"), path("aside")).unwrap();
+    fs::create_dir(path("pinned")).unwrap();
+    assert!(store.is_replaced());
+    let pinned = key("pinned/a");
+    let created = store.put(&pinned, "1".into(), &Expect::Absent).await;
+    let error = created.unwrap_err();
+    assert!(matches!(error, Error::Gone { .. }), "{error:?}");
+}
+
+#[tokio::test]
 async fn a_folder_for_temporary_files_that_is_removed_is_made_again() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path()).await;

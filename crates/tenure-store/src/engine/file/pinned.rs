@@ -2,7 +2,7 @@
 //!
 //! A namespace's folder can be moved away while the store's own stays. A process that went on would make it anew, and
 //! start everything in it from nothing: another queue, terms that begin with 1 again. So a folder that a process
-//! [pins](crate::Store::pin) is compared, as the store's own is, from the first time that it is seen there.
+//! [pins](crate::Store::pin) is made at once if it is missing, and compared from then on, as the store's own is.
 
 use std::fs;
 use std::path::PathBuf;
