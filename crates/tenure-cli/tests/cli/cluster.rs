@@ -213,7 +213,7 @@ fn programs_die_with_their_tenure_and_run_elsewhere() {
         running(&scene).values().copied().eq([2, 2])
     });
     nodes["a"].signal(Signal::KILL);
-    until("the death of all", || scene.all_gone("a"));
+    scene.wait_for_end("a");
     wait_for_loads(&scene, &[("b", 4)]);
     check_order(&scene);
 
@@ -221,7 +221,7 @@ fn programs_die_with_their_tenure_and_run_elsewhere() {
     nodes.insert("c", node(&scene, "c", "4s", &options, PROGRAM));
     until("c runs two", || running(&scene).get("c") == Some(&2));
     nodes["c"].signal(Signal::STOP);
-    until("the death of all", || scene.all_gone("c"));
+    scene.wait_for_end("c");
     wait_for_loads(&scene, &[("b", 4)]);
     nodes["c"].signal(Signal::CONT);
     until("c runs two again", || running(&scene).get("c") == Some(&2));

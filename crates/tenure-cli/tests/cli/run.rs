@@ -53,7 +53,7 @@ fn a_program_dies_with_its_tenure_and_so_does_what_it_started() {
     until("a family of three", || scene.pids("a").len() == 3);
     let _b = scene.run("b", PROGRAM, &[]);
     a.signal(Signal::KILL);
-    until("the death of all", || scene.all_gone("a"));
+    scene.wait_for_end("a");
     scene.wait_for("b tick");
     assert!(!scene.has("1 a stop"), "{}", scene.log());
     scene.check_order();

@@ -32,6 +32,23 @@ pub(crate) fn is_gone(pid: &Pid) -> bool {
     test_kill_process(*pid).is_err() || state.starts_with('Z')
 }
 
+/// What a process is, whose child it is and what it waits for.
+fn describe(pid: Pid) -> String {
+    let read = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let status = read("status");
+    let told = ["Name:", "State:", "PPid:", "SigPnd:", "ShdPnd:"];
+    let told = status
+        .lines()
+        .filter(|line| told.iter().any(|name| line.starts_with(name)));
+    let told: Vec<&str> = told.collect();
+    let command = read("cmdline").replace('\0', " ");
+    format!(
+        "{pid}: {} in {}: {command:.80}",
+        told.join(" "),
+        read("wchan")
+    )
+}
+
 pub(crate) struct Scene {
     folder: TempDir,
 }
@@ -98,6 +115,22 @@ impl Scene {
     pub(crate) fn all_gone(&self, node: &str) -> bool {
         let pids = self.pids(node);
         !pids.is_empty() && pids.iter().all(is_gone)
+    }
+
+    /// Waits for the end of all programs of a node; says what is left of them if that does not come.
+    pub(crate) fn wait_for_end(&self, node: &str) {
+        let started = Instant::now();
+        while !self.all_gone(node) {
+            if started.elapsed() >= PATIENCE {
+                let left = self.starts().into_iter().flat_map(<[Pid; 2]>::from);
+                let left: Vec<String> = left.filter(|pid| !is_gone(pid)).map(describe).collect();
+                panic!(
+                    "programs of {node} still run; of all nodes:\n{}",
+                    left.join("\n")
+                );
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Every start of a program: its process and that of its guard.
