@@ -6,12 +6,15 @@
 //! process may not be killed does not mean that it is gone: only its end does.
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
 };
+use rustix::time::Timespec;
 
 /// How many times to look for descendants that are not stopped yet. Each look finds what was started during the one
 /// before, and whoever is stopped starts nothing: a few are enough, unless these processes are many.
@@ -44,22 +47,28 @@ pub(crate) fn kill(children: &[Pid]) -> Left {
     left
 }
 
-/// Stops children of this process, and all that descends from them.
+/// Stops children of this process, and all that descends from them. A child stays what it is until this process has
+/// waited for it; deeper down a number may be given to a stranger at any time.
 fn stop(children: &[Pid]) {
     let mut stopped = BTreeSet::new();
     for _ in 0..LOOKS_MAX {
         let before = stopped.len();
+        let mut parents = Vec::new();
         for &child in children {
             if stopped.insert(child.as_raw_nonzero()) {
                 // One that is gone, or may not be stopped, is none that this can help with.
                 let _ = kill_process(child, Signal::STOP);
             }
+            parents.extend(Held::open(child));
         }
-        let mut parents = children.to_vec();
         while let Some(parent) = parents.pop() {
-            for child in children_of(parent) {
-                if stopped.insert(child.as_raw_nonzero()) {
-                    stop_child_of(parent, child);
+            for child in children_of(parent.pid) {
+                let Some(child) = Held::open(child).filter(|child| child.is_child_of(&parent))
+                else {
+                    continue;
+                };
+                if stopped.insert(child.pid.as_raw_nonzero()) {
+                    let _ = pidfd_send_signal(&child.held, Signal::STOP);
                 }
                 parents.push(child);
             }
@@ -70,14 +79,29 @@ fn stop(children: &[Pid]) {
     }
 }
 
-/// Stops a child of another process. That one may have let go of it by now, and a stranger may have its number: only
-/// who is still its child is stopped.
-fn stop_child_of(parent: Pid, child: Pid) {
-    let Ok(held) = pidfd_open(child, PidfdFlags::empty()) else {
-        return;
-    };
-    if stat(child).is_some_and(|(_, its_parent)| its_parent == parent.to_string()) {
-        let _ = pidfd_send_signal(&held, Signal::STOP);
+/// A process that cannot be taken for another that has its number later.
+struct Held {
+    pid: Pid,
+    held: OwnedFd,
+}
+
+impl Held {
+    fn open(pid: Pid) -> Option<Self> {
+        let held = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        Some(Self { pid, held })
+    }
+
+    /// The number of the parent was the parent's when it was read, since that still lives after it.
+    fn is_child_of(&self, parent: &Self) -> bool {
+        stat(self.pid).is_some_and(|(_, of)| of == parent.pid.to_string())
+            && self.lives()
+            && parent.lives()
+    }
+
+    fn lives(&self) -> bool {
+        let mut ended = [PollFd::new(&self.held, PollFlags::IN)];
+        let at_once = Timespec::default();
+        poll(&mut ended, Some(&at_once)) == Ok(0)
     }
 }
 
@@ -152,6 +176,36 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    #[test]
+    fn a_stranger_is_nobodys_child() {
+        // The child of a child, whose number could be anybody's.
+        let mut child = Command::new("sh")
+            .args(["-c", "sleep 1000 & wait"])
+            .spawn()
+            .unwrap();
+        let parent = Held::open(Pid::from_child(&child)).unwrap();
+        let below = loop {
+            match children_of(parent.pid)[..] {
+                [below] => break Held::open(below).unwrap(),
+                _ => std::thread::yield_now(),
+            }
+        };
+        let me = Held::open(getpid()).unwrap();
+        assert!(below.is_child_of(&parent) && !below.is_child_of(&me));
+        // Whoever has the number of one that has ended is another.
+        child.kill().unwrap();
+        while parent.lives() {
+            std::thread::yield_now();
+        }
+        assert!(!below.is_child_of(&parent));
+        pidfd_send_signal(&below.held, Signal::KILL).unwrap();
+        child.wait().unwrap();
+        while below.lives() {
+            std::thread::yield_now();
+        }
+        assert!(!below.is_child_of(&me));
+    }
 
     #[test]
     fn children_are_found_in_both_ways_and_a_zombie_is_no_trouble() {

@@ -212,6 +212,7 @@ fn programs_die_with_their_tenure_and_run_elsewhere() {
     until("both run two", || {
         running(&scene).values().copied().eq([2, 2])
     });
+    scene.wait_for_programs("a", 2);
     nodes["a"].signal(Signal::KILL);
     scene.wait_for_end("a");
     wait_for_loads(&scene, &[("b", 4)]);
@@ -220,6 +221,7 @@ fn programs_die_with_their_tenure_and_run_elsewhere() {
     // One that is stopped past its ttl: its guards kill what it cannot.
     nodes.insert("c", node(&scene, "c", "4s", &options, PROGRAM));
     until("c runs two", || running(&scene).get("c") == Some(&2));
+    scene.wait_for_programs("c", 2);
     nodes["c"].signal(Signal::STOP);
     scene.wait_for_end("c");
     wait_for_loads(&scene, &[("b", 4)]);

@@ -19,7 +19,7 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::cluster::{node, running, wait_for_loads};
 use crate::elections::{asked, document};
-use crate::run::{PROGRAM, Running, Scene, is_gone, until};
+use crate::run::{PROGRAM, Running, Scene, is_gone, stop_guard, until};
 use crate::serve::Serving;
 use crate::support::{Ended, binary, run, tenure};
 
@@ -1268,7 +1268,7 @@ fn a_guard_that_is_stopped_is_replaced_and_its_program_too() {
     let mut a = scene.run("a", PROGRAM, &["--kill-after", "1s"]);
     until("a start", || scene.starts().len() == 1);
     let (program, guard) = scene.starts()[0];
-    kill_process(guard, Signal::STOP).unwrap();
+    stop_guard(guard);
     // The node is well and goes on leading. But it has nobody left to end the program in time.
     until("another start", || scene.starts().len() == 2);
     assert!(is_gone(&program) && is_gone(&guard));

@@ -9,7 +9,7 @@ use crate::support::{check, run, tenure};
 
 mod scene;
 
-pub(crate) use scene::{Running, Scene, is_gone, until};
+pub(crate) use scene::{Running, Scene, is_gone, stop_guard, until};
 
 /// Long enough for a busy machine to renew in, short enough to wait for.
 pub(crate) const TTL: &str = "3s";
@@ -144,7 +144,7 @@ fn a_program_dies_with_its_guard_and_is_started_again() {
     // A guard that is stopped is found out as soon as there is something for it to do.
     until("another start", || scene.starts().len() == 2);
     let (program, guard) = scene.starts()[1];
-    kill_process(guard, Signal::STOP).unwrap();
+    stop_guard(guard);
     a.signal(Signal::TERM);
     assert_eq!(a.ended(), 0);
     assert!(is_gone(&program) && is_gone(&guard));

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+#[cfg(feature = "file")]
+use crate::run::stop_guard;
 use crate::serve::Serving;
 use crate::support::{run, tenure};
 
@@ -595,6 +597,7 @@ fn a_guard_that_is_killed_fails_the_job_and_leaves_nothing() {
     family.iter().for_each(|pid| assert!(!is_running(pid)));
 }
 
+#[cfg(feature = "file")]
 #[test]
 fn a_job_is_kept_while_its_guard_is_stopped() {
     let scene = Scene::new();
@@ -607,7 +610,7 @@ fn a_job_is_kept_while_its_guard_is_stopped() {
     scene.submit("a", "1", &["--max-attempts", "1"]);
     let guard = scene.made("guard").parse().unwrap();
     let family = [scene.made("away"), scene.made("child")];
-    kill_process(Pid::from_raw(guard).unwrap(), Signal::STOP).unwrap();
+    stop_guard(Pid::from_raw(guard).unwrap());
     worker.send(Signal::TERM);
     // It is nobody else's before the last of its processes has ended.
     scene.reaches("a", "ready");
@@ -618,6 +621,7 @@ fn a_job_is_kept_while_its_guard_is_stopped() {
     assert_eq!(code, Some(0), "{stderr}");
 }
 
+#[cfg(feature = "file")]
 #[test]
 fn a_job_whose_guard_is_stopped_is_ended() {
     let scene = Scene::new();
@@ -626,7 +630,7 @@ fn a_job_whose_guard_is_stopped_is_ended() {
     scene.submit("a", "1", &["--max-attempts", "1"]);
     let guard = scene.made("guard");
     let family = [scene.made("away"), scene.made("child")];
-    kill_process(Pid::from_raw(guard.parse().unwrap()).unwrap(), Signal::STOP).unwrap();
+    stop_guard(Pid::from_raw(guard.parse().unwrap()).unwrap());
     // If the worker died now, nobody would end the program.
     assert_eq!(scene.reaches("a", "dead")["error"], "killed by signal 9");
     family.iter().for_each(|pid| assert!(!is_running(pid)));

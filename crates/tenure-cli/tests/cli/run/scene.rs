@@ -27,9 +27,19 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// Whether a process has ended; one that nobody has reaped yet does nothing any more.
 pub(crate) fn is_gone(pid: &Pid) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = status.rsplit(')').next().unwrap_or_default().trim_start();
-    test_kill_process(*pid).is_err() || state.starts_with('Z')
+    test_kill_process(*pid).is_err() || state(*pid) == Some('Z')
+}
+
+fn state(pid: Pid) -> Option<char> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    status.rsplit(')').next()?.trim_start().chars().next()
+}
+
+/// Stops the guard of a program that runs. Only once it waits: before that it may not have said that the program runs, and
+/// then it has minutes to do so.
+pub(crate) fn stop_guard(guard: Pid) {
+    until("the guard to wait", || state(guard) == Some('S'));
+    kill_process(guard, Signal::STOP).unwrap();
 }
 
 /// What a process is, whose child it is and what it waits for.
@@ -109,6 +119,13 @@ impl Scene {
             .filter(|words| words[1] == node && words[2] == "start")
             .map(|words| Pid::from_raw(words[3].parse().unwrap()).unwrap())
             .collect()
+    }
+
+    /// Waits until so many programs of a node have said that they run. Others know it before that: the guard says it.
+    pub(crate) fn wait_for_programs(&self, node: &str, count: usize) {
+        until(&format!("{count} programs of {node}"), || {
+            self.pids(node).len() >= count
+        });
     }
 
     /// Whether a node has started programs, and all of them have ended.
