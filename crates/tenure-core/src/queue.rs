@@ -42,8 +42,8 @@
 //!   **That is the window in which a submit may be sent again**: an id that comes back later is a new job.
 //! - **Groups.** Jobs of one group run one at a time in the order of the log. One that fails holds up its
 //!   group for its attempts and no longer; a dead job holds up nothing.
-//! - **Time** only moves forward, to the latest `at` of any command. A broker whose clock is behind its
-//!   predecessor's stands still until it has caught up; one whose clock is ahead takes the queue with it.
+//! - **Time** only moves forward, to the latest `at` of any command, unless an operator sets it. Which `at` a command
+//!   gets when a broker's clock is wrong is decided above the core, in `tenure::queue`.
 //! - **Cost.** Every item of a command costs a logarithm, whatever the depth. Time's own work (due jobs,
 //!   retention) is done in portions along with other commands, so no command takes long.
 //!

@@ -91,3 +91,31 @@ fn every_single_line_can_be_broken() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
+
+/// A promise whose rules were renamed or taken out would look as if something still held it.
+#[test]
+fn the_rules_behind_each_promise_are_there() {
+    let names: BTreeSet<String> = RULES
+        .into_iter()
+        .flat_map(table)
+        .map(|(name, _)| name)
+        .collect();
+    let document = std::fs::read_to_string(root().join("RELIABILITY.md")).expect("it can be read");
+    let promises = document
+        .split("\n## ")
+        .find(|part| part.starts_with("What is promised"));
+    let mut named = 0;
+    for row in promises.expect("it has promises").lines() {
+        let rules = row
+            .trim_end_matches('|')
+            .rsplit('|')
+            .next()
+            .unwrap_or_default();
+        let is_rule = |word: &&str| word.starts_with(char::is_uppercase);
+        for rule in rules.split('`').skip(1).step_by(2).filter(is_rule) {
+            assert!(names.contains(rule), "there is no rule {rule}: {row}");
+            named += 1;
+        }
+    }
+    assert!(named > 30, "only {named} rules are named");
+}

@@ -98,3 +98,17 @@ async fn woken_broker_is_fenced_on_ceph() {
         woken_broker_is_fenced(&url).await;
     }
 }
+
+#[tokio::test]
+async fn woken_broker_is_fenced_on_seaweedfs() {
+    if let Some(url) = support::url("TENURE_TEST_S3_SEAWEED") {
+        woken_broker_is_fenced(&url).await;
+    }
+}
+
+#[tokio::test]
+async fn woken_broker_is_fenced_on_azure() {
+    if let Some(url) = support::url("TENURE_TEST_AZURE") {
+        woken_broker_is_fenced(&url).await;
+    }
+}

@@ -1,9 +1,12 @@
 //! What holds in both forms, on every store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tenure::core::Lineage;
 use tenure::log::{Config, Error, Log, Writer};
+use tenure::store::engine::object::Objects;
+use tenure_testkit::gcs::Gcs;
 use tokio_util::sync::CancellationToken;
 
 use super::world::{Memo, World, lines, owner, records};
@@ -95,6 +98,14 @@ async fn azure_keeps_the_log() {
     if let Some(world) = World::server("TENURE_TEST_AZURE").await {
         suite(&world).await;
     }
+}
+
+#[tokio::test]
+async fn gcs_keeps_the_log() {
+    let gcs = Gcs::start("bucket").await;
+    let url = gcs.url().parse().unwrap();
+    let store = Objects::open_with(&url, Gcs::variables()).await.unwrap();
+    suite(&World::objects(Arc::new(store))).await;
 }
 
 #[tokio::test]
