@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::cluster::{node, running, wait_for_loads};
+use crate::cluster::{self, node, running, wait_for_loads};
 use crate::elections::{asked, document};
 use crate::run::{PROGRAM, Running, Scene, is_gone, stop_guard, until};
 use crate::serve::Serving;
@@ -429,8 +429,10 @@ fn what_left_the_session_dies_with_the_guard_before_the_program_starts_again() {
 #[test]
 fn ps_says_what_a_guard_is_and_it_is_small() {
     let scene = Scene::new();
-    let a = node(&scene, "a", "60s", &["--shards", "3"], COUNTING);
+    let a = node(&scene, "a", "60s", &["--shards", "3"], cluster::PROGRAM);
     wait_for_loads(&scene, &[("a", 3)]);
+    // A shard is said to run before its guard has got that far.
+    scene.wait_for_programs("a", 3);
     let line = |pid: &Pid| std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
     // Of this node alone: other tests have guards of that name, some of them only just started.
     let guards: Vec<(Pid, String)> = descendants(a.pid())
@@ -824,7 +826,7 @@ fn tenure_ends_in_order_when_its_terminal_is_closed() {
 #[test]
 fn a_program_that_was_stopped_for_lost_trust_has_not_failed() {
     let scene = Scene::new();
-    let a = node(&scene, "a", "2s", &[], crate::cluster::PROGRAM);
+    let a = node(&scene, "a", "2s", &[], cluster::PROGRAM);
     until("a start", || scene.starts().len() == 1);
     // The store takes no writes, so no heartbeat is confirmed.
     let locks = std::fs::read_dir(scene.path("store/.tenure/lock")).unwrap();
@@ -849,7 +851,7 @@ fn a_program_that_was_stopped_for_lost_trust_has_not_failed() {
 fn a_shard_that_lost_its_guard_starts_again_without_waiting_for_the_end_of_trust() {
     let scene = Scene::new();
     // Trust is not short, so nothing has to be waited for but the next try: a program gets twelve seconds to stop.
-    let a = node(&scene, "a", "60s", &[], crate::cluster::PROGRAM);
+    let a = node(&scene, "a", "60s", &[], cluster::PROGRAM);
     until("a start", || scene.starts().len() == 1);
     let (program, guard) = scene.starts()[0];
     kill_process(guard, Signal::KILL).unwrap();
