@@ -76,9 +76,9 @@ bench-store: ## what each engine costs, next to the floor below it, in one run
 	scripts/with-servers -- cargo bench -p tenure-store --bench engines --locked
 
 bench-election: ## hand-overs within and between processes, and up to 10,000 elections in one; HOLD=600 holds them longer
-	cargo build --release -p tenure-cli --locked
+	cargo build --profile dist -p tenure-cli --locked
 	scripts/with-servers -- cargo bench -p tenure --bench handover --bench many --locked
-	scripts/with-servers -- scripts/bench-handover target/release/tenure
+	scripts/with-servers -- scripts/bench-handover target/dist/tenure
 
 ONLY ?=
 bench-queue: ## speed, depth, recovery and latency of the queue; ONLY=depth for a section
