@@ -25,7 +25,7 @@ use tokio::time::timeout;
 use super::call::{Asked, Caller};
 use super::messages::{
     ClaimJobRequest, ClaimJobResponse, Empty, GetStatsResponse, HeldJobRequest, ListJobsResponse,
-    RestClaimed, RestJobs, RestStats, RestSubmitted, SubmitJobRequest, SubmitJobResponse,
+    RestClaimed, RestJobs, RestStats, RestSubmitted, SubmitJobRequest, SubmitJobResponse, object,
 };
 use super::{dialect, route};
 use crate::app::App;
@@ -220,8 +220,7 @@ fn message<M: Message + Default + DeserializeOwned>(
     match format {
         Format::Proto => M::decode(bytes.clone())
             .map_err(|error| Problem::new(Code::InvalidJson, error.to_string())),
-        Format::Json => serde_json::from_slice(bytes)
-            .map_err(|error| Problem::new(Code::InvalidJson, error.to_string())),
+        Format::Json => object(bytes).map_err(|error| Problem::new(Code::InvalidJson, error)),
     }
 }
 

@@ -5,8 +5,17 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use prost::Message;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
+
+/// A JSON object. A list would be read as its fields, in order.
+pub(super) fn object<T: DeserializeOwned>(text: &[u8]) -> Result<T, String> {
+    if text.trim_ascii_start().starts_with(b"[") {
+        return Err("it is a list, not an object".to_owned());
+    }
+    serde_json::from_slice(text).map_err(|error| error.to_string())
+}
 
 #[derive(Clone, PartialEq, Message, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -33,6 +33,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSoc
 use tokio_tungstenite::tungstenite::{Error, Utf8Bytes};
 
 use super::call::{Asked, Caller};
+use super::messages::object;
 use super::{dialect, route};
 use crate::app::App;
 use crate::auth::Scope;
@@ -49,6 +50,10 @@ const BUFFER_BYTES: usize = 4 * 1024;
 
 /// How long a client may take to answer that the socket is closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Why a socket is closed from here.
+const STOPPING: (CloseCode, &str) = (CloseCode::Away, "this broker is stopping");
+const NOT_TEXT: (CloseCode, &str) = (CloseCode::Invalid, "a message is not UTF-8");
 
 /// What a client's key is hashed with, by RFC 6455.
 const KEY_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -199,10 +204,10 @@ impl Switched {
         let mut calls = FuturesUnordered::new();
         let mut heard = Instant::now();
         let mut was_asked = false;
-        loop {
+        let (code, reason) = loop {
             tokio::select! {
                 biased;
-                () = self.app.stop.cancelled() => break,
+                () = self.app.stop.cancelled() => break STOPPING,
                 Some((answer, room)) = calls.next(), if !calls.is_empty() => {
                     socket.send(Message::Text(answer)).await?;
                     drop(room);
@@ -217,7 +222,7 @@ impl Switched {
                             Message::Text(text) => calls.push(self.answer(text, room)),
                             Message::Binary(bytes) => match Utf8Bytes::try_from(bytes) {
                                 Ok(text) => calls.push(self.answer(text, room)),
-                                Err(_) => break,
+                                Err(_) => break NOT_TEXT,
                             },
                             Message::Close(_) => return socket.close(None).await,
                             // Pings are answered by the library.
@@ -234,15 +239,15 @@ impl Switched {
                     socket.send(Message::Ping(bytes::Bytes::new())).await?;
                 }
             }
-        }
+        };
         // What was begun is answered: nothing is left in doubt.
         while let Some((answer, room)) = calls.next().await {
             socket.send(Message::Text(answer)).await?;
             drop(room);
         }
         let frame = CloseFrame {
-            code: CloseCode::Away,
-            reason: Utf8Bytes::from_static("this broker is stopping"),
+            code,
+            reason: Utf8Bytes::from_static(reason),
         };
         socket.close(Some(frame)).await?;
         let rest = async { while let Some(Ok(_)) = socket.next().await {} };
@@ -272,12 +277,12 @@ impl Switched {
 
 fn read(text: &str) -> (Option<Box<RawValue>>, Result<Asked, Problem>) {
     let wrong = |what: String| Problem::new(Code::InvalidJson, what);
-    let frame: Frame = match serde_json::from_str(text) {
+    let frame: Frame = match object(text.as_bytes()) {
         Ok(frame) => frame,
         Err(error) => return (None, Err(wrong(format!("Invalid JSON: {error}")))),
     };
     let params = frame.params.as_deref().map_or("{}", RawValue::get);
-    let params = match serde_json::from_str(params) {
+    let params = match object(params.as_bytes()) {
         Ok(params) => params,
         Err(error) => return (frame.id, Err(wrong(format!("wrong params: {error}")))),
     };
@@ -429,9 +434,15 @@ mod tests {
             unknown.starts_with(r#"{"id":"a","ok":false,"error":{"_tag":"BrokerProtocolError""#),
             "{unknown}"
         );
-        let broken = told("{");
-        assert!(broken.starts_with(r#"{"id":null,"ok":false"#), "{broken}");
-        let wrong = told(r#"{"id":1,"method":"claimJob","params":{"types":3}}"#);
-        assert!(wrong.starts_with(r#"{"id":1,"ok":false"#), "{wrong}");
+        for broken in ["{", r#"[7,"getStats"]"#] {
+            let broken = told(broken);
+            assert!(broken.starts_with(r#"{"id":null,"ok":false"#), "{broken}");
+        }
+        for params in [r#"{"types":3}"#, "[]", r#" ["x"]"#] {
+            let wrong = told(&format!(
+                r#"{{"id":1,"method":"claimJob","params":{params}}}"#
+            ));
+            assert!(wrong.starts_with(r#"{"id":1,"ok":false"#), "{wrong}");
+        }
     }
 }
