@@ -1011,12 +1011,22 @@ fn programs_that_start_others_without_end_are_ended() {
     assert_eq!(String::from_utf8_lossy(&left.stdout), "");
 }
 
-/// It holds a lock that every descendant inherits: who finds it taken is not alone. It ignores signals, leaves processes
+/// It holds a lock that every descendant inherits: who finds it taken is not alone, and says who else has it. It ignores signals, leaves processes
 /// in sessions of their own, and, by its shard, goes into the background or becomes another user's.
 const CHURNED: &str = r#"
     exec 9>>"$LOCKS/$TENURE_SHARD"
-    flock --nonblock 9 || { echo "overlap $TENURE_SHARD $TENURE_NODE $TENURE_GENERATION" >> "$LOG"; exit 1; }
-    echo "run $TENURE_SHARD" >> "$LOG"
+    say() { echo "$(cut -d' ' -f1 /proc/uptime) $* $TENURE_SHARD $TENURE_NODE $TENURE_GENERATION" >> "$LOG"; }
+    flock --nonblock 9 || {
+        say overlap
+        # Whose processes hold it: a shell is one of them, as it has opened it.
+        for process in /proc/[0-9]*; do
+            [ "$process/fd/9" -ef "$LOCKS/$TENURE_SHARD" ] || continue
+            say "held by" $(cut -d' ' -f1-5 "$process/stat") \
+                $(tr '\0' '\n' < "$process/environ" | grep -E '^TENURE_(NODE|GENERATION)=') for
+        done
+        exit 1
+    }
+    say run
     trap '' TERM HUP INT
     (setsid sleep 1000 &)
     (setsid sh -c 'trap "" TERM; sleep 1000; true' &)
@@ -1193,6 +1203,9 @@ fn churn(store: Option<&str>) {
     };
     let pause = |milliseconds| std::thread::sleep(Duration::from_millis(milliseconds));
     let (started, mut faults, mut done) = (Instant::now(), Vec::new(), String::new());
+    // Of the same clock as in the programs' log.
+    let uptime = || std::fs::read_to_string("/proc/uptime").unwrap_or_default();
+    let uptime = || uptime().split(' ').next().unwrap_or_default().to_owned();
     while started.elapsed() < Duration::from_secs(seconds) {
         pause(300 + 100 * below(12) as u64);
         let chosen = below(nodes.len());
@@ -1200,7 +1213,7 @@ fn churn(store: Option<&str>) {
         let below_node = descendants(node);
         let kind = below(FAULTS.len());
         faults.push((Instant::now(), kind));
-        done += &format!("{:?}: {}: n{chosen}\n", started.elapsed(), FAULTS[kind]);
+        done += &format!("{} {}: n{chosen}\n", uptime(), FAULTS[kind]);
         match kind {
             0 => {
                 nodes[chosen].signal_if_running(Signal::KILL);
@@ -1226,6 +1239,11 @@ fn churn(store: Option<&str>) {
                     5 => (Signal::STOP, 4000),
                     _ => (Signal::KILL, 1000),
                 };
+                let line = std::fs::read_to_string(format!("/proc/{one}/cmdline"));
+                done += &format!(
+                    "    {one}: {:.40}\n",
+                    line.unwrap_or_default().replace('\0', " ")
+                );
                 let _ = kill_process(one, signal);
                 pause(wait);
                 let _ = kill_process(one, Signal::CONT);
@@ -1260,7 +1278,7 @@ fn churn(store: Option<&str>) {
     eprintln!(
         "{} faults, {} starts, no overlap in {seconds} s\n{covered}",
         faults.len(),
-        scene.log().matches("run ").count()
+        scene.log().matches(" run ").count()
     );
 }
 
