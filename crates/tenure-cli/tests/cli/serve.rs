@@ -191,9 +191,28 @@ fn a_standby_takes_over_from_a_leader_that_was_killed() {
     assert!(said.contains("note: leading, in term 2\n"), "{said}");
 }
 
-/// Submits one job after the other to a standby while its leader ends by a signal, and says what was not taken.
+/// Ends a claim of the answer in one of three ways, through a server.
 #[cfg(feature = "file")]
-fn submitting_while_the_leader_ends(signal: Signal) -> Vec<(u16, String)> {
+fn end_claim(server: &Serving, claimed: &str, number: u32) -> (u16, String) {
+    let of = |name: &str| {
+        let (_, rest) = claimed.split_once(&format!(r#""{name}":""#)).unwrap();
+        rest.split('"').next().unwrap().to_owned()
+    };
+    let (id, token) = (of("id"), of("token"));
+    let (end, more) = match number % 3 {
+        0 => ("complete", r#","result":{"n":1}"#),
+        1 => ("fail", r#","permanent":true"#),
+        _ => ("release", ""),
+    };
+    let claim = format!(r#"{{"claims":[{{"id":"{id}","token":"{token}"{more}}}]}}"#);
+    let (status, answer) = server.ask("POST", &format!("/v1/jobs/{end}"), &claim);
+    (status, format!("{end} {answer}"))
+}
+
+/// Submits one job after the other to a standby while its leader ends by a signal, claims each and ends the claim, and says
+/// what was not taken.
+#[cfg(feature = "file")]
+fn working_while_the_leader_ends(signal: Signal) -> Vec<(u16, String)> {
     let folder = tempfile::tempdir().unwrap();
     let start = |node| Serving::start(folder.path(), &["--node", node, "--ttl", "3s"]);
     let leader = start("one");
@@ -202,11 +221,20 @@ fn submitting_while_the_leader_ends(signal: Signal) -> Vec<(u16, String)> {
     ready(&standby, "standby");
     let (mut refused, mut leader) = (Vec::new(), Some(leader));
     let mut ended = None;
-    for number in 0.. {
+    for number in 0_u32.. {
         let job = format!(r#"{{"id":"job-{number}","type":"t"}}"#);
         let answer = standby.ask("POST", "/v1/jobs", &job);
         if answer.0 != 201 {
             refused.push(answer);
+        }
+        let claim = standby.ask("POST", "/v1/jobs/claim", r#"{"worker":"w"}"#);
+        if claim.0 == 200 && claim.1.contains(r#""token""#) {
+            let ended = end_claim(&standby, &claim.1, number);
+            if !(ended.0 == 200 && ended.1.contains(r#""status":"ok""#)) {
+                refused.push(ended);
+            }
+        } else {
+            refused.push(claim);
         }
         if number == 20 {
             let leader = leader.take().unwrap();
@@ -224,15 +252,16 @@ fn submitting_while_the_leader_ends(signal: Signal) -> Vec<(u16, String)> {
 #[test]
 #[cfg(feature = "file")]
 fn a_leader_that_is_stopped_costs_no_caller_an_error() {
-    let refused = submitting_while_the_leader_ends(Signal::TERM);
+    let refused = working_while_the_leader_ends(Signal::TERM);
     assert!(refused.is_empty(), "{refused:?}");
 }
 
 #[test]
 #[cfg(feature = "file")]
 fn a_leader_that_is_killed_costs_callers_time_and_no_error() {
-    // What was on its way is sent again. If it had been done, the job with this id is there already.
-    for (status, answer) in submitting_while_the_leader_ends(Signal::KILL) {
+    // What was on its way is sent again. If it had been done, the job with this id is there already; claims and their ends
+    // are answered as they were.
+    for (status, answer) in working_while_the_leader_ends(Signal::KILL) {
         let is_there = answer.contains(r#""status":"duplicate""#);
         assert!(status == 200 && is_there, "{status} {answer}");
     }
