@@ -72,14 +72,24 @@ impl Serving {
         self.try_ask(method, path, body).unwrap()
     }
 
+    /// The same with a header, which ends its line.
+    #[cfg(feature = "file")]
+    fn ask_as(&self, method: &str, path: &str, body: &str, header: &str) -> (u16, String) {
+        self.send(method, path, body, header).unwrap()
+    }
+
     /// The same of a server that may have ended.
     pub(crate) fn try_ask(&self, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
+        self.send(method, path, body, "")
+    }
+
+    fn send(&self, method: &str, path: &str, body: &str, header: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
         let length = body.len();
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
-             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}",
+             Content-Type: application/json\r\nContent-Length: {length}\r\n{header}\r\n{body}",
             self.address
         )
         .ok()?;
@@ -265,6 +275,72 @@ fn a_leader_that_is_killed_costs_callers_time_and_no_error() {
         let is_there = answer.contains(r#""status":"duplicate""#);
         assert!(status == 200 && is_there, "{status} {answer}");
     }
+}
+
+/// Stops a leader's process without ending it, and lets it go on when it is dropped.
+#[cfg(feature = "file")]
+struct Hung<'a>(&'a Serving);
+
+#[cfg(feature = "file")]
+impl<'a> Hung<'a> {
+    fn stop(leader: &'a Serving) -> Self {
+        kill_process(Pid::from_child(&leader.child), Signal::STOP).unwrap();
+        Self(leader)
+    }
+}
+
+#[cfg(feature = "file")]
+impl Drop for Hung<'_> {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.0.child), Signal::CONT);
+    }
+}
+
+#[test]
+#[cfg(feature = "file")]
+fn a_leader_that_hangs_is_not_waited_for_once_another_leads() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |node| Serving::start(folder.path(), &["--node", node, "--ttl", "8s"]);
+    let leader = start("one");
+    ready(&leader, "leader");
+    let standby = start("two");
+    ready(&standby, "standby");
+    let hung = Hung::stop(&leader);
+    std::thread::scope(|scope| {
+        // One that can be sent again, and one that cannot.
+        let submit = scope.spawn(|| {
+            let answer = standby.ask("POST", "/v1/jobs", r#"{"type":"t"}"#);
+            (Instant::now(), answer)
+        });
+        let pause = scope.spawn(|| {
+            let answer = standby.ask("POST", "/v1/queues/q/pause", "{}");
+            (Instant::now(), answer)
+        });
+        // Whoever says how long it waits is answered by then, and nobody leads so soon.
+        let begun = Instant::now();
+        let impatient = standby.ask_as("POST", "/v1/jobs", r#"{"type":"t"}"#, "Prefer: wait=1\r\n");
+        let waited = begun.elapsed();
+        assert_eq!(impatient.0, 503, "{impatient:?}");
+        assert!(impatient.1.contains("unknown_outcome"), "{impatient:?}");
+        assert!(waited >= Duration::from_secs(1), "{waited:?}");
+        let read = standby.ask_as("GET", "/v1/queues", "", "Prefer: wait=1\r\n");
+        assert!(read.0 == 503 && read.1.contains("no_leader"), "{read:?}");
+        while !standby.ask("GET", "/readyz", "").1.contains(r#""leader""#) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // Well before the old leader would have been given up otherwise, three seconds later.
+        let latest = Instant::now() + Duration::from_secs(2);
+        let (at, answer) = submit.join().unwrap();
+        assert_eq!(answer.0, 201, "{answer:?}");
+        assert!(at < latest, "{:?} too late", at - latest);
+        let (at, answer) = pause.join().unwrap();
+        assert!(
+            answer.0 == 503 && answer.1.contains("unknown_outcome"),
+            "{answer:?}"
+        );
+        assert!(at < latest, "{:?} too late", at - latest);
+    });
+    drop(hung);
 }
 
 #[test]
