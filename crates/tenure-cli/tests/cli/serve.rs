@@ -344,6 +344,30 @@ fn a_leader_that_hangs_is_not_waited_for_once_another_leads() {
 }
 
 #[test]
+#[cfg(feature = "file")]
+fn a_standby_is_not_ready_when_its_leader_was_killed() {
+    // A slow machine may take as long as a look at the leader was good for, but not always.
+    let mut fastest = Duration::MAX;
+    for _ in 0..3 {
+        let folder = tempfile::tempdir().unwrap();
+        let leader = Serving::start(folder.path(), &["--node", "one"]);
+        ready(&leader, "leader");
+        let standby = Serving::start(folder.path(), &["--node", "two"]);
+        ready(&standby, "standby");
+        leader.end(Signal::KILL);
+        let begun = Instant::now();
+        while standby.ask("GET", "/readyz", "").0 == 200 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        fastest = fastest.min(begun.elapsed());
+        if fastest < Duration::from_millis(500) {
+            return;
+        }
+    }
+    panic!("it was ready for {fastest:?}");
+}
+
+#[test]
 fn a_port_that_is_taken_is_told_with_a_way_out() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
