@@ -692,3 +692,37 @@ async fn an_end_whose_answer_is_lost_is_answered_as_if_it_had_not_been() {
     let answer = standby.post(&path, beat).await;
     assert_eq!(answer.0, 200, "{answer:?}");
 }
+
+/// Two copies of one claim would push each other out: the earlier one, told that its outcome is unknown, is sent again by the
+/// standby, and pushes out the later one.
+#[tokio::test]
+async fn of_two_copies_of_a_waiting_claim_the_later_one_gets_the_jobs() {
+    let (_folder, leader, standby) = pair().await;
+    let waits = async |broker: &Broker, count: u64| {
+        let request = broker.request(Method::POST, "/v1/jobs/claim");
+        let request = request.header("idempotency-key", "one");
+        let claim = json!({"worker":"w","wait_ms":60_000});
+        let claim = tokio::spawn(answered(request.json(&claim)));
+        let line = format!("\ntenure_http_requests_in_flight {}\n", count + 1);
+        until(async || {
+            let page = leader
+                .request(Method::GET, "/metrics")
+                .send()
+                .await
+                .unwrap();
+            page.text().await.unwrap().contains(&line).then_some(())
+        })
+        .await;
+        claim
+    };
+    let earlier = waits(&standby, 1).await;
+    let later = waits(&leader, 1).await;
+    // It is told at once, and plainly: it has got no job.
+    let told = timeout(PATIENCE, earlier).await.unwrap().unwrap();
+    assert_eq!(told, (200, json!({"jobs": []})));
+    assert!(!later.is_finished());
+    let id = leader.submit("t").await;
+    let (status, answer) = later.await.unwrap();
+    assert_eq!((status, &answer["jobs"][0]["id"]), (200, &json!(id)));
+    assert_eq!(answer["jobs"][0]["attempt"], 1);
+}

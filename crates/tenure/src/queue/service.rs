@@ -220,6 +220,10 @@ impl Service {
                             (&mut waits.receiver).await
                         }
                     };
+                    if answered.is_err() && waits.was_replaced() {
+                        // It is the other's now, and whatever it gets. Here it has got nothing.
+                        return Ok(Vec::new());
+                    }
                     answered.inspect(|answered| waits.is_settled = answered.is_ok())
                 }
             };
@@ -378,9 +382,23 @@ impl Waits<'_> {
     }
 }
 
+impl Waits<'_> {
+    /// Whether the same claim waits elsewhere instead.
+    fn was_replaced(&mut self) -> bool {
+        let ticket = self.ticket;
+        let replaced = self
+            .service
+            .handle
+            .change(|broker| broker.waiting.was_replaced(ticket));
+        let replaced = replaced.unwrap_or(false);
+        self.is_settled |= replaced;
+        replaced
+    }
+}
+
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        if self.is_settled || self.leave() {
+        if self.is_settled || self.leave() || self.was_replaced() {
             return;
         }
         // It was woken and its answer is not known here. If it was not committed, somebody else has to be woken
