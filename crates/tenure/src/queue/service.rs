@@ -35,6 +35,9 @@ pub(crate) struct Service {
     pub(crate) signals: Arc<Signals>,
     /// Whoever changes a part of something reads it first: one after the other.
     pub(crate) changes: tokio::sync::Mutex<()>,
+    /// Whoever plans slots holds on to the time until they are committed, and whoever sets the time waits for them: what was
+    /// planned by the time before comes before it in the log.
+    pub(crate) slots: tokio::sync::RwLock<()>,
     /// Where the nonces of claims come from.
     pub(crate) nonce: AtomicU32,
 }
@@ -106,6 +109,7 @@ impl Service {
 
     /// Sets the queue's time, and goes back to what it was if that is not committed.
     pub(crate) async fn set_time(&self, to: u64) -> Result<(), Error> {
+        let _planned = self.slots.write().await;
         let (sender, receiver) = oneshot::channel();
         let started = self.time.clock().moment();
         let before = self

@@ -622,3 +622,38 @@ fn an_end_that_is_told_again_is_answered_as_before_and_does_nothing() {
         }
     }
 }
+
+#[test]
+fn a_plan_from_before_time_was_set_back_does_nothing_ahead_of_it() {
+    const HOUR: u64 = 3_600_000;
+    for missed in ["\"skip\"", "\"once\"", "{\"all\":9}"] {
+        for rules in [Rules::SECOND, Rules::THIRD] {
+            let mut story = story(rules);
+            let spec = format!(r#"{{"cron":"0 * * * *","job":{{"type":"t"}},"missed":{missed}}}"#);
+            let spec: ScheduleSpec = serde_json::from_str(&spec).unwrap();
+            let name = ScheduleName::new("hourly").unwrap();
+            let set = Schedule::command(name.clone(), spec, story.at).unwrap();
+            story.act(set);
+            let next = |story: &Story| story.queue.schedule(&name).unwrap().next.unwrap();
+            let (right, first) = (story.at, next(&story));
+            // Planned by a wrong time, and committed when it is right again.
+            let plan = story.queue.due_firings(right + 50 * HOUR);
+            story.act(Action::SetTime(right));
+            story.act(Action::Fire(plan.clone()));
+            if rules == Rules::SECOND {
+                assert!(next(&story) > right + 49 * HOUR, "{missed}");
+                continue;
+            }
+            assert_eq!((next(&story), story.queue.len()), (first, 0), "{missed}");
+            assert_eq!(story.events, [], "{missed}");
+            // Some of its slots have come, others have not: it is planned anew.
+            story.at = first + HOUR;
+            story.act(Action::Fire(plan));
+            let is_skipped = missed == "\"skip\"";
+            assert!(is_skipped || story.queue.is_empty(), "{missed}");
+            let plan = story.queue.due_firings(story.at);
+            story.act(Action::Fire(plan));
+            assert!(next(&story) > story.at, "{missed}");
+        }
+    }
+}
