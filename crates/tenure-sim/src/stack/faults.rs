@@ -79,11 +79,12 @@ pub enum Fault {
     Searched,
     ClaimAskedAgain,
     EndToldAgain,
+    TimeSet,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 60] = [
+    pub const ALL: [Fault; 61] = [
         Fault::StoreSlow,
         Fault::StoreRefused,
         Fault::StoreAnswerLost,
@@ -144,6 +145,7 @@ impl Fault {
         Fault::Searched,
         Fault::ClaimAskedAgain,
         Fault::EndToldAgain,
+        Fault::TimeSet,
     ];
 
     /// What it is a fault of; none if nothing is wrong with it: then it is counted to see that it happens.
@@ -208,7 +210,8 @@ impl Fault {
             | Fault::BacklogFull
             | Fault::Searched
             | Fault::ClaimAskedAgain
-            | Fault::EndToldAgain => return None,
+            | Fault::EndToldAgain
+            | Fault::TimeSet => return None,
         })
     }
 

@@ -335,6 +335,18 @@ impl Jobs {
                 for job in self.jobs.values_mut().filter(|job| job.not_before > *to) {
                     job.not_before = job.not_before.saturating_sub(from - to).max(*to);
                 }
+                // Nothing has ended later than that, and rates count anew.
+                for job in self.jobs.values_mut() {
+                    if let Phase::Finished(_, at) = &mut job.phase {
+                        *at = (*at).min(*to);
+                    }
+                }
+                for at in self.ids.values_mut() {
+                    *at = (*at).min(*to);
+                }
+                for limit in self.queues.values_mut() {
+                    limit.claims.clear();
+                }
             }
             Event::Paused { queue } => {
                 self.queues.entry(queue.clone()).or_default().is_paused = true;
