@@ -3,8 +3,9 @@
 //! # When the answer to an end is lost
 //!
 //! A claim ends once. If the answer to [`Client::complete`], [`Client::fail`] or [`Client::release`] is lost
-//! the call is sent again; had the first try been carried out, the second is answered "lost", though the claim was never
-//! taken from us. So whenever an end is answered "lost", for a reason that fits, the job is read back:
+//! the call is sent again; had the first try been carried out, a broker answers the second as it would have the first. Only
+//! if another claim of the job was ended since, or a broker of an older version takes part, is it answered "lost", though the
+//! claim was never taken from us. So whenever an end is answered "lost", for a reason that fits, the job is read back:
 //!
 //! - it is completed, and no attempt was started after ours: only the holder of our token can have
 //!   completed it, so it was us;

@@ -35,6 +35,7 @@
 //!   place when it is retried.
 //! - **Claims.** At most one token holds a job. Whoever comes with another is told [`Lost`] and why.
 //!   Attempts are counted when they start, so a job that kills its workers is dead after `max_attempts`.
+//!   The last end of a claim can be told again: it is answered as it was, and nothing is done twice.
 //! - **Ids.** A job's id is known until the job is forgotten; until then the same submission is a
 //!   duplicate and another one with its id a conflict. Unfinished and dead jobs are never forgotten by
 //!   default; completed and cancelled ones after a day, or once 100,000 later ones have finished (see
@@ -59,6 +60,7 @@ mod claim;
 mod command;
 mod cron;
 mod due;
+mod end;
 mod event;
 mod groups;
 mod hash;

@@ -18,9 +18,29 @@ pub struct Job {
     pub is_scheduled: bool,
 }
 
+/// A job as far as it matters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct State {
+    phase: Phase,
+    /// The last claim that was ended, and how.
+    ended: Option<(Name, End)>,
+}
+
+impl State {
+    /// There was never such a job.
+    pub const ABSENT: Self = Self {
+        phase: Phase::Absent,
+        ended: None,
+    };
+
+    fn entered(self, phase: Phase) -> Self {
+        Self { phase, ..self }
+    }
+}
+
 /// Where a job is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum State {
+enum Phase {
     /// There was never such a job.
     Absent,
     /// It waits: for its time, for its group, or for a worker.
@@ -92,7 +112,7 @@ pub enum Submitted {
 }
 
 /// How a worker ends a claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum End {
     /// With success.
     Complete,
@@ -132,116 +152,144 @@ impl Model for Job {
 
     fn after(&self, state: &State, call: &Call) -> Vec<State> {
         match call {
-            Call::Submit(answer) => submit(state, *answer),
-            Call::Claim { token, worker } => match state {
-                State::Waiting => vec![State::Running {
-                    by: Some((token.clone(), worker.clone())),
-                    is_cancelled: false,
-                }],
-                _ => Vec::new(),
-            },
             Call::End { token, end, held } => end_claim(state, token, *end, *held),
-            Call::Cancel(answer) => cancel(state, *answer),
-            Call::Retry(done) => match state {
-                State::Waiting | State::Finished(Ending::Dead | Ending::Cancelled)
-                    if *done != Some(false) =>
-                {
-                    vec![State::Waiting]
-                }
-                // A unique key that another holds, or work that waits for its turn already.
-                _ if *done != Some(true) => vec![state.clone()],
-                _ => Vec::new(),
-            },
-            Call::Forget(done) => match (state, done) {
-                (State::Finished(_) | State::Gone, Some(true) | None) => vec![State::Gone],
-                (State::Finished(_), Some(false)) | (_, Some(true)) => Vec::new(),
-                (_, Some(false) | None) => vec![state.clone()],
-            },
-            Call::Read(seen) => match (seen, state) {
-                (Seen::Nothing, State::Absent | State::Gone) | (Seen::Waiting, State::Waiting) => {
-                    vec![state.clone()]
-                }
-                (Seen::Running(worker), State::Running { by, .. })
-                    if by.as_ref().is_none_or(|(_, holder)| holder == worker) =>
-                {
-                    vec![state.clone()]
-                }
-                (Seen::Finished(seen), State::Finished(ending)) if seen == ending => {
-                    vec![state.clone()]
-                }
-                _ => Vec::new(),
-            },
+            call => {
+                let phases = other(&state.phase, call).into_iter();
+                phases.map(|phase| state.clone().entered(phase)).collect()
+            }
         }
     }
 
     fn settles(&self, state: &State) -> Vec<State> {
+        let phases = self.settled(&state.phase).into_iter();
+        phases.map(|phase| state.clone().entered(phase)).collect()
+    }
+}
+
+/// What a call that ends no claim makes of a job.
+fn other(state: &Phase, call: &Call) -> Vec<Phase> {
+    match call {
+        Call::Submit(answer) => submit(state, *answer),
+        Call::Claim { token, worker } => match state {
+            Phase::Waiting => vec![Phase::Running {
+                by: Some((token.clone(), worker.clone())),
+                is_cancelled: false,
+            }],
+            _ => Vec::new(),
+        },
+        Call::End { .. } => Vec::new(),
+        Call::Cancel(answer) => cancel(state, *answer),
+        Call::Retry(done) => match state {
+            Phase::Waiting | Phase::Finished(Ending::Dead | Ending::Cancelled)
+                if *done != Some(false) =>
+            {
+                vec![Phase::Waiting]
+            }
+            // A unique key that another holds, or work that waits for its turn already.
+            _ if *done != Some(true) => vec![state.clone()],
+            _ => Vec::new(),
+        },
+        Call::Forget(done) => match (state, done) {
+            (Phase::Finished(_) | Phase::Gone, Some(true) | None) => vec![Phase::Gone],
+            (Phase::Finished(_), Some(false)) | (_, Some(true)) => Vec::new(),
+            (_, Some(false) | None) => vec![state.clone()],
+        },
+        Call::Read(seen) => match (seen, state) {
+            (Seen::Nothing, Phase::Absent | Phase::Gone) | (Seen::Waiting, Phase::Waiting) => {
+                vec![state.clone()]
+            }
+            (Seen::Running(worker), Phase::Running { by, .. })
+                if by.as_ref().is_none_or(|(_, holder)| holder == worker) =>
+            {
+                vec![state.clone()]
+            }
+            (Seen::Finished(seen), Phase::Finished(ending)) if seen == ending => {
+                vec![state.clone()]
+            }
+            _ => Vec::new(),
+        },
+    }
+}
+
+impl Job {
+    /// What may become of a job by itself.
+    fn settled(&self, state: &Phase) -> Vec<Phase> {
         match state {
-            State::Absent if self.is_scheduled => vec![State::Waiting],
-            State::Waiting if self.claims_are_lost => vec![State::Running {
+            Phase::Absent if self.is_scheduled => vec![Phase::Waiting],
+            Phase::Waiting if self.claims_are_lost => vec![Phase::Running {
                 by: None,
                 is_cancelled: false,
             }],
-            State::Running { is_cancelled, .. } => {
+            Phase::Running { is_cancelled, .. } => {
                 if *is_cancelled {
-                    vec![State::Finished(Ending::Cancelled)]
+                    vec![Phase::Finished(Ending::Cancelled)]
                 } else {
-                    vec![State::Waiting, State::Finished(Ending::Dead)]
+                    vec![Phase::Waiting, Phase::Finished(Ending::Dead)]
                 }
             }
-            State::Finished(_) => vec![State::Gone],
-            State::Absent | State::Waiting | State::Gone => Vec::new(),
+            Phase::Finished(_) => vec![Phase::Gone],
+            Phase::Absent | Phase::Waiting | Phase::Gone => Vec::new(),
         }
     }
 }
 
-fn submit(state: &State, answer: Option<Submitted>) -> Vec<State> {
+fn submit(state: &Phase, answer: Option<Submitted>) -> Vec<Phase> {
     match (state, answer) {
-        (State::Absent | State::Gone, Some(Submitted::Created)) => vec![State::Waiting],
-        (State::Absent | State::Gone, Some(Submitted::Refused)) => vec![state.clone()],
-        (State::Absent, Some(Submitted::Known)) | (_, Some(Submitted::Created)) => Vec::new(),
+        (Phase::Absent | Phase::Gone, Some(Submitted::Created)) => vec![Phase::Waiting],
+        (Phase::Absent | Phase::Gone, Some(Submitted::Refused)) => vec![state.clone()],
+        (Phase::Absent, Some(Submitted::Known)) | (_, Some(Submitted::Created)) => Vec::new(),
         (_, Some(Submitted::Known)) => vec![state.clone()],
         // Who is known is not refused.
         (_, Some(Submitted::Refused)) => Vec::new(),
-        (State::Absent | State::Gone, None) => vec![state.clone(), State::Waiting],
+        (Phase::Absent | Phase::Gone, None) => vec![state.clone(), Phase::Waiting],
         (_, None) => vec![state.clone()],
     }
 }
 
 fn end_claim(state: &State, token: &str, end: End, held: Option<bool>) -> Vec<State> {
-    let is_held = match state {
-        State::Running {
-            by: Some((by, _)), ..
-        } => by == token,
-        _ => false,
+    let Phase::Running {
+        by: Some((by, _)),
+        is_cancelled,
+    } = &state.phase
+    else {
+        return told_again(state, token, end, held);
     };
-    if held.is_some_and(|held| held != is_held) {
+    if by != token {
+        return told_again(state, token, end, held);
+    }
+    if held == Some(false) {
         return Vec::new();
     }
-    if !is_held {
-        return vec![state.clone()];
-    }
-    let is_cancelled = matches!(
-        state,
-        State::Running {
-            is_cancelled: true,
-            ..
-        }
-    );
-    match end {
-        End::Complete => vec![State::Finished(Ending::Completed)],
-        _ if is_cancelled => vec![State::Finished(Ending::Cancelled)],
-        End::Fail => vec![State::Waiting, State::Finished(Ending::Dead)],
-        End::Release => vec![State::Waiting],
-    }
+    let phases = match end {
+        End::Complete => vec![Phase::Finished(Ending::Completed)],
+        _ if *is_cancelled => vec![Phase::Finished(Ending::Cancelled)],
+        End::Fail => vec![Phase::Waiting, Phase::Finished(Ending::Dead)],
+        End::Release => vec![Phase::Waiting],
+    };
+    let ended = Some((token.to_owned(), end));
+    let after = phases.into_iter().map(|phase| State {
+        phase,
+        ended: ended.clone(),
+    });
+    after.collect()
 }
 
-fn cancel(state: &State, answer: Option<Cancelled>) -> Vec<State> {
+/// An end of a claim that does not hold the job: the last that was ended is told so again, by brokers that know of it.
+fn told_again(state: &State, token: &str, end: End, held: Option<bool>) -> Vec<State> {
+    let is_last = |(ended, how): &(Name, End)| ended == token && *how == end;
+    if held == Some(true) && !state.ended.as_ref().is_some_and(is_last) {
+        return Vec::new();
+    }
+    vec![state.clone()]
+}
+
+fn cancel(state: &Phase, answer: Option<Cancelled>) -> Vec<Phase> {
     let (after, told) = match state {
-        State::Waiting => (State::Finished(Ending::Cancelled), Cancelled::Done),
-        State::Running { by, .. } => {
+        Phase::Waiting => (Phase::Finished(Ending::Cancelled), Cancelled::Done),
+        Phase::Running { by, .. } => {
             let by = by.clone();
             let is_cancelled = true;
-            (State::Running { by, is_cancelled }, Cancelled::Requested)
+            (Phase::Running { by, is_cancelled }, Cancelled::Requested)
         }
         _ => (state.clone(), Cancelled::Refused),
     };

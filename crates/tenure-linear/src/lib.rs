@@ -71,12 +71,12 @@ type Taken = Vec<u64>;
 ///     call(1, 2, Call::Submit(Some(Submitted::Created))),
 ///     call(3, 4, Call::Read(Seen::Waiting)),
 /// ];
-/// assert_eq!(check(&job, State::Absent, &fits), Verdict::Fits);
+/// assert_eq!(check(&job, State::ABSENT, &fits), Verdict::Fits);
 /// let stale = [
 ///     call(1, 2, Call::Submit(Some(Submitted::Created))),
 ///     call(3, 4, Call::Read(Seen::Nothing)),
 /// ];
-/// assert_eq!(check(&job, State::Absent, &stale), Verdict::Broken(1));
+/// assert_eq!(check(&job, State::ABSENT, &stale), Verdict::Broken(1));
 /// ```
 pub fn check<M: Model>(model: &M, first: M::State, history: &[Entry<M::Call>]) -> Verdict {
     let mut order: Vec<usize> = (0..history.len()).collect();

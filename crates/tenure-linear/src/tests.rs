@@ -37,13 +37,13 @@ fn ended(token: &str, end: End, held: Option<bool>) -> Call {
 
 #[track_caller]
 fn fits(history: &[Entry<Call>]) {
-    let verdict = check(&Job::default(), State::Absent, history);
+    let verdict = check(&Job::default(), State::ABSENT, history);
     assert_eq!(verdict, Verdict::Fits);
 }
 
 #[track_caller]
 fn breaks(history: &[Entry<Call>], at: usize) {
-    let verdict = check(&Job::default(), State::Absent, history);
+    let verdict = check(&Job::default(), State::ABSENT, history);
     assert_eq!(verdict, Verdict::Broken(at));
 }
 
@@ -105,7 +105,7 @@ fn a_claim_ends_once_and_by_its_own_token() {
     breaks(&[&job[..], &[call(7, 8, complete("1", true))]].concat(), 3);
     let both = [
         call(7, 10, complete("2", true)),
-        call(8, 9, complete("2", true)),
+        call(8, 9, ended("2", End::Release, Some(true))),
     ];
     breaks(&[&job[..], &both].concat(), 3);
 }
@@ -151,7 +151,7 @@ fn a_claim_that_nobody_heard_of_may_hold_the_job() {
         claims_are_lost: true,
         ..Job::default()
     };
-    assert_eq!(check(&model, State::Absent, &job), Verdict::Fits);
+    assert_eq!(check(&model, State::ABSENT, &job), Verdict::Fits);
 }
 
 #[test]
@@ -162,4 +162,21 @@ fn many_calls_at_once_are_searched_in_bounds() {
         history.push(lost(3 + number, Call::Cancel(None)));
     }
     fits(&history);
+}
+
+#[test]
+fn an_end_may_be_told_again() {
+    let history = |last: Call| {
+        [
+            call(1, 2, created()),
+            call(3, 4, claim("a")),
+            lost(5, ended("a", End::Release, None)),
+            call(6, 7, claim("b")),
+            call(8, 9, last),
+        ]
+    };
+    fits(&history(ended("a", End::Release, Some(true))));
+    // Another end is not that one.
+    breaks(&history(ended("a", End::Complete, Some(true))), 4);
+    fits(&history(ended("a", End::Complete, Some(false))));
 }

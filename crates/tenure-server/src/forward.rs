@@ -25,7 +25,7 @@ use tenure::core::election::Leader;
 use tenure::queue::Serving;
 use tenure_api::{self as api, Code, WAIT_MS_MAX};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
 
 use crate::app::App;
 use crate::connections::Connection;
@@ -42,9 +42,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the leader may take to begin its answer: the longest wait for a job, and some.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(WAIT_MS_MAX as u64 + 15_000);
 
-/// How long a leader that was replaced may take to answer what it was sent before: it is told to step down, ends what it
+/// How long a leader that leads no longer may take to answer what it was sent before: it is told to step down, ends what it
 /// has begun, and answers.
 const GRACE: Duration = Duration::from_secs(3);
+
+/// The same once another one leads. A leader that is alive has answered everything before it lets go of its term, so this is
+/// for what is on its way; one that hangs answers nothing.
+const GRACE_REPLACED: Duration = Duration::from_millis(100);
 
 /// How long a leader may take to say how it is.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -53,7 +57,7 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(2);
 const PROBLEM_BYTES_MAX: usize = 64 * 1024;
 
 /// How often a waiting call looks whether the leader is still the same.
-const LEADER_CHECK: Duration = Duration::from_millis(250);
+const LEADER_CHECK: Duration = Duration::from_millis(100);
 
 /// Shorter than the time after which the leader closes an idle connection.
 const CONNECTION_IDLE: Duration = Duration::from_secs(20);
@@ -233,7 +237,7 @@ fn parse(address: &str) -> Result<Origin, String> {
 pub(crate) async fn forward(app: Arc<App>, request: Request) -> Response {
     let forwarded = async {
         let leader = leader(&app)?;
-        try_forward(&app, &leader, request).await
+        try_forward(&app, &leader, request, None).await
     };
     match forwarded.await {
         Ok(response) => {
@@ -269,11 +273,12 @@ pub(crate) fn not_yet(app: &App) -> &'static str {
     }
 }
 
-/// Sends a call to a leader.
+/// Sends a call to a leader, and waits for the answer until another one leads, or until its caller waits no longer.
 pub(crate) async fn try_forward(
     app: &App,
     leader: &Leader,
     request: Request,
+    until: Option<Instant>,
 ) -> Result<Response, Failed> {
     let _permit = app.waits.try_acquire().map_err(|_| {
         Failed::Final(Problem::overloaded(
@@ -293,6 +298,9 @@ pub(crate) async fn try_forward(
     let answered = tokio::select! {
         answered = answer => answered,
         () = replaced(app, leader) => return Err(lost(is_safe, "the leader has changed")),
+        () = over(until) => {
+            return Err(lost(is_safe, "the leader did not answer for as long as the caller waits"));
+        }
         () = stopped(app) => return Err(lost(is_safe, "this broker is stopping")),
     };
     match answered {
@@ -419,15 +427,32 @@ fn lost(is_safe: bool, what: &str) -> Failed {
     Failed::Lost(problem.hint("send it again with the same id"))
 }
 
-/// Waits until somebody else leads, or nobody, and the old leader has had time to answer.
+/// Waits until somebody else leads, this server included, or nobody does for a while; and the old leader has had time to
+/// answer.
 async fn replaced(app: &App, leader: &Leader) {
     let mut looks = interval(LEADER_CHECK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut vacant = None;
     loop {
         looks.tick().await;
-        if app.leader().as_ref() != Some(leader) {
-            return sleep(GRACE).await;
+        match app.leader() {
+            Some(present) if present == *leader => vacant = None,
+            Some(_) => return sleep(GRACE_REPLACED).await,
+            None => {
+                let since = *vacant.get_or_insert_with(Instant::now);
+                if since.elapsed() >= GRACE {
+                    return;
+                }
+            }
         }
+    }
+}
+
+/// Waits until then; for ever if there is no such time.
+async fn over(until: Option<Instant>) {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -6,6 +6,9 @@
 //! may have been done is held only if it can be sent again without harm, as `repeat.rs` says; if there is nobody to
 //! send it to in time, or it is of another kind, it is answered `unknown_outcome`.
 //!
+//! A call that was passed on to a leader that hangs is not waited for once another one leads, or once its caller, that has
+//! said how long it waits (`Prefer: wait`), does not wait any longer.
+//!
 //! A server that has lost its own session, and does not get another one within a moment, holds nothing: another server may
 //! well know the leader. One that has just started, and has no session yet, has lost nothing.
 //!
@@ -64,6 +67,8 @@ where
     let is_forwarded = call.parts.headers.contains_key(FORWARDED);
     let bytes_max = app.config.limits.body_bytes_max;
     let repeat = Repeat::prepare(&mut call.parts, &mut call.body, bytes_max);
+    // Its caller counts from when it called, and its wait for a job is no part of that.
+    let asked = preferred(&call.parts.headers).map(|wait| started + repeat.wait() + wait);
     // Until when it is held. Counted from its first failure: until then a claim may have waited for a job.
     let mut until = None;
     let mut place = None;
@@ -91,7 +96,7 @@ where
                 "this broker does not lead at the moment; if that lasts, its log says why";
             return Problem::no_leader(no_leader).into_response();
         } else {
-            match pass_on(&app, &call, is_wary).await {
+            match pass_on(&app, &call, is_wary, asked).await {
                 Ok(response) if unknown.is_none() => {
                     app.metrics.forwarded.inc();
                     return response;
@@ -124,8 +129,6 @@ where
         let until = *until.get_or_insert_with(|| {
             let now = Instant::now();
             let most = now + app.config.limits.hold_timeout;
-            // Its caller counts from when it called, and its wait for a job is no part of that.
-            let asked = preferred(&call.parts.headers).map(|wait| started + repeat.wait() + wait);
             asked.map_or(most, |asked| asked.min(most))
         });
         if place.is_none() {
@@ -161,12 +164,17 @@ async fn why(app: &App, answered: Response) -> Response {
     }
 }
 
-async fn pass_on(app: &App, call: &Kept, is_wary: bool) -> Result<Response, Failed> {
+async fn pass_on(
+    app: &App,
+    call: &Kept,
+    is_wary: bool,
+    until: Option<Instant>,
+) -> Result<Response, Failed> {
     let leader = forward::leader(app)?;
     if is_wary && let Some(reason) = health::reason_not_to_ask(app, &leader, FRESH).await {
         return Err(Failed::NotDone(Problem::no_leader(reason)));
     }
-    forward::try_forward(app, &leader, call.request()).await
+    forward::try_forward(app, &leader, call.request(), until).await
 }
 
 /// The answer to a call that is given up: what is known of it.

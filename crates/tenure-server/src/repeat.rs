@@ -10,9 +10,10 @@
 //!   call itself;
 //! - **claims**: one without a name of its own is given one here. The leader answers a claim that it has answered before
 //!   with the same jobs;
-//! - **ends** of claims: an end that was done before is answered that the claim is lost, which may or may not be the
-//!   first one's doing. So a second answer is passed on only if every claim was ended by it; otherwise the caller is told
-//!   what is known, that the outcome is not, and finds out as after any lost answer.
+//! - **ends** of claims: the leader answers an end that was done before as it did then. If it says that a claim is lost,
+//!   it may be so by the first sending's doing all the same: somebody else has ended the job since, or the leader follows
+//!   older rules. So a second answer is passed on only if every claim was ended by it; otherwise the caller is told what is
+//!   known, that the outcome is not, and asks again or looks at the job.
 //!
 //! From the first lost answer on, a refusal says nothing about the first sending: instead of it the caller is told that
 //! the outcome is unknown. Anything else is sent once.

@@ -269,6 +269,8 @@ stack_rules! {
         => "a claim that is asked for again is the same";
     what_was_asked_for_again_is_not_handed_back: AbandonedAnyway
         => "a claim that is asked for again is the same";
+    an_end_told_again_is_answered_as_before: EndForgotten
+        => "an end that is told again is answered as before";
     a_snapshot_says_what_it_contains: SnapshotOneAhead
         => "nothing is damaged" | "what is recovered is committed";
 }

@@ -384,8 +384,8 @@ class Client:
     def complete(self, claim: Claim, *, result: Json = None, timeout: Optional[float] = None) -> None:
         """Completes a claim. Raises :class:`Lost` if the claim had already ended in another way.
 
-        If an earlier call recorded the completion and its answer was lost, this is recognised by reading the job back:
-        it is completed, and no attempt was started after this one.
+        Repeated if its answer is lost: the broker answers the same completion as it did the first time. An older broker does
+        not; then the completion is recognised by reading the job back: no attempt was started after this one.
         """
         body = {"token": claim.token}
         if result is not None:

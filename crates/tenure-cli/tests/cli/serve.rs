@@ -72,14 +72,24 @@ impl Serving {
         self.try_ask(method, path, body).unwrap()
     }
 
+    /// The same with a header, which ends its line.
+    #[cfg(feature = "file")]
+    fn ask_as(&self, method: &str, path: &str, body: &str, header: &str) -> (u16, String) {
+        self.send(method, path, body, header).unwrap()
+    }
+
     /// The same of a server that may have ended.
     pub(crate) fn try_ask(&self, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
+        self.send(method, path, body, "")
+    }
+
+    fn send(&self, method: &str, path: &str, body: &str, header: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(&self.address).ok()?;
         let length = body.len();
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\
-             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}",
+             Content-Type: application/json\r\nContent-Length: {length}\r\n{header}\r\n{body}",
             self.address
         )
         .ok()?;
@@ -191,9 +201,28 @@ fn a_standby_takes_over_from_a_leader_that_was_killed() {
     assert!(said.contains("note: leading, in term 2\n"), "{said}");
 }
 
-/// Submits one job after the other to a standby while its leader ends by a signal, and says what was not taken.
+/// Ends a claim of the answer in one of three ways, through a server.
 #[cfg(feature = "file")]
-fn submitting_while_the_leader_ends(signal: Signal) -> Vec<(u16, String)> {
+fn end_claim(server: &Serving, claimed: &str, number: u32) -> (u16, String) {
+    let of = |name: &str| {
+        let (_, rest) = claimed.split_once(&format!(r#""{name}":""#)).unwrap();
+        rest.split('"').next().unwrap().to_owned()
+    };
+    let (id, token) = (of("id"), of("token"));
+    let (end, more) = match number % 3 {
+        0 => ("complete", r#","result":{"n":1}"#),
+        1 => ("fail", r#","permanent":true"#),
+        _ => ("release", ""),
+    };
+    let claim = format!(r#"{{"claims":[{{"id":"{id}","token":"{token}"{more}}}]}}"#);
+    let (status, answer) = server.ask("POST", &format!("/v1/jobs/{end}"), &claim);
+    (status, format!("{end} {answer}"))
+}
+
+/// Submits one job after the other to a standby while its leader ends by a signal, claims each and ends the claim, and says
+/// what was not taken.
+#[cfg(feature = "file")]
+fn working_while_the_leader_ends(signal: Signal) -> Vec<(u16, String)> {
     let folder = tempfile::tempdir().unwrap();
     let start = |node| Serving::start(folder.path(), &["--node", node, "--ttl", "3s"]);
     let leader = start("one");
@@ -202,11 +231,20 @@ fn submitting_while_the_leader_ends(signal: Signal) -> Vec<(u16, String)> {
     ready(&standby, "standby");
     let (mut refused, mut leader) = (Vec::new(), Some(leader));
     let mut ended = None;
-    for number in 0.. {
+    for number in 0_u32.. {
         let job = format!(r#"{{"id":"job-{number}","type":"t"}}"#);
         let answer = standby.ask("POST", "/v1/jobs", &job);
         if answer.0 != 201 {
             refused.push(answer);
+        }
+        let claim = standby.ask("POST", "/v1/jobs/claim", r#"{"worker":"w"}"#);
+        if claim.0 == 200 && claim.1.contains(r#""token""#) {
+            let ended = end_claim(&standby, &claim.1, number);
+            if !(ended.0 == 200 && ended.1.contains(r#""status":"ok""#)) {
+                refused.push(ended);
+            }
+        } else {
+            refused.push(claim);
         }
         if number == 20 {
             let leader = leader.take().unwrap();
@@ -224,18 +262,109 @@ fn submitting_while_the_leader_ends(signal: Signal) -> Vec<(u16, String)> {
 #[test]
 #[cfg(feature = "file")]
 fn a_leader_that_is_stopped_costs_no_caller_an_error() {
-    let refused = submitting_while_the_leader_ends(Signal::TERM);
+    let refused = working_while_the_leader_ends(Signal::TERM);
     assert!(refused.is_empty(), "{refused:?}");
 }
 
 #[test]
 #[cfg(feature = "file")]
 fn a_leader_that_is_killed_costs_callers_time_and_no_error() {
-    // What was on its way is sent again. If it had been done, the job with this id is there already.
-    for (status, answer) in submitting_while_the_leader_ends(Signal::KILL) {
+    // What was on its way is sent again. If it had been done, the job with this id is there already; claims and their ends
+    // are answered as they were.
+    for (status, answer) in working_while_the_leader_ends(Signal::KILL) {
         let is_there = answer.contains(r#""status":"duplicate""#);
         assert!(status == 200 && is_there, "{status} {answer}");
     }
+}
+
+/// Stops a leader's process without ending it, and lets it go on when it is dropped.
+#[cfg(feature = "file")]
+struct Hung<'a>(&'a Serving);
+
+#[cfg(feature = "file")]
+impl<'a> Hung<'a> {
+    fn stop(leader: &'a Serving) -> Self {
+        kill_process(Pid::from_child(&leader.child), Signal::STOP).unwrap();
+        Self(leader)
+    }
+}
+
+#[cfg(feature = "file")]
+impl Drop for Hung<'_> {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.0.child), Signal::CONT);
+    }
+}
+
+#[test]
+#[cfg(feature = "file")]
+fn a_leader_that_hangs_is_not_waited_for_once_another_leads() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |node| Serving::start(folder.path(), &["--node", node, "--ttl", "8s"]);
+    let leader = start("one");
+    ready(&leader, "leader");
+    let standby = start("two");
+    ready(&standby, "standby");
+    let hung = Hung::stop(&leader);
+    std::thread::scope(|scope| {
+        // One that can be sent again, and one that cannot.
+        let submit = scope.spawn(|| {
+            let answer = standby.ask("POST", "/v1/jobs", r#"{"type":"t"}"#);
+            (Instant::now(), answer)
+        });
+        let pause = scope.spawn(|| {
+            let answer = standby.ask("POST", "/v1/queues/q/pause", "{}");
+            (Instant::now(), answer)
+        });
+        // Whoever says how long it waits is answered by then, and nobody leads so soon.
+        let begun = Instant::now();
+        let impatient = standby.ask_as("POST", "/v1/jobs", r#"{"type":"t"}"#, "Prefer: wait=1\r\n");
+        let waited = begun.elapsed();
+        assert_eq!(impatient.0, 503, "{impatient:?}");
+        assert!(impatient.1.contains("unknown_outcome"), "{impatient:?}");
+        assert!(waited >= Duration::from_secs(1), "{waited:?}");
+        let read = standby.ask_as("GET", "/v1/queues", "", "Prefer: wait=1\r\n");
+        assert!(read.0 == 503 && read.1.contains("no_leader"), "{read:?}");
+        while !standby.ask("GET", "/readyz", "").1.contains(r#""leader""#) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // Well before the old leader would have been given up otherwise, three seconds later.
+        let latest = Instant::now() + Duration::from_secs(2);
+        let (at, answer) = submit.join().unwrap();
+        assert_eq!(answer.0, 201, "{answer:?}");
+        assert!(at < latest, "{:?} too late", at - latest);
+        let (at, answer) = pause.join().unwrap();
+        assert!(
+            answer.0 == 503 && answer.1.contains("unknown_outcome"),
+            "{answer:?}"
+        );
+        assert!(at < latest, "{:?} too late", at - latest);
+    });
+    drop(hung);
+}
+
+#[test]
+#[cfg(feature = "file")]
+fn a_standby_is_not_ready_when_its_leader_was_killed() {
+    // A slow machine may take as long as a look at the leader was good for, but not always.
+    let mut fastest = Duration::MAX;
+    for _ in 0..3 {
+        let folder = tempfile::tempdir().unwrap();
+        let leader = Serving::start(folder.path(), &["--node", "one"]);
+        ready(&leader, "leader");
+        let standby = Serving::start(folder.path(), &["--node", "two"]);
+        ready(&standby, "standby");
+        leader.end(Signal::KILL);
+        let begun = Instant::now();
+        while standby.ask("GET", "/readyz", "").0 == 200 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        fastest = fastest.min(begun.elapsed());
+        if fastest < Duration::from_millis(500) {
+            return;
+        }
+    }
+    panic!("it was ready for {fastest:?}");
 }
 
 #[test]

@@ -193,6 +193,13 @@ impl Queue {
         else {
             return;
         };
+        // Planned before time was set back: nothing happens ahead of it. What only brings the next slot forward is how that
+        // is put right. The older rules took every plan.
+        let is_ahead = slots.last().is_some_and(|&slot| slot > self.now)
+            || due > self.now && next.is_none_or(|next| next >= due);
+        if is_ahead && self.rules >= Rules::THIRD {
+            return;
+        }
         let jobs: Vec<_> = slots.iter().map(|&slot| schedule.slot(slot)).collect();
         let mut consequences = Vec::new();
         let (mut waits, mut last) = (None, None);

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tenure_api::ATTEMPTS_DEFAULT;
 
 use super::claim::ClaimKey;
+use super::end::LastEnd;
 use super::hash::Hash;
 use super::machine::Queue;
 use super::shelves::{Class, Shelf};
@@ -42,6 +43,8 @@ pub(crate) struct Kept {
     pub(crate) extra: Option<Box<Extra>>,
     pub(crate) priority: i8,
     pub(crate) class: Class,
+    /// The last claim that its worker has ended.
+    pub(crate) last_end: Option<LastEnd>,
 }
 
 /// The claim of a running job.
@@ -215,6 +218,7 @@ impl Queue {
             extra: extra.boxed(),
             priority: submission.priority,
             class,
+            last_end: None,
         }
     }
 
@@ -351,6 +355,7 @@ impl Queue {
         optional(r#","key":"#, running.and_then(|running| running.key), out);
         let is_repeated = running.is_some_and(|running| running.is_repeated);
         optional(r#","repeated":"#, is_repeated.then_some(true), out);
+        optional(r#","ended":"#, job.last_end, out);
         out.extend_from_slice(b"}]}\n");
     }
 }
@@ -367,11 +372,16 @@ pub(crate) struct Hidden {
     pub(crate) key: Option<ClaimKey>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) repeated: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ended: Option<LastEnd>,
 }
 
 /// What [`Queue::write_job`] wrote.
 pub(crate) fn rebuilt(job: Job, hidden: &Hidden, queue: &mut Queue) -> Result<Kept, String> {
     let running = match (job.state, hidden.token, job.worker, job.lease_ms) {
+        (State::Running, Some(token), ..) if hidden.ended.is_some_and(|last| last.is_of(token)) => {
+            return Err("runs by a claim that has ended".to_owned());
+        }
         (State::Running, Some(token), Some(worker), Some(lease_ms)) => {
             let cancel_requested = job.cancel_requested;
             Some(Box::new(Running {
@@ -412,6 +422,7 @@ pub(crate) fn rebuilt(job: Job, hidden: &Hidden, queue: &mut Queue) -> Result<Ke
         running,
         extra: extra.boxed(),
         priority: job.priority,
+        last_end: hidden.ended,
         class: match job.state {
             State::Scheduled => Class::Scheduled,
             State::Ready if job.blocked => Class::Blocked,

@@ -1,37 +1,51 @@
 //! How claims end, and what people do to jobs by hand.
 
 use super::answer::{Cancelled, Changed, Ended, Failed, Item, Refusal, Released};
+use super::end::End;
 use super::event::Event;
 use super::machine::Queue;
 use super::retry::wait_ms;
 use super::rules::Rules;
 use super::shelves::Class;
 use super::slab::Handle;
-use super::{Claim, Completion, Failure};
+use super::{Claim, Completion, Failure, Token};
 use crate::{JobId, QueueName};
 
 impl Queue {
     pub(crate) fn complete(&mut self, claim: Completion, events: &mut Vec<Event>) -> Ended<()> {
         let Completion { id, token, result } = claim;
-        let outcome = self.holder(&id, token).map(|handle| {
-            // Done is done, even if someone wanted it cancelled meanwhile.
-            if let Some(result) = result {
-                self.edit(handle).extra_mut().result = Some(result);
+        let outcome = match self.holder(&id, token) {
+            Ok(handle) => {
+                // Done is done, even if someone wanted it cancelled meanwhile.
+                if let Some(result) = result {
+                    self.edit(handle).extra_mut().result = Some(result);
+                }
+                events.push(Event::Completed {
+                    id: id.clone(),
+                    token,
+                    queue: self.queue_of(handle),
+                });
+                self.note_end(handle, token, End::Completed);
+                self.finish(handle, Class::Completed, events);
+                Ok(())
             }
-            events.push(Event::Completed {
-                id: id.clone(),
-                token,
-                queue: self.queue_of(handle),
-            });
-            self.finish(handle, Class::Completed, events);
-        });
+            Err(lost) => self
+                .completed_before(&id, token, result.as_ref())
+                .ok_or(lost),
+        };
         Item { id, outcome }
     }
 
     pub(crate) fn fail(&mut self, claim: Failure, events: &mut Vec<Event>) -> Ended<Failed> {
-        let id = claim.id.clone();
-        let holder = self.holder(&id, claim.token);
-        let outcome = holder.map(|handle| self.end_attempt(handle, claim, events));
+        let (id, token) = (claim.id.clone(), claim.token);
+        let outcome = match self.holder(&id, token) {
+            Ok(handle) => {
+                let failed = self.end_attempt(handle, claim, events);
+                self.note_end(handle, token, failed.into());
+                Ok(failed)
+            }
+            Err(lost) => self.failed_before(&id, token).ok_or(lost),
+        };
         Item { id, outcome }
     }
 
@@ -43,27 +57,41 @@ impl Queue {
             retry_in_ms: None,
             permanent: false,
         };
-        self.fail(failure, events)
+        // Its worker has not ended it, so an end that comes later is not this one.
+        let id = failure.id.clone();
+        let holder = self.holder(&id, failure.token);
+        let outcome = holder.map(|handle| self.end_attempt(handle, failure, events));
+        Item { id, outcome }
     }
 
     pub(crate) fn release(&mut self, claim: Claim, events: &mut Vec<Event>) -> Ended<Released> {
         let Claim { id, token } = claim;
-        let outcome = self.holder(&id, token).map(|handle| {
-            let (id, queue) = (id.clone(), self.queue_of(handle));
-            let job = self.edit(handle);
-            if job.cancel_requested() {
-                let token = Some(token);
-                events.push(Event::Cancelled { id, token, queue });
-                self.finish(handle, Class::Cancelled, events);
-                return Released::Cancelled;
+        let outcome = match self.holder(&id, token) {
+            Ok(handle) => {
+                let released = self.hand_back(handle, token, events);
+                self.note_end(handle, token, released.into());
+                Ok(released)
             }
-            job.attempt -= 1;
-            self.drop_claim(handle);
-            events.push(Event::Released { id, token, queue });
-            self.make_ready(handle, events);
-            Released::Ready
-        });
+            Err(lost) => self.released_before(&id, token).ok_or(lost),
+        };
         Item { id, outcome }
+    }
+
+    fn hand_back(&mut self, handle: Handle, token: Token, events: &mut Vec<Event>) -> Released {
+        let queue = self.queue_of(handle);
+        let job = self.edit(handle);
+        let id = job.id.clone();
+        if job.cancel_requested() {
+            let token = Some(token);
+            events.push(Event::Cancelled { id, token, queue });
+            self.finish(handle, Class::Cancelled, events);
+            return Released::Cancelled;
+        }
+        job.attempt -= 1;
+        self.drop_claim(handle);
+        events.push(Event::Released { id, token, queue });
+        self.make_ready(handle, events);
+        Released::Ready
     }
 
     /// Hands a claim back whose answer reached nobody, unless it was asked for again.
@@ -73,7 +101,7 @@ impl Queue {
         };
         let running = self.jobs[handle].running.as_ref();
         if running.is_some_and(|running| !running.is_repeated) {
-            self.release(claim, events);
+            self.hand_back(handle, claim.token, events);
         }
     }
 

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 
 use super::Payload;
+use super::end::LastEnd;
 use super::hash::Hash;
 use super::machine::Queue;
 use super::rules::Rules;
@@ -84,6 +85,8 @@ pub(crate) struct Remnant {
     pub(crate) job_type: Handle,
     pub(crate) class: Class,
     pub(crate) result: Option<Payload>,
+    /// The last claim of the job that its worker has ended.
+    pub(crate) last_end: Option<LastEnd>,
 }
 
 /// How many ids are kept beyond their jobs.
@@ -192,6 +195,7 @@ impl Queue {
             job_type: job.job_type,
             class: job.class,
             result,
+            last_end: job.last_end,
         });
     }
 
@@ -317,6 +321,7 @@ mod tests {
                     job_type: queue.types.take(&job_type),
                     class: Class::Completed,
                     result: None,
+                    last_end: None,
                 };
                 queue.insert_remnant(remnant);
             }

@@ -33,7 +33,8 @@ impl Rules {
 
     /// Jobs are set right in portions, by ticks, when time was set back; the id of a job that is deleted by hand outlives
     /// it, too; the last slot of a schedule is the last that became a job; the completed jobs of the queue `default` are
-    /// counted; a claim with a key can be asked for again.
+    /// counted; a claim with a key can be asked for again, and so can the end of a claim; no schedule runs
+    /// ahead of the queue's time.
     pub const THIRD: Self = Self(3);
 
     /// The newest that this version knows.

@@ -37,6 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bucket::Bucket;
 use super::command::stored_settings;
+use super::end::LastEnd;
 use super::kept::Hidden;
 use super::machine::Queue;
 use super::remnants::{Ceilings, Remnant};
@@ -105,6 +106,8 @@ struct RemnantLine {
     job_type: JobType,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     result: Option<Payload>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ended: Option<LastEnd>,
 }
 
 #[expect(
@@ -327,6 +330,7 @@ impl Queue {
         field(r#","queue":"#, self.queues.name(remnant.queue), out);
         field(r#","type":"#, self.types.name(remnant.job_type), out);
         optional(r#","result":"#, remnant.result.as_ref(), out);
+        optional(r#","ended":"#, remnant.last_end, out);
         out.extend_from_slice(b"}}\n");
     }
 

@@ -27,6 +27,10 @@ use crate::problem::chain;
 /// How long an answer of the store is good for: probes come from many sides.
 const FRESH: Duration = Duration::from_secs(1);
 
+/// The same of the leader: a standby says that it is ready for as long after the leader was killed. Asking costs a round
+/// trip and no request to the store.
+const LEADER_FRESH: Duration = Duration::from_millis(100);
+
 /// How long the store may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -115,7 +119,7 @@ async fn not_ready(app: &App, of_itself: bool) -> Option<Cow<'static, str>> {
         None => Some("there is no leader"),
         Some(leader) if app.is_me(&leader) => Some(forward::not_yet(app)),
         Some(_) if of_itself => Some("this broker does not lead"),
-        Some(leader) => leader_reason(app, &leader, FRESH).await,
+        Some(leader) => leader_reason(app, &leader, LEADER_FRESH).await,
     };
     reason.map(Cow::from)
 }

@@ -632,25 +632,57 @@ async fn a_claim_with_a_key_is_the_same_claim_to_whoever_is_asked() {
 }
 
 #[tokio::test]
-async fn an_end_whose_answer_is_lost_is_not_called_lost() {
+async fn an_end_whose_answer_is_lost_is_answered_as_if_it_had_not_been() {
     let (_folder, leader, proxy, standby) = behind_proxy().await;
-    // Done by the first sending: the second cannot tell, and neither can the standby.
+    // Done by the first sending, or by the second.
+    for fault in [Fault::LoseAnswer, Fault::LoseRequest] {
+        for (end, state, attempt) in [
+            ("complete", "completed", 1),
+            ("fail", "dead", 1),
+            ("release", "ready", 0),
+        ] {
+            let job = json!({"type":"t","max_attempts":1});
+            let (_, submitted) = leader.post("/v1/jobs", job).await;
+            let id = submitted["jobs"][0]["id"].as_str().unwrap().to_owned();
+            let claimed = leader.claim().await;
+            assert_eq!(claimed["id"], id);
+            proxy.fail_next(fault);
+            let mut claim = json!({"id": id, "token": claimed["token"]});
+            if end == "complete" {
+                claim["result"] = json!({"n": 1});
+            }
+            let ended = json!({"claims": [claim.clone()]});
+            let path = format!("/v1/jobs/{end}");
+            let answer = standby.post(&path, ended.clone()).await;
+            let done = (200, json!({"claims":[{"id": id, "status":"ok"}]}));
+            assert_eq!(answer, done, "{end} after {fault:?}");
+            // Whoever tells it once more hears the same.
+            assert_eq!(leader.post(&path, ended).await, done, "{end}");
+            let (_, job) = leader.get(&format!("/v1/jobs/{id}")).await;
+            assert_eq!(job["state"], state, "{job}");
+            assert_eq!(job["attempt"], attempt, "{job}");
+            // The next one is claimed next.
+            leader
+                .post(&format!("/v1/jobs/{id}/cancel"), json!({}))
+                .await;
+        }
+    }
+    // A claim that somebody else has since is lost. That may be the first sending's doing, so nobody says so.
     leader.submit("t").await;
     let claimed = leader.claim().await;
-    let path = format!("/v1/jobs/{}/complete", claimed["id"].as_str().unwrap());
-    proxy.fail_next(Fault::LoseAnswer);
+    let id = claimed["id"].as_str().unwrap();
     let done = json!({ "token": claimed["token"] });
-    let answer = standby.post(&path, done).await;
+    assert_eq!(
+        leader
+            .post(&format!("/v1/jobs/{id}/complete"), done.clone())
+            .await
+            .0,
+        200
+    );
+    proxy.fail_next(Fault::LoseAnswer);
+    let answer = standby.post(&format!("/v1/jobs/{id}/release"), done).await;
     let unavailable = StatusCode::SERVICE_UNAVAILABLE;
     problem(&answer, unavailable, "unknown_outcome", None);
-    // Not done by the first: done by the second.
-    leader.submit("t").await;
-    let claimed = leader.claim().await;
-    let path = format!("/v1/jobs/{}/complete", claimed["id"].as_str().unwrap());
-    proxy.fail_next(Fault::LoseRequest);
-    let done = json!({ "token": claimed["token"] });
-    let answer = standby.post(&path, done).await;
-    assert_eq!(answer.0, 200, "{answer:?}");
     // A heartbeat is one, however often.
     leader.submit("t").await;
     let claimed = leader.claim().await;
@@ -659,4 +691,38 @@ async fn an_end_whose_answer_is_lost_is_not_called_lost() {
     let beat = json!({ "token": claimed["token"] });
     let answer = standby.post(&path, beat).await;
     assert_eq!(answer.0, 200, "{answer:?}");
+}
+
+/// Two copies of one claim would push each other out: the earlier one, told that its outcome is unknown, is sent again by the
+/// standby, and pushes out the later one.
+#[tokio::test]
+async fn of_two_copies_of_a_waiting_claim_the_later_one_gets_the_jobs() {
+    let (_folder, leader, standby) = pair().await;
+    let waits = async |broker: &Broker, count: u64| {
+        let request = broker.request(Method::POST, "/v1/jobs/claim");
+        let request = request.header("idempotency-key", "one");
+        let claim = json!({"worker":"w","wait_ms":60_000});
+        let claim = tokio::spawn(answered(request.json(&claim)));
+        let line = format!("\ntenure_http_requests_in_flight {}\n", count + 1);
+        until(async || {
+            let page = leader
+                .request(Method::GET, "/metrics")
+                .send()
+                .await
+                .unwrap();
+            page.text().await.unwrap().contains(&line).then_some(())
+        })
+        .await;
+        claim
+    };
+    let earlier = waits(&standby, 1).await;
+    let later = waits(&leader, 1).await;
+    // It is told at once, and plainly: it has got no job.
+    let told = timeout(PATIENCE, earlier).await.unwrap().unwrap();
+    assert_eq!(told, (200, json!({"jobs": []})));
+    assert!(!later.is_finished());
+    let id = leader.submit("t").await;
+    let (status, answer) = later.await.unwrap();
+    assert_eq!((status, &answer["jobs"][0]["id"]), (200, &json!(id)));
+    assert_eq!(answer["jobs"][0]["attempt"], 1);
 }

@@ -104,7 +104,11 @@ async fn a_job_goes_from_submit_to_completed() {
         (&json!("completed"), &json!([1, 2]))
     );
 
+    // Told again it is answered as before; with another result it is another end.
     let again = broker.post("/v1/jobs/a/complete", done).await;
+    assert_eq!(again, (200, json!({"id":"a","status":"ok"})));
+    let other = json!({ "token": token, "result": [3] });
+    let again = broker.post("/v1/jobs/a/complete", other).await;
     problem(&again, StatusCode::CONFLICT, "lost", None);
     assert_eq!(
         again.1["reason"],
@@ -429,8 +433,10 @@ async fn a_claim_that_is_handed_back_costs_no_attempt() {
     let (_, job) = broker.get("/v1/jobs/a").await;
     let seen = (&job["state"], &job["attempt"], &job["error"]);
     assert_eq!(seen, (&json!("ready"), &json!(0), &Value::Null));
-    let again = broker.post("/v1/jobs/a/release", single).await;
-    problem(&again, StatusCode::CONFLICT, "lost", None);
+    let again = broker.post("/v1/jobs/a/release", single.clone()).await;
+    assert_eq!(again, answer);
+    let other = broker.post("/v1/jobs/a/complete", single).await;
+    problem(&other, StatusCode::CONFLICT, "lost", None);
 
     let batch = json!({"claims":[
         {"id":"a","token":claimed().await},

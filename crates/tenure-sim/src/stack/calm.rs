@@ -119,18 +119,20 @@ async fn undrain(world: &Arc<World>) {
 
 /// Counts what a run had much of.
 fn note_much(world: &World) {
-    let (many, cut, again) = {
+    let (many, cut, again, told_again) = {
         let ledger = world.ledger();
         let of_many = |id: &&JobId| id.as_str().starts_with("schedule:many-");
         (
             ledger.jobs.jobs.keys().filter(of_many).count(),
             ledger.claims_cut,
             ledger.jobs.asked_again,
+            ledger.jobs.ends.again,
         )
     };
     world.count_many(Fault::ScheduleOfMany, many as u64);
     world.count_many(Fault::ClaimCut, cut);
     world.count_many(Fault::ClaimAskedAgain, again);
+    world.count_many(Fault::EndToldAgain, told_again);
 }
 
 fn calm_down(world: &Arc<World>) {

@@ -78,11 +78,13 @@ pub enum Fault {
     // What is done beside the faults, and counted to see that it is.
     Searched,
     ClaimAskedAgain,
+    EndToldAgain,
+    TimeSet,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 59] = [
+    pub const ALL: [Fault; 61] = [
         Fault::StoreSlow,
         Fault::StoreRefused,
         Fault::StoreAnswerLost,
@@ -142,6 +144,8 @@ impl Fault {
         Fault::BacklogFull,
         Fault::Searched,
         Fault::ClaimAskedAgain,
+        Fault::EndToldAgain,
+        Fault::TimeSet,
     ];
 
     /// What it is a fault of; none if nothing is wrong with it: then it is counted to see that it happens.
@@ -205,7 +209,9 @@ impl Fault {
             | Fault::ClaimCut
             | Fault::BacklogFull
             | Fault::Searched
-            | Fault::ClaimAskedAgain => return None,
+            | Fault::ClaimAskedAgain
+            | Fault::EndToldAgain
+            | Fault::TimeSet => return None,
         })
     }
 

@@ -9,6 +9,7 @@ pub(crate) mod claimed_by_priority;
 pub(crate) mod claimed_in_turn;
 pub(crate) mod claims_are_bounded;
 pub(crate) mod completed_once;
+pub(crate) mod ends_are_told_again;
 pub(crate) mod forgotten_in_time;
 pub(crate) mod held_once;
 pub(crate) mod ids_are_kept;

@@ -10,6 +10,7 @@ use tenure_core::queue::{
 };
 use tenure_core::{JobId, JobType, QueueName, ScheduleName};
 
+use super::invariants::ends_are_told_again::Ends;
 use super::invariants::{
     asked_again_is_the_same, attempts_are_bounded, claimed_by_priority, claimed_in_turn,
     completed_once, forgotten_in_time, held_once, ids_are_kept, limits_are_kept, releases_are_free,
@@ -31,6 +32,7 @@ pub(crate) struct Jobs {
     templates: BTreeMap<ScheduleName, Submission>,
     /// How many jobs were answered with again.
     pub(crate) asked_again: u64,
+    pub(crate) ends: Ends,
     /// The sequence number of the last job.
     sequence: u64,
 }
@@ -168,6 +170,7 @@ impl Jobs {
                 job.is_asked_again = true;
             }
         }
+        self.ends.apply(command, answer, events, queue)?;
         for event in events {
             let created = match event {
                 Event::Submitted { id, .. } => {
@@ -331,6 +334,18 @@ impl Jobs {
             Event::TimeSet { from, to } if to < from => {
                 for job in self.jobs.values_mut().filter(|job| job.not_before > *to) {
                     job.not_before = job.not_before.saturating_sub(from - to).max(*to);
+                }
+                // Nothing has ended later than that, and rates count anew.
+                for job in self.jobs.values_mut() {
+                    if let Phase::Finished(_, at) = &mut job.phase {
+                        *at = (*at).min(*to);
+                    }
+                }
+                for at in self.ids.values_mut() {
+                    *at = (*at).min(*to);
+                }
+                for limit in self.queues.values_mut() {
+                    limit.claims.clear();
                 }
             }
             Event::Paused { queue } => {

@@ -11,7 +11,7 @@ use tenure::log::inspect::Kind;
 use tenure::queue::{Followed, Position};
 use tenure_core::election::Term;
 use tenure_core::queue::{
-    Command, Event, Filter, Job, PageStart, Queue, QueueView, Rules, Schedule, Settings,
+    Action, Command, Event, Filter, Job, PageStart, Queue, QueueView, Rules, Schedule, Settings,
 };
 use tenure_core::{Incarnation, JobId, queue};
 use tenure_store::Key;
@@ -137,6 +137,7 @@ impl Ledger {
         applied_is_committed::follows(header, self.events.len())?;
         for command in lines {
             let mut events = Vec::new();
+            let was_setting_back = self.queue.is_setting_back();
             let answer = self.queue.apply(command.clone(), &mut events);
             self.jobs.apply(command, &answer, &events, &self.queue)?;
             self.schedules.apply(command, &events, &self.queue)?;
@@ -144,7 +145,11 @@ impl Ledger {
                 self.claims_cut += 1;
             }
             // Who only waits for the rest of its group is not told of, though its time has come.
-            let touched: BTreeSet<JobId> = events.iter().filter_map(id_of).cloned().collect();
+            let mut touched: BTreeSet<JobId> = events.iter().filter_map(id_of).cloned().collect();
+            // Nor is anybody whose times follow when time was set back.
+            if was_setting_back || matches!(command.action, Action::SetTime(_)) {
+                touched.extend(self.jobs.jobs.keys().cloned());
+            }
             for id in touched.union(&std::mem::take(&mut self.delayed)) {
                 self.look(id);
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure::queue::Queue;
 use tenure_core::queue::{
-    Cancelled, Filter, Job, PageStart, QueueOptions, Rate, ScheduleSpec, Settings, State,
+    Cancelled, Filter, Job, PageStart, QueueOptions, Rate, Rules, ScheduleSpec, Settings, State,
     Submission,
 };
 use tenure_core::{JobId, JobType, QueueName, ScheduleName};
@@ -58,6 +58,14 @@ pub(crate) async fn operate(world: Arc<World>) {
     }
     insist(&world, &mut route, |queue| async move {
         queue.resume(queue_name("mail")).await
+    })
+    .await;
+    insist(&world, &mut route, |queue| async move {
+        // While an older version takes part nobody could have set it.
+        match queue.set_time(None).await {
+            Err(error) if error.is_not_applied() && queue.rules()? < Rules::SECOND => Ok(()),
+            done => done,
+        }
     })
     .await;
     // What has piled up is to be gone soon.
@@ -142,7 +150,7 @@ async fn meddle(world: &Arc<World>, route: &mut Route) {
             concurrency: *random.pick(&[Some(1), Some(2), None]),
             rate: draw_rate(&mut random),
         };
-        (random.below(12), job, *random.pick(&LIMITED), options)
+        (random.below(13), job, *random.pick(&LIMITED), options)
     };
     let answer = match (drawn, job) {
         (0, _) => {
@@ -164,6 +172,7 @@ async fn meddle(world: &Arc<World>, route: &mut Route) {
             .await
         }
         (5, _) => change_schedule(world, route).await,
+        (12, _) => set_time(world, route).await,
         (6 | 7, Some(job)) => change_job(world, route, &job, Change::Cancel).await,
         (8 | 9, Some(job)) => change_job(world, route, &job, Change::Retry).await,
         (10, Some(job)) => change_job(world, route, &job, Change::Forget).await,
@@ -187,6 +196,29 @@ fn failed(world: &World) -> Option<JobId> {
         .filter(|(_, job)| job.is(Ending::Died) || job.is(Ending::Cancelled));
     let grouped = failed.filter(|(_, job)| job.group.is_some());
     grouped.map(|(id, _)| id).next_back().cloned()
+}
+
+/// How far the queue's time is set, forward or back: several slots of most schedules, and longer than most waits.
+const SET_MAX: Duration = Duration::from_secs(120);
+
+/// Sets the queue's time, or puts it right.
+async fn set_time(world: &Arc<World>, route: &mut Route) -> Option<()> {
+    let (by, is_back, is_right) = {
+        let mut random = world.random();
+        let by = random.up_to(SET_MAX);
+        (by, random.chance(600), random.chance(300))
+    };
+    let by = u64::try_from(by.as_millis()).unwrap_or(0);
+    let answer = ask(world, route, move |queue| async move {
+        let now = queue.now_ms()?;
+        let to = if is_back { now - by } else { now + by };
+        queue.set_time((!is_right).then_some(to)).await
+    });
+    let answer = answer.await;
+    if answer.is_some() {
+        world.count(Fault::TimeSet);
+    }
+    answer
 }
 
 /// Sets the schedule to something else, or deletes it.

@@ -290,13 +290,8 @@ impl Worker {
                     let verdict = self.ended(job, end, &ended, until);
                     return self.world.judge(verdict);
                 }
-                Err(failed) => {
-                    self.say(&format!("{end:?} {} failed: {failed:?}", job.id));
-                    if !failed.is_not_applied() && !matches!(end, End::Complete(_)) {
-                        // Only a completion is recognised when it is found later.
-                        return;
-                    }
-                }
+                // It is told again: had it been done, it is answered as it was.
+                Err(failed) => self.say(&format!("{end:?} {} failed: {failed:?}", job.id)),
             }
         }
     }

@@ -344,7 +344,9 @@ impl Queue {
         if spec.cron.trim_start().starts_with('@') {
             spec.cron.make_ascii_lowercase();
         }
-        let now = self.shared.service()?.time.at();
+        let service = self.shared.service()?;
+        let _planned = service.slots.read().await;
+        let now = service.time.at();
         self.shared.limits().schedule(&name, &spec, now)?;
         self.admit(|service| service.admit_schedule(&name, &spec))?;
         let answer = self.ask(Schedule::command(name, spec, now)?).await;
@@ -414,6 +416,8 @@ impl Queue {
 
     async fn set_time_and_slots(&self, to: Option<u64>) -> Result<(), Error> {
         let service = self.shared.service()?;
+        // Of two that set it at once, the second begins when the slots follow the first.
+        let _turn = service.changes.lock().await;
         let wall = service.time.wall();
         let to = to.unwrap_or(wall);
         super::time::check_set(to, wall)?;

@@ -73,6 +73,8 @@ pub(crate) struct Waiting {
     waiters: BTreeMap<Ticket, Waiter>,
     /// Those that can be asked for again, by their key: one of each.
     keys: BTreeMap<ClaimKey, Ticket>,
+    /// Those that were asked for again while they waited, and have not been told so yet.
+    replaced: BTreeSet<Ticket>,
     /// Those of which the same claim was answered elsewhere, while they waited.
     answered: Vec<Ticket>,
     /// Distinct wants, and who has them, the earliest first.
@@ -157,7 +159,9 @@ impl Waiting {
         if let Some(key) = key
             && let Some(&before) = self.keys.get(&key)
         {
+            // Whoever asks last waits for both. Told that its outcome is unknown, the other would ask again, and replace this.
             self.take(before);
+            self.replaced.insert(before);
         }
         let want = Want::of(&mut request);
         for name in &want.queues {
@@ -206,6 +210,11 @@ impl Waiting {
         self.ids.insert(want.clone(), id);
         self.wants.insert(id, (want, BTreeSet::new()));
         id
+    }
+
+    /// Whether a claim waits no more because it was asked for again. Said once.
+    pub(crate) fn was_replaced(&mut self, ticket: Ticket) -> bool {
+        self.replaced.remove(&ticket)
     }
 
     /// Takes a claim out, if it still waits.

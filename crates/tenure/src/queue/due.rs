@@ -58,6 +58,8 @@ pub(crate) async fn commit_due(service: &Service) -> Error {
         are_ids_told: false,
     };
     loop {
+        // Until what it plans is committed.
+        let planned = service.slots.read().await;
         let (at, moment) = (service.time.at(), service.time.clock().moment());
         let Round {
             expired,
@@ -68,6 +70,7 @@ pub(crate) async fn commit_due(service: &Service) -> Error {
             Err(error) => return error,
         };
         if expired.is_empty() && ticks == 0 && due.is_empty() {
+            drop(planned);
             let wake_at = rounds.wake_at(at, moment);
             tokio::select! {
                 biased;

@@ -196,6 +196,7 @@ async fn serve_term(
         record_bytes_max: (options.log.batch_bytes_max / 2).min(RECORD_BYTES_MAX),
         signals,
         changes: tokio::sync::Mutex::default(),
+        slots: tokio::sync::RwLock::default(),
         nonce: AtomicU32::new(runtime.unique().as_fields().0),
     });
     let mut tasks = JoinSet::new();

@@ -35,6 +35,9 @@ pub(crate) struct Service {
     pub(crate) signals: Arc<Signals>,
     /// Whoever changes a part of something reads it first: one after the other.
     pub(crate) changes: tokio::sync::Mutex<()>,
+    /// Whoever plans slots holds on to the time until they are committed, and whoever sets the time waits for them: what was
+    /// planned by the time before comes before it in the log.
+    pub(crate) slots: tokio::sync::RwLock<()>,
     /// Where the nonces of claims come from.
     pub(crate) nonce: AtomicU32,
 }
@@ -106,6 +109,7 @@ impl Service {
 
     /// Sets the queue's time, and goes back to what it was if that is not committed.
     pub(crate) async fn set_time(&self, to: u64) -> Result<(), Error> {
+        let _planned = self.slots.write().await;
         let (sender, receiver) = oneshot::channel();
         let started = self.time.clock().moment();
         let before = self
@@ -220,6 +224,10 @@ impl Service {
                             (&mut waits.receiver).await
                         }
                     };
+                    if answered.is_err() && waits.was_replaced() {
+                        // It is the other's now, and whatever it gets. Here it has got nothing.
+                        return Ok(Vec::new());
+                    }
                     answered.inspect(|answered| waits.is_settled = answered.is_ok())
                 }
             };
@@ -378,9 +386,23 @@ impl Waits<'_> {
     }
 }
 
+impl Waits<'_> {
+    /// Whether the same claim waits elsewhere instead.
+    fn was_replaced(&mut self) -> bool {
+        let ticket = self.ticket;
+        let replaced = self
+            .service
+            .handle
+            .change(|broker| broker.waiting.was_replaced(ticket));
+        let replaced = replaced.unwrap_or(false);
+        self.is_settled |= replaced;
+        replaced
+    }
+}
+
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        if self.is_settled || self.leave() {
+        if self.is_settled || self.leave() || self.was_replaced() {
             return;
         }
         // It was woken and its answer is not known here. If it was not committed, somebody else has to be woken

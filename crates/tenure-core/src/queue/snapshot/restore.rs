@@ -246,6 +246,7 @@ impl Restore {
             job_type: queue.types.take(&line.job_type),
             class,
             result: line.result,
+            last_end: line.ended,
         };
         queue.insert_remnant(remnant);
         Ok(())

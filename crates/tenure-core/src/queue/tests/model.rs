@@ -39,6 +39,15 @@ pub(super) struct ModelJob {
     key: Option<ClaimKey>,
     is_repeated: bool,
     finish: u64,
+    /// The last claim that a worker has ended, and what it was told.
+    last_end: Option<(Token, End)>,
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Completed,
+    Failed(Failed),
+    Released(Released),
 }
 
 #[derive(Default)]
@@ -121,7 +130,9 @@ impl Model {
                         retry_in_ms: None,
                         permanent: false,
                     };
-                    model.fail(failure, events)
+                    let id = failure.id.clone();
+                    let outcome = model.try_fail(failure, events);
+                    Item { id, outcome }
                 };
                 return Answer::Failed(self.each(claims, events, expire));
             }
@@ -132,7 +143,7 @@ impl Model {
                 self.each(claims, events, |model, claim, events| {
                     let holder = model.holder(&claim.id, claim.token);
                     if holder.is_ok_and(|job| !job.is_repeated) {
-                        model.release(claim, events);
+                        model.try_release(claim, events).unwrap();
                     }
                 });
                 return Answer::Done;
@@ -304,6 +315,7 @@ impl Model {
             key: None,
             is_repeated: false,
             finish: 0,
+            last_end: None,
         });
         answer(id, SubmitStatus::Created, None)
     }
@@ -471,12 +483,17 @@ impl Model {
 
     fn complete(&mut self, claim: Completion, events: &mut Vec<Event>) -> Ended<()> {
         let Completion { id, token, result } = claim;
+        let before = self.ended_before(&id, token);
         let outcome = match self.holder(&id, token) {
-            Err(lost) => Err(lost),
+            Err(lost) => match before {
+                Some((End::Completed, view)) if view.result == result => Ok(()),
+                _ => Err(lost),
+            },
             Ok(job) => {
                 if result.is_some() {
                     job.view.result = result;
                 }
+                job.last_end = Some((token, End::Completed));
                 let (id, queue) = (id.clone(), job.view.queue.clone());
                 self.finish(&id, State::Completed);
                 events.push(Event::Completed { id, token, queue });
@@ -487,9 +504,39 @@ impl Model {
     }
 
     fn fail(&mut self, failure: Failure, events: &mut Vec<Event>) -> Ended<Failed> {
-        let id = failure.id.clone();
-        let outcome = self.try_fail(failure, events);
+        let (id, token) = (failure.id.clone(), failure.token);
+        let before = self.ended_before(&id, token);
+        let outcome = match (self.try_fail(failure, events), before) {
+            (Ok(failed), _) => {
+                self.find(&id).unwrap().last_end = Some((token, End::Failed(failed)));
+                Ok(failed)
+            }
+            (Err(_), Some((End::Failed(Failed::Again { .. }), view))) => {
+                let run_at = view.run_at;
+                Ok(Failed::Again { run_at })
+            }
+            (Err(_), Some((End::Failed(failed), _))) => Ok(failed),
+            (lost, _) => lost,
+        };
         Item { id, outcome }
+    }
+
+    /// How the last claim was ended that a worker has ended, if it is this one, and the job as it is shown.
+    fn ended_before(&self, id: &JobId, token: Token) -> Option<(End, Job)> {
+        let is_it = |job: &&ModelJob| job.view.id == *id;
+        let left = self.remnants.iter().find(is_it).map(|left| {
+            let run_at = left.view.changed_at;
+            let view = Job {
+                run_at,
+                ..left.view.clone()
+            };
+            (left.last_end, view)
+        });
+        let job = self.jobs.iter().find(is_it);
+        let job = job.map(|job| (job.last_end, job.view.clone()));
+        let (last_end, view) = job.or(left)?;
+        let (ended, end) = last_end?;
+        (ended == token).then_some((end, view))
     }
 
     fn try_fail(&mut self, failure: Failure, events: &mut Vec<Event>) -> Result<Failed, Lost> {
@@ -542,8 +589,16 @@ impl Model {
     }
 
     fn release(&mut self, claim: Claim, events: &mut Vec<Event>) -> Ended<Released> {
-        let id = claim.id.clone();
-        let outcome = self.try_release(claim, events);
+        let (id, token) = (claim.id.clone(), claim.token);
+        let before = self.ended_before(&id, token);
+        let outcome = match (self.try_release(claim, events), before) {
+            (Ok(released), _) => {
+                self.find(&id).unwrap().last_end = Some((token, End::Released(released)));
+                Ok(released)
+            }
+            (Err(_), Some((End::Released(released), _))) => Ok(released),
+            (lost, _) => lost,
+        };
         Item { id, outcome }
     }
 

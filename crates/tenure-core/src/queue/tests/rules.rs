@@ -1,6 +1,6 @@
 //! What changed with each version of the rules, and that the older ones are still what they were.
 
-use tenure_api::SubmitStatus;
+use tenure_api::{OutcomeStatus, SubmitStatus};
 
 use super::stories::{Story, id, statuses};
 use crate::ScheduleName;
@@ -492,4 +492,168 @@ fn what_was_completed_is_counted_from_the_third_rules_on() {
     assert_eq!(story.queue.counts().completed, 0);
     assert_eq!(story.queue.completed_total(), 2, "retained or not");
     assert_eq!(restored(&story.queue).completed_total(), 2);
+}
+
+/// Ends of a claim, as its worker tells them.
+struct Ends(Claim);
+
+impl Ends {
+    fn of(claimed: &Claimed) -> Self {
+        Self(Claim {
+            id: claimed.id.clone(),
+            token: claimed.token,
+        })
+    }
+
+    fn complete(&self, result: Option<&str>) -> Action {
+        Action::Complete(vec![Completion {
+            id: self.0.id.clone(),
+            token: self.0.token,
+            result: result.map(|text| Payload::new(text).unwrap()),
+        }])
+    }
+
+    fn fail(&self, permanent: bool) -> Action {
+        Action::Fail(vec![Failure {
+            id: self.0.id.clone(),
+            token: self.0.token,
+            error: Some("no".into()),
+            retry_in_ms: Some(500),
+            permanent,
+        }])
+    }
+
+    fn release(&self) -> Action {
+        Action::Release(vec![self.0.clone()])
+    }
+
+    fn all(&self) -> [Action; 3] {
+        [self.complete(Some("1")), self.fail(false), self.release()]
+    }
+}
+
+/// What a worker is told of its end. When a failed job is to run is not for it, and may have changed.
+fn told(answer: Answer) -> tenure_api::Outcome {
+    match answer {
+        Answer::Completed(mut items) => items.remove(0).into(),
+        Answer::Failed(mut items) => items.remove(0).into(),
+        Answer::Released(mut items) => items.remove(0).into(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_lost(answer: Answer) -> bool {
+    told(answer).status == OutcomeStatus::Lost
+}
+
+/// What is there, but for the time.
+fn state_of(story: &Story) -> String {
+    let state = String::from_utf8(story.queue.encode()).unwrap();
+    let (_, rest) = state.split_once('\n').unwrap();
+    rest.to_owned()
+}
+
+#[test]
+fn an_end_that_is_told_again_is_answered_as_before_and_does_nothing() {
+    for rules in [Rules::SECOND, Rules::THIRD] {
+        for (place, is_permanent, is_cancelled) in [
+            (0, false, false),
+            (1, false, false),
+            (1, true, false),
+            (1, false, true),
+            (2, false, false),
+            (2, false, true),
+        ] {
+            let mut story = story(rules);
+            story.submit(&[r#""id":"a""#, r#""id":"b""#]);
+            let claimed = story.claim(1).remove(0);
+            if is_cancelled {
+                story.act(Action::Cancel(vec![id("a")]));
+            }
+            let ends = Ends::of(&claimed);
+            let end = match place {
+                1 => ends.fail(is_permanent),
+                _ => ends.all()[place].clone(),
+            };
+            let first = told(story.act(end.clone()));
+            assert_ne!(first.status, OutcomeStatus::Lost);
+            let check = |story: &mut Story, what: &str| {
+                let before = state_of(story);
+                story.at += 1;
+                let again = told(story.act(end.clone()));
+                if rules == Rules::SECOND {
+                    assert_eq!(again.status, OutcomeStatus::Lost, "{what}");
+                } else {
+                    assert_eq!(again, first, "{what}");
+                }
+                // Another end is not this one, nor is this one of another claim.
+                for (other, end) in ends.all().into_iter().enumerate() {
+                    assert!(other == place || is_lost(story.act(end)), "{what}");
+                }
+                let completion = ends.complete(Some("2"));
+                assert!(is_lost(story.act(completion)), "{what}");
+                assert_eq!(story.events, [], "{what}");
+                assert_eq!(state_of(story), before, "{what}");
+            };
+            check(&mut story, "at once");
+            let mut restore = Restore::new(1);
+            restore.feed(&story.queue.encode()).unwrap();
+            story.queue = restore.finish().unwrap();
+            check(&mut story, "after a restart");
+            if story.queue.job(&id("a")).unwrap().state.is_finished() {
+                story.act(Action::Forget(vec![id("a")]));
+                assert_eq!(story.queue.job(&id("a")), None);
+                check(&mut story, "when its id is left");
+            } else {
+                story.at += 1_000;
+                let other = story.claim(1).remove(0);
+                assert_eq!(other.id, claimed.id);
+                check(&mut story, "while another claim has the job");
+                // Neither of these is an end that a worker told.
+                let expired = Ends::of(&other).0;
+                story.act(Action::Expire(vec![expired]));
+                assert!(is_lost(story.act(Ends::of(&other).fail(false))));
+                check(&mut story, "when the lease of the other has run out");
+                story.at += 100_000;
+                let other = story.claim(1).remove(0);
+                story.act(Ends::of(&other).release());
+                assert!(is_lost(story.act(end.clone())), "only the last one counts");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_plan_from_before_time_was_set_back_does_nothing_ahead_of_it() {
+    const HOUR: u64 = 3_600_000;
+    for missed in ["\"skip\"", "\"once\"", "{\"all\":9}"] {
+        for rules in [Rules::SECOND, Rules::THIRD] {
+            let mut story = story(rules);
+            let spec = format!(r#"{{"cron":"0 * * * *","job":{{"type":"t"}},"missed":{missed}}}"#);
+            let spec: ScheduleSpec = serde_json::from_str(&spec).unwrap();
+            let name = ScheduleName::new("hourly").unwrap();
+            let set = Schedule::command(name.clone(), spec, story.at).unwrap();
+            story.act(set);
+            let next = |story: &Story| story.queue.schedule(&name).unwrap().next.unwrap();
+            let (right, first) = (story.at, next(&story));
+            // Planned by a wrong time, and committed when it is right again.
+            let plan = story.queue.due_firings(right + 50 * HOUR);
+            story.act(Action::SetTime(right));
+            story.act(Action::Fire(plan.clone()));
+            if rules == Rules::SECOND {
+                assert!(next(&story) > right + 49 * HOUR, "{missed}");
+                continue;
+            }
+            assert_eq!((next(&story), story.queue.len()), (first, 0), "{missed}");
+            assert_eq!(story.events, [], "{missed}");
+            // Some of its slots have come, others have not: it is planned anew.
+            story.at = first + HOUR;
+            story.act(Action::Fire(plan));
+            let is_skipped = missed == "\"skip\"";
+            assert!(is_skipped || story.queue.is_empty(), "{missed}");
+            let plan = story.queue.due_firings(story.at);
+            story.act(Action::Fire(plan));
+            assert!(next(&story) > story.at, "{missed}");
+        }
+    }
 }

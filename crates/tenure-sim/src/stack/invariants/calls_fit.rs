@@ -64,7 +64,7 @@ impl Calls {
                 claims_are_lost: self.claims_are_lost,
                 is_scheduled: !is_submitted,
             };
-            match check(&job, State::Absent, calls) {
+            match check(&job, State::ABSENT, calls) {
                 Verdict::Fits => {}
                 Verdict::GaveUp => unknown += 1,
                 Verdict::Broken(at) => {

@@ -17,8 +17,9 @@ pub(crate) fn check(
     let Some(reason) = lost else {
         return Ok(());
     };
-    // It may have been ended by an earlier try, whose answer was lost.
-    let is_own = ledger.jobs.completed_by(id, token);
+    // It may have been ended by an earlier try whose answer was lost, and is not remembered any more: somebody else had the
+    // job since, or the rules were older. What is remembered is for another invariant.
+    let is_own = ledger.jobs.ends.is_by_worker(token);
     match until {
         Some(until) if until > Instant::now() && !is_own => Err(Violation::new(
             "a claim stands as long as its lease",

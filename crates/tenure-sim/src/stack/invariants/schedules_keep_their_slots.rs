@@ -44,6 +44,8 @@ pub(crate) struct Schedules {
     next: BTreeMap<ScheduleName, u64>,
     /// How often any of them was changed.
     revision: u64,
+    /// Slots may come again since time was set back: those whose jobs are there make none.
+    was_set_back: bool,
 }
 
 impl Schedules {
@@ -63,6 +65,7 @@ impl Schedules {
         }
         for event in events {
             match event {
+                Event::TimeSet { from, to } if to < from => self.was_set_back = true,
                 Event::ScheduleSet {
                     schedule,
                     next: Some(next),
@@ -85,10 +88,24 @@ impl Schedules {
             let set = set.filter(|(_, revision)| *revision == firing.revision);
             let is_due = self.next.get(&firing.schedule) == Some(&firing.due);
             let set = set.filter(|_| is_due);
+            let was_set_back = self.was_set_back;
             let created = events.iter().filter(|event| {
-                matches!(event, Event::SlotFired { schedule, created: true, .. } if *schedule == firing.schedule)
+                matches!(event, Event::SlotFired { schedule, created, .. }
+                    if *schedule == firing.schedule && (*created || was_set_back))
             });
             let created = created.count();
+            let now = queue.now();
+            let is_early = firing.slots.iter().take(created).any(|&slot| slot > now);
+            if is_early && queue.rules() >= Rules::THIRD {
+                let message = format!("{firing:?} fires at {now}, ahead of its time");
+                return Err(Violation::new("schedules keep their slots", message));
+            }
+            // After time was set back: a plan of the time before does nothing, and another brings the next slot forward.
+            let is_back =
+                firing.slots.is_empty() && firing.next.is_some_and(|next| next < firing.due);
+            let is_ahead =
+                !is_back && firing.slots.last().unwrap_or(&firing.due).max(&firing.due) > &now;
+            let set = set.filter(|_| !is_ahead || queue.rules() < Rules::THIRD);
             let next = events.iter().find_map(|event| match event {
                 Event::Fired { schedule, next, .. } if *schedule == firing.schedule => *next,
                 _ => None,
@@ -98,6 +115,7 @@ impl Schedules {
             let is_lost = queue.rules() < Rules::SECOND;
             let is_complete = created == firing.slots.len() || stays_due || is_lost;
             let is_right = match set {
+                Some(_) if is_back && was_set_back => created == 0,
                 Some((spec, _)) => is_complete && follows_policy(spec, firing, command.at),
                 None => created == 0,
             };

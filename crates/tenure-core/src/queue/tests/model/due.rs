@@ -152,6 +152,11 @@ impl Model {
             }
             _ => return,
         };
+        // Time was set back since it was planned, and it is not how that is put right.
+        let is_back = firing.next.is_some_and(|next| next < firing.due);
+        if firing.due > self.now && !is_back || firing.slots.iter().any(|&slot| slot > self.now) {
+            return;
+        }
         let mut outcome = Vec::new();
         let (mut next, mut last, mut fired) = (firing.next, schedule.last, 0);
         for slot in firing.slots {
