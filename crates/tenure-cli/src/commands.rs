@@ -11,6 +11,7 @@ use tenure_store::Store;
 
 pub(crate) mod at_server;
 pub(crate) mod bench;
+pub(crate) mod completions;
 pub(crate) mod daemons;
 pub(crate) mod drain;
 pub(crate) mod elect;
@@ -24,6 +25,7 @@ pub(crate) mod import;
 pub(crate) mod init;
 pub(crate) mod job;
 pub(crate) mod log;
+pub(crate) mod man;
 pub(crate) mod nodes;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) mod outbox;

@@ -102,6 +102,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             Command::Top(options) => commands::top::run(options).await,
             Command::Worker(options) => commands::worker::run(options).await,
             Command::Bench(options) => commands::bench::run(options).await,
+            Command::Completions(options) => commands::completions::run(&options),
+            Command::Man(options) => commands::man::run(&options),
+            Command::Help(_) => Ok(args::print_help()),
             Command::Store(StoreCommand::Check(options)) => {
                 commands::store_check::run(options).await
             }
