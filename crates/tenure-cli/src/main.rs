@@ -73,10 +73,14 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     if runs_programs || matches!(command, Command::Serve(_)) {
         stderr::start();
     }
+    let format = log_format(&command);
+    if format == LogFormat::Json {
+        output::tell_in_json();
+    }
     let runtime = runtime()?;
     // What runs for long is worth a trace; other verbs are over before anybody would look.
     let is_traced = matches!(command, Command::Serve(_) | Command::Worker(_));
-    let export = log::start(log_format(&command), is_traced, runtime.handle())?;
+    let export = log::start(format, is_traced, runtime.handle())?;
     let work = async {
         match command {
             Command::Run(options) => commands::run::run(options).await,
