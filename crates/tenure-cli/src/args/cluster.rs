@@ -110,6 +110,10 @@ pub(crate) struct Drain {
     #[command(flatten)]
     pub(crate) node: AsNode,
 
+    /// Also if there is no such node now: it gets no shards when it joins
+    #[arg(long)]
+    pub(crate) absent: bool,
+
     /// How long to wait until no shard runs there
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = parse_duration)]
     pub(crate) wait: Duration,

@@ -87,7 +87,11 @@ fn an_empty_namespace_says_so() {
     let plan = document(&scene, &["plan", "--json"]);
     assert_eq!(plan, json!({"namespace": "default", "decisions": []}));
     let absent = "note: there is no node b now; when it joins it gets no shards\n";
-    check(&scene, &["drain", "b"], 0, "b is drained\n", absent);
+    let unknown = "error: there is no node b\n\
+                   hint: `tenure nodes` shows the nodes; with --absent it is drained before it joins\n";
+    check(&scene, &["drain", "b"], 1, "", unknown);
+    let drain = ["drain", "b", "--absent"];
+    check(&scene, &drain, 0, "b is drained\n", absent);
     check(&scene, &["undrain", "b"], 0, "b may run shards again\n", "");
     let again = "note: b was not drained\n";
     check(
