@@ -24,6 +24,7 @@ mod program;
 mod queue;
 mod schedule;
 mod serve;
+mod tips;
 
 pub(crate) use broker::{AskServer, AtServer, SERVER_DEFAULT, Top};
 pub(crate) use cluster::{AsDaemon, Daemons, Drain, Nodes, Plan, Undrain};
@@ -220,6 +221,7 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
         .try_get_matches_from(help_last(std::env::args_os()))
         .and_then(|matches| Cli::from_arg_matches(&matches))
         .map(|cli| cli.command)
+        .map_err(tips::add)
         .map_err(|error| match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 // A reader that has seen enough of the help is no failure.
