@@ -26,7 +26,7 @@ mod schedule;
 mod serve;
 mod tips;
 
-pub(crate) use broker::{AskServer, AtServer, SERVER_DEFAULT, Top};
+pub(crate) use broker::{AskServer, AtServer, OrServer, SERVER_DEFAULT, Top};
 pub(crate) use cluster::{AsDaemon, Daemons, Drain, Nodes, Plan, Undrain};
 pub(crate) use elections::{
     Elect, History, InElection, InNamespace, OfElection, Resign, Run, Status, Transfer, Watch,

@@ -31,6 +31,7 @@ pub(crate) mod nodes;
 pub(crate) mod outbox;
 pub(crate) mod plan;
 pub(crate) mod queue;
+mod remote;
 pub(crate) mod replaced;
 mod request;
 pub(crate) mod resign;
