@@ -1,7 +1,11 @@
 # `make help` lists the targets.
 
 .DEFAULT_GOAL := help
-.PHONY: help test check fix sim model fuzz overlap chaos chaos-failover chaos-clocks soak outbox-kills bench-outbox bench-store bench-election bench-queue bench-server
+# What the site is made with, in a folder of its own.
+MDBOOK_VERSION = 0.5.4
+MDBOOK = $${XDG_CACHE_HOME:-$$HOME/.cache}/tenure-test/mdbook-$(MDBOOK_VERSION)
+
+.PHONY: docs help test check fix sim model fuzz overlap chaos chaos-failover chaos-clocks soak outbox-kills bench-outbox bench-store bench-election bench-queue bench-server
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -18,6 +22,11 @@ fix: ## format, and apply what the lints suggest
 	cargo fmt --all
 	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 	cargo fmt --all
+
+docs: ## the documentation as a site, in target/docs
+	[ -x "$(MDBOOK)/bin/mdbook" ] || cargo install mdbook --version $(MDBOOK_VERSION) --locked --root "$(MDBOOK)"
+	cargo build --locked -p tenure-cli
+	PATH="$(MDBOOK)/bin:$$PATH" scripts/make-docs "$${CARGO_TARGET_DIR:-target}/debug/tenure"
 
 SEEDS ?= 1000
 sim: ## simulate nodes on a faulty store, then the whole stack; SEEDS=N for more or fewer

@@ -1,9 +1,10 @@
 //! What can be typed, and nothing about what it does.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::{EXIT_BROKEN, output};
 
@@ -12,17 +13,20 @@ mod cluster;
 mod elections;
 #[cfg(test)]
 mod fuzz;
+mod groups;
 mod import;
 mod job;
 mod load;
 mod log;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod outbox;
+mod program;
 mod queue;
 mod schedule;
 mod serve;
+mod tips;
 
-pub(crate) use broker::{AskServer, AtServer, SERVER_DEFAULT, Top};
+pub(crate) use broker::{AskServer, AtServer, OrServer, SERVER_DEFAULT, Top};
 pub(crate) use cluster::{AsDaemon, Daemons, Drain, Nodes, Plan, Undrain};
 pub(crate) use elections::{
     Elect, History, InElection, InNamespace, OfElection, Resign, Run, Status, Transfer, Watch,
@@ -35,6 +39,7 @@ pub(crate) use log::{Log, LogCommand, LogDiff, LogList, LogShow, LogVerify};
 pub(crate) use outbox::{
     OneOutbox, Outbox, OutboxStatus, PurgeRows, RetryRows, RunOutbox, SqlEngine,
 };
+pub(crate) use program::{Completions, Help, Man, ShellName};
 pub(crate) use queue::{OneQueue, Queue, QueueTime, SetQueue};
 pub(crate) use schedule::{DeleteSchedule, Schedule, SetSchedule};
 pub(crate) use serve::{LogFormat, Serve, Settings};
@@ -158,6 +163,12 @@ pub(crate) enum Command {
     /// Check a store
     #[command(subcommand, after_help = STORE_AFTER, disable_help_subcommand = true)]
     Store(StoreCommand),
+    /// Print a completion script for a shell
+    Completions(Completions),
+    /// Write manual pages
+    Man(Man),
+    /// Explain a verb
+    Help(Help),
 }
 
 /// What can be done with a store.
@@ -192,10 +203,25 @@ pub(crate) struct Check {
     pub(crate) rounds: Option<u16>,
 }
 
+/// Everything that can be typed.
+pub(crate) fn command() -> clap::Command {
+    groups::grouped(Cli::command())
+}
+
+/// Prints the help of this program as a whole.
+pub(crate) fn print_help() -> ExitCode {
+    // A reader that has seen enough of it is no failure.
+    let _ = command().print_help();
+    ExitCode::SUCCESS
+}
+
 /// Reads the command line. Help and mistakes are printed here and leave an exit code.
 pub(crate) fn parse() -> Result<Command, ExitCode> {
-    Cli::try_parse()
+    command()
+        .try_get_matches_from(help_last(std::env::args_os()))
+        .and_then(|matches| Cli::from_arg_matches(&matches))
         .map(|cli| cli.command)
+        .map_err(tips::add)
         .map_err(|error| match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 // A reader that has seen enough of the help is no failure.
@@ -219,6 +245,21 @@ pub(crate) fn parse() -> Result<Command, ExitCode> {
         })
 }
 
+/// `tenure help job submit` is `tenure job submit --help`, so what is said of a verb that does not exist is the same too.
+fn help_last(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut words: Vec<OsString> = words.collect();
+    let asks = words.get(1).is_some_and(|word| word == "help");
+    // A flag is about `help` as a verb.
+    let has_flag = words
+        .get(2)
+        .is_some_and(|word| word.to_string_lossy().starts_with('-'));
+    if asks && !has_flag {
+        words.remove(1);
+        words.push("--help".into());
+    }
+    words
+}
+
 /// The parser repeats what it did not understand, and that may be a URL with a password in it. Cuts
 /// every URL off behind its scheme.
 fn without_urls(text: &str) -> String {
@@ -237,13 +278,11 @@ fn without_urls(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
     fn the_definition_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]

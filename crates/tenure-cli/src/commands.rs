@@ -11,6 +11,7 @@ use tenure_store::Store;
 
 pub(crate) mod at_server;
 pub(crate) mod bench;
+pub(crate) mod completions;
 pub(crate) mod daemons;
 pub(crate) mod drain;
 pub(crate) mod elect;
@@ -24,11 +25,13 @@ pub(crate) mod import;
 pub(crate) mod init;
 pub(crate) mod job;
 pub(crate) mod log;
+pub(crate) mod man;
 pub(crate) mod nodes;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub(crate) mod outbox;
 pub(crate) mod plan;
 pub(crate) mod queue;
+mod remote;
 pub(crate) mod replaced;
 mod request;
 pub(crate) mod resign;

@@ -37,7 +37,7 @@ pub(crate) fn start(
         .filter(|filter| !filter.is_empty())
         // What operators did, and who was refused, is worth a line.
         .unwrap_or_else(|| "warn,tenure_server::audit=info".to_owned());
-    let filter = EnvFilter::try_new(filter)
+    let filter = parse(&filter)
         .map_err(|error| {
             output::Hinted::new(
                 error,
@@ -68,4 +68,20 @@ pub(crate) fn start(
         );
     }
     Ok(Export::default())
+}
+
+/// A word alone is a level. The parser would also take it for the name of a module, and log nothing but that: only those
+/// of this program are likely to be meant.
+fn parse(filter: &str) -> Result<EnvFilter, Box<dyn std::error::Error + Send + Sync>> {
+    const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+    for word in filter.split(',').map(str::trim) {
+        let is_level = LEVELS.iter().any(|level| word.eq_ignore_ascii_case(level));
+        let is_number = word.len() == 1 && word.bytes().all(|byte| (b'0'..=b'5').contains(&byte));
+        let is_module = word.starts_with("tenure") || word.contains(['=', '[', ':']);
+        if !(word.is_empty() || is_level || is_number || is_module) {
+            let levels = LEVELS.join(", ");
+            return Err(format!("{word:?} is not a level; levels are {levels}").into());
+        }
+    }
+    Ok(EnvFilter::try_new(filter)?)
 }

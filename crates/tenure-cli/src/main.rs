@@ -73,10 +73,14 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     if runs_programs || matches!(command, Command::Serve(_)) {
         stderr::start();
     }
+    let format = log_format(&command);
+    if format == LogFormat::Json {
+        output::tell_in_json();
+    }
     let runtime = runtime()?;
     // What runs for long is worth a trace; other verbs are over before anybody would look.
     let is_traced = matches!(command, Command::Serve(_) | Command::Worker(_));
-    let export = log::start(log_format(&command), is_traced, runtime.handle())?;
+    let export = log::start(format, is_traced, runtime.handle())?;
     let work = async {
         match command {
             Command::Run(options) => commands::run::run(options).await,
@@ -102,6 +106,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             Command::Top(options) => commands::top::run(options).await,
             Command::Worker(options) => commands::worker::run(options).await,
             Command::Bench(options) => commands::bench::run(options).await,
+            Command::Completions(options) => commands::completions::run(&options),
+            Command::Man(options) => commands::man::run(&options),
+            Command::Help(_) => Ok(args::print_help()),
             Command::Store(StoreCommand::Check(options)) => {
                 commands::store_check::run(options).await
             }

@@ -8,8 +8,9 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::stderr;
+use crate::{stderr, times};
 
 /// Data for stdout.
 ///
@@ -51,6 +52,32 @@ impl Data {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether what goes to stderr is for programs: one JSON object per line, of the shape that the log has.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// From now on everything on stderr is JSON lines.
+pub(crate) fn tell_in_json() {
+    IS_JSON.store(true, Ordering::Relaxed);
+}
+
+/// A line for programs, if stderr is for them: `level` and `fields` as in the log.
+pub(crate) fn event(level: &str, fields: &serde_json::Value) -> Option<String> {
+    if !IS_JSON.load(Ordering::Relaxed) {
+        return None;
+    }
+    Some(event_line(level, fields))
+}
+
+fn event_line(level: &str, fields: &serde_json::Value) -> String {
+    let event = serde_json::json!({
+        "timestamp": times::stamp(),
+        "level": level,
+        "fields": fields,
+        "target": "tenure",
+    });
+    format!("{event}\n")
 }
 
 /// Colours, or none.
@@ -135,6 +162,15 @@ impl std::error::Error for Hinted {
 
 /// Tells of an error: what happened, why, and what to do about it.
 pub(crate) fn error(error: &anyhow::Error) {
+    let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
+    let fields = serde_json::json!({
+        "message": error.to_string(),
+        "causes": causes,
+        "hint": error.chain().find_map(hint_of),
+    });
+    if let Some(line) = event("ERROR", &fields) {
+        return raw_to_stderr(&line);
+    }
     raw_to_stderr(&error_text(error, Paint::of(&io::stderr())));
 }
 
@@ -215,6 +251,10 @@ pub(crate) fn printable(text: &str) -> String {
 }
 
 fn say(style: Style, label: &str, text: &str) {
+    let level = if label == "warning" { "WARN" } else { "INFO" };
+    if let Some(line) = event(level, &serde_json::json!({ "message": text })) {
+        return raw_to_stderr(&line);
+    }
     raw_to_stderr(&line(Paint::of(&io::stderr()), style, label, text));
 }
 

@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::output;
+
 mod direct;
 
 /// How much may wait, in bytes and in pieces.
@@ -64,7 +66,12 @@ pub(crate) fn start() {
 
 /// From now on what a panic has to say goes the same way.
 pub(crate) fn tell_panics() {
-    set_hook(Box::new(|panic| write(told(panic).as_bytes())));
+    set_hook(Box::new(|panic| {
+        let text = told(panic);
+        let fields = serde_json::json!({ "message": text });
+        let line = output::event("ERROR", &fields).filter(|_| !text.is_empty());
+        write(line.unwrap_or(text).as_bytes());
+    }));
 }
 
 /// From now on text is written at once, but no longer waited for than [`PATIENCE`]: what the reader does not take by
@@ -156,7 +163,9 @@ impl Queue {
                     1 => "1 line is missing here: it was".to_owned(),
                     _ => format!("{dropped} lines are missing here: they were"),
                 };
-                let lost = format!("warning: {lost} not read in time\n");
+                let lost = format!("{lost} not read in time");
+                let line = output::event("WARN", &serde_json::json!({ "message": lost }));
+                let lost = line.unwrap_or_else(|| format!("warning: {lost}\n"));
                 let _ = out.write_all(lost.as_bytes());
             }
             let _ = out.flush();

@@ -51,6 +51,14 @@ pub(crate) fn now() -> Wall {
     Wall(u64::try_from(milliseconds).unwrap_or(u64::MAX))
 }
 
+/// The same as the log has it, to the microsecond.
+pub(crate) fn stamp() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let micros = i64::try_from(since.unwrap_or_default().as_micros()).unwrap_or(i64::MAX);
+    let timestamp = Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX);
+    format!("{timestamp:.6}")
+}
+
 /// How long one wall clock reading is after another. They may come from two hosts, so this is for people.
 pub(crate) fn between(from: Wall, to: Wall) -> Duration {
     Duration::from_millis(to.0.saturating_sub(from.0))

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tenure_api::{Code, JobId, LostReason, Problem};
 
+use crate::transport::NO_TLS;
+
 /// Why a call did not do what was asked.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -83,6 +85,9 @@ impl Error {
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
         match self {
+            Error::Untrusted(trouble) if trouble.detail == NO_TLS => {
+                Some("a broker without a certificate is at http://")
+            }
             Error::Untrusted(_) => Some(
                 "if you use your own authority, set SSL_CERT_FILE to the file with its certificate",
             ),

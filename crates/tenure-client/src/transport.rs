@@ -525,10 +525,16 @@ pub(crate) async fn read(mut response: Response, bytes_max: usize) -> Result<Byt
     Ok(body.freeze())
 }
 
+/// `https://` was asked for where plain HTTP is spoken.
+pub(crate) const NO_TLS: &str = "cannot connect: it does not speak TLS";
+
 /// An error with its causes, without the URL (which may hold a password) and without repetitions.
 pub(crate) fn chain(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return "no answer in time".to_owned();
+    }
+    if matches!(tls(error), Some(rustls::Error::InvalidMessage(_))) {
+        return NO_TLS.to_owned();
     }
     // The library's own words say only that sending failed; the last cause says why.
     let mut cause: &dyn std::error::Error = error;
@@ -542,12 +548,20 @@ pub(crate) fn chain(error: &reqwest::Error) -> String {
     }
 }
 
-/// Whether a certificate was refused: no time heals that.
+/// Whether a certificate was refused, or there is none: no time heals that.
 fn is_of_certificate(error: &reqwest::Error) -> bool {
+    matches!(
+        tls(error),
+        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::InvalidMessage(_))
+    )
+}
+
+/// What went wrong with TLS, if it was that.
+fn tls(error: &reqwest::Error) -> Option<&rustls::Error> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
-        if let Some(rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
-            return true;
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
         }
         // An input/output error does not name what it wraps as its source.
         cause = match error.downcast_ref().and_then(io::Error::get_ref) {
@@ -555,7 +569,7 @@ fn is_of_certificate(error: &reqwest::Error) -> bool {
             None => error.source(),
         };
     }
-    false
+    None
 }
 
 #[cfg(test)]

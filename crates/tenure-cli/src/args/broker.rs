@@ -10,6 +10,9 @@ use crate::times::parse_duration;
 /// Where a server is unless told otherwise.
 pub(crate) const SERVER_DEFAULT: &str = "http://127.0.0.1:8080";
 
+/// As long as `--timeout` is by default.
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(15);
+
 const TOP_AFTER: &str = "\
 Keys:
   up, down   choose a queue          p   pause or resume it
@@ -46,6 +49,30 @@ pub(crate) struct AtServer {
     /// How long to keep trying when no broker answers
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
+}
+
+/// A server to ask instead of the store.
+#[derive(Debug, Args)]
+pub(crate) struct OrServer {
+    /// Ask this broker instead of the store; if there are several, separate them with commas
+    // Not from TENURE_SERVER: a store that was named must not be passed over in silence.
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    server: Vec<String>,
+
+    #[arg(long, value_name = "PATH", requires = "server")]
+    #[arg(help = "A file with the token to send; without it, TENURE_API_TOKEN is used if set")]
+    token_file: Option<PathBuf>,
+}
+
+impl OrServer {
+    /// The server, if one was named.
+    pub(crate) fn named(self) -> Option<AtServer> {
+        (!self.server.is_empty()).then_some(AtServer {
+            server: self.server,
+            token_file: self.token_file,
+            timeout: TIMEOUT_DEFAULT,
+        })
+    }
 }
 
 /// Nothing but a server.

@@ -4,24 +4,28 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::STORES;
 use super::elections::{AsNode, InNamespace};
+use super::{OrServer, STORES};
 use crate::times::parse_duration;
 
 const NODES_AFTER: &str = "\
 A node is a process that takes part: `tenure run`, `tenure serve`, or your own program. LOAD is the
-sum of the weights of its shards, and its capacity if it has one.
+sum of the weights of its shards, and its capacity if it has one. With --server a broker is asked,
+which does not tell of silence: a node is alive until it is evicted.
 
 Examples:
   tenure nodes
+  tenure nodes --server https://broker.example
   tenure nodes --json | jq -r '.nodes[] | select(.drained) | .node'
 
 Exit codes:
-  0 every node was heard from within its ttl    1 one was not, or there are none    2 error";
+  0 every node was heard from within its ttl (with --server: there are nodes)
+  1 one was not, or there are none    2 error";
 
 const DAEMONS_AFTER: &str = "\
 NODE is where the leader has placed a shard, and STATE is what that node reports. Generations only
-grow: send them to everything that can refuse an older one.
+grow: send them to everything that can refuse an older one. With --server a broker is asked, and
+STATE is what the leader wants, or failed if the node reports that.
 
 Examples:
   tenure daemons
@@ -67,6 +71,9 @@ pub(crate) struct Nodes {
     #[command(flatten)]
     pub(crate) place: InNamespace,
 
+    #[command(flatten)]
+    pub(crate) broker: OrServer,
+
     /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
@@ -78,6 +85,9 @@ pub(crate) struct Nodes {
 pub(crate) struct Daemons {
     #[command(flatten)]
     pub(crate) place: InNamespace,
+
+    #[command(flatten)]
+    pub(crate) broker: OrServer,
 
     /// Print a JSON document
     #[arg(long)]
@@ -109,6 +119,10 @@ pub(crate) struct Drain {
 
     #[command(flatten)]
     pub(crate) node: AsNode,
+
+    /// Also if there is no such node now: it gets no shards when it joins
+    #[arg(long)]
+    pub(crate) absent: bool,
 
     /// How long to wait until no shard runs there
     #[arg(long, value_name = "TIME", default_value = "2m", value_parser = parse_duration)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{AsDaemon, STORE_DEFAULT, STORES};
+use super::{AsDaemon, OrServer, STORE_DEFAULT, STORES};
 use crate::times::parse_duration;
 
 const RUN_AFTER: &str = "\
@@ -66,8 +66,12 @@ Exit codes:
   2 could not determine";
 
 const STATUS_AFTER: &str = "\
+With --server a broker is asked, which needs no access to the store. It does not tell priorities,
+pending requests and troubles, and shows at most 20 elections.
+
 Examples:
   tenure status
+  tenure status --server https://broker.example
   tenure status --election reports --json | jq -r '.elections[0].leader.node'
 
 Exit codes:
@@ -111,7 +115,8 @@ Exit codes:
   1 nobody leads, NODE is not a candidate, or not in time    2 error";
 
 const HISTORY_AFTER: &str = "\
-A lease keeps its last 20 terms. Times come from the clocks of the nodes that wrote them.
+A lease keeps its last 20 terms. Times come from the clocks of the nodes that wrote them. With
+--server a broker is asked, which tells the terms of the queue's election only.
 
 Examples:
   tenure history
@@ -254,6 +259,9 @@ pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) place: InNamespace,
 
+    #[command(flatten)]
+    pub(crate) broker: OrServer,
+
     /// The election [default: all in the namespace]
     #[arg(
         long,
@@ -332,6 +340,9 @@ pub(crate) struct Transfer {
 pub(crate) struct History {
     #[command(flatten)]
     pub(crate) election: OfElection,
+
+    #[command(flatten)]
+    pub(crate) broker: OrServer,
 
     /// Print a JSON document
     #[arg(long)]

@@ -45,7 +45,8 @@ Exit codes:
   0 stopped as asked    2 could not work";
 
 const BENCH_AFTER: &str = "\
-Runs against a running broker, in a separate queue, and completes the jobs that are left at the end.
+Runs against a running broker, in a separate queue. At the end it completes the jobs that are left
+and deletes them all; a token for workers may not delete, so its jobs stay as completed ones.
 With --concurrency every caller sends its next call when the last one is answered. With --rate calls
 start on time, however slow the broker is, and any delay counts as latency.
 
@@ -151,7 +152,7 @@ pub(crate) struct Bench {
     #[arg(value_parser = clap::value_parser!(u32).range(2..=200_000))]
     pub(crate) payload_bytes: u32,
 
-    /// Keep the jobs that were not completed
+    /// Leave the jobs in the queue as they are
     #[arg(long)]
     pub(crate) keep: bool,
 

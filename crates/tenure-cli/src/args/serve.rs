@@ -94,6 +94,8 @@ pub(crate) struct Settings {
         env = "TENURE_LISTEN",
         hide_env_values = true
     )]
+    #[arg(value_parser = parse_listen)]
+    #[serde(deserialize_with = "listen")]
     pub(crate) listen: Option<SocketAddr>,
 
     /// The URL at which the other brokers reach this one [default: the address above]
@@ -201,6 +203,8 @@ pub(crate) struct Settings {
         env = "TENURE_OSQUEUE",
         hide_env_values = true
     )]
+    #[arg(value_parser = parse_listen)]
+    #[serde(deserialize_with = "listen")]
     pub(crate) osqueue: Option<SocketAddr>,
 
     #[arg(
@@ -439,6 +443,22 @@ impl Settings {
     }
 }
 
+/// Reads `127.0.0.1:8080`. What others take for every interface is asked about: it is a decision.
+fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let local = |port: &str| Some(SocketAddr::from(([127, 0, 0, 1], port.parse().ok()?)));
+    let short = text.strip_prefix("localhost:").unwrap_or(text);
+    if let Some(address) = text.parse().ok().or_else(|| local(short)) {
+        return Ok(address);
+    }
+    let port = text.strip_prefix(':').or(text.strip_prefix("*:"));
+    Err(match port.filter(|port| port.parse::<u16>().is_ok()) {
+        Some(port) => {
+            format!("use 127.0.0.1:{port} for this host only, or 0.0.0.0:{port} for every network")
+        }
+        None => "use an IP address and a port, such as 127.0.0.1:8080".to_owned(),
+    })
+}
+
 fn parse_label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -463,6 +483,12 @@ pub(crate) fn parse_bytes(text: &str) -> Result<usize, String> {
         .ok()
         .and_then(|number| number.checked_mul(factor))
         .ok_or_else(|| "use a number of bytes, or one with KiB or MiB".to_owned())
+}
+
+fn listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let address = parse_listen(&text).map_err(serde::de::Error::custom)?;
+    Ok(Some(address))
 }
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
@@ -502,6 +528,25 @@ fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(String, Str
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_alone_is_of_this_host_and_every_network_is_a_decision() {
+        let local = SocketAddr::from(([127, 0, 0, 1], 8080));
+        for text in ["127.0.0.1:8080", "localhost:8080", "8080"] {
+            assert_eq!(parse_listen(text), Ok(local), "{text}");
+        }
+        for text in [":8080", "*:8080"] {
+            let asked = "use 127.0.0.1:8080 for this host only, or 0.0.0.0:8080 for every network";
+            assert_eq!(parse_listen(text), Err(asked.to_owned()), "{text}");
+        }
+        for text in ["", "host", "host:80", "99999", ":99999", "127.0.0.1"] {
+            let told = parse_listen(text).unwrap_err();
+            assert!(told.contains("an IP address and a port"), "{text}: {told}");
+        }
+        let file = toml::from_str::<Settings>("listen = '8080'").unwrap();
+        assert_eq!(file.listen, Some(local));
+        assert!(toml::from_str::<Settings>("osqueue = ':80'").is_err());
+    }
 
     #[test]
     fn a_file_has_the_names_of_the_flags() {

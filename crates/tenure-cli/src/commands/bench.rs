@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure_client::{Client, QueueName};
+use tenure_client::{Client, Error, QueueName};
 use tokio::time::{Instant, sleep};
 
 use crate::EXIT_NO;
@@ -37,6 +37,17 @@ async fn bench(client: Client, arguments: Bench) -> anyhow::Result<ExitCode> {
         let elapsed = load::run(&client, &queue, &arguments, &meter).await;
         if !arguments.keep {
             load::clean(&client, &queue).await?;
+            match load::delete(&client, &queue, &meter).await {
+                Ok(0) => {}
+                Ok(left) => output::warning(&format!(
+                    "{} of {queue} could not be deleted",
+                    output::counted(left, "job")
+                )),
+                Err(Error::Denied(_)) => output::note(&format!(
+                    "the jobs stay in {queue} as completed: only an admin token may delete them"
+                )),
+                Err(error) => return Err(error.into()),
+            }
         }
         anyhow::Ok(elapsed)
     };

@@ -15,6 +15,9 @@ pub(crate) async fn run(arguments: Daemons) -> anyhow::Result<ExitCode> {
 }
 
 async fn daemons(arguments: Daemons) -> anyhow::Result<ExitCode> {
+    if let Some(server) = arguments.broker.named() {
+        return super::remote::daemons(server, arguments.json).await;
+    }
     let opened = super::open(&arguments.place).await?;
     let daemons = opened.view.daemons().await?;
     let namespace = &arguments.place.namespace;

@@ -34,6 +34,11 @@ async fn drain_and_wait(arguments: Drain) -> anyhow::Result<ExitCode> {
     let node = NodeId::new(&arguments.to_drain)?;
     let by = super::node(arguments.node.node)?;
     let opened = super::open(&arguments.place).await?;
+    if !arguments.absent && shards_of(&opened.view, &node).await?.is_none() {
+        output::error(&anyhow::anyhow!("there is no node {node}"));
+        output::hint("`tenure nodes` shows the nodes; with --absent it is drained before it joins");
+        return Ok(ExitCode::from(EXIT_NO));
+    }
     opened.view.drain(&node, by.as_str()).await?;
     let Some(mut shards) = shards_of(&opened.view, &node).await? else {
         output::note(&format!(

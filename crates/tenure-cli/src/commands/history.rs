@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use tenure::core::Wall;
 use tenure::core::election::{Lease, LeaseState};
+use tenure::core::{ElectionName, Wall};
 
 use crate::args::History;
 use crate::output::{Data, printable, table};
@@ -23,18 +23,31 @@ pub(crate) async fn run(arguments: History) -> anyhow::Result<ExitCode> {
 }
 
 async fn history(arguments: History) -> anyhow::Result<ExitCode> {
+    if let Some(server) = arguments.broker.named() {
+        let named = arguments.election.election.map(ElectionName::new);
+        return super::remote::history(server, named.transpose()?, arguments.json).await;
+    }
     let opened = super::open(&arguments.election.place).await?;
     let election = super::which(&opened.view, arguments.election.election.as_deref()).await?;
     let status = opened.view.status(&election).await?;
     let lines = status.lease.as_ref().map(lines).unwrap_or_default();
+    tell(&election, &lines, arguments.json)
+}
+
+/// Prints the terms. Without any the answer is no.
+pub(super) fn tell(
+    election: &ElectionName,
+    lines: &[Line],
+    is_json: bool,
+) -> anyhow::Result<ExitCode> {
     let mut data = Data::new();
-    data.write(&if arguments.json {
-        serde_json::to_string_pretty(&Document::of(election.as_str(), &lines))? + "\n"
+    data.write(&if is_json {
+        serde_json::to_string_pretty(&Document::of(election.as_str(), lines))? + "\n"
     } else if lines.is_empty() {
         crate::output::note(&format!("no leader was ever elected in {election}"));
         String::new()
     } else {
-        text(&lines)
+        text(lines)
     });
     data.finish().context("cannot write the history")?;
     Ok(if lines.is_empty() {
@@ -77,8 +90,13 @@ pub(super) fn lines(lease: &Lease) -> Vec<Line> {
             why: None,
         }),
     };
+    with_gaps(ended.chain(current))
+}
+
+/// Terms, oldest first, with the times between them in which nobody led.
+pub(super) fn with_gaps(terms: impl Iterator<Item = Line>) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
-    for line in ended.chain(current) {
+    for line in terms {
         if let Some(before) = lines.last().and_then(|before| before.to)
             && line.term.is_some()
             && times::between(before, line.from) >= GAP_MIN

@@ -17,6 +17,9 @@ pub(crate) async fn run(arguments: Nodes) -> anyhow::Result<ExitCode> {
 }
 
 async fn nodes(arguments: Nodes) -> anyhow::Result<ExitCode> {
+    if let Some(server) = arguments.broker.named() {
+        return super::remote::nodes(server, arguments.json).await;
+    }
     let opened = super::open(&arguments.place).await?;
     let nodes = opened.view.nodes().await?;
     let namespace = &arguments.place.namespace;

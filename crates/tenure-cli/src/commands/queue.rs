@@ -7,8 +7,8 @@ use tenure_client::{Client, Error, QueueName, Rate, api};
 
 use crate::args::{AskServer, OneQueue, Queue, QueueTime, SetQueue};
 use crate::commands::at_server::{ask, document, write};
-use crate::output::{Hinted, table};
-use crate::times;
+use crate::output::{self, Hinted, table};
+use crate::{EXIT_NO, times};
 use tenure::core::Wall;
 
 pub(crate) async fn run(verb: Queue) -> anyhow::Result<ExitCode> {
@@ -95,6 +95,12 @@ async fn change(
 ) -> anyhow::Result<ExitCode> {
     let name = QueueName::new(&arguments.queue)?;
     ask(&arguments.ask.server, async |client| {
+        // The broker would make one of that name, and a typo would look like success.
+        if let Err(Error::NotFound(_)) = client.queue(&name).await {
+            output::error(&anyhow::anyhow!("there is no queue {name}"));
+            output::hint("`tenure queue list` shows the queues; a queue exists when it has jobs, or limits by `tenure queue set`");
+            return Ok(ExitCode::from(EXIT_NO));
+        }
         let queue = work(client, name).await?;
         show(&queue, arguments.ask.json)
     })

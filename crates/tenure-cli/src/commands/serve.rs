@@ -222,6 +222,19 @@ fn tokens(file: Option<&Path>) -> anyhow::Result<Tokens> {
 }
 
 fn banner(config: &Config, server: &Handle) -> String {
+    let fields = serde_json::json!({
+        "message": "serving",
+        "version": env!("CARGO_PKG_VERSION"),
+        "node": server.node().id(),
+        "namespace": config.namespace,
+        "store": server.node().store().describe().location,
+        "is_durable": server.node().store().describe().capabilities.durable,
+        "url": server.url(),
+        "osqueue": server.osqueue_address(),
+    });
+    if let Some(line) = output::event("INFO", &fields) {
+        return line;
+    }
     let paint = Paint::of(&std::io::stderr());
     let strong = |text: &str| paint.apply(Style::Strong, text);
     let url = server.url();

@@ -23,6 +23,9 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
 
 async fn status(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let named = arguments.election.map(ElectionName::new).transpose()?;
+    if let Some(server) = arguments.broker.named() {
+        return Box::pin(super::remote::status(server, named, arguments.json)).await;
+    }
     let opened = super::open(&arguments.place).await?;
     let names = match named {
         Some(name) => vec![name],

@@ -7,9 +7,10 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::elections::{asked, check, document};
+use crate::elections::{asked, check, document, without_times};
 use crate::run::{Running, Scene, is_gone, until};
 use crate::serve::Serving;
+use crate::support::{run, tenure};
 
 /// Appends `GENERATION NODE WORD SHARD` to the log at its start, all the time, and when it is told to stop.
 pub(crate) const PROGRAM: &str = r#"
@@ -87,7 +88,11 @@ fn an_empty_namespace_says_so() {
     let plan = document(&scene, &["plan", "--json"]);
     assert_eq!(plan, json!({"namespace": "default", "decisions": []}));
     let absent = "note: there is no node b now; when it joins it gets no shards\n";
-    check(&scene, &["drain", "b"], 0, "b is drained\n", absent);
+    let unknown = "error: there is no node b\n\
+                   hint: `tenure nodes` shows the nodes; with --absent it is drained before it joins\n";
+    check(&scene, &["drain", "b"], 1, "", unknown);
+    let drain = ["drain", "b", "--absent"];
+    check(&scene, &drain, 0, "b is drained\n", absent);
     check(&scene, &["undrain", "b"], 0, "b may run shards again\n", "");
     let again = "note: b was not drained\n";
     check(
@@ -119,6 +124,61 @@ fn a_plan_says_why_no_node_may_run_a_shard() {
         node.signal(Signal::TERM);
         assert_eq!(node.ended(), 0);
     }
+}
+
+#[test]
+fn a_broker_tells_what_the_store_does() {
+    let scene = Scene::new();
+    let store = scene.path("store");
+    let options = ["--store", store.to_str().unwrap(), "--node", "broker"];
+    let serving = Serving::start(&scene.path(""), &options);
+    until("a leader", || asked(&scene, &["status"]).0 == 0);
+    let mut a = node(
+        &scene,
+        "a",
+        "60s",
+        &["--shards", "2", "--capacity", "10"],
+        PROGRAM,
+    );
+    wait_for_loads(&scene, &[("a", 2)]);
+    until("the leader's notes", || asked(&scene, &["plan"]).0 == 0);
+
+    let server = format!("http://{}", serving.address);
+    let told = |verb: &str, more: &[&str]| {
+        // From a folder without a store, and with none named.
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = tenure(&[&[verb, "--server", &server], more].concat());
+        let (code, stdout, stderr) = run(command.current_dir(folder.path()));
+        (code, without_times(&stdout), stderr)
+    };
+    for verb in ["nodes", "daemons", "history"] {
+        let by_store = match verb {
+            "history" => asked(&scene, &[verb, "--election", "tenure.queue"]),
+            _ => asked(&scene, &[verb]),
+        };
+        // A broker's look at the cluster is up to a second old.
+        until(verb, || told(verb, &[]) == by_store);
+    }
+    let (code, stdout, stderr) = told("status", &["--election", "tenure.queue"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(stdout.contains("\nleader broker, term 1\n"), "{stdout}");
+    assert!(stdout.contains("\ncandidates broker leads\n"), "{stdout}");
+    let (_, stdout, _) = told("status", &["--json"]);
+    let status: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    let names = status["elections"].as_array().unwrap().iter();
+    let names: Vec<_> = names.map(|it| it["election"].as_str().unwrap()).collect();
+    assert_eq!(names, ["tenure.cluster", "tenure.queue"]);
+    assert_eq!(status["elections"][1]["leader"]["live"], true, "{status}");
+    let (code, _, stderr) = told("status", &["--election", "nothing"]);
+    assert_eq!((code, stderr.as_str()), (1, ""));
+    let (code, _, stderr) = told("history", &["--election", "nothing"]);
+    assert_eq!(code, 2);
+    assert!(
+        stderr.contains("past terms of tenure.queue only"),
+        "{stderr}"
+    );
+    a.signal(Signal::TERM);
+    assert_eq!(a.ended(), 0);
 }
 
 #[test]

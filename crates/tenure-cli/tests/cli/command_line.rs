@@ -103,7 +103,64 @@ fn help_does_not_show_the_store_of_the_environment() {
 }
 
 #[test]
+fn a_program_without_dashes_gets_a_tip() {
+    check(
+        &["worker", "--type", "t", "./prog"],
+        2,
+        "",
+        "error: unexpected argument './prog' found\n\n  \
+         tip: put -- before the program: tenure worker --type t -- ./prog, or --exec './prog'\n\n\
+         Usage: tenure worker [OPTIONS] --type <TYPE> <--exec <LINE>|CMD>\n\n\
+         For more information, try '--help'.\n",
+    );
+    let (_, _, stderr) = run(&mut tenure(&["job", "submit", "--batch", "jobs.json"]));
+    assert!(
+        stderr.contains("tip: --batch reads jobs from standard input"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn every_network_is_not_assumed() {
+    check(
+        &["serve", "--listen", ":8080"],
+        2,
+        "",
+        "error: invalid value ':8080' for '--listen <ADDR:PORT>': use 127.0.0.1:8080 for this host \
+         only, or 0.0.0.0:8080 for every network\n\nFor more information, try '--help'.\n",
+    );
+}
+
+#[cfg(feature = "file")]
+#[test]
+fn a_store_in_an_odd_place_is_told_what_is_odd() {
+    for (place, why) in [
+        (
+            "/proc/x",
+            "/proc is a proc file system, which keeps no files",
+        ),
+        ("/dev/null", "/dev/null is not a folder"),
+        ("/dev/null/x", "/dev/null is not a folder"),
+    ] {
+        check(
+            &["serve", "--store", place, "--listen", "127.0.0.1:0"],
+            2,
+            "",
+            &format!(
+                "error: opening the store in {place} was refused; nothing was written\n\
+                 caused by: {why}\n\
+                 hint: name a folder on a disk; if it does not exist, it is created\n"
+            ),
+        );
+    }
+}
+
+#[test]
 fn a_log_level_that_does_not_exist_is_told() {
+    let (_, _, stderr) = run(tenure(&["serve", "--store", "memory:"]).env("TENURE_LOG", "loud"));
+    let cause =
+        "caused by: \"loud\" is not a level; levels are off, error, warn, info, debug, trace\n";
+    assert!(stderr.contains(cause), "{stderr}");
     let ended = run(tenure(&["serve", "--store", "memory:"]).env("TENURE_LOG", "tenure=loud"));
     assert_eq!(
         ended,

@@ -13,7 +13,7 @@ use crate::support::{Ended, run};
 const IDLE: &str = "exec sleep 1000";
 
 /// Puts `TIME` for every moment and `LONG` for every duration, and closes the gaps between columns.
-fn without_times(text: &str) -> String {
+pub(crate) fn without_times(text: &str) -> String {
     let word = |word: &str| {
         let digits = word.trim_end_matches(|character: char| character.is_ascii_lowercase());
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());

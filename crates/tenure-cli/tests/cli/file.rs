@@ -87,7 +87,7 @@ fn a_store_that_cannot_be_opened_could_not_be_checked() {
         lines[..2],
         [
             format!("error: opening the store in {path} was refused; nothing was written").as_str(),
-            "caused by: File exists (os error 17)",
+            format!("caused by: {path} is not a folder").as_str(),
         ]
     );
     assert!(

@@ -1,7 +1,7 @@
 //! Help, whole. A snapshot is what the binary printed: after a change, write it anew, for instance with
 //! `tenure serve --help > crates/tenure-cli/tests/cli/snapshots/serve.txt`, and read the difference.
 
-use crate::support::check;
+use crate::support::{check, run, tenure};
 
 #[test]
 fn every_verb_explains_itself() {
@@ -24,6 +24,9 @@ fn every_verb_explains_itself() {
             ("top", include_str!("snapshots/top.txt")),
             ("worker", include_str!("snapshots/worker.txt")),
             ("bench", include_str!("snapshots/bench.txt")),
+            ("completions", include_str!("snapshots/completions.txt")),
+            ("man", include_str!("snapshots/man.txt")),
+            ("help", include_str!("snapshots/help.txt")),
         ] {
             check(&[verb, flag], 0, help, "");
         }
@@ -79,6 +82,26 @@ fn every_verb_explains_itself() {
         let store_check = include_str!("snapshots/store-check.txt");
         check(&["store", "check", flag], 0, store_check, "");
     }
+}
+
+#[test]
+fn help_about_a_verb_is_the_verbs_own() {
+    check(&["help"], 0, include_str!("snapshots/tenure.txt"), "");
+    check(
+        &["help", "serve"],
+        0,
+        include_str!("snapshots/serve.txt"),
+        "",
+    );
+    check(&["help", "help"], 0, include_str!("snapshots/help.txt"), "");
+    let submit = include_str!("snapshots/job-submit.txt");
+    check(&["help", "job", "submit"], 0, submit, "");
+    let (code, stdout, stderr) = run(&mut tenure(&["help", "statsu"]));
+    assert_eq!((code, stdout.as_str()), (2, ""));
+    assert!(
+        stderr.contains("similar subcommand exists: 'status'"),
+        "{stderr}"
+    );
 }
 
 #[test]

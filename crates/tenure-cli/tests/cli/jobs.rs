@@ -231,10 +231,31 @@ fn jobs_are_read_from_standard_input() {
         stderr.starts_with("error: line 2 is not a valid job: unknown field `kind`"),
         "{stderr}"
     );
+    let array = batch("\n[{\"type\":\"mail\"}]\n", &["--batch"]);
+    let told = "error: standard input is a JSON array, not one job per line\n\
+                hint: take it apart: jq -c '.[]' FILE | tenure job submit --batch; nothing was sent\n";
+    assert_eq!(array, (2, String::new(), told.to_owned()));
     let (code, stdout, _) = batch("[1, 2]\n", &["mail", "-", "--id", "piped"]);
     assert_eq!((code, stdout.as_str()), (0, "piped\n"));
     let shown = scene.rows(&["job", "get", "piped"]);
     assert_eq!(shown.last().unwrap()[1], "[1, 2]");
+}
+
+#[test]
+fn a_broker_without_tls_is_named_as_such_at_once() {
+    let scene = Scene::new();
+    let address = &scene.serving.address;
+    let server = format!("https://{address}");
+    scene.check(
+        &["queue", "list", "--server", &server],
+        2,
+        "",
+        &format!(
+            "error: no broker has a valid certificate\n\
+             caused by: {server}: cannot connect: it does not speak TLS\n\
+             hint: a broker without a certificate is at http://\n"
+        ),
+    );
 }
 
 #[test]
@@ -255,6 +276,14 @@ fn a_queue_is_paused_and_limited() {
     assert_eq!(limits(&one), "100 per 1m 0s", "the rest stays");
     assert_eq!(limits(&["queue", "pause", "bulk"]), "paused, 100 per 1m 0s");
     assert_eq!(limits(&["queue", "resume", "bulk"]), "100 per 1m 0s");
+    for verb in ["pause", "resume"] {
+        let (code, stdout, stderr) = scene.run(&["queue", verb, "blk"]);
+        assert_eq!((code, stdout.as_str()), (1, ""));
+        assert!(
+            stderr.starts_with("error: there is no queue blk\nhint: "),
+            "{stderr}"
+        );
+    }
     assert_eq!(
         scene.rows(&["queue", "list"]),
         [
@@ -438,7 +467,7 @@ fn a_token_comes_from_a_file_or_the_environment_and_is_never_shown() {
 }
 
 #[test]
-fn a_benchmark_counts_what_it_did_and_leaves_nothing_to_do() {
+fn a_benchmark_counts_what_it_did_and_leaves_nothing() {
     let scene = Scene::new();
     let arguments = [
         "bench",
@@ -480,4 +509,6 @@ fn a_benchmark_counts_what_it_did_and_leaves_nothing_to_do() {
     );
     let ready = scene.rows(&["job", "list", "--state", "ready"]);
     assert_eq!(ready.len(), 1, "only the heading");
+    assert_eq!(scene.rows(&["job", "list"]).len(), 1, "only the heading");
+    assert_eq!(scene.rows(&["queue", "list"]).len(), 1, "only the heading");
 }

@@ -49,6 +49,7 @@ mod run;
 mod serve;
 #[cfg(any(feature = "object", feature = "postgres", feature = "mysql"))]
 mod servers;
+mod shells;
 #[cfg(feature = "file")]
 mod storage;
 mod support;

@@ -35,6 +35,8 @@ pub(crate) fn tenure(arguments: &[&str]) -> Command {
     ] {
         command.env_remove(variable);
     }
+    // A broker whose stderr is no terminal would speak to programs.
+    command.env("TENURE_LOG_FORMAT", "text");
     command
 }
 

@@ -274,6 +274,9 @@ impl Inner {
             ));
         }
         let given = std::path::absolute(folder).map_err(broken)?;
+        if !is_store {
+            refuse_odd_place(&doing, &given)?;
+        }
         let folders = Folders::open(&given).map_err(broken)?;
         private::check(&doing, folders.root())?;
         refuse_inside_another_store(&doing, folders.root())?;
@@ -292,7 +295,7 @@ impl Inner {
                 "the folder is on {name}, which other hosts may share: the store is safe only if all of \
                  its processes run on this host; elsewhere use PostgreSQL, MySQL or an object store"
             ),
-            filesystem::Kind::Local | filesystem::Kind::Other => {}
+            filesystem::Kind::Local | filesystem::Kind::Kernel(_) | filesystem::Kind::Other => {}
         }
         let control = folders.root().join(CONTROL);
         let locks = control.join("lock");
@@ -529,6 +532,25 @@ fn refuse_inside_another_store(doing: &str, root: &Path) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// A file, or the kernel's own folders: what the system would say of them does not say what is wrong.
+fn refuse_odd_place(doing: &str, given: &Path) -> Result<(), Error> {
+    let Some(there) = given.ancestors().find(|path| path.exists()) else {
+        return Ok(());
+    };
+    let why = if let Ok(filesystem::Kind::Kernel(name)) = filesystem::kind_of(there) {
+        format!(
+            "{} is a {name} file system, which keeps no files",
+            there.display()
+        )
+    } else if there.is_dir() {
+        return Ok(());
+    } else {
+        format!("{} is not a folder", there.display())
+    };
+    let hint = "name a folder on a disk; if it does not exist, it is created";
+    Err(Error::refused(doing, hint, why))
 }
 
 /// Whether there is a store in the folder. That it cannot be looked at does not mean that there is none.

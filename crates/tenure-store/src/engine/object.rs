@@ -53,6 +53,7 @@ mod date;
 mod http;
 mod list;
 mod outcome;
+mod profile;
 mod service;
 
 /// Whether a URL can be read, for the tests of all that is parsed.

@@ -25,6 +25,9 @@ const CLAIM: u32 = 100;
 /// The most calls under way with `--rate`. What cannot start by then waits, and its wait is measured.
 const OUTSTANDING_MAX: usize = 4_096;
 
+/// How many deletes are under way at once.
+const DELETERS: usize = 64;
+
 /// How long to wait for the rest to be worked off.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -219,7 +222,7 @@ impl Caller {
             .ids
             .fetch_add(self.batch.into(), Ordering::Relaxed);
         let ids: Vec<String> = (first..first + u64::from(self.batch))
-            .map(|number| format!("{}-{number:x}", self.queue))
+            .map(|number| id_of(&self.queue, number))
             .collect();
         let job = |id| {
             NewJob::new(JOB_TYPE, &self.payload)
@@ -322,4 +325,45 @@ pub(super) async fn clean(client: &Client, queue: &QueueName) -> Result<(), Erro
         });
         client.complete_all(ends.collect()).await?;
     }
+}
+
+/// Deletes the jobs, which have all ended: they would push real ones out of what is kept of finished jobs. Says how many
+/// are left; a token for workers may not delete any.
+pub(super) async fn delete(
+    client: &Client,
+    queue: &QueueName,
+    meter: &Arc<Meter>,
+) -> Result<u64, Error> {
+    let next = Arc::new(AtomicU64::new(0));
+    let made = meter.ids.load(Ordering::Relaxed);
+    let mut callers = JoinSet::new();
+    for _ in 0..DELETERS {
+        let (client, queue, next) = (client.clone(), queue.clone(), next.clone());
+        callers.spawn(async move {
+            let mut left = 0;
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= made {
+                    return Ok(left);
+                }
+                let id = JobId::new(id_of(&queue, number)).expect("it was submitted");
+                match client.forget(&id).await {
+                    Ok(()) | Err(Error::NotFound(_)) => {}
+                    // Another claimed it, or paused the queue.
+                    Err(Error::State(_)) => left += 1,
+                    Err(error) => return Err(error),
+                }
+            }
+        });
+    }
+    let mut left = 0;
+    while let Some(ended) = callers.join_next().await {
+        left += ended.expect("it does not panic, and nobody aborts it")?;
+    }
+    Ok(left)
+}
+
+/// The id of a job.
+fn id_of(queue: &QueueName, number: u64) -> String {
+    format!("{queue}-{number:x}")
 }

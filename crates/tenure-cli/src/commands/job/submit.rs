@@ -139,6 +139,13 @@ async fn batch(client: &Client, arguments: &Submit) -> anyhow::Result<ExitCode> 
         if line.trim().is_empty() {
             continue;
         }
+        if jobs.is_empty() && line.trim_start().starts_with('[') {
+            return Err(Hinted::new(
+                "standard input is a JSON array, not one job per line",
+                "take it apart: jq -c '.[]' FILE | tenure job submit --batch; nothing was sent",
+            )
+            .into());
+        }
         let job = api::strict::from_slice::<Submission>(line.as_bytes());
         let mut job = job.map_err(|error| {
             Hinted::new(

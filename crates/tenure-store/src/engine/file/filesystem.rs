@@ -11,6 +11,8 @@ pub(super) enum Kind {
     Network(&'static str),
     /// May be shared with other hosts, whose locks may not exclude ours.
     Shared(&'static str),
+    /// The kernel's own: it looks like files and keeps none.
+    Kernel(&'static str),
     /// Nothing is known of it.
     Other,
 }
@@ -62,6 +64,11 @@ fn classify(magic: u32) -> Kind {
         0x7461_636f => Kind::Shared("OCFS2"),
         0x4750_4653 => Kind::Shared("GPFS"),
         0x1982_1971 => Kind::Shared("BeeGFS"),
+        0x0000_9fa0 => Kind::Kernel("proc"),
+        0x6265_6572 => Kind::Kernel("sysfs"),
+        0x0027_e0eb | 0x6367_7270 => Kind::Kernel("cgroup"),
+        0x6462_6720 => Kind::Kernel("debugfs"),
+        0x0000_1cd1 => Kind::Kernel("devpts"),
         0x786f_4256 => Kind::Shared("VirtualBox's shared folders"),
         _ => Kind::Other,
     }

@@ -11,6 +11,7 @@ use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 use url::Url;
 
 use super::http::Connector;
+use super::profile;
 use super::service::Service;
 use crate::{Error, KEY_BYTES_MAX, Prefix};
 
@@ -158,6 +159,10 @@ impl Settings {
             .into_iter()
             .filter(|(_, value)| !value.is_empty())
             .collect();
+        let variables = match self.service {
+            Service::S3 => profile::add(variables)?,
+            Service::Gcs | Service::Azure => variables,
+        };
         if self.endpoint.is_none() {
             let value_of = |name: &&str| variables.iter().find(|(other, _)| other == name);
             let mut names = self.service.endpoint_variables().iter();

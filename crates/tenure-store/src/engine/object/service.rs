@@ -44,7 +44,7 @@ impl Service {
     pub(super) fn credentials_hint(self) -> &'static str {
         match self {
             Service::S3 => {
-                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (profiles in ~/.aws are not read), and \
+                "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for keys in ~/.aws, and \
                  allow s3:GetObject, s3:PutObject, s3:DeleteObject and s3:ListBucket on the bucket"
             }
             Service::Gcs => {

@@ -1,0 +1,87 @@
+//! What to do about a mistake that many make, where the parser cannot know.
+
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+
+/// The same mistake, with a tip if there is one.
+pub(super) fn add(mut error: Error) -> Error {
+    let words: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let named = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(named)) => named.clone(),
+        _ => return error,
+    };
+    if let Some(tip) = tip(error.kind(), &words, &named) {
+        let tip = ContextValue::StyledStrs(vec![tip.into()]);
+        error.insert(ContextKind::Suggested, tip);
+    }
+    error
+}
+
+fn tip(kind: ErrorKind, words: &[String], named: &str) -> Option<String> {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        // A word that is no flag is the program.
+        [verb @ ("run" | "worker"), ..]
+            if kind == ErrorKind::UnknownArgument && !named.starts_with('-') =>
+        {
+            let at = words.iter().position(|word| *word == named)?;
+            let before = words[..at].join(" ");
+            let line = words[at..].join(" ");
+            let or = match verb {
+                "worker" => format!(", or --exec '{line}'"),
+                _ => String::new(),
+            };
+            Some(format!(
+                "put -- before the program: tenure {before} -- {line}{or}"
+            ))
+        }
+        ["job", "submit", .., file]
+            if kind == ErrorKind::ArgumentConflict && words.contains(&"--batch") =>
+        {
+            Some(format!(
+                "--batch reads jobs from standard input: tenure job submit --batch < {file}"
+            ))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(kind: ErrorKind, line: &str, named: &str) -> Option<String> {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        tip(kind, &words, named)
+    }
+
+    #[test]
+    fn a_program_without_dashes_is_shown_with_them() {
+        let unknown = ErrorKind::UnknownArgument;
+        assert_eq!(
+            told(unknown, "worker --type t ./prog -v", "./prog").unwrap(),
+            "put -- before the program: tenure worker --type t -- ./prog -v, or --exec './prog -v'"
+        );
+        assert_eq!(
+            told(unknown, "run ./reports", "./reports").unwrap(),
+            "put -- before the program: tenure run -- ./reports"
+        );
+        assert_eq!(told(unknown, "run --elction x", "--elction"), None);
+        assert_eq!(told(unknown, "status x", "x"), None);
+    }
+
+    #[test]
+    fn a_file_of_jobs_is_for_standard_input() {
+        assert_eq!(
+            told(
+                ErrorKind::ArgumentConflict,
+                "job submit --batch jobs.json",
+                "--batch"
+            )
+            .unwrap(),
+            "--batch reads jobs from standard input: tenure job submit --batch < jobs.json"
+        );
+    }
+}
