@@ -801,6 +801,16 @@ impl Status {
         self.fence_age.filter(|_| is_its)
     }
 
+    /// How long the lease of a caller that was asked to go stands from now on at most: then others take it, whether or not the
+    /// caller still calls. None if nothing of the kind was asked; nothing inside if the store cannot tell how long ago it was.
+    /// To show to people.
+    #[must_use]
+    pub fn lapses_in(&self) -> Option<Option<Duration>> {
+        let (holder, _) = self.lease.as_ref()?.lapsing()?;
+        // Nobody writes the lease after the request, until it is taken or given back.
+        Some(self.lease_age.map(|age| holder.ttl.saturating_sub(age)))
+    }
+
     /// Whom the lease is reserved for, and for how long at most from now on, if the store can tell.
     #[must_use]
     pub fn reserved(&self) -> Option<(&Holder, Option<Duration>)> {

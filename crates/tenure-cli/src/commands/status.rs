@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde::Serialize;
 use tenure::core::ElectionName;
-use tenure::core::election::{Lease, LeaseState, RequestKind};
+use tenure::core::election::{Lease, LeaseState, RESERVED_MAX, RequestKind};
 use tenure::core::session::Record;
 use tenure::{Candidate, Status};
 
@@ -104,7 +104,7 @@ fn text(name: &ElectionName, status: &Status) -> String {
                 row("heard", format!("{} ago", times::duration(seen_ago)));
             }
         }
-        if let Some(request) = request(lease) {
+        if let Some(request) = request(status, lease) {
             row("request", request);
         }
     }
@@ -140,7 +140,11 @@ fn leader(status: &Status) -> String {
     };
     match &lease.state {
         LeaseState::Held { holder, .. } if live_leader(status) => {
-            format!("{}, term {}", holder.node, lease.term)
+            let asked = match status.lapses_in() {
+                Some(_) => ", asked to go",
+                None => "",
+            };
+            format!("{}, term {}{asked}", holder.node, lease.term)
         }
         LeaseState::Held { holder, .. } => format!(
             "{}, term {}, not heard from for its ttl of {}: the next candidate replaces it",
@@ -162,14 +166,34 @@ fn leader(status: &Status) -> String {
     }
 }
 
-fn request(lease: &Lease) -> Option<String> {
+fn request(status: &Status, lease: &Lease) -> Option<String> {
     let request = lease.request.as_ref()?;
-    Some(match &request.kind {
+    let asked = match &request.kind {
         RequestKind::Resign => format!("{} asked it to resign", request.by),
         RequestKind::Transfer { to } => {
             format!("{} asked it to hand over to {}", request.by, to.node)
         }
-    })
+    };
+    let Some(((holder, to), lapses_in)) = lease.lapsing().zip(status.lapses_in()) else {
+        return Some(asked);
+    };
+    let lapses = match lapses_in {
+        Some(left) if left.is_zero() => "its lease has lapsed".to_owned(),
+        Some(left) => format!("its lease lapses in {}", times::duration(left)),
+        None => format!(
+            "its lease lapses {} after that",
+            times::duration(holder.ttl)
+        ),
+    };
+    let next = match to {
+        Some(to) => format!(
+            "reserved for {}, for up to {} more",
+            to.node,
+            times::duration(to.ttl.min(RESERVED_MAX))
+        ),
+        None => "the next candidate takes it".to_owned(),
+    };
+    Some(format!("{asked}; {lapses}: {next}"))
 }
 
 fn candidates(status: &Status) -> String {
@@ -288,6 +312,11 @@ struct RequestDocument<'a> {
     kind: &'static str,
     by: &'a str,
     to: Option<&'a str>,
+    to_incarnation: Option<String>,
+    /// Whether the lease ends by itself, since its holder only calls now and then.
+    lapses: bool,
+    /// How long that takes from now on at most, if the store can tell.
+    lapses_in_ms: Option<u128>,
 }
 
 #[derive(Debug, Serialize)]
@@ -351,7 +380,7 @@ impl<'a> ElectionDocument<'a> {
             reserved_for_ms: status
                 .reserved()
                 .and_then(|(_, left)| Some(left?.as_millis())),
-            request: lease.and_then(RequestDocument::of),
+            request: lease.and_then(|lease| RequestDocument::of(status, lease)),
             candidates: status
                 .candidates
                 .iter()
@@ -363,14 +392,21 @@ impl<'a> ElectionDocument<'a> {
 }
 
 impl<'a> RequestDocument<'a> {
-    fn of(lease: &'a Lease) -> Option<Self> {
+    fn of(status: &Status, lease: &'a Lease) -> Option<Self> {
         let request = lease.request.as_ref()?;
         let (kind, to) = match &request.kind {
             RequestKind::Resign => ("resign", None),
-            RequestKind::Transfer { to } => ("transfer", Some(to.node.as_str())),
+            RequestKind::Transfer { to } => ("transfer", Some(to)),
         };
-        let by = request.by.as_str();
-        Some(Self { kind, by, to })
+        let lapses_in = status.lapses_in();
+        Some(Self {
+            kind,
+            by: request.by.as_str(),
+            to: to.map(|to| to.node.as_str()),
+            to_incarnation: to.map(|to| to.incarnation.to_string()),
+            lapses: lapses_in.is_some(),
+            lapses_in_ms: lapses_in.flatten().map(|left| left.as_millis()),
+        })
     }
 }
 

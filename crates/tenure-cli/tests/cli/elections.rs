@@ -434,6 +434,24 @@ fn a_reserved_lease_is_told_and_can_be_given_to_another() {
         "a was asked to hand over to b\n",
         &warning("b"),
     );
+    // It leads on until it calls, and everybody sees that it was asked, until when it may, and who comes next.
+    let (code, text, _) = asked(&scene, &["status"]);
+    assert_eq!(code, 0);
+    assert!(text.contains("leader a, term 1, asked to go\n"), "{text}");
+    assert!(
+        text.contains("asked it to hand over to b; its lease lapses in 2")
+            && text.contains(": reserved for b, for up to LONG more\n"),
+        "{text}"
+    );
+    let status = document(&scene, &["status", "--json"]);
+    let request = &status["elections"][0]["request"];
+    assert_eq!(
+        (&request["kind"], &request["to"], &request["lapses"]),
+        (&json!("transfer"), &json!("b"), &json!(true))
+    );
+    let left = request["lapses_in_ms"].as_u64().unwrap();
+    assert!((1..=86_400_000).contains(&left), "{left}");
+    assert!(request["to_incarnation"].is_string(), "{request}");
     check(
         &scene,
         &["elect", "--node", "a", "--release"],

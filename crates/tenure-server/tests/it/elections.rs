@@ -183,6 +183,16 @@ async fn a_leader_over_http_obeys_a_request_at_its_next_call() {
     view.request_resign(&name, &"ops".parse().unwrap())
         .await
         .unwrap();
+    // Everybody sees that it was asked, and until when it may lead.
+    let (_, shown) = broker.get("/v1/elections/e").await;
+    assert_eq!(shown["leader"]["node"], "a", "{shown}");
+    let request = &shown["request"];
+    assert_eq!(
+        (&request["kind"], &request["by"], &request["lapses"]),
+        (&json!("resign"), &json!("ops"), &json!(true))
+    );
+    let left = request["lapses_in_ms"].as_u64().unwrap();
+    assert!((1..=60_000).contains(&left), "{shown}");
     let told = elect("a").await;
     assert_eq!(
         (&told["is_leader"], &told["asked_by"]),
@@ -209,6 +219,9 @@ async fn a_leader_over_http_obeys_a_request_at_its_next_call() {
     elect("c").await;
     let (to, by) = ("c".parse().unwrap(), "ops".parse().unwrap());
     view.request_transfer(&name, &to, &by).await.unwrap();
+    let (_, shown) = broker.get("/v1/elections/e").await;
+    assert_eq!(shown["request"]["to"], "c", "{shown}");
+    assert!(shown["request"]["to_incarnation"].is_string(), "{shown}");
     let body = json!({"secret": "one-secret-for-all"});
     let withdrawn = broker.delete_with("/v1/elections/e/candidates/b", body);
     assert_eq!(withdrawn.await.0, 204);
