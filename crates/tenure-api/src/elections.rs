@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::cluster::Leader;
-use crate::{Incarnation, NodeId};
 use crate::text::as_text;
+use crate::{Incarnation, NodeId};
 
 /// How many characters a secret has.
 const SECRET_CHARACTERS: std::ops::RangeInclusive<usize> = 16..=200;

@@ -454,7 +454,8 @@ impl NamespaceView {
         self.request(election, RequestKind::Resign, by).await
     }
 
-    /// Asks the leader to hand over to a node, which must be a live candidate.
+    /// Asks the leader to hand over to a node, which must be a live candidate. A name that several candidates have is refused:
+    /// then one of them is to be [named in full](Self::request_transfer_to).
     pub async fn request_transfer(
         &self,
         election: &ElectionName,
@@ -501,10 +502,9 @@ impl NamespaceView {
         let Some(first) = named.first() else {
             return Err(not_a_candidate(node, election, &candidates));
         };
-        // Of several processes of one node any will do. A program that calls now and then is another thing under the same
-        // name.
-        let is_caller = |candidate: &Candidate| candidate.about.labels.contains_key(ONE_SHOT);
-        if named.iter().any(|each| is_caller(each) != is_caller(first)) {
+        // Nobody can tell which of several is meant, not even if one of them leads: it may be the one that is to be relieved.
+        if named.len() > 1 {
+            let is_caller = |candidate: &Candidate| candidate.about.labels.contains_key(ONE_SHOT);
             let sessions = named
                 .iter()
                 .map(|each| (each.holder.incarnation, is_caller(each)));

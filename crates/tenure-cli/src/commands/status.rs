@@ -6,7 +6,7 @@ use anyhow::Context;
 use serde::Serialize;
 use tenure::core::ElectionName;
 use tenure::core::election::{Lease, LeaseState, RESERVED_MAX, RequestKind};
-use tenure::core::session::Record;
+use tenure::core::session::{Holder, Record};
 use tenure::{Candidate, Status};
 
 use super::history::{Line, lines};
@@ -80,11 +80,11 @@ fn texts(elections: &[(ElectionName, Status)], troubled: &[Record]) -> String {
 }
 
 fn text(name: &ElectionName, status: &Status) -> String {
-    let named = match name.purpose() {
+    let title = match name.purpose() {
         Some(purpose) => format!("{name}, {purpose}"),
         None => name.to_string(),
     };
-    let mut rows = vec![["election".to_owned(), named]];
+    let mut rows = vec![["election".to_owned(), title]];
     let mut row = |name: &str, value: String| rows.push([name.to_owned(), value]);
     row("leader", leader(status));
     if let Some(lease) = &status.lease {
@@ -110,7 +110,7 @@ fn text(name: &ElectionName, status: &Status) -> String {
     }
     for candidate in &status.candidates {
         if let Some(trouble) = &candidate.about.trouble {
-            let node = &candidate.holder.node;
+            let node = named(status, &candidate.holder);
             row("trouble", format!("{node}: {}", printable(trouble)));
         }
     }
@@ -126,6 +126,21 @@ fn text(name: &ElectionName, status: &Status) -> String {
         row(std::mem::take(&mut heading), line.to_owned());
     }
     table(&rows)
+}
+
+/// A candidate by its name or, where another one has the same, with its incarnation, as `tenure transfer` takes it.
+fn named(status: &Status, holder: &Holder) -> String {
+    let Holder {
+        node, incarnation, ..
+    } = holder;
+    let is_another = |candidate: &Candidate| {
+        candidate.holder.node == *node && candidate.holder.incarnation != *incarnation
+    };
+    if status.candidates.iter().any(is_another) {
+        format!("{node}/{incarnation}")
+    } else {
+        node.to_string()
+    }
 }
 
 fn leader(status: &Status) -> String {
@@ -144,11 +159,11 @@ fn leader(status: &Status) -> String {
                 Some(_) => ", asked to go",
                 None => "",
             };
-            format!("{}, term {}{asked}", holder.node, lease.term)
+            format!("{}, term {}{asked}", named(status, holder), lease.term)
         }
         LeaseState::Held { holder, .. } => format!(
             "{}, term {}, not heard from for its ttl of {}: the next candidate replaces it",
-            holder.node,
+            named(status, holder),
             lease.term,
             times::duration(holder.ttl)
         ),
@@ -160,7 +175,8 @@ fn leader(status: &Status) -> String {
             });
             format!(
                 "nobody since term {}, reserved for {}{left}",
-                lease.term, candidate.node
+                lease.term,
+                named(status, candidate)
             )
         }
     }
@@ -171,7 +187,11 @@ fn request(status: &Status, lease: &Lease) -> Option<String> {
     let asked = match &request.kind {
         RequestKind::Resign => format!("{} asked it to resign", request.by),
         RequestKind::Transfer { to } => {
-            format!("{} asked it to hand over to {}", request.by, to.node)
+            format!(
+                "{} asked it to hand over to {}",
+                request.by,
+                named(status, to)
+            )
         }
     };
     let Some(((holder, to), lapses_in)) = lease.lapsing().zip(status.lapses_in()) else {
@@ -188,7 +208,7 @@ fn request(status: &Status, lease: &Lease) -> Option<String> {
     let next = match to {
         Some(to) => format!(
             "reserved for {}, for up to {} more",
-            to.node,
+            named(status, to),
             times::duration(to.ttl.min(RESERVED_MAX))
         ),
         None => "the next candidate takes it".to_owned(),
@@ -203,7 +223,7 @@ fn candidates(status: &Status) -> String {
         .map(|candidate| {
             let leads = status.leader() == Some(&candidate.holder);
             [
-                candidate.holder.node.to_string(),
+                named(status, &candidate.holder),
                 format!("priority {}", candidate.priority),
                 if leads { "leads" } else { "" }.to_owned(),
             ]
