@@ -50,6 +50,10 @@ async fn goes_when_asked(
     let ttl = world.plan.ttl;
     world.say("calm", &format!("{asked:?}, still calls: {still_calls}"));
     let begun = world.elapsed();
+    // A new session, whose ttl is that of its first calls.
+    for each in ELECTIONS {
+        world.withdraw(0, each).await;
+    }
     // Those of chaos may be reserved for somebody, or held with twice the ttl; a node has to be asked to let it go.
     while !world.is_told(0, election) {
         if world.elapsed() > begun + ttl * 10 + RESERVED_MAX * 2 {
@@ -66,7 +70,10 @@ async fn goes_when_asked(
     if asked == Asked::TransferInVain {
         call(world, 2, election).await?;
     }
-    call(world, 0, election).await?;
+    // What it is told holds for no longer than its lease says, also if it calls for longer.
+    let longer = if still_calls { ttl } else { ttl * 2 };
+    world.call(0, election, longer).await;
+    world.verdict()?;
     // The session is written anew just before, so that it outlasts the request by a whole ttl in any case.
     call(world, 0, other).await?;
     let lease = world.lease(election).await;
