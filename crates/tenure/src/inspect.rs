@@ -45,6 +45,9 @@ pub(crate) type Sessions = Arc<Vec<(Record, Object)>>;
 pub struct Brief {
     /// The lease, unless the election has never been held or the lease was deleted.
     pub lease: Option<Lease>,
+    /// How long ago the lease was written, by the store's own clock or that of the host; none where nobody can tell. To show
+    /// to people: some of these clocks can be set.
+    pub lease_age: Option<Duration>,
     /// The live candidates, by priority.
     pub candidates: Vec<Holder>,
 }
@@ -248,13 +251,16 @@ impl NamespaceView {
     /// Some elections in short. One read for each, and one per node.
     pub async fn briefs(&self, elections: &[ElectionName]) -> Result<Vec<Brief>, Error> {
         let sessions = self.session_objects().await?;
-        let reads: Vec<_> = elections.iter().map(|each| self.lease(each)).collect();
+        let reads = elections.iter().map(|each| self.lease_object(each));
+        let reads: Vec<_> = reads.collect();
         let mut reads = stream::iter(reads).buffered(READS_AT_ONCE);
         let mut briefs = Vec::new();
         while let Some(lease) = reads.next().await {
             let standing = standing_among(&sessions, &elections[briefs.len()]);
+            let (lease, lease_age) = aged(lease?);
             briefs.push(Brief {
-                lease: lease?.map(|(lease, _)| lease),
+                lease,
+                lease_age,
                 candidates: standing.map(|(record, _)| record.holder()).collect(),
             });
         }
@@ -775,6 +781,17 @@ fn readable<T>(read: Result<T, Error>) -> Result<Result<T, String>, Error> {
         Ok(read) => Ok(Ok(read)),
         Err(Error::Unreadable { source, .. }) => Ok(Err(format!("it cannot be read ({source})"))),
         Err(error) => Err(error),
+    }
+}
+
+impl Brief {
+    /// For how long the current term is held, by one clock: that of the store, or of the host if only one host uses it. None
+    /// if nobody leads, if nobody can tell, or if the leader was asked something since: the lease was written for that too.
+    #[must_use]
+    pub fn held_for(&self) -> Option<Duration> {
+        let lease = self.lease.as_ref()?;
+        let is_its = lease.holder().is_some() && lease.request.is_none();
+        self.lease_age.filter(|_| is_its)
     }
 }
 

@@ -400,3 +400,30 @@ async fn what_is_wrong_is_told_in_the_callers_terms() {
     ];
     assert_eq!(titles, ["not allowed", "a limit is reached"]);
 }
+
+/// Clocks of two hosts are not compared: that of the leader may be an hour ahead.
+#[tokio::test]
+async fn how_long_a_leader_leads_is_not_taken_from_its_clock() {
+    use tenure::store::{Expect, Key};
+
+    let broker = Broker::start().await;
+    let store = broker.handle.node().view().store().clone();
+    let key = Key::new("default/elections/tenure.queue").unwrap();
+    let object = store.get(&key).await.unwrap().unwrap();
+    let mut lease: Value = serde_json::from_slice(&object.value).unwrap();
+    let since = lease["state"]["held"]["since"].as_u64().unwrap();
+    lease["state"]["held"]["since"] = json!(since + 3_600_000);
+    let value = serde_json::to_vec(&lease).unwrap();
+    let expect = Expect::Version(object.version);
+    store.put(&key, value.into(), &expect).await.unwrap();
+
+    let (_, cluster) = broker.get("/v1/cluster").await;
+    assert_eq!(cluster["leader"]["since_at"], since + 3_600_000);
+    let led_for = cluster["led_for_ms"].as_u64().unwrap();
+    assert!(led_for < 60_000, "{cluster}");
+    assert!(cluster.get("led_for_at_least").is_none(), "{cluster}");
+    let (_, shown) = broker.get("/v1/dashboard/node").await;
+    let led_for = shown["leader"]["for_ms"].as_u64().unwrap();
+    assert!(led_for < 60_000, "{shown}");
+    assert_eq!(shown["leader"]["for_at_least"], false, "{shown}");
+}
