@@ -29,9 +29,10 @@ docs: ## the documentation as a site, in target/docs
 	PATH="$(MDBOOK)/bin:$$PATH" scripts/make-docs "$${CARGO_TARGET_DIR:-target}/debug/tenure"
 
 SEEDS ?= 1000
-sim: ## simulate nodes on a faulty store, then the whole stack; SEEDS=N for more or fewer
+sim: ## simulate nodes on a faulty store, the whole stack, and one-shot callers; SEEDS=N for more or fewer
 	cargo run --quiet --release --locked -p tenure-sim -- --seeds $(SEEDS)
 	cargo run --quiet --release --locked -p tenure-sim --bin stack -- --seeds $(SEEDS)
+	cargo run --quiet --release --locked -p tenure-sim --bin callers -- --seeds $(SEEDS)
 
 model: ## look at every order of events within bounds, and break each rule to see that it is noticed
 	cargo run --quiet --release --locked -p tenure-sim --bin model

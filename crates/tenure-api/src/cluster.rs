@@ -16,6 +16,13 @@ pub struct Cluster {
     pub node: NodeId,
     /// Who leads the queue.
     pub leader: Option<Leader>,
+    /// For how long, by the store's clock or by that of the broker that answers, and not by the leader's. Absent if neither
+    /// can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub led_for_ms: Option<u64>,
+    /// Whether it may be longer: the broker counts from when it first saw this leader.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub led_for_at_least: bool,
     /// Every election that was ever held.
     #[serde(default)]
     pub elections: Vec<ClusterElection>,

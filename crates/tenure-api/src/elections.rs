@@ -5,8 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::cluster::Leader;
-use crate::NodeId;
 use crate::text::as_text;
+use crate::{Incarnation, NodeId};
 
 /// How many characters a secret has.
 const SECRET_CHARACTERS: std::ops::RangeInclusive<usize> = 16..=200;
@@ -151,6 +151,9 @@ pub struct Election {
     /// For how long at most from now on it is reserved, if the store can tell. Then anybody may lead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_for_ms: Option<u64>,
+    /// What the leader is asked, if it has not done it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<LeaderRequest>,
     /// The live candidates.
     #[serde(default)]
     pub candidates: Vec<Candidate>,
@@ -158,6 +161,40 @@ pub struct Election {
     /// about the candidate needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<Secret>,
+}
+
+/// What somebody asks of a leader.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LeaderRequest {
+    /// What is asked.
+    pub kind: LeaderRequestKind,
+    /// Who asks.
+    pub by: NodeId,
+    /// Who is to lead next, if it is to hand over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<NodeId>,
+    /// The process of that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_incarnation: Option<Incarnation>,
+    /// Whether the lease ends by itself. That of a program does that only calls now and then: its ttl after the request
+    /// others take it, and the one that is to lead next comes first.
+    #[serde(default)]
+    pub lapses: bool,
+    /// How long that takes from now on at most, if the store can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lapses_in_ms: Option<u64>,
+}
+
+/// What is asked of a leader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum LeaderRequestKind {
+    /// To let someone else lead.
+    Resign,
+    /// To let one that is named lead.
+    Transfer,
 }
 
 /// A live candidate.

@@ -52,8 +52,8 @@ pub use cluster::{
     TransferRequest,
 };
 pub use elections::{
-    Candidate, CandidateRequest, ElectAnswer, ElectRequest, Election, ElectionQuery, Secret,
-    SecretError, WithdrawRequest,
+    Candidate, CandidateRequest, ElectAnswer, ElectRequest, Election, ElectionQuery, LeaderRequest,
+    LeaderRequestKind, Secret, SecretError, WithdrawRequest,
 };
 pub use events::{Event, EventsQuery, RESET};
 pub use job::{ATTEMPTS_DEFAULT, Claimed, Job, QUEUE_DEFAULT, State, Submission};

@@ -69,6 +69,16 @@ impl Default for Dashboard {
     }
 }
 
+impl Dashboard {
+    /// For how long this broker has seen the leader of a term, by its own clock; none if it saw another one last.
+    pub(crate) fn seen_for(
+        &self,
+        term: tenure::core::election::Term,
+    ) -> Option<std::time::Duration> {
+        locked(&self.looked).seen_for(term)
+    }
+}
+
 /// Keeps what the pages show up to date, until the server stops.
 pub(crate) fn start(app: &Arc<App>) {
     tokio::spawn(node::watch(app.clone()));

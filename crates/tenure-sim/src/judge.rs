@@ -102,12 +102,15 @@ pub(crate) fn applied<'a>(
         Key::Lease(election) => {
             let after = Lease::decode(&applied.after.bytes).expect(readable);
             let before = applied.before.as_ref();
-            if let Some(Ok(before)) = before.map(|object| Lease::decode(&object.bytes)) {
+            if let Some(object) = before
+                && let Ok(before) = Lease::decode(&object.bytes)
+            {
                 // Whose work it was is not known of copies. Who trusts itself is judged in any case.
                 if !oracle.copied.contains_key(&after.writer.incarnation) {
                     vacated_after_work::check(election, &before, &after, processes)?;
                 }
-                taken_from_ended::check(now, election, &before, &after, oracle, store)?;
+                let before = (&before, object.begun_at);
+                taken_from_ended::check(now, election, before, &after, oracle, store)?;
             }
             Ok(())
         }

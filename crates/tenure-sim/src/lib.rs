@@ -9,8 +9,10 @@
 //! The simulation decides nothing that a driver would not: it carries requests out, feeds answers back and
 //! wakes machines when they ask for it.
 //!
-//! [`stack`] is another simulation: of everything, drivers and queue included, as it runs in production.
+//! [`stack`] is another simulation: of everything, drivers and queue included, as it runs in production. [`callers`] has what
+//! it leaves out: elections of programs that only call now and then.
 
+pub mod callers;
 pub mod clock;
 pub mod command;
 pub mod faults;

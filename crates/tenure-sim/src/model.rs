@@ -19,6 +19,8 @@
 //! - There is no jitter, there are no hints (which change when something happens, not what), no ages of
 //!   objects, no priorities, and one election. The simulation has all of these, at random.
 //! - Listings have one page. A look at a lease goes by one only where [`Bounds::lists`] says so.
+//! - A caller is not the production code, which is in `tenure`, but what `election` says of it, and it takes no lease;
+//!   [`callers`](crate::callers) has the rest.
 //! - The machines of the cluster: they have a model of their own, see [`cluster`].
 //!
 //! Versions, counters and times are not folded, so no two states are taken for one that could differ.
@@ -59,6 +61,8 @@ pub struct Bounds {
     pub twins: bool,
     /// They look at leases by listings, as processes in many elections do.
     pub lists: bool,
+    /// At first the lease is held by a program that only calls now and then, whose session is renewed for another election.
+    pub caller: bool,
     /// The faults that there are.
     pub kinds: Vec<Kind>,
     /// To give up, for rules that are broken on purpose.

@@ -20,8 +20,8 @@
 //! by the invariants, one file each. Then calm: everything must come to rest, serve and hold what was
 //! promised.
 //!
-//! Not simulated are HTTP, forwarding, the clients and the worker runtime, one-shot elections, and the engines: clients call
-//! a broker's `Queue`.
+//! Not simulated are HTTP, forwarding, the clients and the worker runtime, one-shot elections, which have a simulation of
+//! their own ([`callers`](crate::callers)), and the engines: clients call a broker's `Queue`.
 //!
 //! What a client was not told counts as maybe: it is there or not, or comes later.
 
@@ -40,7 +40,7 @@ mod network;
 mod outbox;
 mod people;
 mod plan;
-mod process;
+pub(crate) mod process;
 mod shrink;
 mod store;
 mod submitter;

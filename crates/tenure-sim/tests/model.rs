@@ -70,6 +70,20 @@ fn a_page_that_is_lost_or_late_costs_nobody_the_lease() {
 }
 
 #[test]
+fn a_caller_that_is_asked_to_go_is_followed_when_its_time_is_over() {
+    let mut all = scenarios::all().into_iter();
+    let callers = all.find(|bounds| bounds.caller);
+    let bounds = Bounds {
+        window: Duration::from_secs(1),
+        ..callers.expect("it is one of the looks")
+    };
+    let explored = explore(&bounds).unwrap_or_else(|found| {
+        panic!("{}\n{}", found.path.join("\n"), found.violation);
+    });
+    assert!(explored.is_complete && explored.faults.len() == bounds.kinds.len());
+}
+
+#[test]
 fn nothing_within_small_bounds_breaks_an_assignment() {
     let mut faults = std::collections::BTreeSet::new();
     for bounds in cluster::scenarios::small() {

@@ -72,6 +72,24 @@ fn rules_for_listings_are_found() {
     }
 }
 
+#[test]
+fn rules_for_callers_that_are_asked_to_go_are_found() {
+    for (mutation, property) in [
+        (
+            Mutation::LapsesEarly,
+            "a lease is taken from ended sessions only",
+        ),
+        (Mutation::NeverLapses, "one leader when all is well"),
+    ] {
+        let mut all = scenarios::all().into_iter();
+        let bounds = all.find(|bounds| bounds.caller);
+        let bounds = bounds.expect("it is one of the looks");
+        let found = with(Some(mutation), || explore(&bounds));
+        let found = found.expect_err("a broken rule is found");
+        assert_eq!(found.violation.property, property, "{mutation:?}");
+    }
+}
+
 /// By the look that shows it soonest. The others, which take more states to show, are a part of `make model`.
 #[test]
 fn broken_rules_of_assignments_are_found_with_the_steps_that_show_it() {

@@ -6,7 +6,7 @@ use std::path::Path;
 use toml::{Table, Value};
 
 /// One copy of the source has them all.
-const RULES: [&str; 5] = ["elections", "cluster", "queue", "log", "outbox"];
+const RULES: [&str; 6] = ["elections", "cluster", "queue", "log", "outbox", "callers"];
 
 fn root() -> &'static Path {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);

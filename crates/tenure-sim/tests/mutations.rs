@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use tenure_core::mutation::{Mutation, with};
-use tenure_sim::{Options, run, stack};
+use tenure_sim::{Options, callers, run, stack};
 
 /// How many seeds a broken rule may survive.
 const SEEDS: u64 = 300;
@@ -64,6 +64,7 @@ fn nothing_is_noticed_while_no_rule_is_broken() {
     for seed in 0..SEEDS_UNBROKEN {
         assert_eq!(in_elections(seed), None, "elections, seed {seed}");
         assert_eq!(in_cluster(seed), None, "cluster, seed {seed}");
+        assert_eq!(in_callers(seed), None, "callers, seed {seed}");
         for files in [false, true] {
             assert_eq!(
                 in_stack(seed, Some(files)),
@@ -340,6 +341,31 @@ outbox_rules! {
         => "what is deleted from the outbox was enqueued";
 }
 
+/// What is broken in a simulation of one-shot callers.
+fn in_callers(seed: u64) -> Option<String> {
+    let failure = callers::run(seed, &callers::Options::default()).err();
+    failure.map(|failure| failure.violation.property.to_owned())
+}
+
+macro_rules! caller_rules {
+    ($($name:ident: $mutation:ident => $($property:literal)|+;)*) => {$(
+        #[test]
+        fn $name() {
+            noticed(Mutation::$mutation, STACK_SEEDS, &[$($property),+], in_callers);
+        }
+    )*
+        const CALLER_RULES: &[Mutation] = &[$(Mutation::$mutation),*];
+    };
+}
+
+caller_rules! {
+    a_lease_lapses_when_what_was_told_is_over: LapsesEarly => "at most one trusted leader";
+    a_lease_lapses_though_the_session_lives: NeverLapses
+        => "a request to a caller takes effect in time";
+    a_caller_that_is_asked_to_go_is_told_so: LedOnWhenAsked => "at most one trusted leader";
+    a_caller_is_told_what_its_lease_says: ToldForTheLongerTtl => "at most one trusted leader";
+}
+
 /// What the simulations have no faults for, or notice by chance, and the models find: see `tests/model_mutations.rs`,
 /// and `make model` for the last, which takes three faults to show.
 const MODEL_RULES: &[Mutation] = &[
@@ -359,6 +385,7 @@ fn every_rule_has_its_test() {
         OBJECT_RULES,
         FILE_RULES,
         OUTBOX_RULES,
+        CALLER_RULES,
         MODEL_RULES,
         &[Mutation::RowIgnored, Mutation::ReadBeforeFence],
     ]

@@ -64,13 +64,15 @@ impl Clock {
     }
 
     /// The same with the name of the clock, to be kept for another process of this host; `None` where the
-    /// clock has no name, or is one of a test.
+    /// clock has no name, or is moved by hand.
     pub(crate) fn reading(&self) -> Option<Reading> {
-        if !matches!(self.source, Source::Host) {
-            return None;
-        }
+        let clock = match &self.source {
+            Source::Host => tenure_store::host_clock()?,
+            Source::Manual(_) => return None,
+            Source::Running(running) => running.id(),
+        };
         Some(Reading {
-            clock: ClockId(tenure_store::host_clock()?),
+            clock: ClockId(clock),
             moment: self.moment(),
         })
     }

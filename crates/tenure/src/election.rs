@@ -144,7 +144,7 @@ impl Election {
     }
 
     /// Hands leadership to a node that is a live candidate: at once if this process leads, else by a
-    /// request to the leader.
+    /// request to the leader. A name that several candidates have is refused.
     pub async fn transfer_to(&self, node: &NodeId) -> Result<(), Error> {
         let name = &self.seat.name;
         if self.is_leader() {

@@ -41,8 +41,8 @@ pub enum Error {
         /// Who could be named.
         candidates: Vec<NodeId>,
     },
-    /// A running node and a program that only calls now and then are candidates under one name. Nothing was changed; name the
-    /// session as well.
+    /// Several candidates have this name: processes of one node, or programs that only call now and then. Nothing was changed;
+    /// name the session as well.
     #[error(
         "{node} names several candidates of the election {election}: {}",
         sessions_hint(node, sessions)

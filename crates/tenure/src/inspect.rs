@@ -45,6 +45,9 @@ pub(crate) type Sessions = Arc<Vec<(Record, Object)>>;
 pub struct Brief {
     /// The lease, unless the election has never been held or the lease was deleted.
     pub lease: Option<Lease>,
+    /// How long ago the lease was written, by the store's own clock or that of the host; none where nobody can tell. To show
+    /// to people: some of these clocks can be set.
+    pub lease_age: Option<Duration>,
     /// The live candidates, by priority.
     pub candidates: Vec<Holder>,
 }
@@ -248,13 +251,16 @@ impl NamespaceView {
     /// Some elections in short. One read for each, and one per node.
     pub async fn briefs(&self, elections: &[ElectionName]) -> Result<Vec<Brief>, Error> {
         let sessions = self.session_objects().await?;
-        let reads: Vec<_> = elections.iter().map(|each| self.lease(each)).collect();
+        let reads = elections.iter().map(|each| self.lease_object(each));
+        let reads: Vec<_> = reads.collect();
         let mut reads = stream::iter(reads).buffered(READS_AT_ONCE);
         let mut briefs = Vec::new();
         while let Some(lease) = reads.next().await {
             let standing = standing_among(&sessions, &elections[briefs.len()]);
+            let (lease, lease_age) = aged(lease?);
             briefs.push(Brief {
-                lease: lease?.map(|(lease, _)| lease),
+                lease,
+                lease_age,
                 candidates: standing.map(|(record, _)| record.holder()).collect(),
             });
         }
@@ -454,7 +460,8 @@ impl NamespaceView {
         self.request(election, RequestKind::Resign, by).await
     }
 
-    /// Asks the leader to hand over to a node, which must be a live candidate.
+    /// Asks the leader to hand over to a node, which must be a live candidate. A name that several candidates have is refused:
+    /// then one of them is to be [named in full](Self::request_transfer_to).
     pub async fn request_transfer(
         &self,
         election: &ElectionName,
@@ -501,10 +508,9 @@ impl NamespaceView {
         let Some(first) = named.first() else {
             return Err(not_a_candidate(node, election, &candidates));
         };
-        // Of several processes of one node any will do. A program that calls now and then is another thing under the same
-        // name.
-        let is_caller = |candidate: &Candidate| candidate.about.labels.contains_key(ONE_SHOT);
-        if named.iter().any(|each| is_caller(each) != is_caller(first)) {
+        // Nobody can tell which of several is meant, not even if one of them leads: it may be the one that is to be relieved.
+        if named.len() > 1 {
+            let is_caller = |candidate: &Candidate| candidate.about.labels.contains_key(ONE_SHOT);
             let sessions = named
                 .iter()
                 .map(|each| (each.holder.incarnation, is_caller(each)));
@@ -778,6 +784,17 @@ fn readable<T>(read: Result<T, Error>) -> Result<Result<T, String>, Error> {
     }
 }
 
+impl Brief {
+    /// For how long the current term is held, by one clock: that of the store, or of the host if only one host uses it. None
+    /// if nobody leads, if nobody can tell, or if the leader was asked something since: the lease was written for that too.
+    #[must_use]
+    pub fn held_for(&self) -> Option<Duration> {
+        let lease = self.lease.as_ref()?;
+        let is_its = lease.holder().is_some() && lease.request.is_none();
+        self.lease_age.filter(|_| is_its)
+    }
+}
+
 impl Status {
     /// Who leads, as the lease says.
     #[must_use]
@@ -799,6 +816,16 @@ impl Status {
         let fence = self.fence.as_ref()?;
         let is_its = (fence.lineage, fence.term) == (lease.lineage, lease.term);
         self.fence_age.filter(|_| is_its)
+    }
+
+    /// How long the lease of a caller that was asked to go stands from now on at most: then others take it, whether or not the
+    /// caller still calls. None if nothing of the kind was asked; nothing inside if the store cannot tell how long ago it was.
+    /// To show to people.
+    #[must_use]
+    pub fn lapses_in(&self) -> Option<Option<Duration>> {
+        let (holder, _) = self.lease.as_ref()?.lapsing()?;
+        // Nobody writes the lease after the request, until it is taken or given back.
+        Some(self.lease_age.map(|age| holder.ttl.saturating_sub(age)))
     }
 
     /// Whom the lease is reserved for, and for how long at most from now on, if the store can tell.

@@ -58,11 +58,10 @@ use tenure_core::session::{Config, Holder, Record, Sighting, State};
 use tenure_core::{ElectionName, Incarnation, Moment, Namespace, NodeId};
 use tenure_store::{Expect, Key, Object, Store};
 
-use crate::clock::HOST;
 use crate::inspect::{Candidate, NamespaceView, candidates};
 use crate::keys::Keys;
 use crate::requests::{Chain, from_store};
-use crate::{Error, Token, runtime};
+use crate::{Error, Runtime, Token};
 
 mod bounds;
 mod call;
@@ -95,6 +94,7 @@ pub struct OneShot {
     election: ElectionName,
     secret_digest: Option<String>,
     bounds: Option<Arc<Bounds>>,
+    runtime: Runtime,
 }
 
 /// What an election came to.
@@ -152,6 +152,7 @@ impl OneShot {
             election,
             secret_digest: None,
             bounds: None,
+            runtime: Runtime::default(),
         })
     }
 
@@ -184,6 +185,16 @@ impl OneShot {
         Ok(Self { election, ..self })
     }
 
+    /// The same with the clocks and the randomness of another host than this one, for tests.
+    #[must_use]
+    pub fn with_runtime(self, runtime: Runtime) -> Self {
+        Self {
+            view: self.view.with_runtime(runtime.clone()),
+            runtime,
+            ..self
+        }
+    }
+
     /// Makes `id` a candidate, or says that it still is one. One list, one read and one write.
     pub async fn register_candidate(&self, id: &NodeId) -> Result<(), Error> {
         self.beat(id, None).await.map(drop)
@@ -212,7 +223,7 @@ impl OneShot {
                     return Ok(asked);
                 }
             }
-            (None, Some(bounds)) => bounds.admit_election(&*self.store, &self.keys).await?,
+            (None, Some(bounds)) => bounds.admit_election(self).await?,
             (None, None) => {}
         }
         let Session {
@@ -223,18 +234,18 @@ impl OneShot {
         let mut call = Call::new(self, holder.clone(), trusted_until);
         call.seen = record.about.seen.get(&self.election).cloned();
         call.step(Input::Stand(PRIORITY_DEFAULT));
-        let begun = HOST.moment();
+        let begun = self.runtime.clock.moment();
         let mut give_up = begun + CALL_MAX.min(self.config.ttl * 3);
         while call.token.is_none() && !call.is_asked && !call.is_lost() {
             if let Some(until) = call.machine.waits_until() {
                 give_up = give_up.max(until + CALL_MAX);
             }
-            if HOST.moment() >= give_up || call.is_unreadable {
+            if self.runtime.clock.moment() >= give_up || call.is_unreadable {
                 // Perhaps it cannot be read: then that is what is wrong.
                 self.view.lease(&self.election).await?;
                 return Err(self.contended());
             }
-            if HOST.moment() + self.config.grace >= trusted_until {
+            if self.runtime.clock.moment() + self.config.grace >= trusted_until {
                 let session = self.beat(id, None).await?;
                 // The session of another call has landed beside this one: what is trusted by it is not what is held.
                 if session.record.incarnation != call.me {
@@ -265,11 +276,11 @@ impl OneShot {
         }
         // Who had to wait acts for as long as one who led at once.
         if let Some(token) = call.token
-            && HOST.moment().since(begun) >= self.config.heartbeat
+            && self.runtime.clock.moment().since(begun) >= self.config.heartbeat
             && let Ok(session) = self.beat(id, None).await
             && session.record.incarnation == call.me
         {
-            let looked_at = HOST.moment();
+            let looked_at = self.runtime.clock.moment();
             if let Ok(Some((lease, _))) = self.view.lease_object(&self.election).await
                 && is_held_by(&lease, call.me)
                 && lease.term == token.term
@@ -295,7 +306,7 @@ impl OneShot {
             tracing::warn!(%election, %error, "could not record what was seen of the leader");
         }
         let valid_for = match call.token {
-            Some(_) => trusted_until.since(HOST.moment()),
+            Some(_) => trusted_until.since(self.runtime.clock.moment()),
             None => Duration::ZERO,
         };
         let token = call.token.filter(|_| !valid_for.is_zero());
@@ -331,7 +342,7 @@ impl OneShot {
         }) else {
             return Ok(None);
         };
-        let now = HOST.reading();
+        let now = self.runtime.clock.reading();
         let noted = own.record.about.seen.get(&self.election);
         let noted = noted.zip(now);
         let version = from_store(&object.version);
@@ -416,7 +427,7 @@ impl OneShot {
         let mut led = false;
         let mut sent: Option<Record> = None;
         for attempt in 1..=ATTEMPTS_MAX {
-            let begun = HOST.moment();
+            let begun = self.runtime.clock.moment();
             match self.give_back(&holder, term).await? {
                 GivenBack::Yes => led = true,
                 GivenBack::OtherTerm => return Ok(Withdrawal::OtherTerm),
@@ -433,7 +444,7 @@ impl OneShot {
                 record.state = State::Gone;
             }
             record.counter += 1;
-            record.nonce = runtime::HOST.step().nonce;
+            record.nonce = self.runtime.step().nonce;
             let value = Bytes::from(record.encode());
             let expect = Expect::Version(standing.version);
             match self.store.put(&key, value, &expect).await {
@@ -479,10 +490,10 @@ impl OneShot {
         // An earlier call led it, or this one would not find it.
         call.machine.give_up_found();
         let mut given_back = GivenBack::NotHeld;
-        let give_up = HOST.moment() + CALL_MAX.min(self.config.ttl);
+        let give_up = self.runtime.clock.moment() + CALL_MAX.min(self.config.ttl);
         // A machine that does not stand gives back whatever it finds in its hands.
         while !call.machine.holds_nothing() {
-            if HOST.moment() >= give_up {
+            if self.runtime.clock.moment() >= give_up {
                 self.view.lease(&self.election).await?;
                 return Err(self.contended());
             }

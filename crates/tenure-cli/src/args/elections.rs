@@ -315,7 +315,7 @@ pub(crate) struct Resign {
 #[derive(Debug, Args)]
 #[command(after_help = format!("{TRANSFER_AFTER}\n\n{STORES}"))]
 pub(crate) struct Transfer {
-    /// The candidate that should lead: NODE, or NODE/INCARNATION
+    /// The candidate that should lead: NODE, or NODE/INCARNATION (its first digits)
     #[arg(value_name = "NODE")]
     pub(crate) to: String,
 

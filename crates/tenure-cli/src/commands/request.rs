@@ -9,7 +9,7 @@ use serde::Serialize;
 use tenure::core::election::{Lease, RESERVED_MAX, Term};
 use tenure::core::session::{Holder, ONE_SHOT};
 use tenure::core::{ElectionName, Incarnation, NodeId};
-use tenure::{Error, Follower, NamespaceView, Seen};
+use tenure::{Candidate, Error, Follower, NamespaceView, Seen};
 use tokio::time::timeout;
 
 use crate::args::OfElection;
@@ -33,22 +33,76 @@ pub(super) struct Request {
 /// Who is to lead: a node or, where several candidates have its name, one of its sessions.
 pub(super) struct To {
     node: NodeId,
+    /// How its incarnation begins.
+    begins: Option<String>,
+    /// The candidate, when it is known which one is meant.
     incarnation: Option<Incarnation>,
 }
 
+/// The most digits that an incarnation has.
+const DIGITS_MAX: usize = 32;
+
 impl To {
-    /// Reads `NODE` or `NODE/INCARNATION`.
+    /// Reads `NODE` or `NODE/INCARNATION`, of which the first digits are enough.
     pub(super) fn parse(text: &str) -> anyhow::Result<Self> {
-        let (node, incarnation) = match text.split_once('/') {
+        let (node, begins) = match text.split_once('/') {
             None => (text, None),
-            Some((node, incarnation)) => {
-                let incarnation = incarnation.parse::<Incarnation>();
-                let no_session = || format!("{text:?} names no session");
-                (node, Some(incarnation.with_context(no_session)?))
+            Some((node, begins)) => {
+                let is_digits = begins.bytes().all(|byte| byte.is_ascii_hexdigit());
+                anyhow::ensure!(
+                    is_digits && (1..=DIGITS_MAX).contains(&begins.len()),
+                    "{text:?} names no session: an incarnation has 1 to {DIGITS_MAX} hexadecimal digits"
+                );
+                (node, Some(begins.to_ascii_lowercase()))
             }
         };
-        let node = NodeId::new(node)?;
-        Ok(Self { node, incarnation })
+        Ok(Self {
+            node: NodeId::new(node)?,
+            begins,
+            incarnation: None,
+        })
+    }
+
+    /// Finds out which candidate is meant; a clear no is told by the words. That nobody has the name is left to the request
+    /// itself: a leader that was not heard from in time is no candidate.
+    async fn resolve(
+        &mut self,
+        view: &NamespaceView,
+        election: &ElectionName,
+    ) -> Result<Option<String>, Error> {
+        let candidates = view.standing(election).await?;
+        let same_name: Vec<&Candidate> = candidates
+            .iter()
+            .filter(|candidate| candidate.holder.node == self.node)
+            .collect();
+        let mut meant = same_name.clone();
+        if let Some(begins) = &self.begins {
+            let of = |candidate: &Candidate| candidate.holder.incarnation.to_string();
+            meant.retain(|candidate| of(candidate).starts_with(begins));
+        }
+        match (&meant[..], &self.begins) {
+            ([one], _) => {
+                self.incarnation = Some(one.holder.incarnation);
+                Ok(None)
+            }
+            ([], Some(begins)) => Ok(Some(format!(
+                "no candidate of the election {election} is {}/{begins}{}",
+                self.node,
+                match &same_name[..] {
+                    [] => String::new(),
+                    others => format!("; there is {}", in_full(others)),
+                }
+            ))),
+            ([], None) => Ok(None),
+            (several, begins) => {
+                let begins = begins.as_ref().map_or(String::new(), |it| format!("/{it}"));
+                Ok(Some(format!(
+                    "{}{begins} names several candidates of the election {election}: {}",
+                    self.node,
+                    in_full(several)
+                )))
+            }
+        }
     }
 
     fn is(&self, holder: &Holder) -> bool {
@@ -62,6 +116,25 @@ impl fmt::Display for To {
         self.node.fmt(formatter)
     }
 }
+
+/// Candidates as they can be named, a few of them.
+fn in_full(candidates: &[&Candidate]) -> String {
+    let named = candidates.iter().take(NAMED_MAX).map(|candidate| {
+        let Holder {
+            node, incarnation, ..
+        } = &candidate.holder;
+        let kind = if candidate.about.labels.contains_key(ONE_SHOT) {
+            "calls now and then"
+        } else {
+            "runs"
+        };
+        format!("{node}/{incarnation}, which {kind}")
+    });
+    named.collect::<Vec<_>>().join("; ")
+}
+
+/// How many candidates a message names.
+const NAMED_MAX: usize = 4;
 
 /// The lease after the request.
 #[derive(Debug, Serialize)]
@@ -78,10 +151,18 @@ impl Request {
     pub(super) async fn make(self) -> anyhow::Result<ExitCode> {
         let view = super::open(&self.of.place).await?.view;
         let election = super::which(&view, self.of.election.as_deref()).await?;
-        let asked = Asked {
+        let mut asked = Asked {
             request: self,
             election,
         };
+        // Before anything else: of two with one name the other may be meant than the one that leads.
+        if let Some(to) = &mut asked.request.to
+            && let Some(no) = to.resolve(&view, &asked.election).await?
+        {
+            output::error(&anyhow::anyhow!("{no}"));
+            output::hint("name one of them in full: `tenure transfer NODE/INCARNATION`");
+            return Ok(ExitCode::from(EXIT_NO));
+        }
         asked.make(&view).await
     }
 }
@@ -105,7 +186,9 @@ impl Asked {
         }
         let asked = match &self.request.to {
             None => view.request_resign(&self.election, &self.request.by).await,
-            Some(To { node, incarnation }) => {
+            Some(To {
+                node, incarnation, ..
+            }) => {
                 let (election, by) = (&self.election, &self.request.by);
                 match incarnation {
                     None => view.request_transfer(election, node, by).await,

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde::Serialize;
 use tenure::core::ElectionName;
-use tenure::core::election::{Lease, LeaseState, RequestKind};
-use tenure::core::session::Record;
+use tenure::core::election::{Lease, LeaseState, RESERVED_MAX, RequestKind};
+use tenure::core::session::{Holder, Record};
 use tenure::{Candidate, Status};
 
 use super::history::{Line, lines};
@@ -83,11 +83,11 @@ fn texts(elections: &[(ElectionName, Status)], troubled: &[Record]) -> String {
 }
 
 fn text(name: &ElectionName, status: &Status) -> String {
-    let named = match name.purpose() {
+    let title = match name.purpose() {
         Some(purpose) => format!("{name}, {purpose}"),
         None => name.to_string(),
     };
-    let mut rows = vec![["election".to_owned(), named]];
+    let mut rows = vec![["election".to_owned(), title]];
     let mut row = |name: &str, value: String| rows.push([name.to_owned(), value]);
     row("leader", leader(status));
     if let Some(lease) = &status.lease {
@@ -107,13 +107,13 @@ fn text(name: &ElectionName, status: &Status) -> String {
                 row("heard", format!("{} ago", times::duration(seen_ago)));
             }
         }
-        if let Some(request) = request(lease) {
+        if let Some(request) = request(status, lease) {
             row("request", request);
         }
     }
     for candidate in &status.candidates {
         if let Some(trouble) = &candidate.about.trouble {
-            let node = &candidate.holder.node;
+            let node = named(status, &candidate.holder);
             row("trouble", format!("{node}: {}", printable(trouble)));
         }
     }
@@ -131,6 +131,21 @@ fn text(name: &ElectionName, status: &Status) -> String {
     table(&rows)
 }
 
+/// A candidate by its name or, where another one has the same, with its incarnation, as `tenure transfer` takes it.
+fn named(status: &Status, holder: &Holder) -> String {
+    let Holder {
+        node, incarnation, ..
+    } = holder;
+    let is_another = |candidate: &Candidate| {
+        candidate.holder.node == *node && candidate.holder.incarnation != *incarnation
+    };
+    if status.candidates.iter().any(is_another) {
+        format!("{node}/{incarnation}")
+    } else {
+        node.to_string()
+    }
+}
+
 fn leader(status: &Status) -> String {
     let Some(lease) = &status.lease else {
         return match &status.fence {
@@ -143,11 +158,15 @@ fn leader(status: &Status) -> String {
     };
     match &lease.state {
         LeaseState::Held { holder, .. } if live_leader(status) => {
-            format!("{}, term {}", holder.node, lease.term)
+            let asked = match status.lapses_in() {
+                Some(_) => ", asked to go",
+                None => "",
+            };
+            format!("{}, term {}{asked}", named(status, holder), lease.term)
         }
         LeaseState::Held { holder, .. } => format!(
             "{}, term {}, not heard from for its ttl of {}: the next candidate replaces it",
-            holder.node,
+            named(status, holder),
             lease.term,
             times::duration(holder.ttl)
         ),
@@ -159,20 +178,45 @@ fn leader(status: &Status) -> String {
             });
             format!(
                 "nobody since term {}, reserved for {}{left}",
-                lease.term, candidate.node
+                lease.term,
+                named(status, candidate)
             )
         }
     }
 }
 
-fn request(lease: &Lease) -> Option<String> {
+fn request(status: &Status, lease: &Lease) -> Option<String> {
     let request = lease.request.as_ref()?;
-    Some(match &request.kind {
+    let asked = match &request.kind {
         RequestKind::Resign => format!("{} asked it to resign", request.by),
         RequestKind::Transfer { to } => {
-            format!("{} asked it to hand over to {}", request.by, to.node)
+            format!(
+                "{} asked it to hand over to {}",
+                request.by,
+                named(status, to)
+            )
         }
-    })
+    };
+    let Some(((holder, to), lapses_in)) = lease.lapsing().zip(status.lapses_in()) else {
+        return Some(asked);
+    };
+    let lapses = match lapses_in {
+        Some(left) if left.is_zero() => "its lease has lapsed".to_owned(),
+        Some(left) => format!("its lease lapses in {}", times::duration(left)),
+        None => format!(
+            "its lease lapses {} after that",
+            times::duration(holder.ttl)
+        ),
+    };
+    let next = match to {
+        Some(to) => format!(
+            "reserved for {}, for up to {} more",
+            named(status, to),
+            times::duration(to.ttl.min(RESERVED_MAX))
+        ),
+        None => "the next candidate takes it".to_owned(),
+    };
+    Some(format!("{asked}; {lapses}: {next}"))
 }
 
 fn candidates(status: &Status) -> String {
@@ -182,7 +226,7 @@ fn candidates(status: &Status) -> String {
         .map(|candidate| {
             let leads = status.leader() == Some(&candidate.holder);
             [
-                candidate.holder.node.to_string(),
+                named(status, &candidate.holder),
                 format!("priority {}", candidate.priority),
                 if leads { "leads" } else { "" }.to_owned(),
             ]
@@ -291,6 +335,11 @@ struct RequestDocument<'a> {
     kind: &'static str,
     by: &'a str,
     to: Option<&'a str>,
+    to_incarnation: Option<String>,
+    /// Whether the lease ends by itself, since its holder only calls now and then.
+    lapses: bool,
+    /// How long that takes from now on at most, if the store can tell.
+    lapses_in_ms: Option<u128>,
 }
 
 #[derive(Debug, Serialize)]
@@ -354,7 +403,7 @@ impl<'a> ElectionDocument<'a> {
             reserved_for_ms: status
                 .reserved()
                 .and_then(|(_, left)| Some(left?.as_millis())),
-            request: lease.and_then(RequestDocument::of),
+            request: lease.and_then(|lease| RequestDocument::of(status, lease)),
             candidates: status
                 .candidates
                 .iter()
@@ -366,14 +415,21 @@ impl<'a> ElectionDocument<'a> {
 }
 
 impl<'a> RequestDocument<'a> {
-    fn of(lease: &'a Lease) -> Option<Self> {
+    fn of(status: &Status, lease: &'a Lease) -> Option<Self> {
         let request = lease.request.as_ref()?;
         let (kind, to) = match &request.kind {
             RequestKind::Resign => ("resign", None),
-            RequestKind::Transfer { to } => ("transfer", Some(to.node.as_str())),
+            RequestKind::Transfer { to } => ("transfer", Some(to)),
         };
-        let by = request.by.as_str();
-        Some(Self { kind, by, to })
+        let lapses_in = status.lapses_in();
+        Some(Self {
+            kind,
+            by: request.by.as_str(),
+            to: to.map(|to| to.node.as_str()),
+            to_incarnation: to.map(|to| to.incarnation.to_string()),
+            lapses: lapses_in.is_some(),
+            lapses_in_ms: lapses_in.flatten().map(|left| left.as_millis()),
+        })
     }
 }
 

@@ -434,6 +434,24 @@ fn a_reserved_lease_is_told_and_can_be_given_to_another() {
         "a was asked to hand over to b\n",
         &warning("b"),
     );
+    // It leads on until it calls, and everybody sees that it was asked, until when it may, and who comes next.
+    let (code, text, _) = asked(&scene, &["status"]);
+    assert_eq!(code, 0);
+    assert!(text.contains("leader a, term 1, asked to go\n"), "{text}");
+    assert!(
+        text.contains("asked it to hand over to b; its lease lapses in 2")
+            && text.contains(": reserved for b, for up to LONG more\n"),
+        "{text}"
+    );
+    let status = document(&scene, &["status", "--json"]);
+    let request = &status["elections"][0]["request"];
+    assert_eq!(
+        (&request["kind"], &request["to"], &request["lapses"]),
+        (&json!("transfer"), &json!("b"), &json!(true))
+    );
+    let left = request["lapses_in_ms"].as_u64().unwrap();
+    assert!((1..=86_400_000).contains(&left), "{left}");
+    assert!(request["to_incarnation"].is_string(), "{request}");
     check(
         &scene,
         &["elect", "--node", "a", "--release"],
@@ -513,8 +531,70 @@ fn a_transfer_to_a_name_that_two_have_names_one_in_full() {
         "b leads default, term 2\n",
         "",
     );
+    // Also now that one of the two leads.
+    let (code, _, told) = asked(&scene, &["transfer", "b", "--wait", "0s"]);
+    assert!(
+        code == 1 && told.starts_with("error: b names several candidates"),
+        "{told}"
+    );
+    let (_, text, _) = asked(&scene, &["status"]);
+    assert!(text.contains(&format!("leader {runs}, term 2\n")), "{text}");
+    assert!(text.contains("candidates a priority"), "{text}");
+    for name in &named {
+        let name = name.trim_end_matches(',');
+        assert!(text.contains(&format!("{name} priority")), "{text}");
+    }
     let (code, _, told) = asked(&scene, &["transfer", "b/none", "--wait", "0s"]);
     assert!(code != 0 && told.contains("names no session"), "{told}");
+}
+
+#[test]
+fn the_first_digits_of_an_incarnation_are_enough_if_they_fit_one() {
+    let scene = Scene::new();
+    run(&mut scene.tenure(&["elect", "--node", "a", "--ttl", "60s"]));
+    run(&mut scene.tenure(&["elect", "--node", "b", "--ttl", "60s"]));
+    let folder = scene.path("store/default/nodes/b");
+    let session = std::fs::read_dir(&folder).unwrap();
+    let session = session.map(|entry| entry.unwrap().file_name()).next();
+    let session = session.unwrap().into_string().unwrap();
+    // Another session of that name, which differs in the last two digits.
+    let (digits, last) = session.split_at(session.len() - 2);
+    let last = u8::from_str_radix(last, 16).unwrap() ^ 0x11;
+    let other = format!("{digits}{last:02x}");
+    let text = std::fs::read_to_string(folder.join(&session)).unwrap();
+    std::fs::write(folder.join(&other), text.replace(&session, &other)).unwrap();
+
+    let several = format!("b/{digits}");
+    let (code, _, told) = asked(&scene, &["transfer", &several, "--wait", "0s"]);
+    assert_eq!(code, 1, "{told}");
+    let begins = format!("error: {several} names several candidates of the election default: b/");
+    assert!(told.starts_with(&begins), "{told}");
+    assert!(told.contains(&session) && told.contains(&other), "{told}");
+
+    let (code, _, told) = asked(&scene, &["transfer", "c/1", "--wait", "0s"]);
+    let none = "error: no candidate of the election default is c/1\n";
+    assert!(code == 1 && told.starts_with(none), "{told}");
+    let none = if digits.starts_with('0') {
+        "b/1"
+    } else {
+        "b/0"
+    };
+    let (code, _, told) = asked(&scene, &["transfer", none, "--wait", "0s"]);
+    let begins = format!("error: no candidate of the election default is {none}; there is b/");
+    assert!(code == 1 && told.starts_with(&begins), "{told}");
+
+    let one = format!("b/{}", &other[..other.len() - 1]);
+    let (code, told, warned) = asked(&scene, &["transfer", &one, "--wait", "0s"]);
+    assert_eq!(
+        (code, told.as_str()),
+        (0, "a was asked to hand over to b\n"),
+        "{warned}"
+    );
+    let status = document(&scene, &["status", "--json"]);
+    assert_eq!(
+        status["elections"][0]["request"]["to_incarnation"],
+        json!(other)
+    );
 }
 
 /// A leader that has died is not shown as one that leads.

@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use tenure::core::election::Leader;
+use tenure::core::election::{Leader, Term};
 use tenure::queue::Serving;
 use tenure_api::{Cluster, Incarnation, Namespace, NodeId};
 use tenure_store::Store as _;
@@ -53,8 +53,29 @@ pub(super) struct Looked {
     is_reading: bool,
     /// When nobody was seen to lead first, while nobody does.
     leaderless_since: Option<u64>,
-    /// The leader that was seen last, and when first.
-    leader: Option<(Leader, u64)>,
+    /// The leader that was seen last, and when first: by the wall clock, to show, and by one that cannot be set, to count.
+    leader: Option<(Leader, u64, Instant)>,
+    /// When the cluster was read.
+    read_at: Option<Instant>,
+}
+
+impl Looked {
+    /// For how long this leader has been seen, if it is the one that was seen last.
+    pub(super) fn seen_for(&self, term: Term) -> Option<Duration> {
+        let (leader, _, seen) = self.leader.as_ref()?;
+        (leader.term == term).then(|| seen.elapsed())
+    }
+
+    /// For how long the leader has led, and whether it may be longer. No clock of another host is asked.
+    fn led_for(&self, term: Term) -> Option<(Duration, bool)> {
+        let read = self.cluster.as_ref().zip(self.read_at);
+        let read = read.and_then(|(cluster, read_at)| {
+            let is_its = cluster.leader.as_ref()?.term == term.0;
+            let led_for = Duration::from_millis(cluster.led_for_ms.filter(|_| is_its)?);
+            Some((led_for + read_at.elapsed(), cluster.led_for_at_least))
+        });
+        read.or_else(|| Some((self.seen_for(term)?, true)))
+    }
 }
 
 /// The `node` event.
@@ -86,8 +107,11 @@ struct LeaderSummary {
     node: NodeId,
     incarnation: Incarnation,
     term: u64,
-    /// When the term began, or was first seen here.
+    /// When the term began, by the leader's clock, or was first seen here. To show, and not to count from.
     since_at: u64,
+    /// For how long it leads, by the store's clock or this broker's, and whether it may be longer.
+    for_ms: Option<u64>,
+    for_at_least: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
 }
@@ -120,14 +144,14 @@ pub(super) async fn watch(app: Arc<App>) {
 fn look(app: &App) -> bool {
     let leader = app.leader();
     let mut looked = locked(&app.dashboard.looked);
-    if looked.leader.as_ref().map(|(leader, _)| leader) == leader.as_ref() {
+    if looked.leader.as_ref().map(|(leader, ..)| leader) == leader.as_ref() {
         if leader.is_none() {
             looked.leaderless_since.get_or_insert_with(now);
         }
         return false;
     }
     looked.leaderless_since = leader.is_none().then(now);
-    looked.leader = leader.map(|leader| (leader, now()));
+    looked.leader = leader.map(|leader| (leader, now(), Instant::now()));
     true
 }
 
@@ -167,6 +191,7 @@ async fn refresh(app: &Arc<App>) {
         Ok(Ok(overview)) => {
             let milliseconds = |age: Duration| u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
             looked.cluster = Some(overview.cluster.clone());
+            looked.read_at = Some(Instant::now());
             let ages = overview.ages.iter();
             looked.heartbeats = ages.map(|(of, age)| (*of, milliseconds(*age))).collect();
             looked.problem = None;
@@ -233,7 +258,7 @@ fn summary(app: &App) -> Summary {
     let leader = looked
         .leader
         .as_ref()
-        .map(|(leader, seen_at)| described(leader, *seen_at, looked.cluster.as_ref()));
+        .map(|(leader, seen_at, _)| described(leader, *seen_at, &looked));
     let (role, detail) = role(app);
     let past = looked.cluster.iter().flat_map(|cluster| &cluster.elections);
     let own = app.queue.election().name();
@@ -262,11 +287,15 @@ fn summary(app: &App) -> Summary {
 }
 
 /// A leader, with what the store says about the same term.
-fn described(leader: &Leader, seen_at: u64, cluster: Option<&Cluster>) -> LeaderSummary {
+fn described(leader: &Leader, seen_at: u64, looked: &Looked) -> LeaderSummary {
+    let cluster = looked.cluster.as_ref();
     let stored = cluster
         .and_then(|cluster| cluster.leader.as_ref())
         .filter(|stored| stored.term == leader.term.0);
+    let led_for = looked.led_for(leader.term);
     LeaderSummary {
+        for_ms: led_for.map(|(led_for, _)| u64::try_from(led_for.as_millis()).unwrap_or(u64::MAX)),
+        for_at_least: led_for.is_some_and(|(_, at_least)| at_least),
         node: leader.node.clone(),
         incarnation: leader.incarnation,
         term: leader.term.0,
@@ -282,5 +311,40 @@ fn role(app: &App) -> (&'static str, Option<String>) {
         Serving::Failed(error) => ("failed", Some(chain(&error))),
         Serving::Standby { .. } => ("standby", None),
         Serving::Stopped => ("stopped", None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the store cannot tell, this broker counts from when it first saw the leader, and says so.
+    #[test]
+    fn a_leader_leads_at_least_since_it_was_seen() {
+        let mut looked = Looked::default();
+        assert_eq!(looked.led_for(Term(3)), None);
+        let leader = Leader {
+            node: NodeId::new("web-1").unwrap(),
+            incarnation: Incarnation(1),
+            term: Term(3),
+        };
+        looked.leader = Some((leader, 0, Instant::now()));
+        let (led_for, at_least) = looked.led_for(Term(3)).unwrap();
+        assert!(at_least && led_for < Duration::from_secs(60), "{led_for:?}");
+        assert_eq!(looked.led_for(Term(4)), None, "of another term");
+
+        let mut cluster: Cluster = serde_json::from_value(serde_json::json!({
+            "namespace": "default", "node": "web-1", "leader": {"node": "web-1", "term": 3, "since_at": 5}, "led_for_ms": 90_000,
+        }))
+        .unwrap();
+        looked.read_at = Some(Instant::now());
+        looked.cluster = Some(cluster.clone());
+        let (led_for, at_least) = looked.led_for(Term(3)).unwrap();
+        assert!(!at_least && led_for >= Duration::from_secs(90));
+        // What was read is about the term before.
+        cluster.leader.as_mut().unwrap().term = 2;
+        looked.cluster = Some(cluster);
+        let (led_for, at_least) = looked.led_for(Term(3)).unwrap();
+        assert!(at_least && led_for < Duration::from_secs(60), "{led_for:?}");
     }
 }

@@ -64,10 +64,15 @@ async fn seen(app: &App, view: &NamespaceView) -> Result<Cluster, Problem> {
         .position(|name| name == app.queue.election().name());
     let own = own.map(|place| &briefs[place]);
     let history = own.and_then(|brief| brief.lease.as_ref());
+    let by_store = own.and_then(Brief::held_for);
+    let term = history.map(|lease| lease.term);
+    let led_for = by_store.or_else(|| app.dashboard.seen_for(term?));
     Ok(Cluster {
         namespace: namespace(app),
         node: app.node.id().clone(),
         leader: own.and_then(|brief| leader(brief, &sessions)),
+        led_for_ms: led_for.map(|led_for| u64::try_from(led_for.as_millis()).unwrap_or(u64::MAX)),
+        led_for_at_least: led_for.is_some() && by_store.is_none(),
         elections: names
             .iter()
             .zip(&briefs)

@@ -17,13 +17,13 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use ring::digest;
 use ring::rand::{SecureRandom, SystemRandom};
-use tenure::core::election::{Lease, LeaseState, Term};
+use tenure::core::election::{Lease, LeaseState, RequestKind, Term};
 use tenure::core::session::About;
 use tenure::core::{ElectionName, NodeId};
-use tenure::{OneShot, Withdrawal};
+use tenure::{OneShot, Status, Withdrawal};
 use tenure_api::{
     Candidate, CandidateRequest, Code, ElectAnswer, ElectRequest, Election, ElectionQuery, Leader,
-    Problem as ProblemBody, Secret, WithdrawRequest,
+    LeaderRequest, LeaderRequestKind, Problem as ProblemBody, Secret, WithdrawRequest,
 };
 use tokio::time::Instant;
 
@@ -282,9 +282,28 @@ async fn look(
         seen_ago_ms: seen_ago.map(milliseconds),
         reserved_for: reserved.map(|(candidate, _)| candidate.node.clone()),
         reserved_for_ms: reserved.and_then(|(_, left)| left).map(milliseconds),
+        request: request_of(&status),
         candidates: candidates.collect(),
         secret,
     }))
+}
+
+/// What the leader is asked.
+fn request_of(status: &Status) -> Option<LeaderRequest> {
+    let request = status.lease.as_ref()?.request.as_ref()?;
+    let (kind, to) = match &request.kind {
+        RequestKind::Resign => (LeaderRequestKind::Resign, None),
+        RequestKind::Transfer { to } => (LeaderRequestKind::Transfer, Some(to)),
+    };
+    let lapses_in = status.lapses_in();
+    Some(LeaderRequest {
+        kind,
+        by: request.by.clone(),
+        to: to.map(|to| to.node.clone()),
+        to_incarnation: to.map(|to| to.incarnation),
+        lapses: lapses_in.is_some(),
+        lapses_in_ms: lapses_in.flatten().map(milliseconds),
+    })
 }
 
 fn milliseconds(duration: Duration) -> u64 {

@@ -183,6 +183,16 @@ async fn a_leader_over_http_obeys_a_request_at_its_next_call() {
     view.request_resign(&name, &"ops".parse().unwrap())
         .await
         .unwrap();
+    // Everybody sees that it was asked, and until when it may lead.
+    let (_, shown) = broker.get("/v1/elections/e").await;
+    assert_eq!(shown["leader"]["node"], "a", "{shown}");
+    let request = &shown["request"];
+    assert_eq!(
+        (&request["kind"], &request["by"], &request["lapses"]),
+        (&json!("resign"), &json!("ops"), &json!(true))
+    );
+    let left = request["lapses_in_ms"].as_u64().unwrap();
+    assert!((1..=60_000).contains(&left), "{shown}");
     let told = elect("a").await;
     assert_eq!(
         (&told["is_leader"], &told["asked_by"]),
@@ -209,6 +219,9 @@ async fn a_leader_over_http_obeys_a_request_at_its_next_call() {
     elect("c").await;
     let (to, by) = ("c".parse().unwrap(), "ops".parse().unwrap());
     view.request_transfer(&name, &to, &by).await.unwrap();
+    let (_, shown) = broker.get("/v1/elections/e").await;
+    assert_eq!(shown["request"]["to"], "c", "{shown}");
+    assert!(shown["request"]["to_incarnation"].is_string(), "{shown}");
     let body = json!({"secret": "one-secret-for-all"});
     let withdrawn = broker.delete_with("/v1/elections/e/candidates/b", body);
     assert_eq!(withdrawn.await.0, 204);
@@ -386,4 +399,31 @@ async fn what_is_wrong_is_told_in_the_callers_terms() {
         candidate("b").await["title"].clone(),
     ];
     assert_eq!(titles, ["not allowed", "a limit is reached"]);
+}
+
+/// Clocks of two hosts are not compared: that of the leader may be an hour ahead.
+#[tokio::test]
+async fn how_long_a_leader_leads_is_not_taken_from_its_clock() {
+    use tenure::store::{Expect, Key};
+
+    let broker = Broker::start().await;
+    let store = broker.handle.node().view().store().clone();
+    let key = Key::new("default/elections/tenure.queue").unwrap();
+    let object = store.get(&key).await.unwrap().unwrap();
+    let mut lease: Value = serde_json::from_slice(&object.value).unwrap();
+    let since = lease["state"]["held"]["since"].as_u64().unwrap();
+    lease["state"]["held"]["since"] = json!(since + 3_600_000);
+    let value = serde_json::to_vec(&lease).unwrap();
+    let expect = Expect::Version(object.version);
+    store.put(&key, value.into(), &expect).await.unwrap();
+
+    let (_, cluster) = broker.get("/v1/cluster").await;
+    assert_eq!(cluster["leader"]["since_at"], since + 3_600_000);
+    let led_for = cluster["led_for_ms"].as_u64().unwrap();
+    assert!(led_for < 60_000, "{cluster}");
+    assert!(cluster.get("led_for_at_least").is_none(), "{cluster}");
+    let (_, shown) = broker.get("/v1/dashboard/node").await;
+    let led_for = shown["leader"]["for_ms"].as_u64().unwrap();
+    assert!(led_for < 60_000, "{shown}");
+    assert_eq!(shown["leader"]["for_at_least"], false, "{shown}");
 }

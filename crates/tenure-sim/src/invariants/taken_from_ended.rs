@@ -1,4 +1,5 @@
-//! A lease is taken over only from a session that has ended: gone, evicted, or missing for its whole ttl.
+//! A lease is taken over only from a session that has ended: gone, evicted, or missing for its whole ttl; or from a caller
+//! that was asked to go, when the request has stood for that.
 
 use std::time::Duration;
 
@@ -9,19 +10,24 @@ use super::Violation;
 use crate::oracle::Oracle;
 use crate::store::{Key, Store};
 
-/// A lease was written by a process.
+/// A lease was written by a process, over one that was written at a real time.
 pub fn check(
     now: Duration,
     election: &ElectionName,
-    before: &Lease,
+    before: (&Lease, Duration),
     after: &Lease,
     oracle: &Oracle,
     store: &Store,
 ) -> Result<(), Violation> {
+    let (before, written_at) = before;
     let (Some(old), Some(new)) = (before.holder(), after.holder()) else {
         return Ok(());
     };
     if old.incarnation == new.incarnation || oracle.ended.contains(&old.incarnation) {
+        return Ok(());
+    }
+    let stood = now.saturating_sub(written_at);
+    if before.lapsing().is_some() && stood >= oracle.at_least(old.ttl) {
         return Ok(());
     }
     let key = Key::Session(old.incarnation);

@@ -26,6 +26,8 @@ pub enum Action {
         /// Whether it notices the time first.
         time_first: bool,
     },
+    /// The caller is told what the lease says.
+    Told,
     /// Time passes to the next moment that anyone waits for.
     Tick,
     /// Something goes wrong.
@@ -57,6 +59,10 @@ pub enum Kind {
     Resign,
     Transfer,
     RequestResign,
+    // The caller; a transfer by the process that is to lead.
+    CallerCalls,
+    CallerAsked,
+    CallerAskedToTransfer,
     // Objects.
     LeaseDeleted,
     LeaseRestored,
@@ -65,7 +71,7 @@ pub enum Kind {
 }
 
 /// All of them.
-pub const FAULTS: [Kind; 21] = [
+pub const FAULTS: [Kind; 24] = [
     Kind::Refused,
     Kind::AnswerLost,
     Kind::Late,
@@ -83,6 +89,9 @@ pub const FAULTS: [Kind; 21] = [
     Kind::Resign,
     Kind::Transfer,
     Kind::RequestResign,
+    Kind::CallerCalls,
+    Kind::CallerAsked,
+    Kind::CallerAskedToTransfer,
     Kind::LeaseDeleted,
     Kind::LeaseRestored,
     Kind::FenceDeleted,

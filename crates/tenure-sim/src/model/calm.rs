@@ -14,7 +14,7 @@ pub(super) fn converges(mut state: State) -> Result<(), Violation> {
     let deadline = from + bound(&state);
     state.free();
     while let Some(action) = next(&state, deadline) {
-        if state.is_led_since(from) {
+        if state.is_led_since(from) || state.is_led_by_caller() {
             return Ok(());
         }
         state.take(&action)?;

@@ -16,15 +16,17 @@ fn bounds(name: &'static str, window_millis: u64, horizon_seconds: u64) -> Bound
         ttls_differ: false,
         twins: false,
         lists: false,
-        // A copy is one process more, and is looked at alone.
-        kinds: others(&[Kind::Copied, Kind::PageLost, Kind::PageSlow]),
+        caller: false,
+        // A copy is one process more, and is looked at alone; so is a caller.
+        kinds: others(&[Kind::Copied, Kind::PageLost, Kind::PageSlow], &OF_CALLERS),
         states_max: u64::MAX,
     }
 }
 
-fn others(than: &[Kind]) -> Vec<Kind> {
+fn others(than: &[Kind], nor: &[Kind]) -> Vec<Kind> {
     let all = FAULTS.iter().copied();
-    all.filter(|kind| !than.contains(kind)).collect()
+    let kept = all.filter(|kind| !than.contains(kind) && !nor.contains(kind));
+    kept.collect()
 }
 
 const REQUESTS: [Kind; 5] = [
@@ -55,6 +57,13 @@ const OF_LISTINGS: [Kind; 7] = [
     Kind::Resign,
     Kind::LeaseDeleted,
     Kind::LeaseRestored,
+];
+
+/// What is asked of a caller, and what it does.
+const OF_CALLERS: [Kind; 3] = [
+    Kind::CallerCalls,
+    Kind::CallerAsked,
+    Kind::CallerAskedToTransfer,
 ];
 
 const OF_THREE: [Kind; 5] = [
@@ -92,6 +101,13 @@ pub fn all() -> Vec<Bounds> {
             lists: true,
             kinds: OF_LISTINGS.to_vec(),
             ..bounds("looks by listings", 7000, 24)
+        },
+        Bounds {
+            faults: 2,
+            skewed: true,
+            caller: true,
+            kinds: OF_CALLERS.to_vec(),
+            ..bounds("a caller that is asked to go", 4000, 24)
         },
         Bounds {
             faults: 2,

@@ -25,6 +25,7 @@ use crate::oracle::Oracle;
 use crate::process::{Meter, Process};
 use crate::store::{Access, Key, Store};
 
+mod caller;
 mod faults;
 mod listings;
 
@@ -47,6 +48,8 @@ pub(super) struct State {
     /// The looks that wait for a page, by process.
     asked: BTreeMap<u64, Vec<Poll>>,
     lists: bool,
+    /// Who only calls now and then.
+    caller: Option<caller::Caller>,
     /// Writes that nobody waits for any more, and that may still arrive.
     late: Vec<Late>,
     /// Work that is to end.
@@ -99,7 +102,7 @@ impl Hash for State {
         (&self.slots, self.started, self.faults).hash(hasher);
         (&self.flights, &self.late, &self.ends).hash(hasher);
         (&self.pages, &self.asked).hash(hasher);
-        (&self.copy, &self.last_lease).hash(hasher);
+        (&self.copy, &self.last_lease, &self.caller).hash(hasher);
         for (id, process) in &self.processes {
             (id, &process.node, &process.paused, &process.work).hash(hasher);
             (process.replaced, process.over, &process.listings).hash(hasher);
@@ -143,6 +146,7 @@ impl World for State {
             || self.flights.iter().any(|flight| flight.is_slow)
             || self.pages.iter().any(|page| page.is_slow)
             || self.ends.iter().any(|end| end.hangs)
+            || self.caller_waits()
             || self.processes.values().any(|it| it.paused.is_some());
         !can_fail && !is_loose
     }
@@ -183,6 +187,7 @@ impl State {
             pages: Vec::new(),
             asked: BTreeMap::new(),
             lists: bounds.lists,
+            caller: None,
             late: Vec::new(),
             ends: Vec::new(),
             copy: None,
@@ -191,6 +196,9 @@ impl State {
             window: bounds.window,
             rush: 0,
         };
+        if bounds.caller {
+            state.begin_caller(bounds.skewed);
+        }
         for slot in 0..bounds.processes {
             state.start(slot)?;
         }
@@ -245,6 +253,9 @@ impl State {
                 }));
             }
         }
+        if self.caller_waits() {
+            actions.push(Action::Told);
+        }
         if self.is_quiet() {
             actions.push(Action::Tick);
         }
@@ -293,6 +304,9 @@ impl State {
         }
         if !self.flights.is_empty() {
             return Some(Action::Answer(0));
+        }
+        if self.caller_waits() {
+            return Some(Action::Told);
         }
         if let Some(page) = self.next_page() {
             return Some(page);
@@ -353,6 +367,7 @@ impl State {
                 process,
                 time_first,
             } => self.resume(process, time_first)?,
+            Action::Told => self.tell_caller(),
             Action::Tick => self.tick()?,
             Action::Fault(kind, number) => {
                 self.faults = self.faults.saturating_sub(1);
@@ -393,7 +408,8 @@ impl State {
             &[election()],
             self.processes.values(),
             &self.oracle,
-        )
+        )?;
+        self.check_caller()
     }
 
     /// A process gives up waiting for an answer.
@@ -451,11 +467,13 @@ impl State {
         let wakes = running.filter_map(|process| process.wake_at(self.now));
         let deadlines = self.flights.iter().map(|flight| flight.deadline);
         let pages = self.pages.iter().map(|page| page.deadline);
-        let next = wakes.chain(deadlines).chain(pages).min();
+        let next = wakes.chain(deadlines).chain(pages);
+        let next = next.chain(self.caller_wakes_at()).min();
         // Whoever is paused wakes at the same moments as the others, or alone.
         let alone = self.now + Duration::from_secs(1);
         self.now = next.unwrap_or(alone).max(self.now);
         self.rush = 0;
+        self.wake_caller();
         while let Some(at) = self
             .flights
             .iter()

@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use tenure_core::session::{Glance, Record};
 use tenure_core::{ElectionName, Moment};
-use tenure_store::{Key, Prefix, Store};
+use tenure_store::{Key, Prefix};
 use tokio::sync::Mutex;
 
 use super::OneShot;
 use crate::Error;
-use crate::clock::HOST;
-use crate::keys::Keys;
+use crate::clock::Clock;
 
 /// How long a count is good for, and how long if there is no room by it: what was removed makes room.
 const FRESH: Duration = Duration::from_secs(5);
@@ -56,12 +55,13 @@ impl Bounds {
         &self,
         elections: &OneShot,
     ) -> Result<Option<Box<Glance>>, Error> {
+        let clock = &elections.runtime.clock;
         let mut count = self.candidates.lock().await;
         let mut passed = None;
-        if !is_fresh(*count, self.candidates_max) {
+        if !is_fresh(clock, *count, self.candidates_max) {
             passed = elections.sweep(None).await;
             let nodes = elections.keys.nodes();
-            *count = Some(list(&*elections.store, &nodes, self.candidates_max).await?);
+            *count = Some(list(elections, &nodes, self.candidates_max).await?);
         }
         let hint = "withdraw candidates that are no longer needed, or wait until they expire";
         add(&mut count, self.candidates_max, "candidates", hint)?;
@@ -69,10 +69,11 @@ impl Bounds {
     }
 
     /// Counts one more election, if there is room.
-    pub(super) async fn admit_election(&self, store: &dyn Store, keys: &Keys) -> Result<(), Error> {
+    pub(super) async fn admit_election(&self, elections: &OneShot) -> Result<(), Error> {
+        let clock = &elections.runtime.clock;
         let mut count = self.elections.lock().await;
-        if !is_fresh(*count, self.elections_max) {
-            *count = Some(list(store, &keys.elections(), self.elections_max).await?);
+        if !is_fresh(clock, *count, self.elections_max) {
+            *count = Some(list(elections, &elections.keys.elections(), self.elections_max).await?);
         }
         let hint = "use an election that exists: the lease of each is kept for ever";
         add(&mut count, self.elections_max, "elections", hint)
@@ -98,14 +99,14 @@ impl Bounds {
     }
 }
 
-fn is_fresh(count: Option<Count>, max: usize) -> bool {
+fn is_fresh(clock: &Clock, count: Option<Count>, max: usize) -> bool {
     count.is_some_and(|count| {
         let fresh = if count.number < max {
             FRESH
         } else {
             FRESH_IF_FULL
         };
-        HOST.moment().since(count.at) < fresh
+        clock.moment().since(count.at) < fresh
     })
 }
 
@@ -123,11 +124,11 @@ fn add(count: &mut Option<Count>, max: usize, what: &str, hint: &'static str) ->
 }
 
 /// How many objects there are, as far as it matters.
-async fn list(store: &dyn Store, prefix: &Prefix, max: usize) -> Result<Count, Error> {
-    let at = HOST.moment();
+async fn list(elections: &OneShot, prefix: &Prefix, max: usize) -> Result<Count, Error> {
+    let at = elections.runtime.clock.moment();
     let (mut number, mut after): (usize, Option<Key>) = (0, None);
     loop {
-        let page = store.list(prefix, after.as_ref()).await?;
+        let page = elections.store.list(prefix, after.as_ref()).await?;
         number += page.entries.len();
         let last = page.entries.into_iter().next_back();
         let last = last.map(|entry| entry.key);

@@ -9,9 +9,8 @@ use tenure_core::session::{Holder, Record, Sighting};
 use tenure_core::{Incarnation, Lineage, Moment, Read, Written};
 
 use super::OneShot;
-use crate::clock::HOST;
 use crate::requests::carry_out;
-use crate::{Token, runtime};
+use crate::{Runtime, Token};
 
 /// The core's machines, for as long as one call takes.
 pub(super) struct Call<'a> {
@@ -52,9 +51,10 @@ pub(super) enum From {
 
 impl<'a> Call<'a> {
     pub(super) fn new(elections: &'a OneShot, me: Holder, trusted_until: Moment) -> Self {
-        let now = HOST.moment();
+        let runtime = &elections.runtime;
+        let now = runtime.clock.moment();
         let config = elections.config.clone();
-        let new_lineage = Lineage(uuid::Uuid::new_v4().as_u128());
+        let new_lineage = Lineage(runtime.unique().as_u128());
         let mut call = Self {
             elections,
             me: me.incarnation,
@@ -75,6 +75,10 @@ impl<'a> Call<'a> {
         };
         call.step(Input::Trusted(trusted_until));
         call
+    }
+
+    fn runtime(&self) -> &'a Runtime {
+        &self.elections.runtime
     }
 
     /// Who else is to follow.
@@ -100,14 +104,17 @@ impl<'a> Call<'a> {
             .as_ref()
             .is_some_and(|leader| leader.incarnation != self.me);
         let is_taken = someone_leads || self.reserved_for().is_some();
-        is_taken && self.requests.is_empty() && !self.is_troubled && wake_at > HOST.moment()
+        is_taken
+            && self.requests.is_empty()
+            && !self.is_troubled
+            && wake_at > self.runtime().clock.moment()
     }
 
     /// One request and its answer, or a sleep until the next is due.
     pub(super) async fn turn(&mut self) {
         let Some((from, request)) = self.requests.pop() else {
-            HOST.sleep_towards(self.machine.wake_at().min(self.observer.wake_at()))
-                .await;
+            let wake_at = self.machine.wake_at().min(self.observer.wake_at());
+            self.runtime().clock.sleep_towards(wake_at).await;
             self.step(Input::Wake);
             return self.observe(observer::Input::Wake);
         };
@@ -150,7 +157,7 @@ impl<'a> Call<'a> {
     fn recall(&mut self, who: Incarnation, mut read: Read<Record>) -> Read<Record> {
         if let Read::Found { version, age, .. } = &mut read
             && age.is_none()
-            && let Some(now) = HOST.reading()
+            && let Some(now) = self.runtime().clock.reading()
         {
             let seen = self.seen.as_ref();
             *age = seen.and_then(|seen| seen.age(who, version, now));
@@ -181,7 +188,7 @@ impl<'a> Call<'a> {
         self.is_lapsing = lapsing.is_some();
         if age.is_none()
             && let Some(Holder { incarnation, .. }) = record.reserved_for().or(lapsing)
-            && let Some(now) = HOST.reading()
+            && let Some(now) = self.runtime().clock.reading()
         {
             let seen = self.seen.as_ref();
             *age = seen.and_then(|seen| seen.age_of_lease(*incarnation, version, now));
@@ -194,7 +201,7 @@ impl<'a> Call<'a> {
     }
 
     pub(super) fn step(&mut self, input: Input) {
-        for output in self.machine.step(runtime::HOST.step(), input) {
+        for output in self.machine.step(self.runtime().step(), input) {
             let election = self.elections.election.clone();
             let request = match output {
                 Output::ReadLease { known } => {
@@ -252,7 +259,7 @@ impl<'a> Call<'a> {
     }
 
     fn observe(&mut self, input: observer::Input) {
-        for output in self.observer.step(HOST.moment(), input) {
+        for output in self.observer.step(self.runtime().clock.moment(), input) {
             match output {
                 observer::Output::Read { holder, known } => {
                     let from = From::Session(holder.incarnation);

@@ -9,9 +9,8 @@ use tenure_core::{Incarnation, Moment, NodeId, Nonce};
 use tenure_store::{Entry, Expect, Key, Object, Version, list_all};
 
 use super::{ATTEMPTS_MAX, LABEL, OneShot, is_one_shot};
-use crate::clock::HOST;
 use crate::keys::Keys;
-use crate::{Error, runtime};
+use crate::{Error, Runtime};
 
 /// How long a dead candidate is kept: so many times its ttl, and not less than a while.
 const KEPT_TTLS: u32 = 10;
@@ -133,7 +132,7 @@ impl OneShot {
         // from the same number.
         let mut lost: Option<(Record, Moment)> = None;
         for attempt in 1..=ATTEMPTS_MAX {
-            let begun = HOST.moment();
+            let begun = self.runtime.clock.moment();
             let found = match seen.take() {
                 Some(found) => found,
                 None => self.find(id).await?,
@@ -162,11 +161,11 @@ impl OneShot {
                 },
             };
             record.counter += 1;
-            record.nonce = runtime::HOST.step().nonce;
+            record.nonce = self.runtime.step().nonce;
             // Never shorter than an earlier call was told that it may act.
             record.ttl = record.ttl.max(self.config.ttl);
             change(&mut record);
-            let started = HOST.moment();
+            let started = self.runtime.clock.moment();
             let key = self.keys.session(&record.holder());
             match self
                 .store
@@ -186,9 +185,9 @@ impl OneShot {
     /// Of many calls for one candidate one gets through at a time. Those that came off badly wait for some turns, each for
     /// another number of them, so that everybody gets one.
     pub(super) async fn wait_for_a_turn(&self, begun: Moment, attempt: u32) {
-        let turn = HOST.moment().since(begun);
+        let turn = self.runtime.clock.moment().since(begun);
         let most = turn.saturating_mul(2 * attempt);
-        tokio::time::sleep(chance_of(most.min(PAUSE_MAX))).await;
+        tokio::time::sleep(chance_of(&self.runtime, most.min(PAUSE_MAX))).await;
     }
 
     fn session(&self, record: Record, started: Moment) -> Session {
@@ -201,12 +200,12 @@ impl OneShot {
     fn new_record(&self, id: &NodeId) -> Record {
         Record {
             node: id.clone(),
-            incarnation: Incarnation(uuid::Uuid::new_v4().as_u128()),
+            incarnation: Incarnation(self.runtime.unique().as_u128()),
             counter: 0,
             nonce: Nonce::default(),
             ttl: self.config.ttl,
             state: State::Alive,
-            joined_at: HOST.now().wall,
+            joined_at: self.runtime.clock.now().wall,
             about: Box::new(About {
                 labels: [(LABEL.to_owned(), "true".to_owned())].into(),
                 secret_digest: self.secret_digest.clone(),
@@ -279,13 +278,17 @@ impl OneShot {
 
     /// Whether one who stays should look for the dead: when its note has become useful, and now and then.
     fn is_due(&self, own: &Record) -> bool {
-        let passed = own.about.passed.as_deref().zip(HOST.reading());
-        let age = passed.and_then(|(passed, now)| passed.age(now, HOST.now().wall));
+        let passed = own
+            .about
+            .passed
+            .as_deref()
+            .zip(self.runtime.clock.reading());
+        let age = passed.and_then(|(passed, now)| passed.age(now, self.runtime.clock.now().wall));
         match age {
             Some(age) if age < KEPT_MIN => false,
             Some(age) if age >= kept(own.ttl) => true,
             // Young, or of another host, or there is none.
-            _ => chance().is_multiple_of(LOOKS_ONCE_IN),
+            _ => chance(&self.runtime).is_multiple_of(LOOKS_ONCE_IN),
         }
     }
 
@@ -294,7 +297,7 @@ impl OneShot {
     pub(super) async fn sweep(&self, own: Option<&Record>) -> Option<Box<Glance>> {
         let page = self.store.list(&self.keys.nodes(), None).await.ok()?;
         // What was listed stood so by now.
-        let (listed_at, wall) = (HOST.reading(), HOST.now().wall);
+        let (listed_at, wall) = (self.runtime.clock.reading(), self.runtime.clock.now().wall);
         let mut listed: Vec<(Incarnation, Entry)> = Vec::new();
         for entry in page.entries {
             // The caller's own is about to be renewed, however old it is.
@@ -309,7 +312,7 @@ impl OneShot {
         let own_age = own_note.as_ref().zip(listed_at);
         let own_age = own_age.and_then(|(note, now)| note.age(now, wall));
         quiet.extend(standing_since(own_note.as_deref(), own_age, &listed));
-        for (_, entry) in some_of(&listed).take(LOOKED_AT) {
+        for (_, entry) in some_of(&self.runtime, &listed).take(LOOKED_AT) {
             let Ok(Some((record, object))) = self.candidate(&entry.key).await else {
                 continue;
             };
@@ -323,7 +326,7 @@ impl OneShot {
         // Of one that several have seen, the longest time.
         quiet.sort_by(|(a, shorter), (b, longer)| a.key.cmp(&b.key).then(longer.cmp(shorter)));
         quiet.dedup_by(|(a, _), (b, _)| a.key == b.key);
-        for (entry, stood) in some_of(&quiet).take(REMOVED_AT_ONCE) {
+        for (entry, stood) in some_of(&self.runtime, &quiet).take(REMOVED_AT_ONCE) {
             if let Ok(Some((record, object))) = self.candidate(&entry.key).await
                 && object.version == entry.version
             {
@@ -335,7 +338,7 @@ impl OneShot {
         {
             return None;
         }
-        let sessions = some_of(&listed);
+        let sessions = some_of(&self.runtime, &listed);
         let sessions = sessions.map(|(incarnation, entry)| (*incarnation, entry.version.tag()));
         Some(Box::new(Glance::new(sessions, listed_at?, wall)))
     }
@@ -388,19 +391,19 @@ pub(super) fn busy(id: &NodeId) -> Error {
 }
 
 /// Any number.
-fn chance() -> u64 {
-    uuid::Uuid::new_v4().as_u64_pair().0
+fn chance(runtime: &Runtime) -> u64 {
+    runtime.unique().as_u64_pair().0
 }
 
 /// Any time up to this one.
-fn chance_of(most: Duration) -> Duration {
+fn chance_of(runtime: &Runtime, most: Duration) -> Duration {
     let nanoseconds = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
-    Duration::from_nanos(chance() % nanoseconds.max(1))
+    Duration::from_nanos(chance(runtime) % nanoseconds.max(1))
 }
 
 /// All of them once, from any place on: another one each time.
-fn some_of<T>(all: &[T]) -> impl Iterator<Item = &T> {
+fn some_of<'a, T>(runtime: &Runtime, all: &'a [T]) -> impl Iterator<Item = &'a T> + use<'a, T> {
     let places = all.len();
-    let start = usize::try_from(chance() % places.max(1) as u64).unwrap_or_default();
+    let start = usize::try_from(chance(runtime) % places.max(1) as u64).unwrap_or_default();
     all.iter().cycle().skip(start).take(places)
 }

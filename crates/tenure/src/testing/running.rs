@@ -37,6 +37,8 @@ pub struct RunningClock {
 
 #[derive(Debug)]
 pub(crate) struct Running {
+    /// Tells it from the other clocks of this program.
+    id: u64,
     started: Instant,
     /// How many nanoseconds it shows in a millisecond of tokio's time.
     rate: u64,
@@ -63,7 +65,9 @@ impl RunningClock {
     /// shows `wall_ms`, in milliseconds since 1970.
     #[must_use]
     pub fn new(rate: u64, wall_ms: u64) -> Self {
+        static CLOCKS: AtomicU64 = AtomicU64::new(1);
         let running = Running {
+            id: CLOCKS.fetch_add(1, Ordering::Relaxed),
             started: Instant::now(),
             rate: rate.max(1),
             wall_ms: AtomicU64::new(wall_ms),
@@ -112,6 +116,10 @@ impl RunningClock {
 }
 
 impl Running {
+    pub(crate) fn id(&self) -> u128 {
+        self.id.into()
+    }
+
     pub(crate) fn now(&self) -> Now {
         let wall = self.wall_ms.load(Ordering::Relaxed) + self.shown_ms();
         Now {

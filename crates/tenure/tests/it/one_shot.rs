@@ -763,6 +763,45 @@ async fn a_name_of_a_node_and_of_a_caller_is_ambiguous() {
     node.shutdown().await;
 }
 
+/// Also where one of them leads: it may be the one that is to be relieved.
+#[tokio::test]
+async fn a_name_of_two_processes_is_ambiguous() {
+    let store = Arc::new(Memory::new());
+    let view = NamespaceView::new(store.clone(), Namespace::new("test").unwrap());
+    let name = ElectionName::new("default").unwrap();
+    let twice: NodeId = "twice".parse().unwrap();
+    let mut nodes = Vec::new();
+    for count in 1..=2 {
+        let mut options = NodeOptions::new("", "test");
+        options.node = Some("twice".to_owned());
+        let node = Node::start_with(store.clone(), options).await.unwrap();
+        let election = node.join("default").await.unwrap();
+        nodes.push((node, election));
+        until("it is listed", async || {
+            view.candidates(&name).await.unwrap().len() == count
+        })
+        .await;
+    }
+    until("one leads", async || {
+        view.status(&name).await.unwrap().leader().is_some()
+    })
+    .await;
+    let error = view.request_transfer(&name, &twice, &twice).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, Error::AmbiguousCandidate { .. }), "{error}");
+    for candidate in view.candidates(&name).await.unwrap() {
+        let in_full = format!("twice/{}", candidate.incarnation);
+        assert!(error.to_string().contains(&in_full), "{error}");
+    }
+    for (_, election) in &nodes {
+        let error = election.transfer_to(&twice).await.unwrap_err();
+        assert!(matches!(error, Error::AmbiguousCandidate { .. }), "{error}");
+    }
+    for (node, _) in nodes {
+        node.shutdown().await;
+    }
+}
+
 /// Whose writes are applied one after the other, each a while after it was sent.
 #[derive(Debug)]
 struct LateWrites(Arc<Memory>, AtomicU64);

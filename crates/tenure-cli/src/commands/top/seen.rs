@@ -56,14 +56,19 @@ impl Seen {
     pub(crate) fn leader(&self) -> String {
         match &self.cluster.leader {
             Some(leader) => {
-                let since = leader.since_at.map(|at| self.since(at));
-                let since = since.map(|since| format!(", for {since}"));
-                format!(
-                    "{} in term {}{}",
-                    leader.node,
-                    leader.term,
-                    since.unwrap_or_default()
-                )
+                // As the broker counts it, and what has passed here since it was asked: the leader's clock is another one.
+                let led_for = self.cluster.led_for_ms.map(|led_for_ms| {
+                    let led_for = Duration::from_millis(led_for_ms);
+                    led_for + times::between(self.cluster_at, self.at)
+                });
+                let words = match (led_for, self.cluster.led_for_at_least) {
+                    (None, _) => String::new(),
+                    (Some(led_for), false) => format!(", for {}", times::duration(led_for)),
+                    (Some(led_for), true) => {
+                        format!(", for at least {}", times::duration(led_for))
+                    }
+                };
+                format!("{} in term {}{words}", leader.node, leader.term)
             }
             None => "nobody".to_owned(),
         }
@@ -146,7 +151,8 @@ pub(crate) mod tests {
         );
         let cluster = json!({
             "namespace": "default", "node": "web-1",
-            "leader": {"node": "web-1", "term": 7, "incarnation": one, "since_at": 40_000},
+            // Its clock is an hour ahead.
+            "leader": {"node": "web-1", "term": 7, "incarnation": one, "since_at": 3_640_000}, "led_for_ms": 58_000,
             "nodes": [node("web-1", one), node("web-2", two)],
         });
         let dead = json!({
@@ -158,15 +164,19 @@ pub(crate) mod tests {
             at: Wall(100_000),
             stats: serde_json::from_value(stats).unwrap(),
             cluster: Arc::new(serde_json::from_value(cluster).unwrap()),
-            cluster_at: Wall(100_000),
+            cluster_at: Wall(98_000),
             dead: Some(serde_json::from_value(dead).unwrap()),
         }
     }
 
     #[test]
     fn the_questions_have_answers() {
-        let seen = seen();
+        let mut seen = seen();
         assert_eq!(seen.leader(), "web-1 in term 7, for 1m 0s");
+        Arc::make_mut(&mut seen.cluster).led_for_at_least = true;
+        assert_eq!(seen.leader(), "web-1 in term 7, for at least 1m 0s");
+        Arc::make_mut(&mut seen.cluster).led_for_ms = None;
+        assert_eq!(seen.leader(), "web-1 in term 7");
         assert_eq!(seen.state(&seen.stats.queues[0]), "behind");
         assert_eq!(seen.state(&seen.stats.queues[1]), "paused");
         let failure = seen.failure().unwrap();

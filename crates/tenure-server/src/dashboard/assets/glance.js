@@ -3,7 +3,7 @@
 import { attribute, fill, h, text } from "./dom.js";
 import { count, duration, plural, rate, span, visible } from "./format.js";
 import { live, now } from "./live.js";
-import { trustBar } from "./parts.js";
+import { ledFor, trustBar } from "./parts.js";
 
 export function glance(root) {
   const trust = trustBar();
@@ -54,7 +54,7 @@ function leader(tile, node) {
     return;
   }
   const here = node.leader.node === node.node ? " (this node)" : "";
-  tile.set(`${node.leader.node}${here}`, `term ${node.leader.term} · for ${span(now() - node.leader.since_at)}`, "good");
+  tile.set(`${node.leader.node}${here}`, `term ${node.leader.term} · for ${ledFor(node)}`, "good");
 }
 
 function stuck(tile, node, queues) {

@@ -1,7 +1,8 @@
 // Small pieces that several sections show alike.
 
 import { attribute, h, text } from "./dom.js";
-import { count, duration, visible } from "./format.js";
+import { count, duration, span, visible } from "./format.js";
+import { now } from "./live.js";
 
 /** What a reader calls the states, in the order a job passes them. */
 export const STATES = ["scheduled", "ready", "running", "completed", "cancelled", "dead"];
@@ -98,3 +99,10 @@ export function jobLink(id) {
 
 /** "3 of 5", or only "3" when nothing limits it. */
 export const ofLimit = (value, limit) => (limit ? `${count(value)} of ${count(limit)}` : count(value));
+
+/** How long the leader has led, as the broker counts it and its clock goes on: the leader's own clock may be another one. */
+export function ledFor(node) {
+  if (node.leader.for_ms === null) return "–";
+  const led = span(node.leader.for_ms + Math.max(0, now() - node.at));
+  return node.leader.for_at_least ? `at least ${led}` : led;
+}

@@ -60,6 +60,14 @@ impl State {
                 add(Kind::Leave, id);
             }
         }
+        if self.is_led_by_caller() {
+            add(Kind::CallerAsked, 0);
+            let all = self.processes.keys();
+            all.for_each(|&id| add(Kind::CallerAskedToTransfer, id));
+        }
+        if self.caller_can_call() {
+            add(Kind::CallerCalls, 0);
+        }
         if let [leader, ..] = self.leaders()[..] {
             add(Kind::Resign, leader);
             add(Kind::RequestResign, leader);
@@ -137,7 +145,13 @@ impl State {
                 let leader = self.leaders()[0];
                 self.deliver(leader, Input::Transfer(election(), to))?;
             }
-            Kind::RequestResign => self.ask_to_resign(),
+            Kind::RequestResign => self.ask(RequestKind::Resign, false),
+            Kind::CallerCalls => self.call(),
+            Kind::CallerAsked => self.ask(RequestKind::Resign, true),
+            Kind::CallerAskedToTransfer => {
+                let to = self.holder(number);
+                self.ask(RequestKind::Transfer { to }, true);
+            }
             Kind::LeaseDeleted => drop(self.store.delete(self.now, &Key::Lease(election()))),
             Kind::LeaseRestored => self.restore(),
             Kind::FenceDeleted => drop(self.store.delete(self.now, &Key::Fence(election()))),
@@ -150,16 +164,14 @@ impl State {
         Ok(())
     }
 
-    fn ask_to_resign(&mut self) {
+    fn ask(&mut self, kind: RequestKind, lapses: bool) {
         let by = NodeId::new("people").expect("this name is valid");
         let writer = Writer {
             incarnation: PEOPLE,
             counter: u64::from(self.faults),
             nonce: tenure_core::Nonce::default(),
         };
-        let kind = RequestKind::Resign;
         let lease = self.store.lease(&election());
-        let lapses = false;
         let request = Asked { kind, by, lapses };
         let asked = lease.and_then(|lease| lease.with_request(request, writer));
         if let Some(asked) = asked {

@@ -3,9 +3,9 @@
 import { post } from "../api.js";
 import { action, confirm } from "../dialogs.js";
 import { attribute, h, list, panel, row, table, text } from "../dom.js";
-import { clock, count, duration, moment, span, visible } from "../format.js";
+import { clock, count, duration, moment, visible } from "../format.js";
 import { now } from "../live.js";
-import { badge, facts, nodeColour, setBadge, trustBar, words } from "../parts.js";
+import { badge, facts, ledFor, nodeColour, setBadge, trustBar, words } from "../parts.js";
 import { terms, timeline } from "../timeline.js";
 
 export function cluster() {
@@ -46,7 +46,7 @@ function leadershipPart() {
       about.set("Leader", node.leader ? words(node.leader.node) : "nobody");
       about.set("Term", node.leader?.term ?? node.term ?? null);
       about.set("Since", node.leader ? moment(node.leader.since_at) : node.leaderless_since_at ? `nobody since ${moment(node.leaderless_since_at)}` : null);
-      about.set("For", node.leader ? span(now() - node.leader.since_at) : null);
+      about.set("For", node.leader ? ledFor(node) : null);
       about.set("Address", node.leader?.address ? words(node.leader.address, "mono") : null);
       about.set("This node", `${node.node}, ${node.role}`);
       const known = node.leader && queues?.term === node.leader.term ? queues.trust : null;
