@@ -212,7 +212,7 @@ impl Queue {
             Action::Release(claims) => Answer::Released(self.each(claims, events, Self::release)),
             Action::Abandon(claims) => {
                 for claim in claims {
-                    self.abandon(claim, events);
+                    self.abandon(&claim, events);
                 }
                 Answer::Done
             }

@@ -95,7 +95,7 @@ impl Queue {
     }
 
     /// Hands a claim back whose answer reached nobody, unless it was asked for again.
-    pub(crate) fn abandon(&mut self, claim: Claim, events: &mut Vec<Event>) {
+    pub(crate) fn abandon(&mut self, claim: &Claim, events: &mut Vec<Event>) {
         let Ok(handle) = self.holder(&claim.id, claim.token) else {
             return;
         };

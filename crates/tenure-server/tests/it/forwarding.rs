@@ -698,25 +698,23 @@ async fn an_end_whose_answer_is_lost_is_answered_as_if_it_had_not_been() {
 #[tokio::test]
 async fn of_two_copies_of_a_waiting_claim_the_later_one_gets_the_jobs() {
     let (_folder, leader, standby) = pair().await;
-    let waits = async |broker: &Broker, count: u64| {
+    let ask = |broker: &Broker| {
         let request = broker.request(Method::POST, "/v1/jobs/claim");
         let request = request.header("idempotency-key", "one");
         let claim = json!({"worker":"w","wait_ms":60_000});
-        let claim = tokio::spawn(answered(request.json(&claim)));
-        let line = format!("\ntenure_http_requests_in_flight {}\n", count + 1);
-        until(async || {
-            let page = leader
-                .request(Method::GET, "/metrics")
-                .send()
-                .await
-                .unwrap();
-            page.text().await.unwrap().contains(&line).then_some(())
-        })
-        .await;
-        claim
+        tokio::spawn(answered(request.json(&claim)))
     };
-    let earlier = waits(&standby, 1).await;
-    let later = waits(&leader, 1).await;
+    // The request that asks is one of them.
+    let one_waits = async || {
+        let page = leader.request(Method::GET, "/metrics").send().await;
+        let page = page.unwrap().text().await.unwrap();
+        page.contains("\ntenure_http_requests_in_flight 2\n")
+            .then_some(())
+    };
+    let earlier = ask(&standby);
+    until(one_waits).await;
+    let later = ask(&leader);
+    until(one_waits).await;
     // It is told at once, and plainly: it has got no job.
     let told = timeout(PATIENCE, earlier).await.unwrap().unwrap();
     assert_eq!(told, (200, json!({"jobs": []})));
