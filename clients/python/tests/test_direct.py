@@ -25,7 +25,7 @@ from typing import Any, Callable, Iterator, List, Optional, Tuple
 from unittest import mock
 
 import tenure
-from tenure import DatabaseElection, clock, direct, records
+from tenure import DatabaseElection, clock, database, direct, records
 
 from .support import Claims, binary, eventually
 from .test_fencing import driver, server
@@ -259,6 +259,42 @@ class Direct(InFolder):
         for key, _ in place.objects():
             if key.startswith(f"default/nodes/{node}/"):
                 place.query(f"DELETE FROM tenure_objects WHERE {place.key} = {place.mark}", (key,))
+
+    @on_each()
+    def trust_counts_from_before_the_session_was_written(self, place: Place) -> None:
+        put = database._Own.put
+
+        def slowly(store: database._Own, key: str, value: bytes, expected: Optional[str]) -> str:
+            version = put(store, key, value, expected)
+            if "/nodes/" in key:
+                time.sleep(1)
+            return version
+
+        with mock.patch.object(database._Own, "put", slowly):
+            answer = place.election("a", ttl=20).elect()
+        self.assertTrue(answer.is_leader)
+        self.assertLessEqual(answer.trusted_until, clock.now() - 1 + 20 * 0.9)
+
+    @on_each("postgres", "mysql")
+    def a_row_that_somebody_has_locked_is_not_waited_for_for_ever(self, place: Place) -> None:
+        place.election("a").elect()
+        place.election("a").unregister()
+        ended: List[BaseException] = []
+
+        def elect() -> None:
+            try:
+                DatabaseElection(lambda: place.connect(autocommit=True), "reports", "b", ttl=1).elect()
+            except tenure.Unavailable as error:
+                ended.append(error)
+
+        with contextlib.closing(place.connect()) as holder:
+            holder.cursor().execute("SELECT version FROM tenure_objects WHERE %s LIKE 'default/elections/%%' FOR UPDATE" % place.key)
+            thread = threading.Thread(target=elect, daemon=True)
+            thread.start()
+            thread.join(60)
+            self.assertFalse(thread.is_alive())
+            holder.rollback()
+        self.assertEqual(len(ended), 1)
 
     @on_each()
     def a_record_of_another_format_is_not_touched(self, place: Place) -> None:
@@ -696,20 +732,23 @@ class Race(InFolder):
             time.sleep(random.random() * 0.05)
             return written(call, lease, expected)
 
-        def race(node: str, calls: int) -> None:
+        # In rounds: nobody leads when one begins.
+        together = threading.Barrier(8, timeout=60)
+
+        def race(node: str, rounds: int) -> None:
             election = place.election(node, ttl=20)
-            for _ in range(calls):
-                try:
+            for _ in range(rounds):
+                together.wait()
+                answer = None
+                with contextlib.suppress(tenure.Unavailable):
                     answer = election.elect()
-                except tenure.Unavailable:
-                    continue
-                if not answer.is_leader:
-                    continue
-                begun = clock.now()
-                time.sleep(0.05)
-                ended = min(clock.now(), answer.trusted_until)
-                with lock:
-                    led.append((answer.term or 0, node, begun, ended))
+                if answer is not None and answer.is_leader:
+                    begun = clock.now()
+                    time.sleep(0.1)
+                    ended = min(clock.now(), answer.trusted_until)
+                    with lock:
+                        led.append((answer.term or 0, node, begun, ended))
+                together.wait()
                 with contextlib.suppress(tenure.Unavailable):
                     election.unregister()
 
