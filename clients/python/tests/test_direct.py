@@ -734,10 +734,11 @@ class Race(InFolder):
 
         # In rounds: nobody leads when one begins.
         together = threading.Barrier(8, timeout=60)
+        rounds_led: List[int] = []
 
         def race(node: str, rounds: int) -> None:
             election = place.election(node, ttl=20)
-            for _ in range(rounds):
+            for number in range(rounds):
                 together.wait()
                 answer = None
                 with contextlib.suppress(tenure.Unavailable):
@@ -748,6 +749,7 @@ class Race(InFolder):
                     ended = min(clock.now(), answer.trusted_until)
                     with lock:
                         led.append((answer.term or 0, node, begun, ended))
+                        rounds_led.append(number)
                 together.wait()
                 with contextlib.suppress(tenure.Unavailable):
                     election.unregister()
@@ -758,8 +760,10 @@ class Race(InFolder):
                 thread.start()
             for thread in threads:
                 thread.join()
-        self.assertGreater(len(led), 8)
+        # Of those who read the same lease one takes it, and nobody gives it up before the round ends.
+        self.assertEqual(len(set(rounds_led)), len(rounds_led), rounds_led)
         led.sort()
         for (term, node, _, ended), (next_term, next_node, begun, _) in zip(led, led[1:]):
             self.assertLess(term, next_term, (node, next_node))
             self.assertLessEqual(ended, begun, f"no two at a time: {node} and {next_node}")
+        self.assertGreater(len(led), 8)
