@@ -6,7 +6,7 @@ import doctest
 import unittest
 
 import tenure
-from tenure import client, election, fencing, worker
+from tenure import client, database, direct, election, fencing, records, worker
 
 from .support import Cluster
 
@@ -20,7 +20,7 @@ class Examples(unittest.TestCase):
             names.update(url=cluster.urls[0], client=connected)
             finder = doctest.DocTestFinder()
             ran = 0
-            for module in (client, election, fencing, worker):
+            for module in (client, database, direct, election, fencing, records, worker):
                 for example in finder.find(module, globs={**vars(module), **names}):
                     result = doctest.DocTestRunner().run(example)
                     self.assertEqual(result.failed, 0, example.name)

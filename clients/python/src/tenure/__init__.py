@@ -1,12 +1,14 @@
 """Tenure: a durable job queue and elections, from Python.
 
 :class:`Client` makes all calls to a cluster, through failovers. :class:`Worker` runs handlers for jobs.
-:class:`Election` lets one of many programs lead at a time. There are no dependencies.
+:class:`Election` lets one of many programs lead at a time, and :class:`DatabaseElection` does so straight on your own
+database. There are no dependencies.
 """
 
 from __future__ import annotations
 
 from .client import Client
+from .direct import DatabaseElection
 from .election import Election, Leadership
 from .errors import (
     Conflict,
@@ -56,6 +58,7 @@ __all__ = [
     "Client",
     "Conflict",
     "Counts",
+    "DatabaseElection",
     "EffectsDone",
     "Election",
     "Full",

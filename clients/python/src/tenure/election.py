@@ -32,7 +32,7 @@ from .wire import quoted
 if TYPE_CHECKING:
     from .client import Client
 
-__all__ = ["Election", "Leadership"]
+__all__ = ["Candidacy", "Election", "Leadership"]
 
 log = logging.getLogger("tenure.election")
 
@@ -126,90 +126,25 @@ class Leadership:
         return f"Leadership(election={self._election!r}, term={self.term})"
 
 
-class Election:
-    """An election in which this program is the candidate ``candidate``.
+class Candidacy:
+    """A candidate that calls: what elections over HTTP and those straight on a database share."""
 
-    ``ttl`` is how many seconds a dead program keeps the leadership: a shorter ttl means faster takeover, and more
-    requests to the store.
-
-    >>> election = client.election("reports", "web-1")
-    >>> with election.leading() as leadership:
-    ...     leadership.is_leader(), leadership.term
-    (True, 1)
-
-    ``leading()`` waits until this program leads. A separate thread renews the leadership while the block runs, and it is
-    released at the end of the block. A leader that runs for ever::
-
-        while True:
-            with election.leading() as leadership:
-                while leadership.wait(60):
-                    make_report(fence=leadership.token)
-    """
-
-    def __init__(self, client: Client, name: str, candidate: Optional[str] = None, *, ttl: float = 10.0) -> None:
+    def __init__(self, name: str, candidate: Optional[str], ttl: float) -> None:
         if ttl <= 0:
             raise ValueError("ttl must be more than 0 seconds")
         self.name = name
         self.candidate = candidate or f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:6]}"
         self.ttl = ttl
-        self._client = client
-        self._path = f"/v1/elections/{quoted(name)}"
-        self._own = f"{self._path}/candidates/{quoted(self.candidate)}"
-        # Shows that the candidate is this one. Another after each withdrawal, so that one which arrives late, or
-        # twice, cannot end what was begun after it.
-        self._secret = secrets.token_hex(16)
         # Whoever was asked to resign leaves the next term to others until then.
         self._stands_from = 0.0
 
-    # ------------------------------------------------------------------ one call each
-
     def elect(self, *, timeout: Optional[float] = None) -> Outcome:
-        """Enters the election or renews the candidate, and leads if nobody else does.
-
-        >>> client.election("nightly", "host-1").elect().is_leader
-        True
-        >>> client.election("nightly", "host-2").elect().leader.node
-        'host-1'
-        """
-        # Before the first sending of possibly several: earlier than the one that was answered is on the safe side.
-        sent_at = clock.now()
-        body = {"candidate": self.candidate, "ttl_ms": round(self.ttl * 1000), "secret": self._secret}
-        answer = self._client._call(
-            "POST", f"{self._path}/elect", body, timeout=self.ttl if timeout is None else timeout
-        ).body
-        valid_for = float(answer.get("valid_for_ms") or 0) / 1000
-        token: Json = answer.get("token")
-        return Outcome(
-            leader=Leader.of(answer.get("leader")),
-            is_leader=bool(answer["is_leader"]) and valid_for > 0,
-            term=answer.get("term"),
-            token=None if token is None else str(token),
-            trusted_until=sent_at + valid_for,
-            asked_by=answer.get("asked_by"),
-        )
-
-    def register(self) -> None:
-        """Enters the election without trying to lead."""
-        self._client._call("PUT", self._own, {"ttl_ms": round(self.ttl * 1000), "secret": self._secret})
+        """Enters the election or renews the candidate, and leads if nobody else does."""
+        raise NotImplementedError
 
     def unregister(self, *, timeout: Optional[float] = None) -> None:
-        """Withdraws from the election, and releases the leadership if it leads.
-
-        If this fails, the candidate expires after its ttl. Entering again is always safe: it is a new candidate.
-        """
-        secret, self._secret = self._secret, secrets.token_hex(16)
-        self._client._call("DELETE", self._own, {"secret": secret}, timeout=timeout)
-
-    def standing(self) -> Standing:
-        """The leader, its term, and the candidates."""
-        body = self._client._call("GET", self._path).body
-        return Standing(
-            leader=Leader.of(body.get("leader")),
-            term=body.get("term"),
-            candidates=tuple(Candidate(item["id"], item["ttl_ms"]) for item in body.get("candidates", [])),
-        )
-
-    # ------------------------------------------------------------------ for as long as a block runs
+        """Withdraws from the election, and releases the leadership if it leads."""
+        raise NotImplementedError
 
     @contextlib.contextmanager
     def leading(self, timeout: Optional[float] = None) -> Iterator[Leadership]:
@@ -295,6 +230,83 @@ class Election:
             leadership._trust.extend(outcome.trusted_until, 0.0)
             if not leadership.is_leader():
                 return
+
+
+class Election(Candidacy):
+    """An election in which this program is the candidate ``candidate``.
+
+    ``ttl`` is how many seconds a dead program keeps the leadership: a shorter ttl means faster takeover, and more
+    requests to the store.
+
+    >>> election = client.election("reports", "web-1")
+    >>> with election.leading() as leadership:
+    ...     leadership.is_leader(), leadership.term
+    (True, 1)
+
+    ``leading()`` waits until this program leads. A separate thread renews the leadership while the block runs, and it is
+    released at the end of the block. A leader that runs for ever::
+
+        while True:
+            with election.leading() as leadership:
+                while leadership.wait(60):
+                    make_report(fence=leadership.token)
+    """
+
+    def __init__(self, client: Client, name: str, candidate: Optional[str] = None, *, ttl: float = 10.0) -> None:
+        super().__init__(name, candidate, ttl)
+        self._client = client
+        self._path = f"/v1/elections/{quoted(name)}"
+        self._own = f"{self._path}/candidates/{quoted(self.candidate)}"
+        # Shows that the candidate is this one. Another after each withdrawal, so that one which arrives late, or
+        # twice, cannot end what was begun after it.
+        self._secret = secrets.token_hex(16)
+
+    def elect(self, *, timeout: Optional[float] = None) -> Outcome:
+        """Enters the election or renews the candidate, and leads if nobody else does.
+
+        >>> client.election("nightly", "host-1").elect().is_leader
+        True
+        >>> client.election("nightly", "host-2").elect().leader.node
+        'host-1'
+        """
+        # Before the first sending of possibly several: earlier than the one that was answered is on the safe side.
+        sent_at = clock.now()
+        body = {"candidate": self.candidate, "ttl_ms": round(self.ttl * 1000), "secret": self._secret}
+        answer = self._client._call(
+            "POST", f"{self._path}/elect", body, timeout=self.ttl if timeout is None else timeout
+        ).body
+        valid_for = float(answer.get("valid_for_ms") or 0) / 1000
+        token: Json = answer.get("token")
+        return Outcome(
+            leader=Leader.of(answer.get("leader")),
+            is_leader=bool(answer["is_leader"]) and valid_for > 0,
+            term=answer.get("term"),
+            token=None if token is None else str(token),
+            trusted_until=sent_at + valid_for,
+            asked_by=answer.get("asked_by"),
+            reserved_for=answer.get("reserved_for"),
+        )
+
+    def register(self) -> None:
+        """Enters the election without trying to lead."""
+        self._client._call("PUT", self._own, {"ttl_ms": round(self.ttl * 1000), "secret": self._secret})
+
+    def unregister(self, *, timeout: Optional[float] = None) -> None:
+        """Withdraws from the election, and releases the leadership if it leads.
+
+        If this fails, the candidate expires after its ttl. Entering again is always safe: it is a new candidate.
+        """
+        secret, self._secret = self._secret, secrets.token_hex(16)
+        self._client._call("DELETE", self._own, {"secret": secret}, timeout=timeout)
+
+    def standing(self) -> Standing:
+        """The leader, its term, and the candidates."""
+        body = self._client._call("GET", self._path).body
+        return Standing(
+            leader=Leader.of(body.get("leader")),
+            term=body.get("term"),
+            candidates=tuple(Candidate(item["id"], item["ttl_ms"]) for item in body.get("candidates", [])),
+        )
 
 
 def is_passing(problem: TenureError) -> bool:

@@ -6,7 +6,7 @@ What is guaranteed
     your transaction, which keeps the row locked until it ends.
 
     For a leadership: the transaction commits only if no later term was installed before it committed. This needs the
-    election to be kept in the same database: its broker's store.
+    election to be kept in the same database: a :class:`~tenure.direct.DatabaseElection`, or one of a broker with this store.
 
 What is not
     Effects outside this transaction. Completing the job is a call to the broker and not part of the transaction; if the
@@ -20,10 +20,10 @@ The tables are those of ``tenure outbox schema``.
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 from typing import Any, Iterator, Optional, Sequence, Union
 
+from .database import driver_of
 from .election import Leadership
 from .errors import EffectsDone, Lost, NotLeading, NoTransaction
 from .types import Claim, Claimed
@@ -261,24 +261,7 @@ def _database(connection: Connection) -> _Database:
     >>> _database(object())
     Traceback (most recent call last):
       ...
-    TypeError: cannot fence a builtins.object: use a connection of psycopg, PyMySQL, mysqlclient or sqlite3, or SQLAlchemy's
+    TypeError: cannot use a builtins.object: use a connection of psycopg, PyMySQL, mysqlclient or sqlite3, or SQLAlchemy's
     """
-    own = connection
-    for _ in range(4):
-        for kind in type(own).__mro__:
-            driver = _DRIVERS.get(kind.__module__.partition(".")[0])
-            if driver is not None:
-                return driver(own)
-        if hasattr(own, "ensure_connection"):  # Django
-            own.ensure_connection()
-        inner = getattr(own, "driver_connection", None) or getattr(own, "connection", None)
-        if inspect.ismethod(inner):  # a Session of SQLAlchemy, which begins its transaction by that
-            inner = inner()
-        if inner is None:
-            break
-        own = inner
-    kind = type(connection)
-    raise TypeError(
-        f"cannot fence a {kind.__module__}.{kind.__qualname__}: "
-        "use a connection of psycopg, PyMySQL, mysqlclient or sqlite3, or SQLAlchemy's"
-    )
+    name, own = driver_of(connection)
+    return _DRIVERS[name](own)

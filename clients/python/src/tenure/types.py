@@ -374,7 +374,8 @@ class Outcome:
 
     ``trusted_until`` is how long the answer is valid: a time of :func:`tenure.clock.now`, counted from before the request
     was sent. ``asked_by`` names who asked this candidate to resign: it no longer leads, and
-    :meth:`Election.unregister` lets the next candidate lead at once.
+    :meth:`Election.unregister` lets the next candidate lead at once. ``reserved_for`` is who is to lead next, if nobody leads
+    and a transfer was asked for.
     """
 
     leader: Optional[Leader]
@@ -383,6 +384,7 @@ class Outcome:
     token: Optional[str]
     trusted_until: float
     asked_by: Optional[str] = None
+    reserved_for: Optional[str] = None
 
 
 @dataclass(frozen=True)
