@@ -90,7 +90,7 @@ class DatabaseElection(Candidacy):
     'web-1'
     >>> election.unregister()
 
-    A call costs between five and ten statements. A leader that goes on calls :meth:`elect` again within its ttl, at best
+    A leader that goes on calls :meth:`elect` again within its ttl, at best
     every third of it; :meth:`leading` does that in a thread.
     """
 
