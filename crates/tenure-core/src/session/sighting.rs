@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ClockId, Incarnation, Moment, Reading, Version, Wall};
 
+/// Stands for the version of a session that is not there. No store has such a version.
+const MISSING: &str = "missing";
+
 /// One version of a session, as it was seen.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Sighting {
@@ -34,6 +37,19 @@ impl Sighting {
             clock: hexadecimal(at.clock),
             at_ms: milliseconds_up(at.moment),
         }
+    }
+
+    /// There was no such session, and the answer had come by then.
+    #[must_use]
+    pub fn of_missing(incarnation: Incarnation, at: Reading) -> Self {
+        Self::new(incarnation, &Version::new(MISSING), at)
+    }
+
+    /// For how long this session has been missing at least. One that was deleted is never made again, so that it was
+    /// missing all the while.
+    #[must_use]
+    pub fn missing_for(&self, incarnation: Incarnation, now: Reading) -> Option<Duration> {
+        self.age(incarnation, &Version::new(MISSING), now)
     }
 
     /// The lease was read, reserved for this session or held by it, and the answer had come by then.

@@ -31,6 +31,8 @@ pub(super) struct Call<'a> {
     sighting: Option<Sighting>,
     /// What it saw of a lease that is reserved or lapses, likewise.
     of_lease: Option<Sighting>,
+    /// Whose session is looked at, and its ttl.
+    watched: Option<(Incarnation, Duration)>,
     /// The lease ends by itself, since its holder was asked to go.
     is_lapsing: bool,
     /// For how long the lease says that the caller is trusted without a call, if the caller holds it.
@@ -68,6 +70,7 @@ impl<'a> Call<'a> {
             seen: None,
             sighting: None,
             of_lease: None,
+            watched: None,
             is_lapsing: false,
             held_ttl: None,
             is_asked: false,
@@ -142,6 +145,9 @@ impl<'a> Call<'a> {
             (From::Lease, Answer::Written(written)) => self.step(Input::LeaseWritten(written)),
             (From::Fence, Answer::Fence(read)) => self.step(Input::FenceRead(read)),
             (From::Fence, Answer::Written(written)) => self.step(Input::FenceWritten(written)),
+            (From::Session(who), Answer::Session(Read::Missing)) if self.was_missing(who) => {
+                self.step(Input::HolderEnded(who, observer::End::Missing));
+            }
             (From::Session(who), Answer::Session(read)) => {
                 let read = self.recall(who, read);
                 self.observe(observer::Input::Read(who, read));
@@ -167,6 +173,23 @@ impl<'a> Call<'a> {
             };
         }
         read
+    }
+
+    /// Whether a session that is missing was missing a whole ttl ago: whoever had it trusts itself no longer. No store can
+    /// say how old that is.
+    fn was_missing(&mut self, who: Incarnation) -> bool {
+        let Some(now) = self.runtime().clock.reading() else {
+            return false;
+        };
+        let missing_for = self
+            .seen
+            .as_ref()
+            .and_then(|seen| seen.missing_for(who, now));
+        if missing_for.is_none() {
+            self.sighting = Some(Sighting::of_missing(who, now));
+        }
+        let ttl = self.watched.filter(|&(watched, _)| watched == who);
+        ttl.is_some_and(|(_, ttl)| missing_for.is_some_and(|missing_for| missing_for >= ttl))
     }
 
     /// The same for a lease that is reserved, or whose holder was asked to go: it is for a while, and each call sees a
@@ -262,6 +285,7 @@ impl<'a> Call<'a> {
         for output in self.observer.step(self.runtime().clock.moment(), input) {
             match output {
                 observer::Output::Read { holder, known } => {
+                    self.watched = Some((holder.incarnation, holder.ttl));
                     let from = From::Session(holder.incarnation);
                     self.requests
                         .push((from, Request::ReadSession { holder, known }));

@@ -169,6 +169,29 @@ async fn without_ages_the_second_call_after_a_ttl_replaces_a_dead_leader() {
     );
 }
 
+/// As when it was removed as long dead by calls for other elections, before anybody looked at this one.
+#[tokio::test]
+async fn a_leader_whose_session_is_missing_is_replaced_by_the_second_call_after_a_ttl() {
+    let ttl = Duration::from_secs(2);
+    let store = Arc::new(Memory::new());
+    let elections = OneShot::new(store.clone(), "test", ttl).unwrap();
+    let (a, b) = ("a".parse().unwrap(), "b".parse().unwrap());
+    assert!(elections.elect(&a).await.unwrap().is_leader());
+    let session = Prefix::new("test/nodes/a").unwrap();
+    for entry in list_all(&*store, &session).await.unwrap() {
+        store.delete(&entry.key).await.unwrap();
+    }
+    // Until then it may be trusted.
+    let asked = Instant::now();
+    for _ in 0..2 {
+        let too_early = elections.elect(&b).await.unwrap();
+        assert!(!too_early.is_leader() || asked.elapsed() >= ttl);
+    }
+    tokio::time::sleep(ttl).await;
+    let next = elections.elect(&b).await.unwrap();
+    assert_eq!(next.token.map(|token| token.term), Some(Term(2)));
+}
+
 #[tokio::test]
 async fn one_candidate_can_stand_in_several_elections() {
     let reports = elections(Duration::from_secs(60));
