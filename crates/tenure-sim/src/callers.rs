@@ -1,6 +1,6 @@
 //! One-shot callers beside running nodes, on virtual time: programs that call `elect` now and then, are asked to go, and crash.
 //!
-//! Here runs the production code: [`OneShot`] and [`Node`] with its driver. Simulated are what they stand on and who uses them:
+//! Here runs the production code: [`OneShot`](tenure::OneShot) and [`Node`](tenure::Node) with its driver. Simulated are what they stand on and who uses them:
 //! time is tokio's, paused; each program has a clock with a rate of its own; the store is memory behind a network that
 //! fails, and in half of all seeds tells no ages, as databases and buckets do. A caller has two elections and one session,
 //! so that one of them renews what the other one waits for. Every call has a ttl of its own choice.
