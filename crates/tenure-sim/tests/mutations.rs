@@ -246,7 +246,7 @@ stack_rules! {
         => "a unique key is held by one unfinished job";
     a_group_runs_in_order: GroupNotHeld => "a group runs one at a time, in order";
     a_claim_is_ended_by_its_token: StaleTokenAccepted
-        => "a claim is ended once, by whoever holds it";
+        => "a claim is ended once, by whoever holds it" | "an end that is told again is answered as before";
     a_lease_runs_out: LeaseNeverExpires => "what should happen does";
     a_lease_lasts_its_time: LeaseExpiresEarly
         => "a claim stands as long as its lease" | "a job is with one worker at a time";

@@ -18,7 +18,7 @@ use crate::output::{self, printable, table};
 use crate::times::{self, rfc3339};
 
 /// An election as a broker tells of it.
-struct Told {
+struct ElectionStatus {
     name: ElectionName,
     now: api::Election,
     /// Who holds the lease, dead or alive.
@@ -48,10 +48,10 @@ pub(super) async fn status(
             ));
         }
         write(&if is_json {
-            let elections: Vec<Value> = elections.iter().map(Told::json).collect();
+            let elections: Vec<Value> = elections.iter().map(ElectionStatus::json).collect();
             document(&json!({ "namespace": namespace, "elections": elections }))?
         } else {
-            let texts: Vec<String> = elections.iter().map(Told::text).collect();
+            let texts: Vec<String> = elections.iter().map(ElectionStatus::text).collect();
             texts.join("\n")
         })?;
         let all_led = elections.iter().all(|told| told.now.leader.is_some());
@@ -60,10 +60,14 @@ pub(super) async fn status(
     .await
 }
 
-async fn told(client: &Client, cluster: &api::Cluster, name: ElectionName) -> anyhow::Result<Told> {
+async fn told(
+    client: &Client,
+    cluster: &api::Cluster,
+    name: ElectionName,
+) -> anyhow::Result<ElectionStatus> {
     let now = client.election(&name).await?;
     let known = cluster.elections.iter().find(|it| it.name == name);
-    Ok(Told {
+    Ok(ElectionStatus {
         holder: known.and_then(|it| it.leader.clone()),
         history: if name.is_of_queue() {
             cluster.history.clone()
@@ -75,7 +79,7 @@ async fn told(client: &Client, cluster: &api::Cluster, name: ElectionName) -> an
     })
 }
 
-impl Told {
+impl ElectionStatus {
     fn state(&self) -> &'static str {
         match (&self.now.leader, &self.holder) {
             (Some(_), _) => "held",

@@ -93,7 +93,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn the_kernel_is_asked() {
         // Neither a disk nor a network: any answer but this one means that the wrong field was read.
-        assert_eq!(kind_of(Path::new("/proc")).unwrap(), Kind::Other);
+        assert_eq!(kind_of(Path::new("/proc")).unwrap(), Kind::Kernel("proc"));
         assert_eq!(kind_of(Path::new("/dev/shm")).unwrap(), Kind::Local);
     }
 }
