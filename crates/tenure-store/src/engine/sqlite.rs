@@ -193,6 +193,7 @@ impl Sqlite {
             }
         }
         refuse_network(&path)?;
+        refuse_log_without_database(&doing, &path)?;
         make_private(&path)?;
         // Before SQLite makes a log for this name.
         refuse_other_names(&doing, &path)?;
@@ -509,6 +510,29 @@ fn make_private(path: &Path) -> Result<(), Error> {
         Err(_) => return Ok(()),
     }
     private::check(&format!("opening sqlite:{}", path.display()), path)
+}
+
+/// Refuses a write-ahead log whose database is gone: moved away for a moment, say, with what was committed last in the log.
+/// SQLite would take the log for a leftover of the new database and empty it. Before a file is made: an empty database with a
+/// log that is not has never been one.
+fn refuse_log_without_database(doing: &str, path: &Path) -> Result<(), Error> {
+    let bytes = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
+    // Where links lead to, SQLite keeps its log; to nowhere, they lead to no log either.
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut log = target.clone().into_os_string();
+    log.push("-wal");
+    if bytes(&target) > 0 || bytes(Path::new(&log)) == 0 {
+        return Ok(());
+    }
+    let log = Path::new(&log).display();
+    let hint = format!(
+        "put the database back beside {log}; to begin with an empty one, move that file away first"
+    );
+    Err(Error::refused(
+        doing,
+        hint,
+        "its write-ahead log is there and the database is not",
+    ))
 }
 
 /// Refuses a file whose folder is on a network file system. A folder that cannot be asked about is

@@ -279,6 +279,30 @@ async fn a_file_that_is_replaced_or_deleted_is_another_store() {
     assert!(!path.exists(), "the file was made again");
 }
 
+#[tokio::test]
+async fn a_log_whose_database_was_moved_away_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let store = tenure_store::open(&url(&path("db"))).await.unwrap();
+    let key = counter();
+    store.put(&key, "1".into(), &Expect::Absent).await.unwrap();
+    let log = std::fs::read(path("db-wal")).unwrap();
+    assert!(!log.is_empty());
+    std::fs::rename(path("db"), path("away")).unwrap();
+    for is_empty in [false, true] {
+        if is_empty {
+            std::fs::write(path("db"), "").unwrap();
+        }
+        let error = tenure_store::open(&url(&path("db"))).await.unwrap_err();
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+        assert_eq!(path("db").exists(), is_empty);
+        assert_eq!(std::fs::read(path("db-wal")).unwrap(), log);
+    }
+    std::fs::rename(path("away"), path("db")).unwrap();
+    let back = tenure_store::open(&url(&path("db"))).await.unwrap();
+    assert_eq!(back.get(&key).await.unwrap().unwrap().value, "1");
+}
+
 /// A backup that is written over the file while it is in use. What is in memory still speaks of the log that was there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_overwritten_in_place_is_told_as_that() {
