@@ -1,9 +1,14 @@
 //! Claims over HTTP: taking jobs, keeping them, and ending them.
 
+use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::apart::Apart;
 use crate::problem::Problem;
 use crate::{Claimed, JobId, JobType, Key, Payload, QueueName, State, Token};
 
@@ -13,7 +18,7 @@ pub const LEASE_MS_DEFAULT: u32 = 30_000;
 /// The longest that a claim waits for a job.
 pub const WAIT_MS_MAX: u32 = 60_000;
 
-/// `POST /v1/jobs/claim`: what a worker would take.
+/// What a worker would take.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClaimRequest {
@@ -75,12 +80,110 @@ impl ClaimRequest {
     }
 }
 
+/// `POST /v1/jobs/claim`: what a worker would take, and the ends of earlier claims that it reports along with it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ClaimCall<E = Ends> {
+    /// What to claim.
+    #[serde(flatten)]
+    pub request: ClaimRequest,
+    /// Carried out before the claim, in the same commit. With any of them the claim does not wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends: Option<E>,
+}
+
+/// The fields of a claim, for who misspells one.
+const CLAIM_FIELDS: &[&str] = &[
+    "worker", "queues", "types", "max", "lease_ms", "wait_ms", "ends",
+];
+
+// By hand: flattened by serde, every body would be read into a tree first, and unknown fields would pass.
+impl<'de, E: Deserialize<'de>> Deserialize<'de> for ClaimCall<E> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_struct("ClaimCall", CLAIM_FIELDS, Body(PhantomData))
+    }
+}
+
+struct Body<E>(PhantomData<E>);
+
+impl<'de, E: Deserialize<'de>> Visitor<'de> for Body<E> {
+    type Value = ClaimCall<E>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a claim")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<ClaimCall<E>, A::Error> {
+        let mut fields = Apart::new(fields, "ends");
+        let request = ClaimRequest::deserialize(MapAccessDeserializer::new(&mut fields))?;
+        Ok(ClaimCall {
+            request,
+            ends: fields.value,
+        })
+    }
+}
+
+/// Ends of claims that are reported along with another claim. Each item is what it is in its own call; up to 1,000 of all
+/// kinds together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Ends {
+    /// Claims that end with success, as in `POST /v1/jobs/complete`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub completed: Vec<Completion>,
+    /// Claims that end without success, as in `POST /v1/jobs/fail`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<Failure>,
+    /// Claims to hand back, as in `POST /v1/jobs/release`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub released: Vec<Claim>,
+}
+
+impl Ends {
+    /// How many there are, of all kinds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.completed.len() + self.failed.len() + self.released.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The jobs whose claims end.
+    pub fn jobs(&self) -> impl Iterator<Item = &JobId> {
+        let completed = self.completed.iter().map(|claim| &claim.id);
+        let failed = self.failed.iter().map(|claim| &claim.id);
+        let released = self.released.iter().map(|claim| &claim.id);
+        completed.chain(failed).chain(released)
+    }
+}
+
 /// The claimed jobs; none if there were none in time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClaimAnswer {
     /// In the order in which they are to run.
     pub jobs: Vec<Claimed>,
+    /// The outcome of each end that came along with the claim. Absent if there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<EndsAnswer>,
+}
+
+/// The outcome of each end that came along with a claim, in the order of the request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct EndsAnswer {
+    /// One for each that was completed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub completed: Vec<Outcome>,
+    /// One for each that failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<Outcome>,
+    /// One for each that was handed back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub released: Vec<Outcome>,
 }
 
 /// One claim of one job.
@@ -171,7 +274,7 @@ pub struct ReleaseRequest {
     pub claims: Vec<Claim>,
 }
 
-/// What became of each claim, in the order of the request.
+/// The outcome of each claim, in the order of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ClaimsAnswer {
@@ -179,25 +282,26 @@ pub struct ClaimsAnswer {
     pub claims: Vec<Outcome>,
 }
 
-/// What became of one claim.
+/// The outcome of one claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Outcome {
     /// The job. Absent if the request had none that could be read: answers stand in the order of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<JobId>,
-    /// What became of it.
+    /// The outcome.
     pub status: OutcomeStatus,
     /// Why it is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<LostReason>,
     /// What is wrong with this item of the request, if it is `invalid`. To a heartbeat that is `ok`: why its progress
-    /// is not shown.
+    /// is not shown. To an end that is `lost`, with the code `unknown_outcome`: the call was sent twice since its first
+    /// answer was lost, and this end may have been done the first time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<Box<Problem>>,
 }
 
-/// What became of a claim.
+/// The outcome of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -275,6 +379,40 @@ pub struct LostReason {
     /// The attempt that runs now, if another one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
+    /// How the claim was ended before, if it was ended in another way than is asked now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_as: Option<EndedAs>,
+}
+
+/// What a claim has left when it was ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum EndedAs {
+    /// The job is done, with the result that was given then.
+    Completed,
+    /// A failed attempt, and the job is tried again.
+    Failed,
+    /// A failed attempt that was the last.
+    Dead,
+    /// A job that was to be cancelled, and is.
+    Cancelled,
+    /// It was handed back, and the attempt does not count.
+    Released,
+    /// Something that this version does not know.
+    #[serde(other)]
+    Other,
+}
+
+impl From<LostCode> for LostReason {
+    fn from(code: LostCode) -> Self {
+        Self {
+            code,
+            state: None,
+            attempt: None,
+            ended_as: None,
+        }
+    }
 }
 
 /// The reasons for which a claim does not hold.
@@ -290,13 +428,15 @@ pub enum LostCode {
     NotRunning,
     /// Another claim holds it.
     Superseded,
+    /// The claim was ended before, in another way: as `ended_as` says.
+    Ended,
     /// A reason that this version does not know.
     #[serde(other)]
     Other,
 }
 
-impl std::fmt::Display for LostReason {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for LostReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.code, self.state, self.attempt) {
             (LostCode::NotFound, ..) => formatter.write_str("there is no such job"),
             (LostCode::Expired, ..) => formatter.write_str("its lease expired"),
@@ -307,6 +447,17 @@ impl std::fmt::Display for LostReason {
             }
             (LostCode::Superseded, ..) => {
                 formatter.write_str("another attempt has claimed the job")
+            }
+            (LostCode::Ended, ..) => {
+                formatter.write_str("it was ended before, in another way")?;
+                formatter.write_str(match self.ended_as {
+                    Some(EndedAs::Completed) => ": the job was completed",
+                    Some(EndedAs::Failed) => ": the attempt failed, and the job is tried again",
+                    Some(EndedAs::Dead) => ": the attempt failed, and was the last",
+                    Some(EndedAs::Cancelled) => ": the job was cancelled",
+                    Some(EndedAs::Released) => ": it was released",
+                    Some(EndedAs::Other) | None => "",
+                })
             }
             (LostCode::Other, ..) => formatter.write_str("the claim is not valid"),
         }

@@ -37,6 +37,36 @@ pub struct Cluster {
     pub history: Vec<PastTerm>,
 }
 
+/// `GET /v1/cluster/plan`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Plan {
+    /// The namespace.
+    pub namespace: Namespace,
+    /// What the leader would do; empty if there is nothing to do.
+    pub decisions: Vec<Decision>,
+}
+
+/// One thing that the leader would do about daemons, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Decision {
+    /// `define`, `forget`, `assign`, `activate`, `revoke`, `free` or `wait`.
+    pub decision: String,
+    /// The daemon.
+    pub daemon: DaemonId,
+    /// Its shard; none if it is about the whole daemon.
+    pub shard: Option<u32>,
+    /// Where to, or where from.
+    pub node: Option<NodeId>,
+    /// The shard's generation from then on.
+    pub generation: Option<u64>,
+    /// Why.
+    pub reason: Option<String>,
+    /// All of it, for people.
+    pub text: String,
+}
+
 /// Who leads an election.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -123,7 +153,8 @@ pub struct Daemon {
 pub struct DaemonShard {
     /// Its number, from 0.
     pub index: u32,
-    /// `unassigned`, `assigning`, `active` or `revoking`.
+    /// `unassigned`, `assigning`, `active` or `revoking`; `failing` if it has failed more than once and has not run for a
+    /// minute since.
     pub state: String,
     /// Who is to run it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -134,9 +165,20 @@ pub struct DaemonShard {
     /// When it got into its state, on the leader's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_at: Option<u64>,
-    /// What the node says about it, if that is a failure.
+    /// What the node says about it, if that is a failure; if it fails again and again, how it failed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// How often it has failed since it last ran for a minute.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub failures: u32,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde wants"
+)]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// A term that has ended.
@@ -153,6 +195,13 @@ pub struct PastTerm {
     pub until_at: u64,
     /// Why it ended.
     pub reason: String,
+    /// How long it lasted, by one clock: `since_at` and `until_at` may be of two hosts. Absent if whoever wrote its end did not
+    /// see it begin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasted_ms: Option<u64>,
+    /// For how long nobody led after it, by one clock. Absent if whoever led next did not see it end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vacant_ms: Option<u64>,
 }
 
 /// `POST /v1/leader/resign`.

@@ -125,6 +125,9 @@ pub struct ElectAnswer {
     /// Who is to lead next, if nobody leads since the last leader handed over. If it does not come, a later call leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_for: Option<NodeId>,
+    /// Which session of it: several candidates may have one id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_for_incarnation: Option<Incarnation>,
     /// The secret of the candidate, if the call registered it without one. It is told once: keep it, every further call
     /// about the candidate needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -148,6 +151,9 @@ pub struct Election {
     /// Who is to lead next, if nobody leads since the last leader handed over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_for: Option<NodeId>,
+    /// Which session of it: several candidates may have one id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_for_incarnation: Option<Incarnation>,
     /// For how long at most from now on it is reserved, if the store can tell. Then anybody may lead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved_for_ms: Option<u64>,
@@ -181,7 +187,9 @@ pub struct LeaderRequest {
     /// others take it, and the one that is to lead next comes first.
     #[serde(default)]
     pub lapses: bool,
-    /// How long that takes from now on at most, if the store can tell.
+    /// How long that takes from now on at most, if the store can tell. A running candidate takes the lease then. One that only
+    /// calls does on a file store and SQLite; elsewhere it counts for itself, and takes it at a call a ttl or more after its
+    /// first one that came after the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lapses_in_ms: Option<u64>,
 }

@@ -71,7 +71,7 @@ impl<'de> Visitor<'de> for Body {
     }
 }
 
-/// What became of each job, in the order of the request.
+/// The outcome of each job, in the order of the request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SubmitAnswer {
@@ -79,20 +79,20 @@ pub struct SubmitAnswer {
     pub jobs: Vec<Submitted>,
 }
 
-/// What became of a submitted job.
+/// The outcome of a submitted job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Submitted {
     /// Its id: the client's, or one made by the server.
     pub id: JobId,
-    /// What became of it.
+    /// The outcome.
     pub status: SubmitStatus,
     /// The job that holds the unique key, if that is why nothing was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub existing: Option<JobId>,
 }
 
-/// What became of a submitted job.
+/// The outcome of a submitted job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -185,7 +185,7 @@ pub struct RetryRequest {
     pub limit: Option<u32>,
 }
 
-/// What became of each job.
+/// The outcome of each job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RetryAnswer {
@@ -193,20 +193,20 @@ pub struct RetryAnswer {
     pub jobs: Vec<Retried>,
 }
 
-/// What became of a job that was to run again.
+/// The outcome of a retried job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Retried {
     /// The job.
     pub id: JobId,
-    /// What became of it.
+    /// The outcome.
     pub status: RetriedStatus,
     /// The job that holds its unique key, if that is why it was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub existing: Option<JobId>,
 }
 
-/// What became of a job that was to run again.
+/// The outcome of a retried job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]

@@ -57,7 +57,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Names one claim of one job: whoever holds it holds that attempt, and nobody holds it twice.
+/// Names one claim of one job: its holder holds that attempt, and no token is given out twice.
 ///
 /// The number counts every claim ever made here, so no two attempts share one. The nonce keeps a token
 /// that was guessed, or that is left over from a queue whose storage was wiped, from fitting.

@@ -40,22 +40,23 @@ mod tests;
 mod text;
 mod time;
 mod trace;
+mod workers;
 
 pub use backoff::Backoff;
 pub use claims::{
-    Claim, ClaimAnswer, ClaimRequest, ClaimsAnswer, CompleteRequest, Completion, FailRequest,
-    Failure, Heartbeat, HeartbeatRequest, LEASE_MS_DEFAULT, LostCode, LostReason, Outcome,
-    OutcomeStatus, ReleaseRequest, WAIT_MS_MAX,
+    Claim, ClaimAnswer, ClaimCall, ClaimRequest, ClaimsAnswer, CompleteRequest, Completion,
+    EndedAs, Ends, EndsAnswer, FailRequest, Failure, Heartbeat, HeartbeatRequest, LEASE_MS_DEFAULT,
+    LostCode, LostReason, Outcome, OutcomeStatus, ReleaseRequest, WAIT_MS_MAX,
 };
 pub use cluster::{
-    Cluster, ClusterElection, Daemon, DaemonShard, Leader, Node, PastTerm, ResignRequest,
-    TransferRequest,
+    Cluster, ClusterElection, Daemon, DaemonShard, Decision, Leader, Node, PastTerm, Plan,
+    ResignRequest, TransferRequest,
 };
 pub use elections::{
     Candidate, CandidateRequest, ElectAnswer, ElectRequest, Election, ElectionQuery, LeaderRequest,
     LeaderRequestKind, Secret, SecretError, WithdrawRequest,
 };
-pub use events::{Event, EventsQuery, RESET};
+pub use events::{EVENT_KINDS, Event, EventsQuery, RESET};
 pub use job::{ATTEMPTS_DEFAULT, Claimed, Job, QUEUE_DEFAULT, State, Submission};
 pub use jobs::{
     JobsAnswer, JobsQuery, LIMIT_DEFAULT, LIMIT_MAX, Order, Retried, RetriedStatus, RetryAnswer,
@@ -77,3 +78,4 @@ pub use schema::{Complete, Fail, HeartbeatSingle, Release};
 pub use settings::{Keep, KeepIds, QueueOptions, Rate, Settings, SettingsChange};
 pub use stats::{Latency, LogStats, Rates, Stats};
 pub use trace::{TRACESTATE_BYTES_MAX, Traceparent, TraceparentError, Tracestate, TracestateError};
+pub use workers::{Worker, WorkerJob, WorkersAnswer};

@@ -107,7 +107,7 @@ names! {
     /// The name of an election within a namespace. Names that begin with `tenure.` are those of the product's own
     /// elections: see [`ElectionName::of_users`].
     ElectionName = "the election name";
-    /// A job's id, made by whoever submits it: sending one twice enqueues it once.
+    /// A job's id, made by its submitter: sending one twice enqueues it once.
     JobId = "the job id";
     /// What kind of work a job is: workers say which types they take.
     JobType = "the job type";
@@ -125,10 +125,10 @@ impl ElectionName {
     /// What the names of the product's own elections begin with.
     pub const RESERVED: &str = "tenure.";
 
-    /// The election of the brokers: whoever leads it serves the queue. Only nodes that can serve stand in it.
+    /// The election of the brokers: its leader serves the queue. Only nodes that can serve are candidates.
     pub const QUEUE: &str = "tenure.queue";
 
-    /// The election of the cluster's members: whoever leads it hands out the daemons.
+    /// The election of the cluster's members: its leader hands out the daemons.
     pub const CLUSTER: &str = "tenure.cluster";
 
     /// The election of the brokers.

@@ -38,11 +38,32 @@ impl Payload {
         self.0.get().len()
     }
 
+    /// Whether it is the same JSON but for white space between its tokens. Numbers and strings are compared as they are
+    /// written: no two values are ever taken for one.
+    #[must_use]
+    pub fn is_same_value(&self, other: &Self) -> bool {
+        self == other || tokens(self.as_str()).eq(tokens(other.as_str()))
+    }
+
     /// Whether there is nothing in it.
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.as_str() == "null"
     }
+}
+
+/// The bytes of JSON text without the white space that says nothing.
+fn tokens(text: &str) -> impl Iterator<Item = u8> {
+    let (mut in_string, mut is_escaped) = (false, false);
+    text.bytes().filter(move |byte| {
+        match byte {
+            b'"' if !is_escaped => in_string = !in_string,
+            b' ' | b'\t' | b'\n' | b'\r' if !in_string => return false,
+            _ => {}
+        }
+        is_escaped = in_string && !is_escaped && *byte == b'\\';
+        true
+    })
 }
 
 impl From<Box<RawValue>> for Payload {
@@ -95,6 +116,26 @@ impl fmt::Debug for Payload {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn white_space_between_tokens_makes_no_other_value() {
+        let same = |one: &str, other: &str| {
+            let (one, other) = (Payload::new(one).unwrap(), Payload::new(other).unwrap());
+            assert_eq!(one.is_same_value(&other), other.is_same_value(&one));
+            one.is_same_value(&other)
+        };
+        assert!(same(
+            r#"{"a":[1,2],"b":"c"}"#,
+            " { \"a\" : [1,\t2],\n\"b\":\"c\" } "
+        ));
+        assert!(same(r#"["a\" b"]"#, r#"[ "a\" b" ]"#));
+        assert!(same(r#"["\\", "a"]"#, r#"["\\","a"]"#));
+        assert!(!same(r#""a b""#, r#""ab""#));
+        assert!(!same(r#"["a\" b"]"#, r#"["a\"b"]"#));
+        assert!(!same("[1, 2]", "[12]"));
+        // They are one number to a reader that rounds.
+        assert!(!same("10000000000000000000001", "10000000000000000000002"));
+    }
 
     #[test]
     fn payloads_keep_their_text_on_one_line() {

@@ -10,7 +10,7 @@ use crate::JobId;
 /// The media type of a problem.
 pub const CONTENT_TYPE: &str = "application/problem+json";
 
-/// What went wrong, what became of the data, and what to do next.
+/// What went wrong, what happened to the data, and what to do next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {

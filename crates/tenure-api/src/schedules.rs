@@ -18,6 +18,18 @@ pub struct ScheduleSpec {
     /// What happens to slots that passed while no broker could fire them.
     #[serde(default)]
     pub missed: Missed,
+    /// Whether a job is submitted at once when the schedule is created or changed, besides its slots. Not part of the
+    /// schedule: the same one set again does nothing.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub run_on_start: bool,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 fn utc() -> String {
@@ -71,8 +83,11 @@ pub struct Schedule {
     pub job: Submission,
     /// What happens to slots that passed while no broker could fire them.
     pub missed: Missed,
-    /// The next slot; none if there is no further one.
+    /// The next slot; none if it is paused, or if there is no further one.
     pub next_at: Option<u64>,
     /// The last slot that became a job.
     pub last_at: Option<u64>,
+    /// Whether it submits nothing until it is resumed. What falls into a pause is skipped.
+    #[serde(default)]
+    pub paused: bool,
 }

@@ -4,13 +4,14 @@ use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use utoipa::openapi::schema::{AnyOfBuilder, KnownFormat, ObjectBuilder, SchemaFormat, Type};
-use utoipa::openapi::{RefOr, Schema};
+use utoipa::openapi::{Ref, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::{Code, Secret};
 use crate::{
-    Claim, Completion, DaemonId, ElectionName, Failure, Heartbeat, Incarnation, JobId, JobType,
-    Key, Namespace, NodeId, Payload, QueueName, ScheduleName, Token, Traceparent, Tracestate,
+    Claim, ClaimCall, ClaimRequest, Completion, DaemonId, ElectionName, Ends, Failure, Heartbeat,
+    Incarnation, JobId, JobType, Key, Namespace, NodeId, Payload, QueueName, ScheduleName, Token,
+    Traceparent, Tracestate,
 };
 
 /// What every name is held to; see [`crate::NameError`].
@@ -138,6 +139,34 @@ singles! {
     Complete: Completion, "complete";
     Fail: Failure, "fail";
     Release: Claim, "release";
+}
+
+/// A claim and one field more: as one object, which refuses what it does not know.
+impl PartialSchema for ClaimCall {
+    fn schema() -> RefOr<Schema> {
+        let mut schema = ClaimRequest::schema();
+        if let RefOr::T(Schema::Object(object)) = &mut schema {
+            let ends = Ref::from_schema_name(Ends::name());
+            object.properties.insert("ends".to_owned(), ends.into());
+            let description = "`POST /v1/jobs/claim`: what a worker would take, and the ends of earlier claims that it \
+                reports along with it. They are carried out before the claim, in the same commit; with any of them the \
+                claim does not wait.";
+            object.description = Some(description.to_owned());
+        }
+        schema
+    }
+}
+
+impl ToSchema for ClaimCall {
+    fn name() -> Cow<'static, str> {
+        ClaimRequest::name()
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        ClaimRequest::schemas(schemas);
+        schemas.push((Ends::name().into_owned(), Ends::schema()));
+        Ends::schemas(schemas);
+    }
 }
 
 /// Milliseconds since 1970, or RFC 3339 text.

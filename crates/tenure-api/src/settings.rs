@@ -46,7 +46,7 @@ pub struct Settings {
     /// The most jobs of all states together; further submits are refused until some are forgotten.
     /// Default 10,000,000.
     pub jobs_max: u64,
-    /// How long ids are known at least, whatever becomes of their jobs.
+    /// How long ids are remembered at least, whatever happens to their jobs.
     pub ids: KeepIds,
 }
 

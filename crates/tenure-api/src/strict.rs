@@ -1,6 +1,6 @@
 //! Reading strictly: a field that nothing knows is an error that names it.
 //!
-//! The types ignore fields that they do not know, as readers of answers must: a newer server may say more. Whoever takes
+//! The types ignore fields that they do not know, as readers of answers must: a newer server may say more. A server that takes
 //! requests, or reads the log back, must not: a misspelt `priorty` would be a silent default, and what a newer version
 //! has written would be lost. So strictness is with the reader, not with the type. [`Strict`] fails where a type would
 //! skip a value.

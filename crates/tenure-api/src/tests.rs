@@ -26,6 +26,18 @@ fn requests_have_a_fixed_form() {
     reads_back::<ClaimRequest>(
         r#"{"worker":"w","queues":["q"],"types":["mail"],"max":9,"lease_ms":1000,"wait_ms":5}"#,
     );
+    let plain: ClaimCall = reads_back(r#"{"worker":"w","max":9,"lease_ms":1000,"wait_ms":5}"#);
+    assert_eq!(plain.ends, None);
+    let call: ClaimCall = reads_back(
+        r#"{"worker":"w","max":9,"lease_ms":1000,"ends":{"completed":[{"id":"a","token":"1f-0a1b2c3d","result":1.0}],"failed":[{"id":"b","token":"2-00000001","error":"no"}],"released":[{"id":"c","token":"3-00000001"}]}}"#,
+    );
+    let jobs: Vec<&str> = call
+        .ends
+        .iter()
+        .flat_map(Ends::jobs)
+        .map(JobId::as_str)
+        .collect();
+    assert_eq!(jobs, ["a", "b", "c"]);
     reads_back::<HeartbeatRequest>(
         r#"{"claims":[{"id":"a","token":"1f-0a1b2c3d","progress":[1, 2]}]}"#,
     );
@@ -88,6 +100,16 @@ fn requests_name_the_field_that_is_wrong() {
         "a tracestate must look like",
     );
     refuses::<ClaimRequest>(r#"{"worker":"w","maximum":1}"#, "maximum");
+    refuses::<ClaimCall>(r#"{"worker":"w","maximum":1}"#, "expected one of `worker`");
+    refuses::<ClaimCall>(r#"{"ends":{}}"#, "missing field `worker`");
+    refuses::<ClaimCall>(
+        r#"{"worker":"w","ends":{"done":[]}}"#,
+        "unknown field `done`",
+    );
+    refuses::<ClaimCall>(
+        r#"{"worker":"w","ends":{"completed":[{"id":"a","token":"1-1","error":"no"}]}}"#,
+        "unknown field `error`",
+    );
     refuses::<HeartbeatRequest>(r#"{"claims":[{"id":"a"}]}"#, "missing field `token`");
     refuses::<Completion>(r#"{"id":"a","token":"x"}"#, "a token is the text");
     refuses::<Failure>(r#"{"id":"a","token":"1-1","why":"no"}"#, "why");
@@ -111,6 +133,9 @@ fn answers_have_a_fixed_form() {
     reads_back::<ClaimAnswer>(
         r#"{"jobs":[{"id":"a","token":"1f-0a1b2c3d","queue":"q","type":"t","payload":{"n": 1.0},"attempt":1,"max_attempts":2,"priority":0,"group":"g","created_at":3,"lease_ms":4,"traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01","tracestate":"a=1"}]}"#,
     );
+    reads_back::<ClaimAnswer>(
+        r#"{"jobs":[],"ends":{"completed":[{"id":"a","status":"ok"}],"failed":[{"id":"b","status":"lost","reason":{"code":"expired"}}],"released":[{"status":"invalid"}]}}"#,
+    );
     reads_back::<ClaimsAnswer>(
         r#"{"claims":[{"id":"a","status":"ok"},{"id":"b","status":"cancelled"},{"id":"c","status":"lost","reason":{"code":"not_running","state":"dead"}}]}"#,
     );
@@ -121,7 +146,7 @@ fn answers_have_a_fixed_form() {
         r#"{"queues":[{"name":"q","paused":false,"options":{"concurrency":2,"rate":{"jobs":5,"period_ms":1000}},"counts":{"scheduled":1,"ready":2,"blocked":0,"running":3,"completed":4,"cancelled":5,"dead":6},"oldest_ready_at":7}]}"#,
     );
     reads_back::<SchedulesAnswer>(
-        r#"{"schedules":[{"name":"s","cron":"0 3 * * *","timezone":"UTC","job":{"type":"mail","payload":[1.0]},"missed":{"all":3},"next_at":7,"last_at":null}]}"#,
+        r#"{"schedules":[{"name":"s","cron":"0 3 * * *","timezone":"UTC","job":{"type":"mail","payload":[1.0]},"missed":{"all":3},"next_at":7,"last_at":null,"paused":false}]}"#,
     );
     reads_back::<Settings>(
         r#"{"completed":{"age_ms":1,"count":2},"cancelled":{},"dead":{},"jobs_max":9,"ids":{"age_ms":3600000,"bytes_max":536870912}}"#,
@@ -134,6 +159,9 @@ fn answers_have_a_fixed_form() {
     );
     reads_back::<Election>(
         r#"{"leader":null,"term":3,"candidates":[{"id":"web-1","ttl_ms":1000}]}"#,
+    );
+    reads_back::<Plan>(
+        r#"{"namespace":"n","decisions":[{"decision":"wait","daemon":"d","shard":0,"node":null,"generation":null,"reason":"r","text":"d/0: wait, r"}]}"#,
     );
     reads_back::<Cluster>(
         r#"{"namespace":"n","node":"web-1","leader":{"node":"web-1","term":3,"address":"http://a","since_at":5},"elections":[{"name":"default","leader":null,"term":3,"candidates":["web-1"]}],"nodes":[{"node":"web-1","incarnation":"00000000000000000000000000000abc","state":"alive","labels":{"zone":"a"},"joined_at":1,"ttl_ms":10000}],"daemons":[{"daemon":"d","weight":1,"shards":[{"index":0,"state":"active","node":"web-1","generation":4,"since_at":5}]}],"history":[{"term":2,"node":"web-2","since_at":1,"until_at":2,"reason":"resigned"}]}"#,

@@ -1,7 +1,7 @@
 //! Trace context: which trace a job belongs to, as W3C Trace Context writes it.
 //!
 //! It is carried, never acted on: no decision of the queue looks at it, and it is no part of what tells two
-//! submissions apart. Whoever sends a job again does so from another span, and means the same job.
+//! submissions apart. A job that is sent again comes from another span, and is the same job.
 
 use std::fmt;
 use std::str::FromStr;

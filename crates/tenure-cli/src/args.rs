@@ -41,7 +41,7 @@ pub(crate) use outbox::{
 };
 pub(crate) use program::{Completions, Help, Man, ShellName};
 pub(crate) use queue::{OneQueue, Queue, QueueTime, SetQueue};
-pub(crate) use schedule::{DeleteSchedule, Schedule, SetSchedule};
+pub(crate) use schedule::{OneSchedule, Schedule, SetSchedule};
 pub(crate) use serve::{LogFormat, Serve, Settings};
 
 /// Where everything is kept unless told otherwise.

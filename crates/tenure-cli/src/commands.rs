@@ -32,6 +32,7 @@ pub(crate) mod outbox;
 pub(crate) mod plan;
 pub(crate) mod queue;
 mod remote;
+mod remote_change;
 pub(crate) mod replaced;
 mod request;
 pub(crate) mod resign;
@@ -40,6 +41,7 @@ pub(crate) mod schedule;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod store_check;
+mod timed;
 pub(crate) mod top;
 pub(crate) mod transfer;
 pub(crate) mod watch;
@@ -74,7 +76,7 @@ fn election(options: &InElection) -> anyhow::Result<ElectionAddress> {
 const NAMED_MAX: usize = 10;
 
 /// The election that was named; else that of the queue, or the only one that users have, if there is no other. The
-/// cluster's is meant only if there is nothing else: it follows whoever is there.
+/// cluster's is meant only if there is nothing else: it exists wherever there are members.
 async fn which(view: &NamespaceView, named: Option<&str>) -> anyhow::Result<ElectionName> {
     if let Some(name) = named {
         return Ok(ElectionName::new(name)?);

@@ -1,7 +1,7 @@
 //! The `tenure` command.
 //!
 //! stdout is data, stderr is everything else. The exit code answers the question that was asked: 0 is
-//! yes, 1 is no, 2 means that it could not be found out. A mistake on the command line is a 2 as well:
+//! yes, 1 is no, 2 means that the answer could not be determined. A mistake on the command line is a 2 as well:
 //! a script that asks whether a bucket can be trusted must not take a mistyped flag for a no.
 
 use std::ffi::OsString;
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
 }
 
 /// The parts of `run` and `worker` that are processes of their own. They are to stay small, there being one for
-/// each program, and their stderr belongs to the program. Whoever reads that must not hold them up.
+/// each program, and their stderr belongs to the program. A slow reader must not hold them up.
 fn part<W: Iterator<Item = OsString>>(mut words: W) -> Option<anyhow::Result<ExitCode>> {
     let run: fn(W) -> anyhow::Result<ExitCode> = match words.next()?.to_str()? {
         "__guard" => commands::guard::run,
@@ -69,7 +69,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     if runs_programs && std::process::id() == 1 {
         return commands::init::run(&command);
     }
-    // What runs for long must not wait for whoever reads what it says.
+    // Started by way of a link, as the child of process 1 is, it would be called `exe`.
+    let _ = rustix::thread::set_name(c"tenure");
+    // A long-running process must not wait for the reader of its stderr.
     if runs_programs || matches!(command, Command::Serve(_)) {
         stderr::start();
     }
@@ -149,7 +151,7 @@ fn with_threads<T>(work: impl FnOnce() -> T) -> anyhow::Result<T> {
 }
 
 /// A server's log is read by people on a terminal, and by programs elsewhere. What other verbs log is about one
-/// call, and for whoever made it.
+/// call, and for its caller.
 fn log_format(command: &Command) -> LogFormat {
     match command {
         Command::Serve(options) => options.log_format.unwrap_or_else(|| {

@@ -106,14 +106,19 @@ struct Collector {
 
 impl Collector {
     fn new(runtime: &Handle) -> anyhow::Result<Self> {
-        // The provider of the TLS library is chosen once per process; whoever was first is fine.
+        // The provider of the TLS library is chosen once per process; the first choice stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
-            .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")))
-            .timeout(timeout(|name| std::env::var(name).ok()))
-            // Headers may hold a secret, which must not go elsewhere.
-            .redirect(reqwest::redirect::Policy::none())
+        let settings = || {
+            reqwest::Client::builder()
+                .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")))
+                .timeout(timeout(|name| std::env::var(name).ok()))
+                // Headers may hold a secret, which must not go elsewhere.
+                .redirect(reqwest::redirect::Policy::none())
+        };
+        // A host without certificates of authorities, as small containers are, can still send to http://.
+        let http = settings()
             .build()
+            .or_else(|_| settings().tls_certs_only([]).build())
             .context("cannot make a client for the collector")?;
         Ok(Self {
             http,

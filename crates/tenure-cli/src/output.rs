@@ -19,7 +19,7 @@ use crate::{stderr, times};
 /// not look like success.
 #[derive(Debug)]
 pub(crate) struct Data {
-    /// What became of the first write that did not succeed.
+    /// The error of the first write that did not succeed.
     failed: Option<io::Error>,
 }
 
@@ -248,6 +248,12 @@ pub(crate) fn printable(text: &str) -> String {
         }
     }
     safe
+}
+
+/// What an error says, on one line: its last line with a word in it. A stack trace ends with what happened.
+pub(crate) fn last_line(error: &str) -> String {
+    let says = |line: &&str| line.contains(char::is_alphanumeric);
+    printable(error.lines().rev().find(says).unwrap_or(error))
 }
 
 fn say(style: Style, label: &str, text: &str) {

@@ -7,7 +7,7 @@ use anyhow::Context;
 use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// From the moment this exists the signals end nothing by themselves: whoever holds it waits for them.
+/// From the moment this exists the signals end nothing: the owner of this waits for them.
 #[derive(Debug)]
 pub(crate) struct Signals {
     interrupt: Signal,

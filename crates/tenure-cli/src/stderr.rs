@@ -1,4 +1,4 @@
-//! stderr for a process that must not wait for whoever reads it.
+//! stderr for a process that must not wait for its reader.
 //!
 //! A reader that stalls (a full pipe, Ctrl-S) must hold up no heartbeat. So one thread writes, and everybody else
 //! leaves text in a queue, which takes no time. The queue is bounded: what does not fit is dropped and counted,
@@ -24,7 +24,7 @@ mod direct;
 const BYTES_MAX: usize = 1024 * 1024;
 const PIECES_MAX: usize = 10_000;
 
-/// How long the end of the process, and whoever writes in a hurry, waits for the reader.
+/// How long the end of the process, and an urgent line, waits for the reader.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 static QUEUE: OnceLock<Queue> = OnceLock::new();
@@ -99,7 +99,7 @@ pub(crate) fn finish(within: Duration) {
     }
 }
 
-/// Whether a panic is Tokio's for want of a thread: no mistake of this program, and whoever wanted the thread is told.
+/// Whether a panic is Tokio's for want of a thread: not a mistake of this program, and the code that wanted the thread is told.
 pub(crate) fn is_shortage(payload: &(dyn Any + Send)) -> bool {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied());

@@ -36,6 +36,9 @@ pub(crate) fn duration(duration: Duration) -> String {
     let (days, rest) = (duration.as_secs() / 86_400, duration.as_secs() % 86_400);
     let (hours, minutes, seconds) = (rest / 3600, rest / 60 % 60, rest % 60);
     match (days, hours, minutes, seconds) {
+        (0, 0, 0, 0) if duration.is_zero() => "0s".to_owned(),
+        // Not 0: something that took no time is something else.
+        (0, 0, 0, 0) if duration.as_millis() == 0 => format!("0.{:03}ms", duration.as_micros()),
         (0, 0, 0, 0) => format!("{}ms", duration.as_millis()),
         (0, 0, 0, seconds) => format!("{seconds}s"),
         (0, 0, minutes, seconds) => format!("{minutes}m {seconds}s"),
@@ -113,8 +116,9 @@ mod tests {
 
     #[test]
     fn durations_are_shown_short() {
+        assert_eq!(duration(Duration::from_micros(20)), "0.020ms");
         for (milliseconds, text) in [
-            (0, "0ms"),
+            (0, "0s"),
             (999, "999ms"),
             (59_999, "59s"),
             (60_000, "1m 0s"),

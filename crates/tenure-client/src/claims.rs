@@ -21,23 +21,23 @@
 use std::time::Duration;
 
 use tenure_api::{
-    self as api, ClaimAnswer, ClaimRequest, Claimed, ClaimsAnswer, CompleteRequest, Completion,
-    FailRequest, Failure, HeartbeatRequest, JobId, LostCode, LostReason, Outcome, OutcomeStatus,
-    Payload, ReleaseRequest, State, Token,
+    self as api, ClaimAnswer, ClaimCall, ClaimRequest, Claimed, ClaimsAnswer, CompleteRequest,
+    Completion, EndsAnswer, FailRequest, Failure, HeartbeatRequest, JobId, LostCode, LostReason,
+    Outcome, OutcomeStatus, Payload, ReleaseRequest, State, Token,
 };
 
 use uuid::Uuid;
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::transport::Call;
+use crate::transport::{Call, Transport};
 
 /// One claim of one job, as it was answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     /// The job.
     pub id: JobId,
-    /// What proves the claim. Whoever has it can end the claim: treat it like a password.
+    /// Proves the claim. Its holder can end the claim: treat it like a password.
     pub token: Token,
     /// Which attempt it is.
     pub attempt: u32,
@@ -75,7 +75,31 @@ pub struct Failed {
     pub permanent: bool,
 }
 
-/// What became of a claim.
+/// Claims to end along with another claim.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    pub(crate) completed: Vec<Completed>,
+    pub(crate) failed: Vec<Failed>,
+    pub(crate) released: Vec<Claim>,
+}
+
+/// What came of a claim that had ends with it.
+#[derive(Debug)]
+pub(crate) struct Round {
+    pub(crate) jobs: Vec<Claimed>,
+    /// The outcomes as they were answered, in the order of the ends, by kind; none if the broker has not looked at the ends:
+    /// then nothing is known of them.
+    pub(crate) ended: Option<EndedRound>,
+}
+
+#[derive(Debug)]
+pub(crate) struct EndedRound {
+    pub(crate) completed: Vec<Ended>,
+    pub(crate) failed: Vec<Ended>,
+    pub(crate) released: Vec<Ended>,
+}
+
+/// The outcome of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
@@ -100,7 +124,7 @@ impl Client {
         self.claim_named(request, Uuid::new_v4()).await
     }
 
-    /// The same for whoever goes on with the claim after it has failed: by the same name it is the same claim.
+    /// The same for a caller that repeats a claim after it has failed: by the same name it is the same claim.
     pub(crate) async fn claim_named(
         &self,
         request: &ClaimRequest,
@@ -115,56 +139,75 @@ impl Client {
         Ok(answer.jobs)
     }
 
+    /// Ends claims, and takes jobs without waiting for them, in one call and one commit. By the same name it is the same
+    /// claim, and ends that are told twice are answered twice, so it can be sent again.
+    ///
+    /// An end that is answered "lost" was not read back: to tell it once more in a call of its own does that. A broker of an
+    /// older version refuses the call, or does not look at the ends, and then they have to be told in calls of their own, too.
+    pub(crate) async fn end_and_claim(
+        &self,
+        request: &ClaimRequest,
+        name: Uuid,
+        ends: &Ends,
+    ) -> Result<Round, Error> {
+        let body = ClaimCall {
+            request: request.clone(),
+            ends: Some(api::Ends {
+                completed: ends.completed.iter().map(completion).collect(),
+                failed: ends.failed.iter().map(failure).collect(),
+                released: ends.released.iter().map(released).collect(),
+            }),
+        };
+        let call = Call::post(&["v1", "jobs", "claim"], &body)?;
+        let call = call.named(name).of_claim();
+        let ClaimAnswer { jobs, ends: told } = self.transport.call(&call).await?;
+        let ended = told.and_then(|told| ended_round(ends, &told));
+        Ok(Round { jobs, ended })
+    }
+
     /// Keeps claims for another lease, and tells how far their work is. Progress that the broker does not take is not
     /// shown, with a warning in the log; its claim is kept all the same.
+    ///
+    /// Calls about one claim that are made at the same time share requests, as with [`Client::complete`].
     pub async fn heartbeat(
         &self,
         claims: &[(Claim, Option<Payload>)],
     ) -> Result<Vec<Ended>, Error> {
-        self.heartbeat_within(claims, None).await
+        match claims {
+            [one] => {
+                let kept = self.together.heartbeats.call(one.clone());
+                kept.await.map(|ended| vec![ended])
+            }
+            _ => self.heartbeat_within(claims, None).await,
+        }
     }
 
-    /// The same, with a deadline of its own.
+    /// The same at once, with a deadline of its own.
     pub(crate) async fn heartbeat_within(
         &self,
         claims: &[(Claim, Option<Payload>)],
         deadline: Option<Duration>,
     ) -> Result<Vec<Ended>, Error> {
-        let claims: Vec<_> = claims
-            .iter()
-            .map(|(claim, progress)| api::Heartbeat {
-                id: claim.id.clone(),
-                token: claim.token,
-                progress: progress.clone(),
-            })
-            .collect();
-        let ids: Vec<JobId> = claims.iter().map(|claim| claim.id.clone()).collect();
-        let call = Call::post(&["v1", "jobs", "heartbeat"], &HeartbeatRequest { claims })?
-            .within(deadline);
-        let answer: ClaimsAnswer = self.transport.call(&call).await?;
-        let outcomes = self.matched(&ids, answer)?;
-        for (outcome, id) in outcomes.iter().zip(&ids) {
-            let problem = outcome.problem.as_ref();
-            if let Some(problem) = problem.filter(|_| outcome.status != OutcomeStatus::Invalid) {
-                tracing::warn!(%id, %problem, "the progress of a job was refused, and is not shown");
-            }
-        }
-        Ok(outcomes.iter().map(ended).collect())
+        self.transport.heartbeat(claims, deadline).await
     }
 
     /// Ends a claim with success. The result, if there is one, is kept as long as the job.
+    ///
+    /// Calls that are made at the same time, by this client and its clones, share requests: the first goes at once, and what
+    /// comes while it is under way goes with the next. Each has its own answer. Dropping the future before the end was sent
+    /// leaves it out; later, the claim may have ended or not.
     ///
     /// Sent again by itself; an end that was recorded by a try whose answer was lost is recognised by
     /// reading the job back: it is completed, and no attempt was started after this one.
     pub async fn complete(&self, claim: &Claim, result: Option<Payload>) -> Result<(), Error> {
         let claim = claim.clone();
-        let ended = self
-            .complete_all(vec![Completed {
-                claim: claim.clone(),
-                result,
-            }])
-            .await?;
-        single(&claim, &ended)
+        let completed = Completed { claim, result };
+        let mut ended = self.together.completions.call(completed.clone()).await?;
+        if let Ended::Lost(_) = ended {
+            // Perhaps by this very end. That is found out here: it would hold up the others.
+            ended = only(self.complete_all(vec![completed.clone()]).await?);
+        }
+        single(&completed.claim, ended)
     }
 
     /// Ends claims with success, in one call; the answers stand in the order of the claims. See
@@ -172,13 +215,9 @@ impl Client {
     pub async fn complete_all(&self, claims: Vec<Completed>) -> Result<Vec<Ended>, Error> {
         let (held, claims): (Vec<Claim>, Vec<Completion>) = claims
             .into_iter()
-            .map(|Completed { claim, result }| {
-                let completion = Completion {
-                    id: claim.id.clone(),
-                    token: claim.token,
-                    result,
-                };
-                (claim, completion)
+            .map(|completed| {
+                let completion = completion(&completed);
+                (completed.claim, completion)
             })
             .unzip();
         let call = Call::post(&["v1", "jobs", "complete"], &CompleteRequest { claims })?;
@@ -190,29 +229,27 @@ impl Client {
         .await
     }
 
-    /// Ends a claim without success: the job is tried again, or is dead.
+    /// Ends a claim without success: the job is tried again, or is dead. Shares requests with others, as
+    /// [`Client::complete`] does.
     ///
     /// Sent again by itself; an end that was recorded by a try whose answer was lost is recognised by
     /// reading the job back: this attempt is over, and the job's error is this one.
     pub async fn fail(&self, failed: Failed) -> Result<(), Error> {
-        let claim = failed.claim.clone();
-        single(&claim, &self.fail_all(vec![failed]).await?)
+        let mut ended = self.together.failures.call(failed.clone()).await?;
+        if let Ended::Lost(_) = ended {
+            // As above.
+            ended = only(self.fail_all(vec![failed.clone()]).await?);
+        }
+        single(&failed.claim, ended)
     }
 
     /// Ends claims without success, in one call; the answers stand in the order of the claims. See
     /// [`Client::fail`].
     pub async fn fail_all(&self, claims: Vec<Failed>) -> Result<Vec<Ended>, Error> {
-        let milliseconds = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         let (held, claims): (Vec<(Claim, String)>, Vec<Failure>) = claims
             .into_iter()
             .map(|failed| {
-                let failure = Failure {
-                    id: failed.claim.id.clone(),
-                    token: failed.claim.token,
-                    error: Some(failed.error.as_str().into()),
-                    retry_in_ms: failed.retry_in.map(milliseconds),
-                    permanent: failed.permanent,
-                };
+                let failure = failure(&failed);
                 ((failed.claim, failed.error), failure)
             })
             .unzip();
@@ -248,16 +285,12 @@ impl Client {
     /// reading the job back: this attempt is still to come, or another claim makes it.
     pub async fn release(&self, claim: &Claim) -> Result<(), Error> {
         let ended = self.release_all(vec![claim.clone()]).await?;
-        single(claim, &ended)
+        single(claim, only(ended))
     }
 
     /// Hands claims back, in one call; the answers stand in the order of the claims. See
     /// [`Client::release`].
     pub async fn release_all(&self, held: Vec<Claim>) -> Result<Vec<Ended>, Error> {
-        let released = |claim: &Claim| api::Claim {
-            id: claim.id.clone(),
-            token: claim.token,
-        };
         let claims = held.iter().map(released).collect();
         let call = Call::post(&["v1", "jobs", "release"], &ReleaseRequest { claims })?;
         let fits = |place: usize, reason: LostReason| match reason.code {
@@ -285,9 +318,8 @@ impl Client {
         fits: impl Fn(usize, LostReason) -> bool,
         recognise: impl Fn(usize, &api::Job) -> Option<Ended>,
     ) -> Result<Vec<Ended>, Error> {
-        let answer: ClaimsAnswer = self.transport.call(call).await?;
         let ids: Vec<JobId> = held.iter().map(|claim| claim.id.clone()).collect();
-        let outcomes = self.matched(&ids, answer)?;
+        let outcomes = self.transport.outcomes(call, &ids).await?;
         let mut all: Vec<Ended> = outcomes.iter().map(ended).collect();
         for (place, one) in all.iter_mut().enumerate() {
             if let &mut Ended::Lost(Some(reason)) = one
@@ -303,10 +335,57 @@ impl Client {
         }
         Ok(all)
     }
+}
+
+/// Calls about claims as they are answered: what is lost is not read back.
+impl Transport {
+    pub(crate) async fn heartbeat(
+        &self,
+        claims: &[(Claim, Option<Payload>)],
+        deadline: Option<Duration>,
+    ) -> Result<Vec<Ended>, Error> {
+        let claims: Vec<_> = claims
+            .iter()
+            .map(|(claim, progress)| api::Heartbeat {
+                id: claim.id.clone(),
+                token: claim.token,
+                progress: progress.clone(),
+            })
+            .collect();
+        let ids: Vec<JobId> = claims.iter().map(|claim| claim.id.clone()).collect();
+        let call = Call::post(&["v1", "jobs", "heartbeat"], &HeartbeatRequest { claims })?
+            .within(deadline);
+        let outcomes = self.outcomes(&call, &ids).await?;
+        for (outcome, id) in outcomes.iter().zip(&ids) {
+            let problem = outcome.problem.as_ref();
+            if let Some(problem) = problem.filter(|_| outcome.status != OutcomeStatus::Invalid) {
+                tracing::warn!(%id, %problem, "the progress of a job was refused, and is not shown");
+            }
+        }
+        Ok(outcomes.iter().map(ended).collect())
+    }
+
+    pub(crate) async fn complete(&self, claims: &[Completed]) -> Result<Vec<Ended>, Error> {
+        let ids = claims.iter().map(|completed| completed.claim.id.clone());
+        let ids: Vec<JobId> = ids.collect();
+        let claims = claims.iter().map(completion).collect();
+        let call = Call::post(&["v1", "jobs", "complete"], &CompleteRequest { claims })?;
+        let outcomes = self.outcomes(&call, &ids).await?;
+        Ok(outcomes.iter().map(ended).collect())
+    }
+
+    pub(crate) async fn fail(&self, claims: &[Failed]) -> Result<Vec<Ended>, Error> {
+        let ids = claims.iter().map(|failed| failed.claim.id.clone());
+        let ids: Vec<JobId> = ids.collect();
+        let claims = claims.iter().map(failure).collect();
+        let call = Call::post(&["v1", "jobs", "fail"], &FailRequest { claims })?;
+        let outcomes = self.outcomes(&call, &ids).await?;
+        Ok(outcomes.iter().map(ended).collect())
+    }
 
     /// The outcomes, if there is one for each job, in order.
-    fn matched(&self, ids: &[JobId], answer: ClaimsAnswer) -> Result<Vec<Outcome>, Error> {
-        let outcomes = answer.claims;
+    async fn outcomes(&self, call: &Call, ids: &[JobId]) -> Result<Vec<Outcome>, Error> {
+        let ClaimsAnswer { claims: outcomes } = self.call(call).await?;
         let is_matched = outcomes.len() == ids.len()
             && outcomes
                 .iter()
@@ -315,11 +394,57 @@ impl Client {
         if is_matched {
             Ok(outcomes)
         } else {
-            Err(self
-                .transport
-                .nonsense("the number of answers does not match the number of claims"))
+            Err(self.nonsense("the number of answers does not match the number of claims"))
         }
     }
+}
+
+fn completion(Completed { claim, result }: &Completed) -> Completion {
+    Completion {
+        id: claim.id.clone(),
+        token: claim.token,
+        result: result.clone(),
+    }
+}
+
+fn failure(failed: &Failed) -> Failure {
+    let milliseconds = |wait: Duration| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+    Failure {
+        id: failed.claim.id.clone(),
+        token: failed.claim.token,
+        error: Some(failed.error.as_str().into()),
+        retry_in_ms: failed.retry_in.map(milliseconds),
+        permanent: failed.permanent,
+    }
+}
+
+fn released(claim: &Claim) -> api::Claim {
+    api::Claim {
+        id: claim.id.clone(),
+        token: claim.token,
+    }
+}
+
+/// The outcomes, if there is one for each end, in order.
+fn ended_round(ends: &Ends, told: &EndsAnswer) -> Option<EndedRound> {
+    let completed = ends.completed.iter().map(|completed| &completed.claim);
+    let failed = ends.failed.iter().map(|failed| &failed.claim);
+    Some(EndedRound {
+        completed: ended_all(completed, &told.completed)?,
+        failed: ended_all(failed, &told.failed)?,
+        released: ended_all(ends.released.iter(), &told.released)?,
+    })
+}
+
+fn ended_all<'a>(
+    held: impl ExactSizeIterator<Item = &'a Claim>,
+    outcomes: &[Outcome],
+) -> Option<Vec<Ended>> {
+    let is_matched = held.len() == outcomes.len()
+        && held
+            .zip(outcomes)
+            .all(|(claim, outcome)| outcome.id.as_ref() == Some(&claim.id));
+    is_matched.then(|| outcomes.iter().map(ended).collect())
 }
 
 fn ended(outcome: &Outcome) -> Ended {
@@ -337,13 +462,26 @@ fn ended(outcome: &Outcome) -> Ended {
     }
 }
 
-fn single(claim: &Claim, ended: &[Ended]) -> Result<(), Error> {
+/// The outcome of a call about one claim.
+fn only(mut ended: Vec<Ended>) -> Ended {
+    ended.pop().expect("there is one, as was checked")
+}
+
+fn single(claim: &Claim, ended: Ended) -> Result<(), Error> {
     match ended {
-        [Ended::Lost(reason)] => Err(Error::Lost {
+        Ended::Lost(reason) => Err(Error::Lost {
             id: claim.id.clone(),
-            reason: *reason,
+            reason,
         }),
-        [Ended::Refused(problem)] => Err(Error::of((**problem).clone(), None)),
+        Ended::Refused(mut problem) => {
+            // Which place it had in a request is nothing to its caller.
+            let field = problem.field.as_deref();
+            let own = field.and_then(|field| field.strip_prefix("claims[")?.split_once("]."));
+            if let Some((_, own)) = own {
+                problem.field = Some(own.to_owned());
+            }
+            Err(Error::of(*problem, None))
+        }
         _ => Ok(()),
     }
 }

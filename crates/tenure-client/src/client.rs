@@ -1,5 +1,6 @@
 //! The client: which nodes, which token, how long.
 
+use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -12,6 +13,7 @@ use crate::discovery::{Nodes, is_loopback};
 use crate::elections::Secrets;
 use crate::error::Error;
 use crate::submit::Submits;
+use crate::together::Together;
 use crate::transport::Transport;
 
 /// How long it may take until a node takes the connection. Short: the next node is waiting.
@@ -26,6 +28,8 @@ pub struct Client {
     pub(crate) secrets: Secrets,
     /// Jobs that are submitted at the same time.
     pub(crate) submits: Submits,
+    /// Ends and heartbeats that are told at the same time.
+    pub(crate) together: Arc<Together>,
 }
 
 /// What a client is made of.
@@ -108,8 +112,16 @@ impl Builder {
             return Err(Error::invalid("url", "no broker was named"));
         }
         let token = self.token.as_deref().map(bearer).transpose()?;
-        let http = http(nodes.iter().all(is_loopback)).map_err(|error| {
-            Error::invalid("url", &format!("cannot create an HTTP client: {error}"))
+        let is_plain = nodes.iter().all(|node| node.scheme() == "http");
+        let http = http(nodes.iter().all(is_loopback), is_plain).map_err(|error| {
+            let first: &dyn StdError = &error;
+            let cause = std::iter::successors(Some(first), |&error| error.source());
+            let cause = cause.last().map(ToString::to_string).unwrap_or_default();
+            let hint = "for https:// install ca-certificates, or set SSL_CERT_FILE";
+            Error::invalid(
+                "url",
+                &format!("cannot create an HTTP client: {cause}; {hint}"),
+            )
         })?;
         let transport = Arc::new(Transport {
             http,
@@ -122,6 +134,7 @@ impl Builder {
         Ok(Client {
             secrets: Secrets::default(),
             submits: Submits::new(transport.clone()),
+            together: Arc::new(Together::new(&transport)),
             transport,
         })
     }
@@ -149,9 +162,19 @@ fn bearer(token: &str) -> Result<HeaderValue, Error> {
     Ok(value)
 }
 
-fn http(is_local: bool) -> Result<reqwest::Client, reqwest::Error> {
-    // The provider of the TLS library is chosen once per process; whoever was first is fine.
+fn http(is_local: bool, is_plain: bool) -> Result<reqwest::Client, reqwest::Error> {
+    // The provider of the TLS library is chosen once per process; the first choice stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    let built = settings(is_local).build();
+    if built.is_err() && is_plain {
+        // A host without certificates of authorities, as small containers are: it needs none to speak plain HTTP. A broker at
+        // https:// that it hears about later is not trusted.
+        return settings(is_local).tls_certs_only([]).build();
+    }
+    built
+}
+
+fn settings(is_local: bool) -> reqwest::ClientBuilder {
     let mut http = reqwest::Client::builder()
         .user_agent(concat!("tenure-client/", env!("CARGO_PKG_VERSION")))
         .http1_only()
@@ -168,7 +191,7 @@ fn http(is_local: bool) -> Result<reqwest::Client, reqwest::Error> {
         // A proxy elsewhere would speak to its own loopback.
         http = http.no_proxy();
     }
-    http.build()
+    http
 }
 
 impl fmt::Debug for Client {

@@ -113,7 +113,7 @@ where
 {
     async fn take(mut self, send: Send<I, A>) {
         loop {
-            // Whoever is about to call, being ready to run, goes along: those that the batch before has answered, say.
+            // Callers that are ready to run go along, such as those that the batch before has answered.
             tokio::task::yield_now().await;
             let Some(batch) = self.next() else { return };
             let (items, answers): (Vec<I>, Vec<_>) = batch

@@ -1,6 +1,6 @@
 //! Elections without a background loop: every call stands alone.
 //!
-//! A candidate belongs to whoever knows its secret. The client makes one for each candidate, sends it with every call about
+//! A candidate belongs to the program that knows its secret. The client makes one for each candidate, sends it with every call about
 //! it, and makes another when the candidate was withdrawn: so a withdrawal that arrives late, or twice, cannot end what was
 //! begun after it. Clones of a client share their secrets. Two clients that use one id are two candidates.
 //! All calls may be repeated, and are.

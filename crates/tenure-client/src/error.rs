@@ -58,7 +58,7 @@ pub enum Error {
     /// correct them. Trying again changes nothing.
     #[error("no broker has a valid certificate")]
     Untrusted(#[source] Trouble),
-    /// The server failed, or what answers is no Tenure server. What became of the request is not known.
+    /// The server failed, or what answers is not a Tenure server. The outcome of the request is not known.
     #[error("{url} gave an answer that makes no sense: {detail}")]
     Broken {
         /// Who answered.
@@ -152,7 +152,25 @@ fn reason_text(reason: Option<LostReason>) -> String {
 
 fn seconds(duration: Duration) -> String {
     match duration.as_secs() {
-        0 => format!("{} ms", duration.as_millis()),
+        // Rounded up: nothing happens within 0 ms.
+        0 => format!("{} ms", duration.as_micros().div_ceil(1000).max(1)),
         seconds => format!("{seconds} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_said_to_take_no_time() {
+        for (microseconds, text) in [
+            (0, "1 ms"),
+            (300, "1 ms"),
+            (1_200, "2 ms"),
+            (1_000_000, "1 s"),
+        ] {
+            assert_eq!(seconds(Duration::from_micros(microseconds)), text);
+        }
     }
 }

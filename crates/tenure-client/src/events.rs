@@ -1,8 +1,8 @@
 //! What happens, as it happens: server-sent events.
 //!
-//! Events tell, they do not replay. Every connection, the first one too, starts with a
-//! [`reset`](crate::api::RESET): whatever was read before may be out of date, and whatever is read from
-//! then on is followed by what happens to it.
+//! The first connection starts with a [`reset`](crate::api::RESET): whatever was read before may be out of date, and
+//! whatever is read from then on is followed by what happens to it. When the connection breaks, the next one goes on
+//! behind the last event that was heard. Where that cannot be, another `reset` says so.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -24,6 +24,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// The longest event that is read.
 const EVENT_BYTES_MAX: usize = 1 << 20;
 
+/// The longest id that is sent back.
+const ID_BYTES_MAX: usize = 200;
+
 /// The largest explanation of a refusal that is read.
 const PROBLEM_BYTES_MAX: usize = 1 << 20;
 
@@ -34,22 +37,31 @@ pub struct Events {
     query: EventsQuery,
     stream: Option<Response>,
     parser: Parser,
+    /// Somebody was heard from, so that the next connection goes on there.
+    is_known: bool,
     waits: Waits,
 }
 
 impl Client {
-    /// Follows what happens, in one queue or in all of them. Connects with the first
+    /// Follows what happens to jobs, in one queue or in all of them. Connects with the first
     /// [`next`](Events::next).
     #[must_use]
     pub fn events(&self, queue: Option<QueueName>) -> Events {
+        self.events_of(EventsQuery {
+            queue,
+            ..EventsQuery::default()
+        })
+    }
+
+    /// Follows what happens, also to leaders, nodes and daemons: [`kinds`](EventsQuery::kinds) says of what.
+    #[must_use]
+    pub fn events_of(&self, query: EventsQuery) -> Events {
         Events {
             client: self.clone(),
-            query: EventsQuery {
-                queue,
-                event_type: None,
-            },
+            query,
             stream: None,
             parser: Parser::default(),
+            is_known: false,
             waits: Waits::new(),
         }
     }
@@ -90,19 +102,25 @@ impl Events {
         let call = Call::get(&["v1", "events"]).with_query(&[
             ("queue", self.query.queue.as_ref().map(ToString::to_string)),
             ("type", self.query.event_type.clone()),
+            ("kinds", self.query.kinds.clone()),
         ]);
         let place = transport.preferred.load(Ordering::Relaxed);
+        let mut request = transport.request(place, &call);
+        if self.is_known {
+            request = request.header("last-event-id", &self.parser.last_id);
+        }
         // Only the answer's head has to come in time; the rest takes as long as it likes.
-        let request = transport.request(place, &call).send();
-        match timeout(transport.attempt_timeout, request).await {
+        match timeout(transport.attempt_timeout, request.send()).await {
             Ok(Ok(response)) if response.status().is_success() && is_stream(&response) => {
-                self.parser = Parser::default();
-                let event = RESET.to_owned();
-                let reset = Event {
-                    event,
-                    ..Event::default()
-                };
-                self.parser.ready.push_back(reset);
+                self.parser.begin();
+                // From then on the broker says so, if something was missed.
+                if !std::mem::replace(&mut self.is_known, true) {
+                    let event = RESET.to_owned();
+                    self.parser.ready.push_back(Event {
+                        event,
+                        ..Event::default()
+                    });
+                }
                 self.stream = Some(response);
                 return Ok(());
             }
@@ -153,10 +171,21 @@ struct Parser {
     /// What has come of the current line.
     line: Vec<u8>,
     data: String,
+    /// Of the event that is being read.
+    id: Option<String>,
+    /// Of the last one that was read whole.
+    last_id: String,
     ready: VecDeque<Event>,
 }
 
 impl Parser {
+    /// Another stream begins: what was cut off is told again.
+    fn begin(&mut self) {
+        self.line.clear();
+        self.data.clear();
+        self.id = None;
+    }
+
     /// Takes bytes in, as they come. False if an event grows too long.
     fn push(&mut self, bytes: &[u8]) -> bool {
         for &byte in bytes {
@@ -174,10 +203,19 @@ impl Parser {
         let line = String::from_utf8_lossy(&line);
         if line.is_empty() {
             let data = std::mem::take(&mut self.data);
+            if let Some(id) = self.id.take() {
+                self.last_id = id;
+            }
             // What this version cannot read is not for it.
             self.ready.extend(serde_json::from_str::<Event>(&data));
         } else if let Some(data) = line.strip_prefix("data:") {
             self.data.push_str(data.strip_prefix(' ').unwrap_or(data));
+        } else if let Some(id) = line.strip_prefix("id:") {
+            let id = id.strip_prefix(' ').unwrap_or(id);
+            // It becomes a header.
+            let is_plain =
+                id.len() <= ID_BYTES_MAX && id.bytes().all(|byte| byte.is_ascii_graphic());
+            self.id = is_plain.then(|| id.to_owned());
         }
     }
 
@@ -205,6 +243,23 @@ mod tests {
                 .collect();
             assert_eq!(names, ["reset", "ready"], "chunks of {size}");
         }
+    }
+
+    #[test]
+    fn the_last_whole_event_is_what_a_next_stream_goes_on_behind() {
+        let mut parser = Parser::default();
+        assert!(
+            parser
+                .push(b"id: q1\ndata: {\"event\":\"ready\"}\n\n:\nid: q2\n\nid: q3\ndata: {\"eve")
+        );
+        assert_eq!(parser.last_id, "q2", "a sign of life has one, too");
+        parser.begin();
+        assert!(parser.push(b"data: {\"event\":\"paused\"}\n\nid: \xc3\xa4\n\n"));
+        assert_eq!(parser.last_id, "q2");
+        let names: Vec<_> = std::iter::from_fn(|| parser.next())
+            .map(|event| event.event)
+            .collect();
+        assert_eq!(names, ["ready", "paused"]);
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Client {
         }
     }
 
-    /// Reads a job to settle what became of an earlier call. If that cannot be done now, it is that call
+    /// Reads a job to settle the outcome of an earlier call. If that cannot be done now, it is that call
     /// whose outcome is not known.
     pub(crate) async fn read_back(&self, id: &JobId) -> Result<api::Job, Error> {
         self.job(id).await.map_err(|error| match error {

@@ -64,7 +64,7 @@
 //!
 //! # What is not
 //!
-//! Exactly-once execution. A worker that dies, or that the broker has not heard of for a whole lease, is
+//! Exactly-once execution. A worker that dies, or that the broker has not heard from for a whole lease, is
 //! followed by another attempt, so handlers are to be idempotent.
 
 mod claims;
@@ -81,6 +81,7 @@ mod new_job;
 mod queues;
 mod retry;
 mod submit;
+mod together;
 mod trace;
 mod transport;
 mod worker;

@@ -101,8 +101,48 @@ impl Client {
             timezone: timezone.to_owned(),
             job: job.template()?,
             missed,
+            run_on_start: false,
         };
-        let call = Call::put(&["v1", "schedules", name.as_str()], &spec)?;
+        self.put_schedule(name, &spec).await
+    }
+
+    /// The same, and submits a job at once if that creates the schedule or changes it.
+    pub async fn start_schedule(
+        &self,
+        name: &ScheduleName,
+        cron: &str,
+        timezone: &str,
+        missed: Missed,
+        job: NewJob,
+    ) -> Result<api::Schedule, Error> {
+        let spec = ScheduleSpec {
+            cron: cron.to_owned(),
+            timezone: timezone.to_owned(),
+            job: job.template()?,
+            missed,
+            run_on_start: true,
+        };
+        self.put_schedule(name, &spec).await
+    }
+
+    async fn put_schedule(
+        &self,
+        name: &ScheduleName,
+        spec: &ScheduleSpec,
+    ) -> Result<api::Schedule, Error> {
+        let call = Call::put(&["v1", "schedules", name.as_str()], spec)?;
+        self.transport.call(&call).await
+    }
+
+    /// Lets a schedule submit no jobs until it is resumed, also if it is set again meanwhile.
+    pub async fn pause_schedule(&self, name: &ScheduleName) -> Result<api::Schedule, Error> {
+        let call = Call::new(Method::POST, &["v1", "schedules", name.as_str(), "pause"]);
+        self.transport.call(&call).await
+    }
+
+    /// Lets a paused schedule submit jobs again, beginning with its next slot: what fell into the pause is skipped.
+    pub async fn resume_schedule(&self, name: &ScheduleName) -> Result<api::Schedule, Error> {
+        let call = Call::new(Method::POST, &["v1", "schedules", name.as_str(), "resume"]);
         self.transport.call(&call).await
     }
 
@@ -116,6 +156,11 @@ impl Client {
             } => Ok(()),
             answered => answered.result.map(drop),
         }
+    }
+
+    /// The workers that run jobs or wait for some, and what each runs.
+    pub async fn workers(&self) -> Result<api::WorkersAnswer, Error> {
+        self.transport.call(&Call::get(&["v1", "workers"])).await
     }
 
     /// The queue's time, and what it makes of its broker's clock.

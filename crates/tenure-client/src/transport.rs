@@ -7,7 +7,7 @@
 //! Each try ends in one of four ways, and the difference is kept: **answered**; **refused**, which another
 //! try would not change; **not done** (no connection, no leader, overloaded); **not known** (the connection
 //! broke after the request was sent, or the server says so itself). From the first try of the last kind on
-//! the call is *unsure*: a later refusal may be the echo of our own success, and whoever made the call
+//! the call is *unsure*: a later refusal may be the echo of our own success, and the caller
 //! settles that. What is not a broker's own answer, of a gateway on the way, is of the last kind, too. When every node's certificate is refused, one after the other, the call ends: no time heals that.
 
 use std::io;
@@ -273,7 +273,7 @@ impl Transport {
                     is_unsure,
                 };
             }
-            // Whoever sees it first moves all callers on; the others find that done.
+            // The first to see it moves all callers on; the others find that done.
             let next = (place + 1) % count;
             let order = Ordering::Relaxed;
             let _ = self.preferred.compare_exchange(place, next, order, order);

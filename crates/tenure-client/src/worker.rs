@@ -2,14 +2,19 @@
 //!
 //! ```text
 //!            free slots                      one task per job
-//!  claim ──────────────> jobs ──> handler ───────────────────> outbox ──> complete, fail, release
-//!    ^ long poll                    │ ^                          (batched)
-//!    └── slot free again            │ └─ cancelled: by request, claim lost, lease over, worker stops
-//!                                   └─ progress ──> keeper ──> heartbeat (batched, three per lease)
+//!  claim ──────────────> jobs ──> handler ───────────────────> desk ──> outbox ──> complete, fail, release
+//!    ^ long poll                    │ ^                          │                   (batched)
+//!    ├── slot free again            │ └─ cancelled: by request,  │
+//!    │                              │    claim lost, lease over, │
+//!    │                              │    worker stops            │
+//!    │                              └─ progress ──> keeper ──> heartbeat (batched, three per lease)
+//!    └── ends go along with the next claim ──────────────────────┘
 //! ```
 //!
 //! - Never more claims than free slots: what waits here could run elsewhere. A slot is free again when the
 //!   broker has acknowledged the job's end.
+//! - A busy worker makes one call per round: a claim that is about to be sent takes the ends along, and the slots that they
+//!   free are claimed for in the same commit. Ends wait for no claim otherwise (see `worker/desk.rs`).
 //! - A claim that is lost stops its handler, and its result is not sent.
 //! - A claim is trusted for a lease from when its request was sent, on a clock that counts suspend. If little or nothing
 //!   of that is left when the answer is seen, after a long wait or because this process was stopped, a heartbeat has to
@@ -42,13 +47,14 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 use uuid::Uuid;
 
-use crate::claims::{Claim, Ended};
+use crate::claims::{Claim, Ended, Round};
 use crate::client::Client;
 use crate::clock::{self, Moment};
 use crate::error::Error;
 use crate::trace;
 
 mod board;
+mod desk;
 mod event;
 mod failure;
 mod handler;
@@ -58,11 +64,12 @@ mod outbox;
 mod room;
 
 use board::Board;
+use desk::{Desk, merged};
 use event::{Listener, tell};
 pub(crate) use handler::Returned;
 use handler::{End, Ending, Handler, ending, erase};
 use job::Control;
-use outbox::Letter;
+use outbox::{Letter, Reply};
 use room::Room;
 
 pub use event::{Attempt, WorkerEvent};
@@ -77,6 +84,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// How long the ends of jobs that were handed back may take to be told.
 const FAREWELL: Duration = Duration::from_secs(10);
+
+/// How long a worker that stops waits for the answer to a claim that waits for no job: what it was given it can hand back.
+const LAST_CLAIM: Duration = Duration::from_secs(1);
 
 /// Runs jobs.
 pub struct Worker {
@@ -120,7 +130,7 @@ pub struct Summary {
 pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) board: Board,
-    /// Wakes whoever sends heartbeats.
+    /// Wakes the sender of heartbeats.
     pub(crate) wake: Arc<Notify>,
     room: Room,
     /// Handlers are not waited for any longer.
@@ -174,15 +184,21 @@ impl Worker {
         let abandon = CancellationToken::new();
         let _guard = abandon.clone().drop_guard();
         let (outbox, letters) = mpsc::channel(self.settings.concurrency);
+        let (alone, letters_alone) = mpsc::channel(self.settings.concurrency);
+        let mut desk = Desk::new(letters, alone);
         let tasks = TaskTracker::new();
         let work = async {
-            let polled = self.poll(&stop, &abandon, &tasks, &outbox).await;
-            self.drain(&tasks).await;
+            let polled = self.poll(&stop, &abandon, &tasks, &outbox, &mut desk).await;
+            // No claim is made any more that an end could go along with.
+            tokio::select! {
+                () = self.drain(&tasks) => {}
+                () = desk.pass_on() => {}
+            }
             polled
         };
         let polled = tokio::select! {
             polled = work => polled,
-            () = outbox::deliver(&shared.client, letters) => unreachable!("a sender is held above"),
+            () = outbox::deliver(&shared.client, letters_alone) => unreachable!("a sender is held above"),
             () = keeper::keep(shared) => unreachable!("never ends"),
             () = keeper::watch(shared) => unreachable!("never ends"),
         };
@@ -202,75 +218,173 @@ impl Worker {
         abandon: &CancellationToken,
         tasks: &TaskTracker,
         outbox: &mpsc::Sender<Letter>,
+        desk: &mut Desk,
     ) -> Result<(), Error> {
         let slots = Arc::new(Semaphore::new(self.settings.concurrency));
         // A claim is the same one until it is answered: what it was given and did not hear of, it is given again.
         let mut name = Uuid::new_v4();
-        loop {
-            let claimed = tokio::select! {
-                biased;
-                // A claim that is cut off here is noticed by the server, which hands its jobs back.
-                () = stop.cancelled() => return Ok(()),
-                claimed = self.claim(&slots, name) => claimed,
-            };
-            let (jobs, mut permits, sent) = match claimed {
-                Ok(claimed) => claimed,
-                Err(error) if error.is_temporary() || matches!(error, Error::Broken { .. }) => {
+        while !stop.is_cancelled() {
+            let Taken {
+                jobs,
+                slots: mut taken,
+                sent,
+            } = match self.round(&slots, name, stop, desk).await {
+                Ok(Some(taken)) => taken,
+                Ok(None) => continue,
+                Err(error) if may_pass(&error) => {
                     tracing::warn!(%error, "cannot claim jobs; trying again");
                     tokio::select! {
-                        () = sleep(PAUSE) => continue,
-                        () = stop.cancelled() => return Ok(()),
+                        () = sleep(PAUSE) => {}
+                        () = stop.cancelled() => {}
+                        () = desk.pass_on() => {}
                     }
+                    continue;
                 }
                 Err(error) => return Err(error),
             };
             name = Uuid::new_v4();
             for job in jobs {
-                let Some(permit) = permits.split(1) else {
-                    tracing::error!(id = %job.id, "the broker returned more jobs than requested");
-                    continue;
+                let slot = match taken.as_mut().and_then(|taken| taken.split(1)) {
+                    Some(slot) => Slot::Taken(slot),
+                    // An end that was to free one was refused, or an earlier try of this claim had more: it waits here.
+                    None => Slot::Awaited(slots.clone()),
+                };
+                let arrival = Arrival {
+                    job,
+                    sent,
+                    slot,
+                    is_too_late: stop.is_cancelled(),
                 };
                 let (shared, outbox) = (self.shared.clone(), outbox.clone());
                 let abandon = abandon.clone();
                 tasks.spawn(async move {
                     tokio::select! {
-                        () = attend(&shared, job, sent, outbox) => {}
+                        () = attend(&shared, arrival, outbox) => {}
                         () = abandon.cancelled() => {}
                     }
-                    drop(permit);
                 });
+            }
+        }
+        Ok(())
+    }
+
+    /// One claim. If something has ended, or ends before there is a free slot, the claim takes that along. None if the
+    /// worker stops, or the same claim is to be made again.
+    async fn round(
+        &self,
+        slots: &Arc<Semaphore>,
+        name: Uuid,
+        stop: &CancellationToken,
+        desk: &mut Desk,
+    ) -> Result<Option<Taken>, Error> {
+        let room = &self.shared.room;
+        if desk.may_ride() && !room.is_scarce() {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(None),
+                () = desk.gather() => {}
+                free = slots.acquire() => drop(free),
+            }
+            // The job that has just ended may have had no room: then the next claim is not due yet, and its end does not wait.
+            if desk.riding() > 0 && !room.is_scarce() {
+                return self.end_and_claim(slots, name, stop, desk).await;
+            }
+        }
+        tokio::select! {
+            biased;
+            // A claim that is cut off here is noticed by the server, which hands its jobs back.
+            () = stop.cancelled() => Ok(None),
+            () = desk.pass_on() => Ok(None),
+            claimed = self.claim(slots, name) => claimed.map(Some),
+        }
+    }
+
+    /// Waits for free slots, and claims as many jobs.
+    async fn claim(&self, slots: &Arc<Semaphore>, name: Uuid) -> Result<Taken, Error> {
+        let closed = "the semaphore is never closed";
+        let permits = slots.clone().acquire_owned().await.expect(closed);
+        let most = self.shared.room.wait(self.settings.concurrency).await;
+        let permits = merged(Some(permits), free(slots, most.min(CLAIM_MAX) - 1));
+        let taken = permits
+            .as_ref()
+            .map_or(1, OwnedSemaphorePermit::num_permits);
+        let wait = milliseconds(self.settings.wait).min(WAIT_MS_MAX);
+        let request = self.request(taken, wait);
+        let sent = clock::now();
+        let jobs = self.shared.client.claim_named(&request, name).await?;
+        self.shared.room.claimed(jobs.len());
+        Ok(Taken {
+            jobs,
+            slots: permits,
+            sent,
+        })
+    }
+
+    /// Tells how jobs have ended, and claims as many as there are slots then, without waiting for them. None if the worker
+    /// stops, or the broker will not have ends along with a claim.
+    async fn end_and_claim(
+        &self,
+        slots: &Arc<Semaphore>,
+        name: Uuid,
+        stop: &CancellationToken,
+        desk: &mut Desk,
+    ) -> Result<Option<Taken>, Error> {
+        let ends = desk.ends();
+        let permits = free(slots, CLAIM_MAX - desk.riding());
+        let taken = permits
+            .as_ref()
+            .map_or(0, OwnedSemaphorePermit::num_permits);
+        let request = self.request(taken + desk.riding(), 0);
+        let too_late = async {
+            stop.cancelled().await;
+            sleep(LAST_CLAIM).await;
+        };
+        let sent = clock::now();
+        let call = self.shared.client.end_and_claim(&request, name, &ends);
+        let answered = tokio::select! {
+            biased;
+            answered = call => answered,
+            () = too_late => return Ok(None),
+        };
+        match answered {
+            Ok(Round { jobs, ended }) => {
+                let freed = match ended {
+                    Some(ended) => desk.answered(ended).await,
+                    None => {
+                        desk.stay_apart();
+                        desk.send_alone(0).await;
+                        None
+                    }
+                };
+                self.shared.room.claimed(jobs.len());
+                Ok(Some(Taken {
+                    jobs,
+                    slots: merged(permits, freed),
+                    sent,
+                }))
+            }
+            Err(error) => {
+                // They may have been told: to tell them again, without the claim, does no harm.
+                desk.send_alone(0).await;
+                if may_pass(&error) {
+                    return Err(error);
+                }
+                tracing::debug!(%error, "the broker does not take ends along with a claim");
+                desk.stay_apart();
+                Ok(None)
             }
         }
     }
 
-    /// Waits for free slots, and claims as many jobs. Also returns when the claim was sent: their leases have begun since.
-    async fn claim(
-        &self,
-        slots: &Arc<Semaphore>,
-        name: Uuid,
-    ) -> Result<(Vec<Claimed>, OwnedSemaphorePermit, Moment), Error> {
-        let closed = "the semaphore is never closed";
-        let mut permits = slots.clone().acquire_owned().await.expect(closed);
-        let most = self.shared.room.wait(self.settings.concurrency).await;
-        // Nobody else takes permits, so what is free now can be taken.
-        let free = slots.available_permits().min(CLAIM_MAX - 1).min(most - 1);
-        if let Ok(free) = u32::try_from(free)
-            && let Ok(more) = slots.clone().try_acquire_many_owned(free)
-        {
-            permits.merge(more);
-        }
-        let request = ClaimRequest {
+    fn request(&self, max: usize, wait_ms: u32) -> ClaimRequest {
+        ClaimRequest {
             worker: self.shared.name.clone(),
             queues: self.shared.queues.clone(),
             types: self.shared.handlers.keys().cloned().collect(),
-            max: u32::try_from(permits.num_permits()).unwrap_or(1),
+            max: u32::try_from(max).unwrap_or(1),
             lease_ms: milliseconds(self.settings.lease),
-            wait_ms: milliseconds(self.settings.wait).min(WAIT_MS_MAX),
-        };
-        let sent = clock::now();
-        let jobs = self.shared.client.claim_named(&request, name).await?;
-        self.shared.room.claimed(jobs.len());
-        Ok((jobs, permits, sent))
+            wait_ms,
+        }
     }
 
     /// Lets handlers finish, then tells them to stop, then drops what is left.
@@ -299,16 +413,71 @@ impl Worker {
     }
 }
 
-/// One job, from its claim, which was sent at `sent`, to the acknowledged end of it.
-async fn attend(
-    shared: &Arc<Shared>,
-    claimed: Claimed,
+/// What a claim has brought.
+struct Taken {
+    jobs: Vec<Claimed>,
+    /// The slots that it was made for.
+    slots: Option<OwnedSemaphorePermit>,
+    /// When it was sent: the leases have begun since.
     sent: Moment,
-    outbox: mpsc::Sender<Letter>,
-) {
+}
+
+/// A job that has just come in.
+struct Arrival {
+    job: Claimed,
+    /// When its claim was sent.
+    sent: Moment,
+    slot: Slot,
+    /// The worker stops: it is handed back.
+    is_too_late: bool,
+}
+
+/// Where a job runs.
+enum Slot {
+    Taken(OwnedSemaphorePermit),
+    Awaited(Arc<Semaphore>),
+}
+
+impl Slot {
+    /// None if the job is told to stop before it has one.
+    async fn take(self, control: &Control) -> Option<OwnedSemaphorePermit> {
+        match self {
+            Slot::Taken(slot) => Some(slot),
+            Slot::Awaited(slots) => tokio::select! {
+                biased;
+                () = control.stop.cancelled() => None,
+                slot = slots.acquire_owned() => slot.ok(),
+            },
+        }
+    }
+}
+
+/// As many slots as are free now, up to so many. Only the worker's own loop takes several, so what is free can be taken.
+fn free(slots: &Arc<Semaphore>, most: usize) -> Option<OwnedSemaphorePermit> {
+    let free = u32::try_from(slots.available_permits().min(most)).ok()?;
+    let free = (free > 0).then_some(free)?;
+    slots.clone().try_acquire_many_owned(free).ok()
+}
+
+/// Whether a claim that has failed so may be made again.
+fn may_pass(error: &Error) -> bool {
+    error.is_temporary() || matches!(error, Error::Broken { .. })
+}
+
+/// One job, from its claim to the acknowledged end of it.
+async fn attend(shared: &Arc<Shared>, arrival: Arrival, outbox: mpsc::Sender<Letter>) {
+    let Arrival {
+        job: claimed,
+        sent,
+        slot,
+        is_too_late,
+    } = arrival;
     let claim = Claim::from(&claimed);
     let attempt = Attempt::from(&claimed);
     let control = Arc::new(Control::new(claim.clone(), shared.wake.clone()));
+    if is_too_late {
+        control.cancel(CancelReason::Stopping);
+    }
     let lease = Duration::from_millis(claimed.lease_ms.into());
     shared.board.add(control.clone(), lease, sent, clock::now());
     // Its lease may be shorter than those that heartbeats are sent for now, or be all but over.
@@ -327,14 +496,16 @@ async fn attend(
         };
         handled.instrument(span)
     };
-    let end = {
+    let (end, slot) = {
         let _handling = shared.handling.token();
-        if control.may_begin().await {
+        let slot = slot.take(&control).await;
+        let end = if slot.is_some() && control.may_begin().await {
             tell(&shared.listeners, &WorkerEvent::Claimed(attempt.clone()));
             supervise(work, &control, shared.grace).await
         } else {
             End::NotBegun
-        }
+        };
+        (end, slot)
     };
     match end.no_room() {
         Some(why) => shared.room.ran_out(why),
@@ -350,7 +521,8 @@ async fn attend(
     let mut ended = None;
     if let Some(ending) = ending {
         let (sender, answer) = oneshot::channel();
-        if outbox.send((ending, sender)).await.is_ok() {
+        let reply = Reply { sender, slot };
+        if outbox.send(Letter { ending, reply }).await.is_ok() {
             ended = answer.await.ok();
         }
     }
@@ -428,7 +600,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Calls `listener` with what becomes of each job; may be called more than once. It runs in the job's own task, so it
+    /// Calls `listener` with what happens to each job; may be called more than once. It runs in the job's own task, so it
     /// must not block; no heartbeat waits for it. If it panics, that is logged, and changes nothing.
     #[must_use]
     pub fn on_event(mut self, listener: impl Fn(&WorkerEvent) + Send + Sync + 'static) -> Self {

@@ -132,6 +132,7 @@ fn filled(jobs: u64, queues: u64) -> Queue {
             timezone: "Europe/Berlin".to_owned(),
             job: Submission::new(JobType::new("mail").unwrap()),
             missed: Missed::Once,
+            run_on_start: false,
         };
         let name = ScheduleName::new(format!("schedule-{number}")).unwrap();
         apply(Schedule::command(name, spec, NOW).unwrap());

@@ -28,8 +28,15 @@
 //!
 //! **Installing.** A new leader first rewrites the assignments as they are, under its term, expecting the
 //! version it read. From then on the write of any older leader fails, so each write builds on the one
-//! before, whoever trusts itself as a leader. Everything that safety needs is in the objects; what a
+//! before, whichever process trusts itself as a leader. Everything that safety needs is in the objects; what a
 //! leader keeps in memory (timeouts, failures) starts afresh with the next one, and only makes it wait.
+//!
+//! **Lost assignments.** Where somebody has led before and there are no assignments, they were deleted, and nodes may still
+//! run shards by them that nobody knows of. They are made anew from what nodes report, marked as *recovering*, and nothing
+//! that is free is given out for a drain timeout; whoever leads next goes by the mark and waits as well. A leader that died
+//! before it assigned anything must not cost that wait. So a session says that it has assigned nothing, and takes that
+//! back, in the store, once its term stands on the assignments and before it decides: if all who led before still say
+//! so, there was nothing to lose.
 //!
 //! **Reports are promises.** A shard that its node reports stopped or failed has ended and will not start
 //! again in that generation. A shard that is not reported says nothing: the node may have read its

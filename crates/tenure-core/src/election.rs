@@ -45,7 +45,7 @@
 //! stop is not released: the term ends under it and the lease *lapses* as long afterwards as it would if the
 //! process had died, so that one stuck process does not keep everyone from leading; this process takes
 //! nothing before its work has ended after all. Only the holder vacates; others write a *request* into the
-//! lease. Whoever resigned stands back for a while, so leadership really moves. A transfer leaves the lease
+//! lease. A leader that resigned waits for a while, so that leadership really moves. A transfer leaves the lease
 //! *reserved* for one session. Nobody leads then, so nothing depends on how that ends: others take it when that session has
 //! ended or its object is missing, or a while after they first saw it, its ttl or [`RESERVED_MAX`]. A candidate that withdraws
 //! gives it back, and a request of others moves or ends it.
@@ -53,7 +53,7 @@
 //! A *caller* is a session without a process: a program that makes a call now and then. Nobody can tell it anything, and one
 //! session serves all its elections. So none of its calls lets it lead on in a term that it is asked to give up: each looks at
 //! the lease after it has renewed the session, and trust counts from before that look, for no longer than the ttl in the lease.
-//! Whoever has seen the request stand for that ttl knows that the caller trusts itself no longer, and takes the lease though
+//! A candidate that has seen the request unchanged for that ttl knows that the caller no longer trusts itself, and takes the lease though
 //! the session lives. The one that it was to be handed to comes first.
 //!
 //! A session that is over because it expired, or because someone else wrote it, vacates nothing: a copy of this
@@ -74,7 +74,7 @@
 //! - A leader that is paused after checking its trust can act late: pass the token on, and let the
 //!   receiver refuse an older term.
 //! - If lease and fence are both deleted, nothing tells which terms were led. The election starts over
-//!   with a new lineage, at once if whoever takes it never saw the old lease, beside an old leader that
+//!   with a new lineage, at once if the new leader never saw the old lease, beside an old leader that
 //!   notices at its next look. Tokens carry the lineage so that receivers can tell.
 //! - While the fence is missing, the lease alone tells who led: restoring an older copy of it then, before
 //!   the next leader has made the fence again, can lead a term twice. So can, where both are missing, a write

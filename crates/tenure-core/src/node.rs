@@ -181,7 +181,7 @@ impl Node {
 
     /// Whether nobody needs the session any more, now that it is known to say that it is gone: every lease was given back
     /// before, and no assignment can name it. Its object may be deleted then. One that was lost may still be in a lease, and
-    /// whoever waits for that lease reads in the object that it is gone.
+    /// a candidate that waits for that lease reads in the object that the session is gone.
     #[must_use]
     pub fn needs_no_session(&self) -> bool {
         let was_lost = self.finishing.is_some_and(|it| it.over_since.is_some());
@@ -316,7 +316,7 @@ impl Node {
         new_lineage: Lineage,
         outputs: &mut Vec<Output>,
     ) {
-        // Whoever goes takes part in nothing new: the next incarnation does.
+        // A process that leaves joins nothing new: the next incarnation does.
         if self.finishing.is_some() {
             return;
         }
@@ -462,6 +462,7 @@ impl Node {
                     outputs.push(Output::Event(Event::Trusted { until }));
                     self.tell_member(Heard::Trusted(until));
                     self.tell_own_session();
+                    self.tell_what_was_said();
                     self.step_elections(now, &election::Input::Trusted(until), outputs);
                 }
                 session::Output::Over { reason } => {
@@ -584,7 +585,9 @@ impl Node {
             }
             election::Output::Elected { term, lineage } => {
                 if is_clusters(name) {
-                    let elected = member::Input::Elected(lineage, term);
+                    let election = self.elections.get(name);
+                    let before = election.and_then(Election::predecessors);
+                    let elected = member::Input::Elected(lineage, term, before);
                     self.tell_member(Heard::Input(elected));
                 }
                 return outputs.push(Output::Event(Event::Elected {

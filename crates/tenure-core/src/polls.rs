@@ -12,10 +12,10 @@
 //!
 //! A namespace may have many more elections than this process is in, and a page may be slow. So:
 //!
-//! - A page serves those whose names it has come past, whatever becomes of the next one.
+//! - A page serves those whose names it has passed, whether or not the next one arrives.
 //! - Polls that have waited for as long as a request may take are late. From then on some are read for each page, from the end of
 //!   the alphabet, while the listing goes on from its beginning until they meet.
-//! - A page that fails, or does not come in time, ends its listing. Whoever still waits is read one by one.
+//! - A page that fails, or does not come in time, ends its listing. The leases that are left are read one by one.
 //! - A further page that could serve no more than ten polls is not asked for: they are read instead.
 //! - How many pages there are is learnt from every page, so the next polls know whether a listing is worth it.
 //!

@@ -1,9 +1,9 @@
 //! The job queue: commands in, answers and events out.
 //!
 //! [`Queue`] is the whole state of a namespace's queues, in memory. [`Queue::apply`] carries one
-//! [`Command`] out. Its [`Answer`] is for the caller, [`Event`]s are for whoever follows. It reads no clock, rolls no dice and cannot fail; the same
+//! [`Command`] out. Its [`Answer`] is for the caller, [`Event`]s are for followers. It reads no clock, uses no randomness and cannot fail; the same
 //! commands in the same order give the same state, answers and events on every machine, in every process,
-//! for ever. That is what the log is built on: it holds the commands, and whoever replays it has the queue.
+//! for ever. That is what the log is built on: it holds the commands, and a replay of it gives the queue.
 //!
 //! ```text
 //!              run_at            claim              complete
@@ -33,7 +33,7 @@
 //!
 //! - **Order.** Higher priority first, then the order of the log, whatever any clock said. A job keeps its
 //!   place when it is retried.
-//! - **Claims.** At most one token holds a job. Whoever comes with another is told [`Lost`] and why.
+//! - **Claims.** At most one token holds a job. A call with another is answered [`Lost`], with the reason.
 //!   Attempts are counted when they start, so a job that kills its workers is dead after `max_attempts`.
 //!   The last end of a claim can be told again: it is answered as it was, and nothing is done twice.
 //! - **Ids.** A job's id is known until the job is forgotten; until then the same submission is a
@@ -95,12 +95,12 @@ pub use leases::{HeartbeatAnswer, Leases};
 pub use machine::Queue;
 pub use remnants::RemnantCounts;
 pub use rules::Rules;
-pub use schedule::{Due, Firing, Schedule};
+pub use schedule::{Due, Firing, Resumption, Schedule};
 pub use snapshot::{Restore, SnapshotError};
 pub use tenure_api::{
-    Backoff, Claim, ClaimRequest, Claimed, Completion, Counts, Failure, Job, Keep, KeepIds, Key,
-    Missed, Payload, QueueOptions, Rate, ScheduleSpec, Settings, State, Submission, SubmitStatus,
-    Submitted, Token, Traceparent, Tracestate,
+    Backoff, Claim, ClaimRequest, Claimed, Completion, Counts, EndedAs, Ends, Failure, Job, Keep,
+    KeepIds, Key, Missed, Payload, QueueOptions, Rate, ScheduleSpec, Settings, State, Submission,
+    SubmitStatus, Submitted, Token, Traceparent, Tracestate,
 };
 pub use tenure_api::{JobsAnswer as Page, Queue as QueueView};
 pub use validate::{Invalid, Limits, RESULT_BYTES_MAX};

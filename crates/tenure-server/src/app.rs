@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tenure::cluster::Cluster;
 use tenure::core::election::Leader;
 use tenure::queue::Queue;
 use tenure::{Bounds, Node};
@@ -18,6 +19,7 @@ use crate::budget::Budget;
 use crate::connections::Connections;
 use crate::dashboard::Dashboard;
 use crate::forward::Forwarder;
+use crate::handlers::events::Past;
 use crate::handlers::health::Probe;
 use crate::looks::Looks;
 use crate::metrics::Metrics;
@@ -35,6 +37,10 @@ pub(crate) struct App {
     pub(crate) url: String,
     pub(crate) node: Node,
     pub(crate) queue: Queue,
+    /// This node's part in the cluster.
+    pub(crate) cluster: Cluster,
+    /// The events that are kept for followers who come back.
+    pub(crate) past: Past,
     /// The store, not by the connection of the session.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) meter: Arc<Meter>,
@@ -70,7 +76,7 @@ pub(crate) struct App {
     pub(crate) audit: Audit,
     /// Cancelled when the server is about to stop: it hands over, and still answers.
     pub(crate) leaving: CancellationToken,
-    /// Cancelled when the server stops: whoever waits stops waiting.
+    /// Cancelled when the server stops, which ends every wait.
     pub(crate) stop: CancellationToken,
 }
 

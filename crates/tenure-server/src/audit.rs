@@ -37,7 +37,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 const CHARACTERS_MAX: usize = 200;
 
 /// What the calls that need `admin` are called.
-const ACTIONS: [(&Method, &str, &str); 17] = [
+const ACTIONS: [(&Method, &str, &str); 19] = [
     (&Method::POST, "/v1/jobs/{id}/cancel", "cancel_job"),
     (&Method::POST, "/v1/jobs/{id}/retry", "retry_job"),
     (&Method::POST, "/v1/jobs/retry", "retry_jobs"),
@@ -51,10 +51,20 @@ const ACTIONS: [(&Method, &str, &str); 17] = [
     (&Method::PUT, "/v1/time", "set_time"),
     (&Method::PUT, "/v1/schedules/{name}", "set_schedule"),
     (&Method::DELETE, "/v1/schedules/{name}", "delete_schedule"),
+    (
+        &Method::POST,
+        "/v1/schedules/{name}/pause",
+        "pause_schedule",
+    ),
+    (
+        &Method::POST,
+        "/v1/schedules/{name}/resume",
+        "resume_schedule",
+    ),
     (&Method::POST, "/v1/leader/resign", "resign"),
     (&Method::POST, "/v1/leader/transfer", "transfer"),
-    (&Method::POST, "/v1/dashboard/drain", "drain_node"),
-    (&Method::POST, "/v1/dashboard/undrain", "undrain_node"),
+    (&Method::POST, "/v1/nodes/{node}/drain", "drain_node"),
+    (&Method::POST, "/v1/nodes/{node}/undrain", "undrain_node"),
 ];
 
 /// Any other call that is refused, or that needs `admin`.
@@ -251,7 +261,7 @@ impl Entry {
     }
 }
 
-/// Whom a standby says that it asks for. Whoever can reach this server can say so as well.
+/// The client that a standby says it asks for. Anyone who can reach this server can say so as well.
 fn forwarded_for(headers: &HeaderMap) -> Option<SocketAddr> {
     headers.get(FORWARDED)?.to_str().ok()?.parse().ok()
 }

@@ -3,17 +3,20 @@
 //! Tokens are kept as digests and compared as such, all of them and in constant time, so neither their
 //! length nor how much of one was right can be told from how long it took. No token is ever shown.
 //!
+//! Programs send a token with each call. A browser shows it once, and is logged in: see [`login`].
+//!
 //! Without tokens, which is only possible on loopback, everybody on this host may do everything. Then
 //! requests that a web page makes from elsewhere are kept out: see [`Tokens::origin_is_allowed`].
 
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::http::{HeaderMap, header};
 use ring::digest;
 use serde::{Deserialize, Serialize};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
-use crate::cors;
+use crate::{cors, login};
 
 /// How far a token reaches. Each includes the ones before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -126,17 +129,27 @@ impl Tokens {
         Ok(())
     }
 
-    /// The scope of whoever sends these headers; none if it has no token that fits.
+    /// The scope of the sender of these headers; none if it has no valid token, and is not logged in with one.
     pub(crate) fn scope(&self, headers: &HeaderMap) -> Option<Scope> {
         if self.is_empty() {
             return Some(Scope::Admin);
         }
-        let sent = headers.get(header::AUTHORIZATION)?.as_bytes();
-        let (scheme, token) = sent.split_at_checked(7)?;
-        if !scheme.eq_ignore_ascii_case(b"bearer ") {
-            return None;
+        if headers.contains_key(header::AUTHORIZATION) {
+            return self.scope_of_bytes(bearer(headers)?);
         }
-        self.scope_of_bytes(token.trim_ascii())
+        self.logged_in(headers).map(|(scope, _)| *scope)
+    }
+
+    /// The token that the browser with these headers is logged in with.
+    fn logged_in(&self, headers: &HeaderMap) -> Option<&(Scope, [u8; 32])> {
+        login::token(&self.digests, headers, seconds())
+    }
+
+    /// What a browser is to keep instead of the token that these headers have; none if they have none that is known.
+    pub(crate) fn login(&self, headers: &HeaderMap) -> Option<String> {
+        let token = bearer(headers)?;
+        self.scope_of_bytes(token)?;
+        Some(login::value(&digest(token), seconds()))
     }
 
     /// The scope of a token; none if it is not one of these.
@@ -167,7 +180,8 @@ impl Tokens {
             let sent = sent.as_bytes();
             digest(sent.get(7..).unwrap_or_default().trim_ascii())
         });
-        let Some([first, second, third, fourth, ..]) = sent else {
+        let logged_in = || self.logged_in(headers).map(|(_, digest)| *digest);
+        let Some([first, second, third, fourth, ..]) = sent.or_else(logged_in) else {
             return "no token".to_owned();
         };
         let scope = match self.scope(headers) {
@@ -229,6 +243,21 @@ fn is_local(host: &[u8]) -> bool {
     name.eq_ignore_ascii_case("localhost")
         || name.to_ascii_lowercase().ends_with(".localhost")
         || name.parse::<std::net::IpAddr>().is_ok()
+}
+
+/// The token of an `Authorization` header.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let sent = headers.get(header::AUTHORIZATION)?.as_bytes();
+    let (scheme, token) = sent.split_at_checked(7)?;
+    scheme
+        .eq_ignore_ascii_case(b"bearer ")
+        .then(|| token.trim_ascii())
+}
+
+/// This host's wall clock: how long logins last is told by nothing else.
+fn seconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
 }
 
 fn digest(token: &[u8]) -> [u8; 32] {

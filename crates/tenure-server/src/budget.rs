@@ -161,7 +161,7 @@ impl Drop for Room {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counted;
 
-/// Says that an answer is given also when there are too many bytes already: whoever looks after the server needs it just
+/// Says that an answer is given also when there are too many bytes already: an operator needs it just
 /// then.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Essential;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use tenure::cluster;
 use tenure::core::queue as core;
 use tenure::core::session;
 use tenure_store::wrap::throttled::{self, Throttle};
@@ -36,9 +37,19 @@ pub struct Config {
     /// The URL under which the other servers reach this one, to forward to it when it leads. Default: the
     /// address listened on, if that is one and not all of them.
     pub advertise: Option<String>,
-    /// How long until the others replace a server that is not heard of. Shorter: a faster takeover, and
+    /// How long until the others replace a server that is not heard from. Shorter: a faster takeover, and
     /// more heartbeats (three per ttl). It has to be well above the store's slowest answers.
     pub ttl: Duration,
+    /// How often this server's session is renewed. Default: 3/10 of the ttl, with `economy` half of it.
+    pub heartbeat: Option<Duration>,
+    /// How long one request of the session to the store may take before its answer counts as lost. Default: 2/10 of the
+    /// ttl, with `economy` 1/10 and at most 10 s.
+    pub request_timeout: Option<Duration>,
+    /// How long a node has to start a shard that it was given, while this server hands out daemons. Default: 30 s, or
+    /// more where the ttl asks for it.
+    pub acknowledge_timeout: Option<Duration>,
+    /// How long a node has to end a shard that it is to give up. Default: 30 s, or more where the ttl asks for it.
+    pub drain_timeout: Option<Duration>,
     /// Whether to ask the store for as little as the ttl allows, for stores that bill each request. Half as many heartbeats; a
     /// crash is noticed after the ttl all the same.
     pub economy: bool,
@@ -156,7 +167,7 @@ pub struct Limits {
     /// The most sockets of osqueue's clients (`/v1/ws`). Further ones are answered 429.
     pub sockets_max: usize,
     /// The most sessions of a namespace, of candidates over HTTP and of nodes, at which a new candidate is still let in.
-    /// Whoever leads the cluster lists them all, with every heartbeat if there are daemons. Beyond, a new one is answered 429.
+    /// The leader of the cluster lists them all, with every heartbeat if there are daemons. Beyond, a new one is answered 429.
     pub candidates_max: usize,
     /// The most elections that were ever held in a namespace. Another one over HTTP is answered 429.
     pub elections_max: usize,
@@ -175,7 +186,8 @@ pub struct Limits {
     /// How long a client may take to read some of an answer that waits for it.
     pub write_timeout: Duration,
     /// How long a call that needs the leader is held while nobody can answer it, before it is answered 503. Enough for
-    /// another server to take over: the ttl, and the time to read the log.
+    /// another server to take over: the ttl, and the time to read the log. A leader that is asked is not waited for any
+    /// longer either, but for two seconds at least.
     pub hold_timeout: Duration,
     /// The most calls that are held. Further ones are answered 503 at once.
     pub holds_max: usize,
@@ -226,6 +238,10 @@ impl Config {
             listen: LISTEN_DEFAULT,
             advertise: None,
             ttl: Duration::from_secs(10),
+            heartbeat: None,
+            request_timeout: None,
+            acknowledge_timeout: None,
+            drain_timeout: None,
             economy: false,
             throttle: throttled::Config::default(),
             priority: 100,
@@ -243,10 +259,28 @@ impl Config {
     /// The times of the session.
     #[must_use]
     pub fn session(&self) -> session::Config {
-        if self.economy {
+        let usual = if self.economy {
             session::Config::economical(self.ttl)
         } else {
             session::Config::for_ttl(self.ttl)
+        };
+        session::Config {
+            heartbeat: self.heartbeat.unwrap_or(usual.heartbeat),
+            request_timeout: self.request_timeout.unwrap_or(usual.request_timeout),
+            ..usual
+        }
+    }
+
+    /// The times of the cluster, while this server hands out daemons.
+    #[must_use]
+    pub fn cluster(&self) -> cluster::Config {
+        let usual = cluster::Config::for_session(&self.session());
+        cluster::Config {
+            acknowledge_timeout: self
+                .acknowledge_timeout
+                .unwrap_or(usual.acknowledge_timeout),
+            drain_timeout: self.drain_timeout.unwrap_or(usual.drain_timeout),
+            ..usual
         }
     }
 
@@ -298,6 +332,9 @@ impl Config {
         }
         let session = self.session().check();
         if let Err(error) = &session {
+            violations.push(error.to_string());
+        }
+        if let Err(error) = self.cluster().check(&self.session()) {
             violations.push(error.to_string());
         }
         if session.is_ok() {

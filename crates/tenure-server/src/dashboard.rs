@@ -3,10 +3,12 @@
 //! | file | what it does |
 //! | --- | --- |
 //! | `assets.rs` | serves the page; `assets/` are its files |
+//! | `login.rs` | gives a browser its cookie, so that it shows a token once |
 //! | `stream.rs` | one stream of events per open page; a standby relays the leader's |
 //! | `node.rs` | what this node knows itself: who leads, who is there, what its store does |
 //! | `queues.rs` | what the leader knows of the queues, once a second |
 //! | `recorder.rs` | rates, latencies, failures and the last hour, from the queue's own events |
+//! | `outboxes.rs` | what waits in the outboxes that this broker was told of |
 //! | `views.rs` | what a page asks for beside the stream: series, lists of jobs, histories |
 //!
 //! Everything is computed once a second for all pages together, and sent as it is: a page costs its bytes. What
@@ -16,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Router;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use bytes::{Bytes, BytesMut};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -29,7 +31,9 @@ mod assets;
 mod flow;
 mod histogram;
 mod history;
+mod login;
 mod node;
+mod outboxes;
 mod queues;
 mod recorder;
 mod series;
@@ -38,6 +42,7 @@ mod stream;
 mod stuck;
 mod views;
 
+pub use outboxes::{DeadRow, OutboxTables, OutboxView};
 pub(crate) use store::{Buckets, percentiles};
 
 /// What the pages of one server share.
@@ -53,6 +58,7 @@ pub(crate) struct Dashboard {
     readings: Mutex<store::Readings>,
     commits: Mutex<store::CommitReadings>,
     looked: Mutex<node::Looked>,
+    pub(crate) outboxes: outboxes::Outboxes,
 }
 
 impl Default for Dashboard {
@@ -65,6 +71,7 @@ impl Default for Dashboard {
             readings: Mutex::default(),
             commits: Mutex::default(),
             looked: Mutex::default(),
+            outboxes: outboxes::Outboxes::default(),
         }
     }
 }
@@ -89,13 +96,18 @@ pub(crate) fn start(app: &Arc<App>) {
 pub(crate) fn routes(app: &Arc<App>) -> Router<Arc<App>> {
     let open = |path| Gate::new(app, None, AnsweredBy::AnyBroker, path);
     let read = |path| Gate::new(app, Some(Scope::Read), AnsweredBy::AnyBroker, path);
-    let admin = |path| Gate::new(app, Some(Scope::Admin), AnsweredBy::AnyBroker, path);
     let leader = |path| Gate::new(app, Some(Scope::Read), AnsweredBy::Leader, path);
     Router::new()
         .route("/", get(assets::page).layer(open("/")))
         .route(
             "/assets/{*name}",
             get(assets::file).layer(open("/assets/{name}")),
+        )
+        .route(
+            "/v1/dashboard/login",
+            post(login::login)
+                .layer(read("/v1/dashboard/login"))
+                .merge(delete(login::logout).layer(open("/v1/dashboard/login"))),
         )
         .route(
             "/v1/dashboard/stream",
@@ -106,12 +118,8 @@ pub(crate) fn routes(app: &Arc<App>) -> Router<Arc<App>> {
             get(node::show).layer(read("/v1/dashboard/node")),
         )
         .route(
-            "/v1/dashboard/drain",
-            post(node::drain).layer(admin("/v1/dashboard/drain")),
-        )
-        .route(
-            "/v1/dashboard/undrain",
-            post(node::undrain).layer(admin("/v1/dashboard/undrain")),
+            "/v1/dashboard/outboxes",
+            get(outboxes::show).layer(read("/v1/dashboard/outboxes")),
         )
         .route(
             "/v1/dashboard/queues",

@@ -21,7 +21,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tenure_api::strict::{self, Strict};
-use tenure_api::{Code, JobId, Key};
+use tenure_api::{Claim, ClaimCall, ClaimRequest, Code, Completion, Failure, JobId, Key};
 use tokio::time::timeout;
 
 use crate::app::App;
@@ -90,15 +90,80 @@ fn parse_each<T: DeserializeOwned>(bytes: &[u8]) -> Result<Vec<Result<T, Unread>
         return Ok(claims.into_iter().map(Ok).collect());
     }
     let list: List<Box<RawValue>> = parse(bytes)?;
-    let each = list.claims.iter().enumerate();
-    Ok(each.map(|(place, item)| item_of(item, place)).collect())
+    Ok(items_of("claims", &list.claims))
 }
 
-fn item_of<T: DeserializeOwned>(item: &RawValue, place: usize) -> Result<T, Unread> {
-    parse(item.get().as_bytes()).map_err(|problem| Unread {
-        id: id_of(item),
-        problem: problem.of_item("claims", place),
-    })
+fn items_of<T: DeserializeOwned>(list: &str, items: &[Box<RawValue>]) -> Vec<Result<T, Unread>> {
+    let each = items.iter().enumerate();
+    let read = each.map(|(place, item)| {
+        parse(item.get().as_bytes()).map_err(|problem| Unread {
+            id: id_of(item),
+            problem: problem.of_item(list, place),
+        })
+    });
+    read.collect()
+}
+
+/// A claim, and the ends that come along with it, each of which is read on its own as in [`Claims`].
+#[derive(Debug)]
+pub(crate) struct ClaimBody {
+    pub(crate) request: ClaimRequest,
+    pub(crate) ends: Option<EachEnd>,
+}
+
+/// Ends that come along with a claim.
+#[derive(Debug)]
+pub(crate) struct EachEnd {
+    pub(crate) completed: Vec<Result<Completion, Unread>>,
+    pub(crate) failed: Vec<Result<Failure, Unread>>,
+    pub(crate) released: Vec<Result<Claim, Unread>>,
+}
+
+impl EachEnd {
+    pub(crate) fn len(&self) -> usize {
+        self.completed.len() + self.failed.len() + self.released.len()
+    }
+}
+
+impl FromRequest<Arc<App>> for ClaimBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        parse_claim(&read_json(request, app).await?)
+    }
+}
+
+/// The same before any of them was read.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct RawEnds {
+    completed: Vec<Box<RawValue>>,
+    failed: Vec<Box<RawValue>>,
+    released: Vec<Box<RawValue>>,
+}
+
+impl RawEnds {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.completed.is_empty() && self.failed.is_empty() && self.released.is_empty()
+    }
+}
+
+fn parse_claim(bytes: &[u8]) -> Result<ClaimBody, Problem> {
+    if let Ok(ClaimCall { request, ends }) = strict::from_slice::<ClaimCall>(bytes) {
+        let ends = ends.map(|ends| EachEnd {
+            completed: ends.completed.into_iter().map(Ok).collect(),
+            failed: ends.failed.into_iter().map(Ok).collect(),
+            released: ends.released.into_iter().map(Ok).collect(),
+        });
+        return Ok(ClaimBody { request, ends });
+    }
+    let ClaimCall { request, ends } = parse::<ClaimCall<RawEnds>>(bytes)?;
+    let ends = ends.map(|ends| EachEnd {
+        completed: items_of("ends.completed", &ends.completed),
+        failed: items_of("ends.failed", &ends.failed),
+        released: items_of("ends.released", &ends.released),
+    });
+    Ok(ClaimBody { request, ends })
 }
 
 /// The job that an item is about, whatever else it says.
@@ -221,6 +286,12 @@ where
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let names = names(parts, state).await?;
+        if names.iter().next().is_none() {
+            // A name that is also a word of the interface, and has a route of its own.
+            let path = parts.uri.path();
+            let (_, last) = path.rsplit_once('/').unwrap_or(("", path));
+            return parsed("id", last).map(Self);
+        }
         name(&names, 0).map(Self)
     }
 }
@@ -277,6 +348,10 @@ fn name<T: FromStr<Err: Display>>(names: &RawPathParams, place: usize) -> Result
         .iter()
         .nth(place)
         .ok_or_else(|| Problem::internal("the route has too few names"))?;
+    parsed(field, text)
+}
+
+fn parsed<T: FromStr<Err: Display>>(field: &str, text: &str) -> Result<T, Problem> {
     text.parse()
         .map_err(|error: T::Err| Problem::new(Code::InvalidField, error.to_string()).field(field))
 }
@@ -527,7 +602,7 @@ fn explain<T: DeserializeOwned>(bytes: &[u8], first: &serde_json::Error) -> Prob
     if std::str::from_utf8(bytes).is_err() {
         return Problem::new(Code::InvalidJson, "the body is not UTF-8");
     }
-    // A null in place of one of some words counts as bad syntax to the parser; whoever sent it knows better.
+    // A null in place of one of some words counts as bad syntax to the parser; the sender needs a better message.
     let is_json = || serde_json::from_slice::<IgnoredAny>(bytes).is_ok();
     if !first.is_data() && !is_json() {
         return Problem::new(Code::InvalidJson, first.to_string());
@@ -728,7 +803,7 @@ pub(crate) fn ok(answer: &impl Serialize) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenure_api::{ClaimRequest, Completion, JobsQuery, SubmitRequest};
+    use tenure_api::{JobsQuery, SubmitRequest};
 
     #[track_caller]
     fn refused<T: DeserializeOwned + std::fmt::Debug>(body: &str, code: Code, field: Option<&str>) {
@@ -798,6 +873,52 @@ mod tests {
             InvalidField,
             Some("types[1]"),
         );
+    }
+
+    #[test]
+    fn an_end_that_cannot_be_read_leaves_the_claim_and_the_other_ends_alone() {
+        let good = r#"{"id":"a","token":"1-1"}"#;
+        let bad = r#"{"id":"b","token":"1-1","x":1}"#;
+        let body = format!(
+            r#"{{"worker":"w","ends":{{"completed":[{good},{bad}],"failed":[{good}],"released":[7]}}}}"#
+        );
+        let read = parse_claim(body.as_bytes()).unwrap();
+        assert_eq!(read.request.worker.as_str(), "w");
+        let ends = read.ends.unwrap();
+        assert_eq!(ends.len(), 4);
+        assert!(ends.completed[0].is_ok() && ends.failed[0].is_ok());
+        let unread = ends.completed[1].as_ref().unwrap_err();
+        assert_eq!(unread.id.as_ref().map(JobId::as_str), Some("b"));
+        let field = |unread: &Unread| unread.problem.document().field.clone();
+        assert_eq!(field(unread).as_deref(), Some("ends.completed[1].x"));
+        let unread = ends.released[0].as_ref().unwrap_err();
+        assert_eq!(unread.id, None);
+        assert_eq!(field(unread).as_deref(), Some("ends.released[0]"));
+        // What is wrong with the call itself is wrong with all of it.
+        use Code::{InvalidField, InvalidJson, UnknownField};
+        for (body, code, field) in [
+            (
+                r#"{"worker":"w","ends":{"done":[]}}"#,
+                UnknownField,
+                Some("ends.done"),
+            ),
+            (
+                r#"{"worker":"w","ends":{"completed":{}}}"#,
+                InvalidField,
+                Some("ends.completed"),
+            ),
+            (r#"{"worker":"w","end":{}}"#, UnknownField, Some("end")),
+            (r#"{"ends":{}}"#, InvalidField, Some("worker")),
+            ("[]", InvalidJson, None),
+        ] {
+            let problem = parse_claim(body.as_bytes()).unwrap_err();
+            let got = problem.document();
+            assert_eq!(
+                (got.code, got.field.as_deref()),
+                (code, field),
+                "{body}: {problem:?}"
+            );
+        }
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Room {
         }
     }
 
-    /// The most sockets of clients, whatever becomes of them.
+    /// The most sockets of clients, in whatever state.
     pub(crate) const fn sockets_max(&self) -> usize {
         let passing = self.farewells_max + self.arriving_max + 1;
         self.connections_max + SPARE_MAX + passing

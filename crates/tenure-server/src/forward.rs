@@ -23,9 +23,9 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tenure::core::Incarnation;
 use tenure::core::election::Leader;
 use tenure::queue::Serving;
-use tenure_api::{self as api, Code, WAIT_MS_MAX};
+use tenure_api::{self as api, Code};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout, timeout_at};
 
 use crate::app::App;
 use crate::connections::Connection;
@@ -39,8 +39,8 @@ pub(crate) const FORWARDED: HeaderName = HeaderName::from_static("tenure-forward
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the leader may take to begin its answer: the longest wait for a job, and some.
-const ANSWER_TIMEOUT: Duration = Duration::from_millis(WAIT_MS_MAX as u64 + 15_000);
+/// How long the leader may take to begin the stream of its dashboard.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long a leader that leads no longer may take to answer what it was sent before: it is told to step down, ends what it
 /// has begun, and answers.
@@ -237,7 +237,8 @@ fn parse(address: &str) -> Result<Origin, String> {
 pub(crate) async fn forward(app: Arc<App>, request: Request) -> Response {
     let forwarded = async {
         let leader = leader(&app)?;
-        try_forward(&app, &leader, request, None).await
+        let until = Instant::now() + ANSWER_TIMEOUT;
+        try_forward(&app, &leader, request, until).await
     };
     match forwarded.await {
         Ok(response) => {
@@ -273,12 +274,12 @@ pub(crate) fn not_yet(app: &App) -> &'static str {
     }
 }
 
-/// Sends a call to a leader, and waits for the answer until another one leads, or until its caller waits no longer.
+/// Sends a call to a leader, and waits for the answer until another one leads, or until then at the latest.
 pub(crate) async fn try_forward(
     app: &App,
     leader: &Leader,
     request: Request,
-    until: Option<Instant>,
+    until: Instant,
 ) -> Result<Response, Failed> {
     let _permit = app.waits.try_acquire().map_err(|_| {
         Failed::Final(Problem::overloaded(
@@ -291,16 +292,17 @@ pub(crate) async fn try_forward(
             "too many calls are being forwarded to the leader",
         ))
     })?;
-    let origin = app.forwarder.origin(app, leader).await?;
+    let origin = timeout_at(until, app.forwarder.origin(app, leader)).await;
+    let origin = origin.map_err(|_| {
+        let unknown = "the store does not say in time where the leader is";
+        Failed::NotDone(Problem::no_leader(unknown))
+    })??;
     let is_safe = request.method().is_safe();
     let request = outgoing(request, &origin).map_err(Failed::Final)?;
-    let answer = timeout(ANSWER_TIMEOUT, app.forwarder.client.request(request));
+    let answer = timeout_at(until, app.forwarder.client.request(request));
     let answered = tokio::select! {
         answered = answer => answered,
         () = replaced(app, leader) => return Err(lost(is_safe, "the leader has changed")),
-        () = over(until) => {
-            return Err(lost(is_safe, "the leader did not answer for as long as the caller waits"));
-        }
         () = stopped(app) => return Err(lost(is_safe, "this broker is stopping")),
     };
     match answered {
@@ -445,14 +447,6 @@ async fn replaced(app: &App, leader: &Leader) {
                 }
             }
         }
-    }
-}
-
-/// Waits until then; for ever if there is no such time.
-async fn over(until: Option<Instant>) {
-    match until {
-        Some(until) => sleep_until(until).await,
-        None => std::future::pending().await,
     }
 }
 

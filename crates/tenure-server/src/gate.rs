@@ -197,7 +197,7 @@ where
     fn call(&mut self, request: Request) -> GatedFuture<S> {
         let gate = &self.gate;
         let measured = Measured::start(gate.route.clone());
-        let span = trace::span_of(measured.route(), &request);
+        let span = trace::span_of(gate.app.node.id(), measured.route(), &request);
         let connection = request.extensions().get::<Arc<Connection>>().cloned();
         let mut call = Call {
             is_safe: request.method().is_safe(),
@@ -333,7 +333,7 @@ where
                         .into_response()
                 }
             };
-            // It stopped leading before it did anything: the call goes to whoever leads next.
+            // It stopped leading before it did anything: the call goes to the next leader.
             if is_here
                 && this.gate.answered_by == AnsweredBy::Leader
                 && response.extensions().get::<NotServed>().is_some()

@@ -9,3 +9,4 @@ pub(crate) mod osqueue;
 pub(crate) mod queues;
 pub(crate) mod schedules;
 pub(crate) mod stats;
+pub(crate) mod workers;

@@ -6,8 +6,8 @@
 //! may have been done is held only if it can be sent again without harm, as `repeat.rs` says; if there is nobody to
 //! send it to in time, or it is of another kind, it is answered `unknown_outcome`.
 //!
-//! A call that was passed on to a leader that hangs is not waited for once another one leads, or once its caller, that has
-//! said how long it waits (`Prefer: wait`), does not wait any longer.
+//! A call that was passed on to a leader that hangs is not waited for once another one leads, nor for longer than calls are
+//! held, or than its caller has said that it waits (`Prefer: wait`). A claim may wait for a job besides.
 //!
 //! A server that has lost its own session, and does not get another one within a moment, holds nothing: another server may
 //! well know the leader. One that has just started, and has no session yet, has lost nothing.
@@ -27,7 +27,7 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use tenure_api::Code;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 use tower_service::Service;
 
 use crate::app::App;
@@ -42,6 +42,9 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// How long what a leader said about itself is good for, while calls are held.
 const FRESH: Duration = Duration::from_millis(200);
+
+/// A leader is given this long to answer, even if no call is held for so long: it may well live.
+const ANSWER_TIME_MIN: Duration = Duration::from_secs(2);
 
 /// A call that can be made again: nothing was done for it yet.
 #[derive(Debug)]
@@ -67,8 +70,11 @@ where
     let is_forwarded = call.parts.headers.contains_key(FORWARDED);
     let bytes_max = app.config.limits.body_bytes_max;
     let repeat = Repeat::prepare(&mut call.parts, &mut call.body, bytes_max);
+    let hold_timeout = app.config.limits.hold_timeout;
     // Its caller counts from when it called, and its wait for a job is no part of that.
-    let asked = preferred(&call.parts.headers).map(|wait| started + repeat.wait() + wait);
+    let patience = hold_timeout.max(ANSWER_TIME_MIN);
+    let patience = preferred(&call.parts.headers).map_or(patience, |asked| asked.min(patience));
+    let deadline = started + repeat.wait() + patience;
     // Until when it is held. Counted from its first failure: until then a claim may have waited for a job.
     let mut until = None;
     let mut place = None;
@@ -87,7 +93,8 @@ where
                 (None, None) => return response,
                 (None, Some(_)) => match repeat.settle(response).await {
                     Settled::Answer(response) => return response,
-                    Settled::Unknown | Settled::Lost => return given_up(&app, unknown),
+                    Settled::Unknown(told) => return given_up(&app, told.or(unknown)),
+                    Settled::Lost => return given_up(&app, unknown),
                 },
             }
         } else if is_forwarded {
@@ -96,7 +103,7 @@ where
                 "this broker does not lead at the moment; if that lasts, its log says why";
             return Problem::no_leader(no_leader).into_response();
         } else {
-            match pass_on(&app, &call, is_wary, asked).await {
+            match pass_on(&app, &call, is_wary, deadline).await {
                 Ok(response) if unknown.is_none() => {
                     app.metrics.forwarded.inc();
                     return response;
@@ -106,18 +113,19 @@ where
                         app.metrics.forwarded.inc();
                         return response;
                     }
-                    Settled::Unknown => return given_up(&app, unknown),
+                    Settled::Unknown(told) => return given_up(&app, told.or(unknown)),
                     Settled::Lost => lost(&mut sendings, &mut unknown, None),
                 },
                 Err(Failed::Final(problem)) => {
                     return given_up(&app, unknown.or(Some(problem)));
                 }
                 Err(Failed::Lost(problem)) if !repeat.is_possible() => {
-                    return given_up(&app, Some(problem));
+                    return given_up(&app, Some(problem.hint(repeat.hint())));
                 }
                 Err(Failed::Lost(problem)) => {
                     is_wary = true;
                     repeat.shorten(&mut call.body);
+                    let problem = problem.hint(repeat.hint());
                     lost(&mut sendings, &mut unknown, Some(problem))
                 }
                 Err(Failed::NotDone(problem)) => {
@@ -126,11 +134,7 @@ where
                 }
             }
         };
-        let until = *until.get_or_insert_with(|| {
-            let now = Instant::now();
-            let most = now + app.config.limits.hold_timeout;
-            asked.map_or(most, |asked| asked.min(most))
-        });
+        let until = *until.get_or_insert_with(|| deadline.min(Instant::now() + hold_timeout));
         if place.is_none() {
             place = app.holds.try_acquire().ok();
         }
@@ -168,11 +172,15 @@ async fn pass_on(
     app: &App,
     call: &Kept,
     is_wary: bool,
-    until: Option<Instant>,
+    until: Instant,
 ) -> Result<Response, Failed> {
     let leader = forward::leader(app)?;
-    if is_wary && let Some(reason) = health::reason_not_to_ask(app, &leader, FRESH).await {
-        return Err(Failed::NotDone(Problem::no_leader(reason)));
+    if is_wary {
+        let asked = health::reason_not_to_ask(app, &leader, FRESH);
+        let asked = timeout_at(until, asked).await;
+        if let Some(reason) = asked.unwrap_or(Some("the leader does not answer")) {
+            return Err(Failed::NotDone(Problem::no_leader(reason)));
+        }
     }
     forward::try_forward(app, &leader, call.request(), until).await
 }

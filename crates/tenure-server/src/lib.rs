@@ -50,6 +50,7 @@ mod gate;
 mod handlers;
 mod hold;
 mod listen;
+mod login;
 mod looks;
 mod metrics;
 mod openapi;
@@ -66,6 +67,7 @@ pub use auth::{Scope, Tokens, TokensError};
 pub use config::{
     Config, ConfigError, ECONOMY_TTL_DEFAULT, LISTEN_DEFAULT, Limits, Osqueue, STORE_DEFAULT,
 };
+pub use dashboard::{DeadRow, OutboxTables, OutboxView};
 pub use error::Error;
 pub use handlers::osqueue::{Network, osqueue_type};
 pub use metrics::collector::{Published, Value};

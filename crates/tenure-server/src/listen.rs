@@ -213,7 +213,7 @@ impl Listening {
         }
     }
 
-    /// Waits until there is room for another socket. That is never long: whoever has to make room for another is closed
+    /// Waits until there is room for another socket. That is never long: a connection that has to make room for another is closed
     /// at once.
     async fn accept(
         &self,

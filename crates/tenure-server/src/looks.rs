@@ -1,7 +1,7 @@
 //! Calls that look at the whole namespace, whatever its size: they share what is read.
 //!
 //! To read a thousand sessions takes a thousand requests to the store, and anybody with a token may ask. So one such
-//! reading is under way at a time, and whoever asks meanwhile waits for it, or for the next one: each caller has a moment
+//! reading is under way at a time, and a caller that asks meanwhile waits for it, or for the next one: each caller has a moment
 //! before which its answer must not have begun. For one who only looks that is a second ago, or the last change that was
 //! made through this server, whichever is later; for one who has just changed something it is that change. A
 //! reading goes on if its caller goes away, and its failure is shared as well: a store in trouble is not asked more often for it.

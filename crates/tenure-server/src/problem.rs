@@ -103,7 +103,7 @@ impl Problem {
         self
     }
 
-    /// The field as whoever sent a list knows it.
+    /// The field as the sender of a list knows it.
     pub(crate) fn of_item(self, list: &str, place: usize) -> Self {
         let field = match &self.0.document.field {
             Some(field) => format!("{list}[{place}].{field}"),

@@ -9,11 +9,13 @@
 //!   then, as it would be if the caller had sent it again; the header [`REPEATED`] says that this may be the echo of the
 //!   call itself;
 //! - **claims**: one without a name of its own is given one here. The leader answers a claim that it has answered before
-//!   with the same jobs;
-//! - **ends** of claims: the leader answers an end that was done before as it did then. If it says that a claim is lost,
-//!   it may be so by the first sending's doing all the same: somebody else has ended the job since, or the leader follows
-//!   older rules. So a second answer is passed on only if every claim was ended by it; otherwise the caller is told what is
-//!   known, that the outcome is not, and asks again or looks at the job.
+//!   with the same jobs. The ends that come along with one are like other ends, but each is answered on its own, since the
+//!   jobs in the answer are needed: one of which nobody can tell any more whether the first sending has done it has a
+//!   `problem` that says so;
+//! - **ends** of claims: the leader answers an end that was done before as it did then, and if the claim has ended in
+//!   another way it says so. If it says that a claim is lost for another reason, that may be the first sending's doing all the
+//!   same: another claim of the job has ended since, or the leader follows older rules. Nobody can tell any more, so the
+//!   caller is told that, and to look at the job: to send the end once more is of no use.
 //!
 //! From the first lost answer on, a refusal says nothing about the first sending: instead of it the caller is told that
 //! the outcome is unknown. Anything else is sent once.
@@ -27,13 +29,14 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
 use tenure_api::{
-    ClaimRequest, ClaimsAnswer, JobId, OutcomeStatus, SubmitAnswer, SubmitRequest, SubmitStatus,
-    strict,
+    ClaimAnswer, ClaimCall, ClaimRequest, ClaimsAnswer, Code, JobId, LostCode, LostReason, Outcome,
+    OutcomeStatus, SubmitAnswer, SubmitRequest, SubmitStatus, strict,
 };
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::extract::{IDEMPOTENCY_KEY, json};
+use crate::extract::{IDEMPOTENCY_KEY, RawEnds, json};
+use crate::problem::Problem;
 
 /// Says that a call was sent to more than one leader, or twice: what it was answered may be its own echo.
 pub(crate) const REPEATED: HeaderName = HeaderName::from_static("tenure-repeated");
@@ -53,6 +56,8 @@ enum Kind {
     Submit(BTreeSet<JobId>),
     /// What it asks for, if it waits; and since when.
     Claim(Option<Box<(ClaimRequest, Instant)>>),
+    /// A claim that has ends with it. It does not wait.
+    Round,
     End,
     Never,
 }
@@ -68,8 +73,8 @@ pub(crate) struct Repeat {
 pub(crate) enum Settled {
     /// To be passed on.
     Answer(Response),
-    /// It does not say what became of the call.
-    Unknown,
+    /// It does not say what became of the call; and what to tell the caller, if more is known than that.
+    Unknown(Option<Problem>),
     /// It broke off.
     Lost,
 }
@@ -90,9 +95,7 @@ impl Repeat {
                         parts.headers.insert(IDEMPOTENCY_KEY, name);
                     }
                 }
-                let request = strict::from_slice::<ClaimRequest>(body).ok();
-                let waits = request.filter(|request| request.wait_ms > 0);
-                Kind::Claim(waits.map(|request| Box::new((request, Instant::now()))))
+                claim(body)
             }
             (&Method::POST, ["v1", "jobs", "heartbeat"] | ["v1", "jobs", _, "heartbeat"]) => {
                 Kind::Always
@@ -104,7 +107,7 @@ impl Repeat {
             }
             _ => Kind::Never,
         };
-        if matches!(kind, Kind::Submit(_) | Kind::Claim(_)) {
+        if matches!(kind, Kind::Submit(_) | Kind::Claim(_) | Kind::Round) {
             // The body may not be as long as it was, and says itself how long it is.
             parts.headers.remove(header::CONTENT_LENGTH);
         }
@@ -113,6 +116,17 @@ impl Repeat {
 
     pub(crate) fn is_possible(&self) -> bool {
         self.kind != Kind::Never
+    }
+
+    /// What its caller can do if nothing more is heard of it.
+    pub(crate) fn hint(&self) -> &'static str {
+        match &self.kind {
+            Kind::Always => "send it again",
+            Kind::Submit(_) => "send it again with the same id",
+            Kind::Claim(_) | Kind::Round => "send it again with the same Idempotency-Key",
+            Kind::End => "send the same end again: it is answered as it was the first time",
+            Kind::Never => "look whether it was done before you send it again",
+        }
     }
 
     /// How long the call itself asks to wait.
@@ -143,8 +157,11 @@ impl Repeat {
         if self.kind == Kind::Always {
             return Settled::Answer(response);
         }
-        if !response.status().is_success() {
-            return Settled::Unknown;
+        let is_done = response.status().is_success();
+        // One claim that is lost is a refusal.
+        let is_of_claim = self.kind == Kind::End && response.status() == StatusCode::CONFLICT;
+        if !is_done && !is_of_claim {
+            return Settled::Unknown(None);
         }
         let (parts, body) = response.into_parts();
         // Claims are passed on as they are: their connection breaks with them, and their name is asked for again.
@@ -157,15 +174,31 @@ impl Repeat {
         match &self.kind {
             Kind::Submit(made) => match serde_json::from_slice::<SubmitAnswer>(&body) {
                 Ok(answer) => Settled::Answer(marked(created(answer, made))),
-                Err(_) => Settled::Unknown,
+                Err(_) => Settled::Unknown(None),
             },
-            // A single one is answered 200 or 204 only if it was ended.
-            _ => match serde_json::from_slice::<ClaimsAnswer>(&body) {
-                Ok(answer) if answer.claims.iter().any(is_lost) => Settled::Unknown,
-                _ => Settled::Answer(marked(Response::from_parts(parts, Body::from(body)))),
+            Kind::Round => match serde_json::from_slice::<ClaimAnswer>(&body) {
+                Ok(answer) => Settled::Answer(marked(json(parts.status, &told(answer)))),
+                Err(_) => Settled::Unknown(None),
+            },
+            _ => match unclear(is_done, &body) {
+                Some(problem) => Settled::Unknown(Some(problem)),
+                None => Settled::Answer(marked(Response::from_parts(parts, Body::from(body)))),
             },
         }
     }
+}
+
+/// A claim that waits does so once, however often it is sent; one with ends does not wait. What cannot be read is left to
+/// the leader, who says what is wrong with it.
+fn claim(body: &[u8]) -> Kind {
+    let Ok(ClaimCall { request, ends }) = strict::from_slice::<ClaimCall<RawEnds>>(body) else {
+        return Kind::Claim(None);
+    };
+    if ends.is_some_and(|ends| !ends.is_empty()) {
+        return Kind::Round;
+    }
+    let waits = (request.wait_ms > 0).then(|| Box::new((request, Instant::now())));
+    Kind::Claim(waits)
 }
 
 /// Gives every job an id. What cannot be read is left to the leader, who says what is wrong with it.
@@ -213,8 +246,63 @@ fn created(mut answer: SubmitAnswer, made: &BTreeSet<JobId>) -> Response {
     json(status, &answer)
 }
 
-fn is_lost(outcome: &tenure_api::Outcome) -> bool {
-    outcome.status == OutcomeStatus::Lost
+/// Says of each end that is lost whether the first sending may have done it.
+fn told(mut answer: ClaimAnswer) -> ClaimAnswer {
+    let mark = |outcomes: &mut Vec<Outcome>| {
+        for outcome in outcomes {
+            let is_lost = outcome.status == OutcomeStatus::Lost;
+            if is_lost && !outcome.reason.as_ref().is_some_and(is_known) {
+                let problem = undecided(outcome.reason).into_document();
+                outcome.problem = Some(Box::new(problem));
+            }
+        }
+    };
+    if let Some(ends) = &mut answer.ends {
+        mark(&mut ends.completed);
+        mark(&mut ends.failed);
+        mark(&mut ends.released);
+    }
+    answer
+}
+
+/// A claim that is known to have ended in another way was not ended by the first sending.
+fn is_known(reason: &LostReason) -> bool {
+    reason.code == LostCode::Ended
+}
+
+/// What to tell the caller of an end if the second answer leaves open what the first sending has done. A single claim is
+/// answered 200 or 204 only if it was ended.
+fn unclear(is_done: bool, body: &[u8]) -> Option<Problem> {
+    let reason = if is_done {
+        let answer = serde_json::from_slice::<ClaimsAnswer>(body).ok()?;
+        let mut lost = answer
+            .claims
+            .into_iter()
+            .filter(|outcome| outcome.status == OutcomeStatus::Lost)
+            .map(|outcome| outcome.reason);
+        lost.find(|reason| !reason.as_ref().is_some_and(is_known))?
+    } else {
+        let refusal = serde_json::from_slice::<tenure_api::Problem>(body).ok();
+        let reason = refusal.and_then(|refusal| refusal.reason);
+        if reason.as_ref().is_some_and(is_known) {
+            return None;
+        }
+        reason
+    };
+    Some(undecided(reason))
+}
+
+fn undecided(reason: Option<LostReason>) -> Problem {
+    let reason = reason.map_or_else(
+        || "the claim is not valid".to_owned(),
+        |reason| reason.to_string(),
+    );
+    let detail = format!(
+        "the leader's first answer was lost, and now it says that a claim is lost: {reason}; whether this call has ended \
+         the claim before that cannot be told any more"
+    );
+    let hint = "look at the job: its state, attempt and error are what counts; to send this again is of no use";
+    Problem::new(Code::UnknownOutcome, detail).hint(hint)
 }
 
 fn marked(mut response: Response) -> Response {
@@ -297,6 +385,38 @@ mod tests {
         assert!(request.wait_ms < 1_000, "{request:?}");
     }
 
+    #[tokio::test]
+    async fn of_a_claim_with_ends_each_end_says_whether_it_is_in_doubt() {
+        let body = r#"{"worker":"w","wait_ms":9,"ends":{"completed":[{"id":"a","token":"1-1"}]}}"#;
+        let (repeat, parts, mut same) = prepared("POST", "/v1/jobs/claim", body);
+        assert_eq!(parts.headers[IDEMPOTENCY_KEY].len(), 36);
+        assert_eq!(repeat.wait(), Duration::ZERO, "it does not wait");
+        repeat.shorten(&mut same);
+        assert_eq!(
+            same,
+            Bytes::from(body.to_owned()),
+            "nothing of it is left out"
+        );
+        let ended = r#"{"id":"b","status":"lost","reason":{"code":"ended","ended_as":"failed"}}"#;
+        let lost = r#"{"id":"c","status":"lost","reason":{"code":"superseded","attempt":2}}"#;
+        let answer = format!(
+            r#"{{"jobs":[],"ends":{{"completed":[{{"id":"a","status":"ok"}},{ended}],"failed":[{lost}]}}}}"#
+        );
+        let (status, told) = settled(&repeat, 200, &answer).await.unwrap();
+        let told: ClaimAnswer = serde_json::from_str(&told).unwrap();
+        let ends = told.ends.unwrap();
+        assert_eq!(status, 200);
+        assert!(
+            ends.completed
+                .iter()
+                .all(|outcome| outcome.problem.is_none())
+        );
+        let problem = ends.failed[0].problem.as_ref().unwrap();
+        assert_eq!(problem.code, Code::UnknownOutcome);
+        assert_eq!(ends.failed[0].status, OutcomeStatus::Lost);
+        assert_eq!(settled(&repeat, 429, "{}").await, None);
+    }
+
     async fn settled(repeat: &Repeat, status: u16, body: &str) -> Option<(u16, String)> {
         let mut response = Response::new(Body::from(body.to_owned()));
         *response.status_mut() = StatusCode::from_u16(status).unwrap();
@@ -338,5 +458,15 @@ mod tests {
         assert_eq!(settled(&repeat, 409, "{}").await, None);
         let (single, ..) = prepared("POST", "/v1/jobs/a/complete", "{}");
         assert_eq!(settled(&single, 204, "").await, Some((204, String::new())));
+        // One that has ended in another way was not ended by this call, whatever became of its first answer.
+        let ended = r#"{"id":"b","status":"lost","reason":{"code":"ended","ended_as":"failed"}}"#;
+        let known = format!(r#"{{"claims":[{{"id":"a","status":"ok"}},{ended}]}}"#);
+        let passed_on = Some((200, known.clone()));
+        assert_eq!(settled(&repeat, 200, &known).await, passed_on);
+        for (code, is_known) in [("ended", true), ("superseded", false), ("not_found", false)] {
+            let problem = format!(r#"{{"code":"lost","reason":{{"code":"{code}"}}}}"#);
+            let told = settled(&single, 409, &problem).await;
+            assert_eq!(told.is_some(), is_known, "{code}");
+        }
     }
 }

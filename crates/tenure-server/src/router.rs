@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::handler::Handler as _;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post_service};
+use axum::routing::{delete, get, post_service};
 use bytes::Bytes;
 use tenure_api::Code;
 use tower_layer::Layer as _;
@@ -19,7 +19,9 @@ use crate::app::App;
 use crate::auth::Scope;
 use crate::gate::{AnsweredBy, Gate};
 use crate::handlers::jobs::{claim, manage, outcome, read, submit};
-use crate::handlers::{cluster, elections, events, health, osqueue, queues, schedules, stats};
+use crate::handlers::{
+    cluster, elections, events, health, osqueue, queues, schedules, stats, workers,
+};
 use crate::openapi::{self, Document};
 use crate::problem::Problem;
 use crate::{dashboard, metrics};
@@ -80,8 +82,11 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .routes(look(routes!(schedules::schedules)))
         .routes(look(routes!(schedules::schedule)))
         .routes(manage(routes!(schedules::set)))
+        .routes(manage(routes!(schedules::pause)))
+        .routes(manage(routes!(schedules::resume)))
         .routes(manage(routes!(schedules::delete)))
         .routes(look(routes!(stats::stats)))
+        .routes(look(routes!(workers::workers)))
         .routes(look(routes!(events::events)))
         .routes(worker(routes!(elections::stand)))
         .routes(worker(routes!(elections::withdraw)))
@@ -89,14 +94,24 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .routes(read(routes!(elections::show)))
         .routes(read(routes!(elections::leader)))
         .routes(read(routes!(cluster::show)))
+        .routes(read(routes!(cluster::plan)))
         .routes(admin(routes!(cluster::resign)))
         .routes(admin(routes!(cluster::transfer)))
+        .routes(admin(routes!(cluster::drain)))
+        .routes(admin(routes!(cluster::undrain)))
         .routes(read(routes!(metrics::page)))
         .routes(open(routes!(health::healthz)))
         .routes(open(routes!(health::readyz)))
         .split_for_parts();
 
     let document = openapi::finished(document);
+    // A job may be called what a call about jobs is called. Those calls are POSTs, so the job can be had all the same.
+    let router = WORDS_OF_JOBS.iter().fold(router, |router, word| {
+        let gate = |scope| Gate::new(app, Some(scope), AnsweredBy::Leader, "/v1/jobs/{id}");
+        let look = get(read::job).layer(gate(Scope::Read));
+        let forget = delete(manage::forget).layer(gate(Scope::Admin));
+        router.route(&format!("/v1/jobs/{word}"), look.merge(forget))
+    });
     router
         .merge(osqueue::router(app))
         // Not part of the interface that programs build on.
@@ -106,6 +121,9 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .fallback(wrong_path)
         .with_state(app.clone())
 }
+
+/// What stands in the place of an id in the paths of calls about many jobs.
+const WORDS_OF_JOBS: [&str; 6] = ["claim", "heartbeat", "complete", "fail", "release", "retry"];
 
 /// The path of a route as the document has it, which is what metrics call it.
 fn path_of(router: &UtoipaMethodRouter<Arc<App>>) -> String {

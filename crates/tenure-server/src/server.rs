@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tenure::core::Incarnation;
 use tenure::core::election::Leader;
 use tenure::queue::{Options, Queue};
@@ -22,8 +23,9 @@ use crate::app::App;
 use crate::audit::Audit;
 use crate::budget::Budget;
 use crate::connections::Connections;
-use crate::dashboard::{self, Dashboard};
+use crate::dashboard::{self, Dashboard, OutboxView};
 use crate::forward::Forwarder;
+use crate::handlers::events::Past;
 use crate::handlers::health::{Probe, reason_not_to_ask};
 use crate::handlers::osqueue;
 use crate::listen::Listening;
@@ -200,17 +202,17 @@ impl App {
         options.address = Some(url.clone());
         options.meter = Some(meter.clone());
         let member = cluster::Options {
-            config: cluster::Config::for_session(&options.session),
+            config: config.cluster(),
             version: Some(concat!("tenure ", env!("CARGO_PKG_VERSION")).to_owned()),
             priority: Some(config.priority),
-            // What this server shows of the nodes it reads when it is asked.
+            // What this server shows of the nodes it reads when it is asked. While somebody follows events it does follow.
             follows: false,
             ..cluster::Options::default()
         };
         let node = Node::start(options).await?;
-        // An election of its own, in which the members of the cluster stand who run daemons, too. Whoever leads it hands
+        // An election of its own, in which the members of the cluster that run daemons are candidates, too. Its leader hands
         // them out, should there be any.
-        node.cluster(member).await?;
+        let cluster = node.cluster(member).await?;
         let options = Options {
             log: config.log.clone(),
             limits: config.queue.clone(),
@@ -231,6 +233,7 @@ impl App {
         let rates = Arc::new(Rates::default());
         let collector = StateCollector {
             node: node.clone(),
+            namespace: config.namespace.clone(),
             meter: meter.clone(),
             throttle,
             queue: queue.clone(),
@@ -246,6 +249,8 @@ impl App {
             store: node.store().clone(),
             node,
             queue,
+            cluster,
+            past: Past::default(),
             meter,
             lease_key,
             fence_key,
@@ -277,7 +282,7 @@ impl App {
 
 impl App {
     /// Lets another server lead, if this one does and there is another, and returns when that one serves. A call that
-    /// comes meanwhile is held, and goes there: whoever uses this server notices nothing.
+    /// comes meanwhile is held, and goes there: clients of this server notice nothing.
     async fn hand_over(&self) {
         let is_me = |leader: Option<Leader>| leader.is_some_and(|leader| self.is_me(&leader));
         if !is_me(self.leader()) {
@@ -299,7 +304,7 @@ impl App {
             {
                 return;
             }
-            // Whoever was there may have been stopped together with this one.
+            // The other one may have been stopped together with this one.
             let counts = look.is_multiple_of(HAND_OVER_COUNT);
             if counts && self.can_another_lead(session.incarnation).await == Some(false) {
                 return;
@@ -363,6 +368,14 @@ impl Handle {
             .register(|registry| registry.register_collector(others));
     }
 
+    /// Lets the dashboard show outboxes. `look` is called at most every two seconds while a page is open, and bounds its own time.
+    pub fn show_outboxes(
+        &self,
+        look: impl Fn() -> BoxFuture<'static, Vec<OutboxView>> + Send + Sync + 'static,
+    ) {
+        self.app.dashboard.outboxes.set(Box::new(look));
+    }
+
     /// Its queue.
     #[must_use]
     pub fn queue(&self) -> &Queue {
@@ -370,7 +383,7 @@ impl Handle {
     }
 
     /// Hands over if another server can lead, and forwards calls to it meanwhile. Then takes no more connections,
-    /// answers whoever waits, finishes what is in flight (for as long as the limits allow), commits it, resigns and
+    /// answers waiting callers, finishes what is in flight (for as long as the limits allow), commits it, resigns and
     /// leaves.
     pub async fn stop(self) {
         self.app.leaving.cancel();

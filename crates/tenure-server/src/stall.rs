@@ -51,7 +51,7 @@ impl<S> Stalling<S> {
         }
     }
 
-    /// Passes on what became of a write, unless it waits for too long.
+    /// Passes on the outcome of a write, unless it waits for too long.
     fn judge<T>(
         &mut self,
         context: &mut Context<'_>,

@@ -1,13 +1,14 @@
 //! The trace that a request belongs to, from its headers, as W3C Trace Context has it: what is malformed is as if
 //! it had not been sent. A caller's tracing must never cost it a job.
 //!
-//! Every request has a span. With the feature `otel` it is a child of the caller's, for whoever exports spans.
+//! Every request has a span. With the feature `otel` it is a child of the caller's, for exported spans.
 
 use std::convert::Infallible;
 
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
+use tenure_core::NodeId;
 use tenure_core::queue::{Submission, Traceparent, Tracestate};
 use tracing::Span;
 
@@ -36,7 +37,7 @@ impl Caller {
 }
 
 /// The span of a request. Costs next to nothing if nobody listens, and a log of the level `info` does not.
-pub(crate) fn span_of(route: &str, request: &Request) -> Span {
+pub(crate) fn span_of(node: &NodeId, route: &str, request: &Request) -> Span {
     let method = request.method();
     let span = tracing::debug_span!(
         parent: None,
@@ -47,6 +48,7 @@ pub(crate) fn span_of(route: &str, request: &Request) -> Span {
         http.request.method = %method,
         http.route = route,
         http.response.status_code = tracing::field::Empty,
+        tenure.node = %node,
     );
     #[cfg(feature = "otel")]
     if !span.is_disabled()

@@ -51,11 +51,13 @@ fn in_elections(seed: u64) -> Option<String> {
 /// What is broken in a simulation of the cluster: its world panics with the words.
 fn in_cluster(seed: u64) -> Option<String> {
     let verdict = catch_unwind(AssertUnwindSafe(|| cluster::run(seed)));
-    verdict.err().map(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string))
-            .unwrap_or_default()
-    })
+    verdict.err().map(|panic| words_of(&*panic))
+}
+
+fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string))
+        .unwrap_or_default()
 }
 
 /// The switches themselves change nothing: otherwise every rule would be noticed, by what breaks without it.
@@ -149,6 +151,22 @@ cluster_rules! {
     trust_in_an_assignment_counts_from_the_start_of_a_look: TrustAssignmentFromAnswer => "starts in";
     a_generation_starts_once: StartAgain => "starts in";
     an_older_generation_ends_first: StartBesideOlder => "two generations on";
+}
+
+/// What is broken where assignments are lost.
+fn in_losses(seed: u64) -> Option<String> {
+    let verdict = catch_unwind(AssertUnwindSafe(|| cluster::lose(seed)));
+    verdict.err().map(|panic| words_of(&*panic))
+}
+
+#[test]
+fn who_comes_after_a_loss_waits_too() {
+    noticed(Mutation::LossForgotten, SEEDS, &["both trust"], in_losses);
+}
+
+#[test]
+fn a_leader_says_so_before_it_assigns() {
+    noticed(Mutation::AssignUnsaid, SEEDS, &["both trust"], in_losses);
 }
 
 #[test]
@@ -272,6 +290,9 @@ stack_rules! {
         => "a claim that is asked for again is the same";
     an_end_told_again_is_answered_as_before: EndForgotten
         => "an end that is told again is answered as before";
+    another_end_of_a_claim_is_told_apart: OtherEndDropped
+        => "an end that is told again is answered as before";
+    a_time_that_was_given_stays: GivenTimeMoves => "a job waits for its time";
     a_snapshot_says_what_it_contains: SnapshotOneAhead
         => "nothing is damaged" | "what is recovered is committed";
 }
@@ -339,6 +360,12 @@ outbox_rules! {
     what_commits_late_is_found: LateCommitMissed => "what should happen does";
     a_row_is_deleted_after_it_is_enqueued: UnansweredDeleted
         => "what is deleted from the outbox was enqueued";
+    nothing_overtakes_a_row_that_failed: FailureOvertaken
+        => "a group leaves the outbox in the order of its commits";
+    nothing_overtakes_a_row_that_was_not_taken: RefusalOvertaken
+        => "a group leaves the outbox in the order of its commits";
+    a_row_that_is_no_job_is_put_aside: PoisonHoldsItsGroup => "what should happen does";
+    what_is_not_certain_is_read_again: RecoveryKeepsMemory => "what should happen does";
 }
 
 /// What is broken in a simulation of one-shot callers.
@@ -364,6 +391,7 @@ caller_rules! {
         => "a request to a caller takes effect in time";
     a_caller_that_is_asked_to_go_is_told_so: LedOnWhenAsked => "at most one trusted leader";
     a_caller_is_told_what_its_lease_says: ToldForTheLongerTtl => "at most one trusted leader";
+    a_request_counts_from_when_it_was_seen: LapsesByAge => "at most one trusted leader";
 }
 
 /// What the simulations have no faults for, or notice by chance, and the models find: see `tests/model_mutations.rs`,
@@ -387,7 +415,12 @@ fn every_rule_has_its_test() {
         OUTBOX_RULES,
         CALLER_RULES,
         MODEL_RULES,
-        &[Mutation::RowIgnored, Mutation::ReadBeforeFence],
+        &[
+            Mutation::RowIgnored,
+            Mutation::LossForgotten,
+            Mutation::AssignUnsaid,
+            Mutation::ReadBeforeFence,
+        ],
     ]
     .concat();
     tested.sort();

@@ -31,7 +31,7 @@ fn must_pass(seed: u64, options: &Options) -> Summary {
 #[test]
 fn some_seeds_hold_and_every_fault_happens() {
     let mut faults = Counts::default();
-    let (mut snapshots, mut takeovers) = (0, 0);
+    let (mut snapshots, mut takeovers, mut with_time_set) = (0, 0, 0);
     for seed in 0..20 {
         // More with files, so that the disk has its share of trouble.
         let options = Options {
@@ -40,6 +40,7 @@ fn some_seeds_hold_and_every_fault_happens() {
         };
         let summary = must_pass(seed, &options);
         faults.add(&summary.faults);
+        with_time_set += u32::from(summary.faults.of(Fault::TimeSet) > 0);
         snapshots += summary.snapshots;
         takeovers += summary.takeovers;
     }
@@ -49,6 +50,8 @@ fn some_seeds_hold_and_every_fault_happens() {
         .collect();
     assert!(unseen.is_empty(), "never happened: {unseen:?}");
     assert!(snapshots > 0 && takeovers > 8, "{snapshots} {takeovers}");
+    // What goes on when it is set differs from seed to seed.
+    assert!(with_time_set > 10, "time was set in {with_time_set} seeds");
 }
 
 #[test]

@@ -5,9 +5,9 @@ use crate::Key;
 /// What lies behind an error: an engine's own error, without secrets.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// What became of a request that was not done.
+/// Why a request was not done.
 ///
-/// `Display` says what happened and what became of the data; [`Error::hint`] what to do next; the
+/// `Display` says what happened, and what happened to the data; [`Error::hint`] what to do next; the
 /// engine's own words are in `source()`. None of them ever holds a password or key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -154,7 +154,7 @@ impl Error {
         }
     }
 
-    /// Nobody has made a store there, and whoever asked only wanted to look.
+    /// There is no store, and the caller only wanted to look.
     #[cfg(any(
         feature = "file",
         feature = "object",

@@ -15,7 +15,7 @@
 //! let first = store.put(&key, "term 1".into(), &Expect::Absent).await?;
 //! store.put(&key, "term 2".into(), &Expect::Version(first.clone())).await?;
 //!
-//! // Whoever still holds the old version can change nothing any more.
+//! // A process that still holds the old version can change nothing any more.
 //! let late = store.put(&key, "term 1, late".into(), &Expect::Version(first)).await;
 //! assert!(matches!(late, Err(tenure_store::Error::Conflict { .. })));
 //! # Ok(())
@@ -93,6 +93,15 @@ pub const VALUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// The most entries one call of [`Store::list`] returns.
 pub const PAGE_ENTRIES_MAX: usize = 1000;
 
+/// What [`Store::pin`] does if nothing is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IfMissing {
+    /// Makes it: this process may be the first.
+    Make,
+    /// It was there, so it is gone: another connection of this process has made it.
+    Gone,
+}
+
 /// Versioned objects with compare-and-swap writes. See the crate documentation for the guarantees.
 ///
 /// Methods take `&self` and may be called from many tasks at once. A store is cheap to share as
@@ -145,11 +154,11 @@ pub trait Store: std::fmt::Debug + Send + Sync + 'static {
 
     /// Says that this process lives under `prefix`, which from now on must not become another thing under the same name.
     /// Requests end as [`Error::Gone`] then, as they do if the whole store is replaced. Only engines whose prefixes are
-    /// folders can tell; those make the folder if it is missing. This is no request.
-    fn pin(&self, _prefix: &Prefix) {}
+    /// folders can tell. This is no request.
+    fn pin(&self, _prefix: &Prefix, _missing: IfMissing) {}
 
     /// How long a writer that can wait should wait before its next write, since there is a [ceiling](wrap::throttled) on
-    /// what may be sent. This is no request. Whoever does not ask waits in the write itself.
+    /// what may be sent. This is not a request. A caller that does not ask waits in the write itself.
     fn pause_before_write(&self) -> Duration {
         Duration::ZERO
     }
@@ -299,8 +308,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     fn is_replaced(&self) -> bool {
         (**self).is_replaced()
     }
-    fn pin(&self, prefix: &Prefix) {
-        (**self).pin(prefix);
+    fn pin(&self, prefix: &Prefix, missing: IfMissing) {
+        (**self).pin(prefix, missing);
     }
 
     fn pause_before_write(&self) -> Duration {

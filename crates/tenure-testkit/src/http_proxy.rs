@@ -45,6 +45,9 @@ struct State {
     /// How far the clock that dates the answers is ahead, if it is not the server's.
     date_ahead: Option<i64>,
     writes: usize,
+    /// What is refused in the server's place, and with which problem document.
+    refused: Option<(&'static str, &'static str)>,
+    refusals: usize,
 }
 
 impl HttpProxy {
@@ -85,6 +88,18 @@ impl HttpProxy {
         lock(&self.shared).posts_are_writes = true;
     }
 
+    /// Answers every request whose body has this text in it with this problem document, and does not pass it on: as a server
+    /// of an older version would that does not know the text.
+    pub fn refuse(&self, text: &'static str, problem: &'static str) {
+        lock(&self.shared).refused = Some((text, problem));
+    }
+
+    /// How many requests were refused so.
+    #[must_use]
+    pub fn refusals(&self) -> usize {
+        lock(&self.shared).refusals
+    }
+
     /// Dates the answers by a clock of its own from now on, as many gateways do: so many seconds ahead, or behind.
     pub fn set_date_ahead(&self, seconds: i64) {
         lock(&self.shared).date_ahead = Some(seconds);
@@ -98,6 +113,18 @@ impl HttpProxy {
 }
 
 impl State {
+    /// The answer to a request that is not passed on.
+    fn refusal_of(&mut self, request: &Message) -> Option<Message> {
+        let (text, problem) = self.refused?;
+        let mut places = request.body.windows(text.len());
+        places.find(|&place| place == text.as_bytes())?;
+        self.refusals += 1;
+        let answer = Message::answer("422 Unprocessable Entity")
+            .with_header("content-type", "application/problem+json")
+            .with_header("content-length", problem.len().to_string());
+        Some(answer.with_body(problem))
+    }
+
     /// What happens to the next request.
     fn fault_of(&mut self, method: &str) -> Option<Fault> {
         if method != "PUT" && !(method == "POST" && self.posts_are_writes) {
@@ -126,6 +153,11 @@ async fn serve(
             return Ok(());
         };
         idle = lock(&state).idle.unwrap_or(Duration::MAX);
+        let refusal = lock(&state).refusal_of(&request);
+        if let Some(refusal) = refusal {
+            refusal.write(&mut client).await?;
+            continue;
+        }
         let fault = lock(&state).fault_of(request.method());
         if fault == Some(Fault::LoseRequest) {
             return Ok(());

@@ -2,6 +2,8 @@
 //! a submit adds to a transaction over a plain insert, how long rows wait beside a group that always fails, and what an idle relay
 //! costs.
 //!
+//! Each goal is held against what was measured: `PASS` or `MISSED` stands behind it, and a goal that was missed fails the run.
+//!
 //! `make bench-outbox` runs it. `ROWS=100000` says how many rows; `TENURE_BENCH_FOLDER` where the queue is: the folder for temporary
 //! files may be in memory, where a flush costs nothing.
 
@@ -11,6 +13,7 @@
     reason = "a benchmark talks, and may fail"
 )]
 
+use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -24,11 +27,32 @@ use tenure::outbox::{
 use tenure::queue::Queue;
 use tenure::{Node, NodeOptions};
 
+/// What the outbox is to reach, on the machine that runs this.
+const ROWS_PER_SECOND: f64 = 20_000.0;
+const SUBMIT_PERCENT: f64 = 10.0;
+const SNAPSHOT_PERCENT: f64 = 20.0;
+const POISON_LAG: Duration = Duration::from_secs(1);
+
+/// Holds what was measured against its goals.
+#[derive(Default)]
+struct Goals {
+    missed: usize,
+}
+
+impl Goals {
+    fn hold(&mut self, what: &str, is_reached: bool) {
+        let verdict = if is_reached { "PASS" } else { "MISSED" };
+        println!("{verdict:<6} {what}");
+        self.missed += usize::from(!is_reached);
+    }
+}
+
 #[tokio::main]
-async fn main() {
+async fn main() -> ExitCode {
+    let mut goals = Goals::default();
     let Ok(server) = std::env::var("TENURE_TEST_POSTGRES") else {
         println!("skipped: set TENURE_TEST_POSTGRES, or run make bench-outbox");
-        return;
+        return ExitCode::SUCCESS;
     };
     let name = format!("bench_{}", std::process::id());
     let mut connection = PgConnection::connect(&server).await.unwrap();
@@ -38,7 +62,9 @@ async fn main() {
     let outbox = Outbox::default();
     outbox.create(&mut connection).await.unwrap();
 
-    overhead(&outbox, &mut connection).await;
+    let more = overhead(&outbox, &mut connection).await;
+    let goal = format!("a submit adds less than {SUBMIT_PERCENT} % to a transaction: {more:.1} %");
+    goals.hold(&goal, more < SUBMIT_PERCENT);
 
     let folder = std::env::var("TENURE_BENCH_FOLDER").unwrap_or_else(|_| "target".to_owned());
     let folder = tempfile::tempdir_in(folder).unwrap();
@@ -61,6 +87,8 @@ async fn main() {
         println!("relayed, nothing else open    {rate:>9.0} rows/s");
         before = before.max(rate);
     }
+    let goal = format!("{ROWS_PER_SECOND} rows/s are relayed: {before:.0}");
+    goals.hold(&goal, before >= ROWS_PER_SECOND);
 
     let mut held = PgConnection::connect(&url).await.unwrap();
     run(
@@ -79,6 +107,8 @@ async fn main() {
     }
     let slower = (1.0 - last / before) * 100.0;
     println!("slower by the open snapshot   {slower:>9.1} %");
+    let goal = format!("an open snapshot costs less than {SNAPSHOT_PERCENT} %: {slower:.1} %");
+    goals.hold(&goal, slower < SNAPSHOT_PERCENT);
     run(&mut held, "COMMIT").await;
 
     idle(&mut connection).await;
@@ -86,9 +116,12 @@ async fn main() {
     while relay.metrics().running {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    poison(&node, &cluster, &url, &outbox, &mut connection).await;
+    let most = poison(&node, &cluster, &url, &outbox, &mut connection).await;
+    let goal = format!("beside a group that fails no row waits for {POISON_LAG:?}: {most:.2?}");
+    goals.hold(&goal, most < POISON_LAG);
     queue.close().await;
     node.shutdown().await;
+    ExitCode::from(u8::from(goals.missed > 0))
 }
 
 async fn run(connection: &mut PgConnection, statement: &str) {
@@ -136,7 +169,9 @@ async fn queue_rate(
 }
 
 /// The same row into a table without triggers, and through the outbox: one transaction each.
-async fn overhead(outbox: &Outbox, connection: &mut PgConnection) {
+///
+/// By how many percent the second takes longer.
+async fn overhead(outbox: &Outbox, connection: &mut PgConnection) -> f64 {
     run(
         connection,
         "CREATE TABLE plain (LIKE tenure_outbox INCLUDING DEFAULTS INCLUDING IDENTITY INCLUDING INDEXES)",
@@ -176,16 +211,17 @@ async fn overhead(outbox: &Outbox, connection: &mut PgConnection) {
     println!("a transaction with an insert  {plain:>9.0?}");
     println!("a transaction with a submit   {submitted:>9.0?} ({more:+.1} %)");
     run(connection, "TRUNCATE tenure_outbox").await;
+    more
 }
 
-/// How long rows of a hundred groups wait while one group always fails, and has many rows.
+/// How long rows of a hundred groups wait at most while one group always fails, and has many rows.
 async fn poison(
     node: &Node,
     cluster: &cluster::Cluster,
     url: &str,
     outbox: &Outbox,
     connection: &mut PgConnection,
-) {
+) -> Duration {
     let in_group = |number: usize, group: String| {
         let mut job = job(number);
         job.group = Some(Key::new(group).unwrap());
@@ -233,6 +269,7 @@ async fn poison(
         "DELETE FROM tenure_outbox WHERE group_key = 'poison'",
     )
     .await;
+    most
 }
 
 /// Takes every row but those of one group.

@@ -1,24 +1,18 @@
-//! Does something that only one process may do at a time: appends lines to a file.
+//! Does something that only one process may do at a time.
 //!
 //! ```text
-//! cargo run --example leader                                  a demonstration in memory, which ends
-//! cargo run --example leader -- file:./data web-1 log.txt     in as many terminals as you like
+//! cargo run --example leader                        a demonstration in memory, which ends
+//! cargo run --example leader -- file:./data web-1   in as many terminals as you like
 //! ```
 //!
-//! The arguments are store, node, file, ttl in milliseconds and namespace. Each line that is appended is
-//! `TERM EVENT PID`. Stop the leader with Ctrl-C, and the next one goes on at once; kill it with -9, and
-//! the next one goes on when its ttl is over.
+//! Stop the leader with Ctrl-C, and the next one continues at once; kill it with -9, and the next one continues when
+//! its ttl is over.
 
 #![allow(clippy::print_stdout, reason = "this is what the example does")]
 
-use std::fs::File;
-use std::io::Write;
-use std::process;
 use std::time::Duration;
 
-use tenure::core::session::Config;
-use tenure::{Leadership, Node, NodeOptions, Transition, Transitions};
-use tokio::signal::unix::{SignalKind, signal};
+use tenure::{Leadership, Node, NodeOptions};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -30,22 +24,12 @@ async fn main() -> Result<()> {
     };
     let mut options = NodeOptions::new(store, "example");
     options.node = arguments.next();
-    let path = arguments.next().unwrap_or("/dev/stdout".to_owned());
-    if let Some(ttl) = arguments.next() {
-        options.session = Config::for_ttl(Duration::from_millis(ttl.parse()?));
-    }
-    if let Some(namespace) = arguments.next() {
-        options.namespace = namespace;
-    }
-    let file = File::options().append(true).create(true).open(path)?;
 
     let node = Node::start(options).await?;
     let election = node.join("leader").await?;
-    tokio::spawn(tell(election.subscribe()));
-    let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {
-        result = election.lead(|leadership| work(leadership, &file)) => result?,
-        _ = terminate.recv() => {}
+        // Runs `work` each time this process is elected, until it is stopped.
+        result = election.lead(work) => result?,
         _ = tokio::signal::ctrl_c() => {}
     }
     node.shutdown().await;
@@ -53,32 +37,21 @@ async fn main() -> Result<()> {
 }
 
 /// What only the leader does, until it is told to stop.
-async fn work(leadership: Leadership, mut file: &File) {
-    let mut event = "elected";
+async fn work(leadership: Leadership) {
+    println!("term {}: this process leads", leadership.term());
     // Asked right before the act: the process may have been paused.
     while leadership.check().is_ok() {
-        let line = format!("{} {event} {}\n", leadership.term(), process::id());
-        if let Err(error) = file.write_all(line.as_bytes()) {
-            println!("cannot write: {error}");
-            return;
-        }
-        event = "works";
+        println!(
+            "term {}: works, with the token {}",
+            leadership.term(),
+            leadership.token()
+        );
         tokio::select! {
-            () = tokio::time::sleep(Duration::from_millis(50)) => {}
-            () = leadership.stopping().cancelled_owned() => return,
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            () = leadership.stopping().cancelled_owned() => break,
         }
     }
-}
-
-async fn tell(mut transitions: Transitions) {
-    while let Some(transition) = transitions.next().await {
-        match transition {
-            // How it begins.
-            Transition::NotLeading => {}
-            Transition::Elected { term, .. } => println!("term {term} elected"),
-            Transition::Ended { term, reason } => println!("term {term} ended: {reason}"),
-        }
-    }
+    println!("term {}: stops", leadership.term());
 }
 
 async fn demonstrate() -> Result<()> {

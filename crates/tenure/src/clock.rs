@@ -9,9 +9,16 @@ use tokio::sync::watch;
 use crate::testing::Running;
 
 /// How long to sleep at a stretch at most. Tokio's timers stop while the machine is suspended; waking up
-/// now and then notices soon after it resumes that a deadline has passed. Whoever asks
+/// now and then notices soon after it resumes that a deadline has passed. A caller that asks
 /// [`Trust::check`](crate::Trust::check) is told at once.
 const SLEEP_MAX: Duration = Duration::from_millis(500);
+
+/// The one that counts suspend.
+#[cfg(target_os = "linux")]
+const HOST_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+/// There the monotonic clock counts sleep. Other systems have to say which clock does, before this compiles.
+#[cfg(target_vendor = "apple")]
+const HOST_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
 
 /// The clocks of this host.
 pub(crate) const HOST: Clock = Clock {
@@ -56,7 +63,7 @@ impl Clock {
         if !matches!(self.source, Source::Host) {
             return self.now().moment;
         }
-        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let time = rustix::time::clock_gettime(HOST_CLOCK);
         let seconds =
             u64::try_from(time.tv_sec).expect("the clock counts up from the start of the host");
         let nanoseconds = u32::try_from(time.tv_nsec).expect("less than a second");

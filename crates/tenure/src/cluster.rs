@@ -1,7 +1,7 @@
 //! The cluster of a namespace: its nodes, and the daemons that it keeps running on them.
 //!
 //! Every process that calls [`Node::cluster`] is a member. The members have an election of their own,
-//! `tenure.cluster`, in which nobody else can stand. Whoever leads it hands out the shards of all daemons that members have registered, as evenly as it can and
+//! `tenure.cluster`, in which nobody else can be a candidate. Its leader hands out the shards of all daemons that members have registered, as evenly as it can and
 //! moving as little as it can. Who runs what, how it gets there, and what is guaranteed:
 //! [`tenure_core::cluster`].
 //!
@@ -53,10 +53,10 @@ use tokio::sync::oneshot;
 pub(crate) mod events;
 mod view;
 
-pub use events::{Event, Events, Member};
+pub use events::{Cursor, Event, Events, Member, NotACursor, Notice};
 pub use tenure_core::cluster::{
-    Assignment, AssignmentState, Config, Count, Decision, Definition, Drained, Generation, Going,
-    RunState, Shard,
+    Assignment, AssignmentState, Config, Count, Decision, Definition, Drained, Failure, Generation,
+    Going, RunState, Shard,
 };
 pub use view::{DaemonStatus, Drain, NodeStatus, ShardStatus};
 
@@ -112,7 +112,10 @@ impl Cluster {
         options: Options,
     ) -> Result<Self, Error> {
         options.config.check(&inner.session_config)?;
-        let hub = inner.hub.get_or_init(|| Hub::new(inner.counters().clone()));
+        let hub = inner.hub.get_or_init(|| {
+            let (counters, runtime) = (inner.counters().clone(), inner.runtime().clone());
+            Hub::new(counters, runtime, options.follows)
+        });
         let hub = hub.clone();
         let membership = Membership {
             config: options.config,
@@ -222,6 +225,20 @@ impl Cluster {
     #[must_use]
     pub fn subscribe(&self) -> Events {
         self.hub.subscribe()
+    }
+
+    /// Every event behind a place, in order, for a subscriber who was away; `None` if some of them are not kept any more, or
+    /// were told by another process. A process keeps its latest 1,024 while it [follows](Options::follows) the others.
+    #[must_use]
+    pub fn subscribe_after(&self, cursor: Cursor) -> Option<Events> {
+        self.hub.subscribe_after(cursor)
+    }
+
+    /// Knows of the other nodes from now on also while this one does not lead, or no longer:
+    /// [`Options::follows`] says it at first.
+    pub fn set_follows(&self, follows: bool) {
+        self.hub.keep_past(follows);
+        self.order(Order::Follow(follows));
     }
 
     /// Calls `observer` with every event that a subscriber would get, on a thread of its own, until the node

@@ -146,7 +146,7 @@ impl Context {
 
     /// The fencing token: a number that only grows, over all nodes, for as long as the daemon exists. A
     /// receiver that keeps the highest it has seen for each shard, and refuses what is lower, is safe from
-    /// whoever was paused.
+    /// a process that was paused.
     #[must_use]
     pub fn generation(&self) -> Generation {
         self.generation

@@ -266,7 +266,7 @@ impl Driver {
         };
         whole.instrument(span).await;
         if run.machine.needs_no_session() {
-            // A delete is not conditional, and need not be: nobody writes this object again. If it fails, whoever stays
+            // A delete is not conditional, and need not be: nobody writes this object again. If it fails, a node that stays
             // removes it later.
             let key = self.keys.session(&run.me);
             let deleted = self.store.delete(&key);
@@ -406,7 +406,7 @@ impl Driver {
     }
 
     /// The session before this one left while the store was away, for longer than it tried to say so. Its work had ended before it
-    /// began to, so it can be said now: the same write, only later. Otherwise whoever waits for what it held, this process
+    /// began to, so it can be said now: the same write, only later. Otherwise the one that waits for what it held, this process
     /// too, would have to watch it for a whole ttl.
     fn say_farewell(&mut self, run: &mut Run) {
         let Some(words) = self.farewell.take() else {
@@ -644,7 +644,7 @@ impl Driver {
             Request::WriteLease {
                 election, lease, ..
             } if lease.holder().is_none() => {
-                // However the term has ended: whoever waits for the lease is told when it is free.
+                // However the term has ended, the candidates that wait for the lease are told when it is free.
                 if let Some(nudger) = &mut self.nudger {
                     nudger.prepare(&self.runtime, &self.store, &self.keys, election, &run.me);
                 }

@@ -16,7 +16,7 @@ use tenure_store::{Entry, Error, Store, Version};
 use crate::is_one_shot;
 use crate::keys::Keys;
 
-/// The second look comes after this share of a heartbeat: whoever lives has written by then.
+/// The second look comes after this share of a heartbeat: a live process has written by then.
 const SECOND_LOOK_HEARTBEATS: (u32, u32) = (3, 2);
 
 /// Later looks are for those who come later, and may be rare.

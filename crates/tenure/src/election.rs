@@ -135,7 +135,7 @@ impl Election {
         self.node.send(Command::Resign(self.seat.name.clone()));
     }
 
-    /// Asks whoever leads to resign. It does so when it sees the request.
+    /// Asks the leader to resign. It does so when it sees the request.
     pub async fn request_resign(&self) -> Result<(), Error> {
         self.node
             .view
@@ -144,10 +144,12 @@ impl Election {
     }
 
     /// Hands leadership to a node that is a live candidate: at once if this process leads, else by a
-    /// request to the leader. A name that several candidates have is refused.
+    /// request to the leader. A name that several candidates have is refused. To the leader itself it takes back what
+    /// the leader was asked before, see [`NamespaceView::request_transfer`](crate::NamespaceView::request_transfer).
     pub async fn transfer_to(&self, node: &NodeId) -> Result<(), Error> {
         let name = &self.seat.name;
-        if self.is_leader() {
+        // To itself only by way of the lease: somebody may ask it there to go, which it has not seen yet.
+        if self.is_leader() && *node != self.node.id {
             let to = self.node.view.find_candidate(name, node).await?;
             self.node.send(Command::Transfer(name.clone(), to));
             return Ok(());

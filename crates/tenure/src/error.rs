@@ -16,10 +16,10 @@ pub enum Error {
     /// A daemon asks for something that cannot be. Nothing was registered.
     #[error(transparent)]
     Definition(#[from] tenure_core::cluster::DefinitionError),
-    /// The store failed; it says what became of the data.
+    /// The store failed; the error says what happened to the data.
     #[error(transparent)]
     Store(#[from] tenure_store::Error),
-    /// The queue's log failed; it says what became of the record.
+    /// The queue's log failed; the error says what happened to the record.
     #[error(transparent)]
     Queue(#[from] crate::queue::Error),
     /// Nobody leads, so there is nobody to ask. Try again when someone does.
@@ -58,6 +58,15 @@ pub enum Error {
     /// The lease changes faster than it can be written. Nothing was changed; try again.
     #[error("the lease of {election} kept changing; nothing was done")]
     Contended {
+        /// Which election.
+        election: ElectionName,
+    },
+    /// The lease was deleted, or an older copy restored, so the next leader has to wait for a ttl; a call in a transaction does
+    /// not, since it holds locks. Roll back, and call `OneShot::elect`, without a transaction.
+    #[error(
+        "the lease of {election} was deleted or restored, so a ttl has to pass: elect without a transaction"
+    )]
+    MustWait {
         /// Which election.
         election: ElectionName,
     },

@@ -53,7 +53,7 @@ pub enum Stale {
         /// The highest.
         seen: Term,
     },
-    /// The election was started over: whoever runs it must say that the receiver may follow.
+    /// The election was started over: its operator must allow the receiver to follow.
     #[error("the token belongs to lineage {given}, but this receiver follows {seen}")]
     Lineage {
         /// The token's.

@@ -21,7 +21,7 @@ pub(crate) mod transaction;
 /// How often a request is written again because the lease has changed meanwhile.
 const ATTEMPTS_MAX: usize = 10;
 
-/// How many sessions are read at a time: whoever gives a lease up looks for candidates to tell.
+/// How many sessions are read at a time: a leader that vacates its lease looks for candidates to tell.
 const READS_AT_ONCE: usize = 8;
 
 /// A namespace of a store, to look at.
@@ -328,7 +328,8 @@ impl NamespaceView {
         election: &ElectionName,
         sessions: &[(Record, Object)],
     ) -> Result<Status, Error> {
-        let (lease, lease_age) = aged(self.lease_object(election).await?);
+        let lease = self.lease_object(election).await?;
+        let (lease, lease_age) = aged(lease);
         let key = self.keys.fence(election);
         let (fence, fence_age) = aged(read_object(&*self.store, &key, Fence::decode).await?);
         let holder = lease.as_ref().and_then(Lease::holder);
@@ -462,6 +463,9 @@ impl NamespaceView {
 
     /// Asks the leader to hand over to a node, which must be a live candidate. A name that several candidates have is refused:
     /// then one of them is to be [named in full](Self::request_transfer_to).
+    ///
+    /// What is asked last counts, until the leader has given the lease up. If the node that is named leads, and is asked to go,
+    /// that is taken back: it leads on, or, if its work has been told to stop, again when that has ended.
     pub async fn request_transfer(
         &self,
         election: &ElectionName,
@@ -593,6 +597,13 @@ impl NamespaceView {
                     return Ok(());
                 }
             }
+            // Whoever leads and is asked nothing leads on.
+            if let (RequestKind::Transfer { to }, Some(holder)) = (&request.kind, lease.holder())
+                && to.incarnation == holder.incarnation
+                && lease.request.is_none()
+            {
+                return Ok(());
+            }
             request.lapses = self.is_held_by_a_caller(&lease).await?;
             if lease.is_asked(&request) {
                 self.nudge_holder(election, &lease).await;
@@ -625,7 +636,7 @@ impl NamespaceView {
 }
 
 impl NamespaceView {
-    /// Whether whoever holds the lease only calls now and then. What a session is it stays.
+    /// Whether the holder of the lease is a one-shot caller. A session never changes its kind.
     async fn is_held_by_a_caller(&self, lease: &Lease) -> Result<bool, Error> {
         let Some(holder) = lease.holder() else {
             return Ok(false);
@@ -741,7 +752,7 @@ async fn sessions(store: &dyn Store, keys: &Keys) -> Result<Sessions, Error> {
         if let Some(mut object) = object?
             && let Ok(record) = Record::decode(&object.value)
         {
-            // Whoever looks needs the record and not its text as well: that would be kept as long as the look is.
+            // The record is enough: its text would be kept in memory for as long as the view is.
             object.value = Bytes::new();
             sessions.push((record, object));
         }

@@ -1,5 +1,5 @@
 //! Numbers about a node: plain data, for a metrics page or a log line. There is no global registry:
-//! whoever has the [`Node`](crate::Node) publishes them.
+//! the owner of the [`Node`](crate::Node) publishes them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

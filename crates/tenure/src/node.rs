@@ -9,10 +9,10 @@ use tenure_core::election::PRIORITY_DEFAULT;
 use tenure_core::queue::Rules;
 use tenure_core::session::{About, Config, Holder, Record};
 use tenure_core::{ElectionName, Namespace, NodeId};
-use tenure_store::Store;
 use tenure_store::wrap::Polled;
 use tenure_store::wrap::metered::{Meter, Metered};
 use tenure_store::wrap::throttled::{Throttle, Throttled};
+use tenure_store::{IfMissing, Store};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -30,6 +30,9 @@ use crate::{Error, Runtime, requests};
 /// How long the threads of a session are kept that do what blocks: as good as for ever. One that ends may have no
 /// successor, if programs have taken every process that this user may have; and then no heartbeat could be sent.
 const KEEP_THREADS: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// How much is kept of what a process says is wrong with it.
+const TROUBLE_MAX: usize = 500;
 
 /// How to take part in a namespace.
 #[derive(Debug, Clone)]
@@ -166,7 +169,7 @@ impl Node {
         options.session.check()?;
         let namespace = Namespace::new(&options.namespace)?;
         // By both connections: another namespace under the same name would be another queue, and other elections.
-        view.pin(&Keys::new(namespace.clone()).all());
+        view.pin(&Keys::new(namespace.clone()).all(), IfMissing::Make);
         let id = match &options.node {
             Some(node) => NodeId::new(node)?,
             None => host_name(),
@@ -279,7 +282,7 @@ impl Node {
     }
 
     /// Becomes a candidate. Names that begin with `tenure.` are refused: they are those of the queue and of the
-    /// cluster, in which only whoever opens the one or takes part in the other stands.
+    /// cluster: only nodes that open the one or take part in the other are candidates there.
     pub async fn join(&self, election: &str) -> Result<Election, Error> {
         self.join_with(election, Some(PRIORITY_DEFAULT)).await
     }
@@ -329,8 +332,10 @@ impl Node {
     }
 
     /// Says in its session what keeps this process from doing what it is asked, for people to see in
-    /// `tenure status`; `None` when it is over.
+    /// `tenure status`, up to 500 characters of it; `None` when it is over.
     pub fn set_trouble(&self, trouble: Option<String>) {
+        // Every heartbeat writes it: one that is too large for the store would end the session.
+        let trouble = trouble.map(|trouble| trouble.chars().take(TROUBLE_MAX).collect());
         self.inner.send(Command::Trouble(trouble));
     }
 
@@ -392,8 +397,16 @@ struct Thread {
     counters: Arc<Counters>,
 }
 
+/// Whether a store's URL names a folder or a file of this host.
+fn is_local(url: &str) -> bool {
+    match url.split_once(':') {
+        Some((scheme, _)) => scheme.contains('/') || matches!(scheme, "file" | "sqlite"),
+        None => true,
+    }
+}
+
 impl Thread {
-    /// Runs until the node is shut down. Whoever waits for the guard is told then.
+    /// Runs until the node is shut down, which the guard then tells its waiters.
     fn launch(
         self,
         ready: oneshot::Sender<Result<(), Error>>,
@@ -453,12 +466,17 @@ impl Thread {
     async fn prepare(self) -> Result<Driver, Error> {
         let store = match self.own {
             OwnStore::Url(url) => {
-                let store = tenure_store::open(&url).await?;
+                // Not made again, if it was moved away since the first connection made it.
+                let store = if is_local(&url) {
+                    tenure_store::open_existing(&url).await?
+                } else {
+                    tenure_store::open(&url).await?
+                };
                 self.options.wrapped_for_session(store)
             }
             OwnStore::Shared(store) => store,
         };
-        store.pin(&Keys::new(self.namespace.clone()).all());
+        store.pin(&Keys::new(self.namespace.clone()).all(), IfMissing::Gone);
         let mut about = About {
             address: self.options.address,
             labels: self.options.labels,

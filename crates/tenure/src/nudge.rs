@@ -1,5 +1,5 @@
-//! Nudges: on stores without hints, whoever vacates a lease tells the candidates to look, by one datagram
-//! each, and whoever asks something of a leader tells it.
+//! Nudges: on stores without hints, a leader that vacates its lease tells the candidates to look, by one datagram
+//! each, and a request to a leader is announced to it in the same way.
 //!
 //! A nudge carries no truth, only the name of an election. Forged ones cost one look every [`PAUSE`]: those that
 //! come sooner wait, and several become one that says that anything may have changed.

@@ -11,7 +11,8 @@
 //! A leader that is asked to resign, or to hand over, is told so at its next call: it leads no longer, and is renewed no
 //! more. The lease passes on when it withdraws, which says that its work has ended, or when the time that it was
 //! given before is over: a ttl after the request, whether or not it still calls, in this election or in others that keep its
-//! session alive. It cannot be given up by that call itself: the caller acts on what it was told before until it has
+//! session alive. That is counted from a look that showed the request, by each for itself: when a store says that the
+//! request was written, nobody may have been able to see it yet. It cannot be given up by that call itself: the caller acts on what it was told before until it has
 //! the answer.
 //!
 //! # What is left behind
@@ -19,7 +20,7 @@
 //! A candidate that withdraws deletes its session, after it has confirmed that it is marked as gone. A delete is not
 //! conditional, and need not be: an incarnation is never used twice, so nobody writes this object again on purpose. A
 //! doubled request of the past that creates it anew, however late, makes a session that holds nothing and that nobody
-//! renews: it expires. Candidates that never came back are removed by whoever registers next, by those who stay, now and
+//! renews: it expires. Candidates that never came back are removed by the next one that registers, by those who stay, now and
 //! then, and by running nodes, a few at a time. A node watches. A call cannot, so it notes in its session which versions of
 //! some others stood when it came, and later calls on the same host read that: what still stands after ten times its ttl,
 //! and a minute, belongs to nobody who is alive. If every call is made on a host that makes no other, nobody can tell, and
@@ -66,6 +67,8 @@ use crate::{Error, Runtime, Token};
 mod bounds;
 mod call;
 mod sessions;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub(crate) mod transaction;
 
 pub use bounds::Bounds;
 use call::Call;
@@ -95,6 +98,8 @@ pub struct OneShot {
     secret_digest: Option<String>,
     bounds: Option<Arc<Bounds>>,
     runtime: Runtime,
+    /// Whether every request is part of a transaction of the caller's, which holds locks.
+    is_in_transaction: bool,
 }
 
 /// What an election came to.
@@ -104,7 +109,7 @@ pub struct Outcome {
     pub leader: Option<Leader>,
     /// Whom the lease is reserved for, if another was to follow and has not come yet. It may be taken from it at a later
     /// call, see [`RESERVED_MAX`](tenure_core::election::RESERVED_MAX).
-    pub reserved_for: Option<NodeId>,
+    pub reserved_for: Option<Holder>,
     /// The fencing token, if the caller leads.
     pub token: Option<Token>,
     /// How long the caller may act as the leader from now on, at least, without another call. Zero if it
@@ -115,7 +120,7 @@ pub struct Outcome {
     pub asked_by: Option<NodeId>,
 }
 
-/// What became of a withdrawal.
+/// The outcome of a withdrawal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Withdrawal {
     /// The candidate stands no longer, and leads nothing.
@@ -153,6 +158,7 @@ impl OneShot {
             secret_digest: None,
             bounds: None,
             runtime: Runtime::default(),
+            is_in_transaction: false,
         })
     }
 
@@ -178,8 +184,9 @@ impl OneShot {
     }
 
     /// The same for another election of the namespace than `default`; not for those of the product itself, whose names
-    /// begin with `tenure.`. A candidate of several has one session, so
-    /// each call keeps it in all of them.
+    /// begin with `tenure.`. A candidate of several has one session for all that it
+    /// entered with the same ttl, and each call keeps it in all of these. Elections that it entered with another ttl
+    /// have a session of their own, since that is what their leases last by.
     pub fn with_election(self, name: &str) -> Result<Self, Error> {
         let election = ElectionName::of_users(name)?;
         Ok(Self { election, ..self })
@@ -254,6 +261,15 @@ impl OneShot {
                 trusted_until = session.trusted_until;
                 call.step(Input::Trusted(trusted_until));
             }
+            // Nobody sleeps on locks of the caller's.
+            if self.is_in_transaction && call.is_idle() {
+                return Err(match call.machine.waits_until() {
+                    Some(_) => Error::MustWait {
+                        election: self.election.clone(),
+                    },
+                    None => self.contended(),
+                });
+            }
             call.turn().await;
         }
         if call.token.is_some() && call.has_written_lease && !self.still_stands(&holder).await? {
@@ -270,7 +286,7 @@ impl OneShot {
             }
             return Err(self.contended());
         }
-        // Never for longer than after a look at the lease that showed no request: whoever sees one there counts on that.
+        // Never for longer than after a look at the lease that showed no request: a successor that sees one counts on that.
         if let Some((_, until)) = call.machine.leads_until() {
             trusted_until = trusted_until.min(until);
         }
@@ -312,7 +328,7 @@ impl OneShot {
         let token = call.token.filter(|_| !valid_for.is_zero());
         Ok(Outcome {
             leader: call.leader,
-            reserved_for: reserved_for.map(|candidate| candidate.node),
+            reserved_for,
             token,
             valid_for,
             asked_by: None,
@@ -350,14 +366,14 @@ impl OneShot {
         let is_over = |stood: Option<Duration>| stood.is_some_and(|stood| stood >= own.record.ttl);
         if is_over(own.age) {
             self.withdraw(id, None).await?;
-        } else if is_over(object.age) || is_over(noted) {
+        } else if is_over(noted) {
             self.give_back(&own.record.holder(), Some(lease.term))
                 .await?;
-        } else if object.age.is_none()
-            && noted.is_none()
+        } else if noted.is_none()
             && let Some(now) = now
         {
-            // Once for each request: this renews the session as well.
+            // Once for each request: this renews the session as well. The age of the lease itself may count from before an
+            // earlier call of this candidate, which saw no request yet.
             let sighting = Sighting::of_lease(me, &version, now);
             self.keep_sighting(id, &sighting).await?;
         }
@@ -394,16 +410,17 @@ impl OneShot {
         self.withdraw(id, None).await.map(drop)
     }
 
-    /// The same, and says what became of it. With a term, only if the candidate leads that term: a withdrawal that was
+    /// The same, and returns the outcome. With a term, only if the candidate leads that term: a withdrawal that was
     /// delayed, or is repeated, changes nothing in a later one.
     pub async fn withdraw(&self, id: &NodeId, term: Option<Term>) -> Result<Withdrawal, Error> {
         let found = self.find(id).await?;
-        let Some(own) = found.own else {
+        let mut own = found.own.into_iter().chain(found.own_others);
+        let Some(first) = own.next() else {
             return Ok(Withdrawal::NotStanding);
         };
-        let withdrawal = self.leave(own, term, term.is_some()).await?;
+        let withdrawal = self.leave(first, term, term.is_some()).await?;
         if withdrawal == Withdrawal::Done {
-            for other in found.own_others {
+            for other in own {
                 self.leave(other, term, false).await?;
             }
         }
@@ -475,7 +492,7 @@ impl OneShot {
     /// What is to be done when it is written that a session stands in the election no longer.
     async fn left(&self, key: &Key, record: Record) -> Result<Withdrawal, Error> {
         if record.state == State::Gone {
-            // Nothing depends on it: whoever reads it next tries again.
+            // Nothing depends on it: the next reader tries again.
             let _ = self.store.delete(key).await;
         } else {
             self.give_back(&record.holder(), None).await?;
@@ -541,7 +558,7 @@ fn is_held_by(lease: &Lease, me: Incarnation) -> bool {
     holder.is_some_and(|holder| holder.incarnation == me)
 }
 
-/// What became of the lease.
+/// The outcome for the lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GivenBack {
     /// The session held it, and holds it no longer.

@@ -43,7 +43,7 @@
 //! last, behind rows that are delivered already. So each row of a group has a `group_position`, and the counter it is taken
 //! from is a row of `tenure_outbox_groups` that its transaction keeps locked until it ends. Transactions that submit to one group wait for
 //! each other there; so positions are the order of commits, have no gaps (a roll-back takes its numbers back), and
-//! whoever sees a position sees all those before it. Transactions of other groups, or without one, wait for nobody.
+//! a reader that sees a position sees all those before it. Transactions of other groups, or without one, wait for nobody.
 //!
 //! | engine | who counts |
 //! | --- | --- |
@@ -53,7 +53,7 @@
 //!
 //! # How rows are found
 //!
-//! An old snapshot, of a report or a forgotten `BEGIN`, keeps deleted rows in the table and its indexes, and whoever looks for the
+//! An old snapshot, of a report or a forgotten `BEGIN`, keeps deleted rows in the table and its indexes, and a query for the
 //! oldest row reads past all of them. So the relay does not: it goes on behind the last row that it has seen (`seq >
 //! cursor`). What commits later with a lower number is found by a second look from the beginning, which is made in
 //! portions, each short, and takes a tenth of the time at most. While nothing is in the way it is done every round, so

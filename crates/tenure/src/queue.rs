@@ -31,7 +31,7 @@ mod service;
 mod time;
 
 pub use broker::Unreadable;
-pub use calls::Queue;
+pub use calls::{Queue, Round};
 pub use follow::{Cut, Followed, Follower};
 pub use metrics::Metrics;
 pub use options::{Options, Serving};
@@ -40,9 +40,9 @@ pub use time::ClockState;
 
 // What the calls of a queue take and answer.
 pub use tenure_core::queue::{
-    Backoff, Cancelled, Changed, Claim, ClaimRequest, Claimed, Completion, Counts, Ended, Event,
-    Failed, Failure, Filter, HeartbeatAnswer, Item, Job, Keep, KeepIds, Key, Limits, Lost, Missed,
-    Page, PageReader, PageStart, Payload, QueueOptions, QueueView, Rate, Refusal, Released,
+    Backoff, Cancelled, Changed, Claim, ClaimRequest, Claimed, Completion, Counts, Ended, Ends,
+    Event, Failed, Failure, Filter, HeartbeatAnswer, Item, Job, Keep, KeepIds, Key, Limits, Lost,
+    Missed, Page, PageReader, PageStart, Payload, QueueOptions, QueueView, Rate, Refusal, Released,
     Schedule, ScheduleSpec, Settings, SnapshotError, State, Submission, SubmitStatus, Submitted,
     Token,
 };

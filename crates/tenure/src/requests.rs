@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::keys::Keys;
 
-/// One for the process: what counts is that whoever reads its log hears of it, once.
+/// One for the process: what counts is that its log says it once.
 pub(crate) static OUTAGE: Outage = Outage::new();
 
 /// Writes the lease of the cluster as it is, so that its leader, which reads it anyway, looks who has come. Expects the version
@@ -62,7 +62,10 @@ pub(crate) async fn carry_out(
             read(store, &keys.session(&holder), known, within, Record::decode).await,
         ),
         Request::ReadLease { election, known } => {
-            Answer::Lease(read(store, &keys.lease(&election), known, within, Lease::decode).await)
+            let key = keys.lease(&election);
+            Answer::Lease(aged_lease(
+                read(store, &key, known, within, Lease::decode).await,
+            ))
         }
         Request::ReadFence { election } => {
             Answer::Fence(read(store, &keys.fence(&election), None, within, Fence::decode).await)
@@ -155,6 +158,18 @@ fn listed(entry: &Entry) -> Option<Listed> {
     })
 }
 
+/// An age counts from when the write was begun, by whoever wrote it. That may be long before anybody could see it: its writer
+/// may wait for its turn, or be stopped. A holder that has looked in between trusts itself by what it saw then, so the
+/// age of a request to it says nothing of how long it has known. A reservation is trusted by nobody.
+fn aged_lease(mut read: Read<Lease>) -> Read<Lease> {
+    if let Read::Found { record, age, .. } = &mut read
+        && record.reserved_for().is_none()
+    {
+        *age = None;
+    }
+    read
+}
+
 /// One page of a listing; `None` if it did not come.
 pub(crate) async fn list(
     store: &dyn Store,
@@ -236,7 +251,7 @@ pub(crate) async fn read<T>(
         Ok(Err(error)) => {
             OUTAGE.failed(format_args!("reading {key}: {}", Chain(&error)));
             match error {
-                // Whoever held anything there holds it no longer, and must not wait for its trust to end.
+                // A process that held anything there no longer does, and must not wait for its trust to end.
                 Error::Gone { .. } => Read::Missing,
                 _ => Read::Failed,
             }
@@ -271,7 +286,7 @@ pub(crate) async fn write(
                 match expect {
                     // What was expected is not there any more: the writer looks, and finds nothing.
                     tenure_store::Expect::Version(_) => Written::Conflict,
-                    // Nothing can be made there either, and whoever tries again waits first.
+                    // Nothing can be made there either, and a retry waits first.
                     tenure_store::Expect::Absent => Written::NotApplied,
                 }
             }

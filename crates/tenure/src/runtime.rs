@@ -121,7 +121,7 @@ impl Runtime {
         match done.map_err(JoinError::try_into_panic) {
             Ok(output) => output,
             Err(Ok(panic)) => resume_unwind(panic),
-            // The runtime is being shut down, and whoever waits for this with it.
+            // The runtime is being shut down, and the task that waits for this with it.
             Err(Err(_)) => std::future::pending().await,
         }
     }

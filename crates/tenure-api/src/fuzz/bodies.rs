@@ -29,6 +29,7 @@ fn requests_read_back() {
     Fuzz::new("requests", corpus("requests")).run(|input| {
         reads_back::<SubmitRequest>(input);
         reads_back::<ClaimRequest>(input);
+        reads_back::<ClaimCall>(input);
         reads_back::<HeartbeatRequest>(input);
         reads_back::<CompleteRequest>(input);
         reads_back::<FailRequest>(input);
@@ -63,6 +64,7 @@ fn answers_read_back() {
         reads_back::<Settings>(input);
         reads_back::<Stats>(input);
         reads_back::<Cluster>(input);
+        reads_back::<Plan>(input);
         reads_back::<Election>(input);
         reads_back::<ElectAnswer>(input);
         reads_back::<Event>(input);

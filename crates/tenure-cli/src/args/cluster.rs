@@ -24,8 +24,9 @@ Exit codes:
 
 const DAEMONS_AFTER: &str = "\
 NODE is where the leader has placed a shard, and STATE is what that node reports. Generations only
-grow: send them to everything that can refuse an older one. With --server a broker is asked, and
-STATE is what the leader wants, or failed if the node reports that.
+grow: send them to everything that can refuse an older one. A shard that has failed more than once
+is failing, with how often and how it failed last, until it has run for a minute. With --server a
+broker is asked, and STATE is what the leader wants, or failed if the node reports that.
 
 Examples:
   tenure daemons
@@ -36,10 +37,12 @@ Exit codes:
 
 const PLAN_AFTER: &str = "\
 Prints one line per decision, with its reason. Only the leader knows its timeouts and where work
-has failed: this is what it would do without them.
+has failed: this is what it would do without them. After assignments were lost it says for how long
+at most nothing is placed.
 
 Examples:
   tenure plan
+  tenure plan --server https://broker.example
   until tenure plan > /dev/null; do sleep 1; done     wait until nothing is left to do
 
 Exit codes:
@@ -53,6 +56,7 @@ elections that it leads with `tenure run` without --daemon: `tenure transfer` do
 Examples:
   tenure drain web-2
   tenure drain web-2 --wait 0s
+  tenure drain web-2 --server https://broker.example
 
 Exit codes:
   0 NODE runs no shards (with --wait 0s: it was requested)    1 not in time    2 error";
@@ -60,6 +64,7 @@ Exit codes:
 const UNDRAIN_AFTER: &str = "\
 Examples:
   tenure undrain web-2
+  tenure undrain web-2 --server https://broker.example
 
 Exit codes:
   0 NODE may run shards    2 error";
@@ -101,6 +106,9 @@ pub(crate) struct Plan {
     #[command(flatten)]
     pub(crate) place: InNamespace,
 
+    #[command(flatten)]
+    pub(crate) broker: OrServer,
+
     /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
@@ -116,6 +124,9 @@ pub(crate) struct Drain {
 
     #[command(flatten)]
     pub(crate) place: InNamespace,
+
+    #[command(flatten)]
+    pub(crate) broker: OrServer,
 
     #[command(flatten)]
     pub(crate) node: AsNode,
@@ -143,6 +154,9 @@ pub(crate) struct Undrain {
 
     #[command(flatten)]
     pub(crate) place: InNamespace,
+
+    #[command(flatten)]
+    pub(crate) broker: OrServer,
 
     /// Print a JSON document
     #[arg(long)]
@@ -196,6 +210,26 @@ pub(crate) struct AsDaemon {
     /// The maximum weight that this node takes [default: any]
     #[arg(long, help_heading = DAEMON_HEADING, value_name = "N", requires = "daemon")]
     pub(crate) capacity: Option<u32>,
+
+    /// How long a node has to start a shard, while this node assigns them [default: 30s]
+    #[arg(
+        long,
+        help_heading = DAEMON_HEADING,
+        value_name = "TIME",
+        requires = "daemon",
+        value_parser = parse_duration
+    )]
+    pub(crate) acknowledge_timeout: Option<Duration>,
+
+    /// How long a node has to stop a shard, while this node assigns them [default: 40s, or as --kill-after asks for]
+    #[arg(
+        long,
+        help_heading = DAEMON_HEADING,
+        value_name = "TIME",
+        requires = "daemon",
+        value_parser = parse_duration
+    )]
+    pub(crate) drain_timeout: Option<Duration>,
 
     /// A label of this node; repeat it for more
     #[arg(long, help_heading = DAEMON_HEADING, value_name = "KEY=VALUE", value_parser = parse_label)]

@@ -14,9 +14,11 @@ TENURE_TERM, TENURE_TOKEN (send it to everything that can refuse an older leader
 TENURE_NAMESPACE and TENURE_ELECTION. Its standard input is empty.
 
 When leadership ends, CMD and its process group get SIGTERM, and SIGKILL before another node can
-lead. So does everything that CMD has started, even if the tenure process is killed or stopped. This
-does not cover what others start for CMD: cron, systemd, a container engine. CMD must not put itself
-into the background: when it exits, everything that it has started is killed.
+lead. So does everything that CMD has started, even if the tenure process is killed or stopped: a
+guard process beside it sees to that. If both are killed or stopped together, or the guard is killed
+while tenure is stopped, what CMD has started may live on. Nor does this cover what others start for
+CMD: cron, systemd, a container engine. CMD must not put itself into the background: when it exits,
+everything that it has started is killed.
 
 If tenure may not kill a process of CMD because it runs as another user (sudo), tenure says so,
 keeps the lease or shard until it ends, and shows it in `tenure status` or `tenure daemons`. It
@@ -46,7 +48,8 @@ Examples:
 
 Exit codes:
   0 stopped as asked    2 could not start
-  with --once: the exit code of CMD, or 128 plus the number of the signal that killed it";
+  with --once: the exit code of CMD, or 128 plus the number of the signal that killed it;
+  2 if tenure was stopped before CMD ran, which it says on standard error";
 
 const ELECT_AFTER: &str = "\
 For scripts and cron jobs: every call is independent. The first node to call leads, and keeps
@@ -81,9 +84,17 @@ const WATCH_AFTER: &str = "\
 Only reads; it is not a candidate. The first line shows the current state. The death of a leader is
 reported when its successor is elected. Stops on Ctrl-C, or when its output is closed.
 
+With --server, a broker reports on its own election, the nodes and their daemons: who leads, joined,
+left or was evicted, and which shard was assigned, started, revoked, stopped or failed. The current
+state comes first. After a lost connection it resumes where it was; if it cannot, because another
+broker leads now, it prints `reset` and the current state again. With --server and --election, the
+broker is asked about that election every --poll; it does not say why terms ended.
+
 Examples:
   tenure watch --election reports
+  tenure watch --server https://broker.example
   tenure watch --json | jq -r 'select(.event == \"elected\") | .node'
+  tenure watch --server https://broker.example --kinds node,daemon
 
 Exit codes:
   0 interrupted    2 could not start";
@@ -91,10 +102,12 @@ Exit codes:
 const RESIGN_AFTER: &str = "\
 The leader first stops its work, then leaves the next term to others. If there is no other
 candidate, it leads again after a while. If nobody leads because the lease is reserved after a
-transfer, this ends the reservation.
+transfer, this ends the reservation. With --server a broker is asked, which knows only the queue's
+election.
 
 Examples:
   tenure resign
+  tenure resign --server https://broker.example
   tenure resign --election reports --wait 2m
 
 Exit codes:
@@ -104,10 +117,12 @@ const TRANSFER_AFTER: &str = "\
 The lease is reserved for NODE, for its ttl and at most 30s: until then no other node can take it.
 `tenure status` lists the candidates. A candidate that calls `tenure elect` or the HTTP interface
 leads when it calls next; nobody leads until then. When nobody leads because the lease is reserved,
-this reserves it for NODE instead, and `tenure resign` ends the reservation.
+this reserves it for NODE instead, and `tenure resign` ends the reservation. With --server a broker
+is asked, which knows only the queue's election.
 
 Examples:
   tenure transfer web-2
+  tenure transfer web-2 --server https://broker.example
   tenure transfer web-2 --election reports --wait 0s
 
 Exit codes:
@@ -115,8 +130,9 @@ Exit codes:
   1 nobody leads, NODE is not a candidate, or not in time    2 error";
 
 const HISTORY_AFTER: &str = "\
-A lease keeps its last 20 terms. Times come from the clocks of the nodes that wrote them. With
---server a broker is asked, which tells the terms of the queue's election only.
+A lease keeps its last 20 terms. Times come from the clocks of the nodes that wrote them; how long
+something lasted is measured by one clock, and `-` if nobody did. With --server a broker is asked,
+which tells the terms of the queue's election only.
 
 Examples:
   tenure history
@@ -199,6 +215,14 @@ pub(crate) struct Run {
     /// How long a node may be silent before another replaces it: 500ms, 10s, 2m
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) ttl: Duration,
+
+    /// How often this node renews its session [default: 3/10 of --ttl]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) heartbeat: Option<Duration>,
+
+    /// How long a heartbeat's request to the store may take [default: 2/10 of --ttl]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) request_timeout: Option<Duration>,
 
     /// From 0 to 100: when nobody leads, nodes with a higher priority go first
     #[arg(long, value_name = "N", default_value_t = 100)]
@@ -283,6 +307,18 @@ pub(crate) struct Watch {
     #[command(flatten)]
     pub(crate) election: OfElection,
 
+    #[command(flatten)]
+    pub(crate) broker: OrServer,
+
+    /// With --server: what to tell of, from job, queue, schedule, leader, node, daemon
+    #[arg(
+        long,
+        value_name = "KINDS",
+        requires = "server",
+        default_value = "leader,node,daemon"
+    )]
+    pub(crate) kinds: String,
+
     /// How often to look, on stores that do not announce changes
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
     pub(crate) poll: Duration,
@@ -298,6 +334,9 @@ pub(crate) struct Watch {
 pub(crate) struct Resign {
     #[command(flatten)]
     pub(crate) election: OfElection,
+
+    #[command(flatten)]
+    pub(crate) broker: OrServer,
 
     #[command(flatten)]
     pub(crate) node: AsNode,
@@ -321,6 +360,9 @@ pub(crate) struct Transfer {
 
     #[command(flatten)]
     pub(crate) election: OfElection,
+
+    #[command(flatten)]
+    pub(crate) broker: OrServer,
 
     #[command(flatten)]
     pub(crate) node: AsNode,

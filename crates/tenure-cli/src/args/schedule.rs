@@ -8,12 +8,13 @@ const SCHEDULE_AFTER: &str = "\
 Examples:
   tenure schedule set nightly --cron '0 3 * * *' --timezone Europe/Berlin --type report
   tenure schedule list
+  tenure schedule pause nightly
   tenure schedule delete nightly";
 
 const LIST_SCHEDULES_AFTER: &str = "\
 Examples:
   tenure schedule list
-  tenure schedule list --json | jq '.schedules[].next_at'
+  tenure schedule list --json | jq '.schedules[].times.next_at'
 
 Exit codes:
   0 listed, even if there are none    2 could not determine";
@@ -24,6 +25,23 @@ Examples:
 
 Exit codes:
   0 deleted    1 no such schedule    2 could not determine";
+
+const PAUSE_AFTER: &str = "\
+Jobs that it has already submitted still run. It stays paused when it is set again. Runs that fall
+into the pause are skipped, whatever --missed says.
+
+Examples:
+  tenure schedule pause nightly
+
+Exit codes:
+  0 paused    1 no such schedule    2 could not determine";
+
+const RESUME_AFTER: &str = "\
+Examples:
+  tenure schedule resume nightly
+
+Exit codes:
+  0 resumed    1 no such schedule    2 could not determine";
 
 const SET_SCHEDULE_AFTER: &str = "\
 The next run is durable: it happens once, whichever broker leads by then. CRON has five fields
@@ -46,9 +64,15 @@ pub(crate) enum Schedule {
     /// List schedules and when they run next
     #[command(after_help = LIST_SCHEDULES_AFTER)]
     List(AskServer),
+    /// Stop submitting jobs, until it is resumed
+    #[command(after_help = PAUSE_AFTER)]
+    Pause(OneSchedule),
+    /// Submit jobs again, from the next run on
+    #[command(after_help = RESUME_AFTER)]
+    Resume(OneSchedule),
     /// Delete a schedule; its jobs stay
     #[command(after_help = DELETE_AFTER)]
-    Delete(DeleteSchedule),
+    Delete(OneSchedule),
 }
 
 /// `tenure schedule set`
@@ -80,6 +104,10 @@ pub(crate) struct SetSchedule {
     #[arg(long, value_name = "HOW", default_value = "once")]
     pub(crate) missed: String,
 
+    /// Also submit a job now, if this creates or changes the schedule
+    #[arg(long)]
+    pub(crate) run_on_start: bool,
+
     #[command(flatten)]
     pub(crate) options: JobOptions,
 
@@ -87,9 +115,9 @@ pub(crate) struct SetSchedule {
     pub(crate) ask: AskServer,
 }
 
-/// `tenure schedule delete`
+/// `tenure schedule pause`, `resume` and `delete`
 #[derive(Debug, Args)]
-pub(crate) struct DeleteSchedule {
+pub(crate) struct OneSchedule {
     /// The schedule
     #[arg(value_name = "NAME")]
     pub(crate) name: String,

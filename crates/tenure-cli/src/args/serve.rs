@@ -128,6 +128,50 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "duration")]
     pub(crate) ttl: Option<Duration>,
 
+    /// How often this broker renews its session [default: 3/10 of --ttl; with --economy half of it]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TENURE_HEARTBEAT",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Times", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub(crate) heartbeat: Option<Duration>,
+
+    /// How long a heartbeat's request to the store may take [default: 2/10 of --ttl]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TENURE_REQUEST_TIMEOUT",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Times", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub(crate) request_timeout: Option<Duration>,
+
+    /// How long a node has to start a shard of a daemon, while this broker assigns them [default: 30s]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TENURE_ACKNOWLEDGE_TIMEOUT",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Times", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub(crate) acknowledge_timeout: Option<Duration>,
+
+    /// How long a node has to stop a shard of a daemon, while this broker assigns them [default: 30s]
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "TENURE_DRAIN_TIMEOUT",
+        hide_env_values = true
+    )]
+    #[arg(help_heading = "Times", value_parser = parse_duration)]
+    #[serde(deserialize_with = "duration")]
+    pub(crate) drain_timeout: Option<Duration>,
+
     /// Send as few requests as the ttl allows, for stores that bill each one; sets --ttl to 120s
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     #[arg(value_name = "BOOL", env = "TENURE_ECONOMY", hide_env_values = true)]
@@ -395,7 +439,7 @@ pub(crate) struct Settings {
     #[serde(deserialize_with = "duration")]
     pub(crate) write_timeout: Option<Duration>,
 
-    /// How long to hold a call while nobody leads, before it fails [default: 15s]
+    /// How long to hold a call while no leader answers, before it fails [default: 15s]
     #[arg(
         long,
         value_name = "TIME",
@@ -435,6 +479,7 @@ impl Settings {
         }
         first! {
             store namespace listen osqueue advertise node ttl economy priority commit_interval
+            heartbeat request_timeout acknowledge_timeout drain_timeout
             reads_per_minute writes_per_minute writes_per_day
             tokens tls_certificate tls_key tls_authority
             connections_max waits_max followers_max sockets_max candidates_max elections_max body_max payload_max backlog_max
@@ -551,12 +596,17 @@ mod tests {
     #[test]
     fn a_file_has_the_names_of_the_flags() {
         let file = "store = 'memory:'\nlisten = '127.0.0.1:0'\nttl = '500ms'\nbody_max = '2MiB'\n\
-            payload_max = 1000\nlabels = { zone = 'a' }\ntokens = 'x'\neconomy = true\nwrites_per_day = 50000\n";
+            payload_max = 1000\nlabels = { zone = 'a' }\ntokens = 'x'\neconomy = true\nwrites_per_day = 50000\n\
+            heartbeat = '100ms'\nrequest_timeout = '50ms'\nacknowledge_timeout = '1m'\ndrain_timeout = '2m'\n";
         let settings: Settings = toml::from_str(file).unwrap();
         assert_eq!(settings.ttl, Some(Duration::from_millis(500)));
         assert_eq!(settings.body_max, Some(2 * 1024 * 1024));
         assert_eq!(settings.payload_max, Some(1000));
         assert_eq!(settings.economy, Some(true));
+        assert_eq!(settings.heartbeat, Some(Duration::from_millis(100)));
+        assert_eq!(settings.request_timeout, Some(Duration::from_millis(50)));
+        assert_eq!(settings.acknowledge_timeout, Some(Duration::from_secs(60)));
+        assert_eq!(settings.drain_timeout, Some(Duration::from_secs(120)));
         assert_eq!(settings.writes_per_day, Some(50_000));
         assert_eq!(settings.labels, [("zone".to_owned(), "a".to_owned())]);
         let error = toml::from_str::<Settings>("stor = 'x'").unwrap_err();

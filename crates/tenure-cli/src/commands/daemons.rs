@@ -56,17 +56,14 @@ fn text(daemons: &[DaemonStatus]) -> String {
                     name,
                     "-".into(),
                     "-".into(),
-                    state(shard).into(),
+                    shown(state(shard), error(shard), failures(shard)),
                     "-".into(),
                 ],
                 Some((node, assignment)) => [
                     name,
                     node.to_string(),
                     assignment.generation.to_string(),
-                    match error(shard) {
-                        Some(error) => format!("{}: {}", state(shard), printable(error)),
-                        None => state(shard).to_owned(),
-                    },
+                    shown(state(shard), error(shard), failures(shard)),
                     times::rfc3339(assignment.since),
                 ],
             });
@@ -78,7 +75,11 @@ fn text(daemons: &[DaemonStatus]) -> String {
 /// How far a shard is: as its node says, and where it says nothing, as the leader wants it.
 fn state(shard: &ShardStatus) -> &'static str {
     let Some((_, assignment)) = &shard.assigned else {
-        return "unassigned";
+        return if shard.is_failing() {
+            "failing"
+        } else {
+            "unassigned"
+        };
     };
     // Nobody is there to say anything of it, and what was said last is no longer so.
     if !shard.has_node {
@@ -88,6 +89,12 @@ fn state(shard: &ShardStatus) -> &'static str {
         return "stuck";
     }
     match (&shard.reported, assignment.state) {
+        // Started again and again: that it runs at this moment is not how it is.
+        (Some(RunState::Failed { .. } | RunState::Running | RunState::Starting) | None, state)
+            if shard.is_failing() && state != AssignmentState::Revoking =>
+        {
+            "failing"
+        }
         (Some(RunState::Failed { .. }), _) => "failed",
         (Some(RunState::Stopped), _) => "stopped",
         (Some(RunState::Draining), _) | (_, AssignmentState::Revoking) => "draining",
@@ -99,9 +106,32 @@ fn state(shard: &ShardStatus) -> &'static str {
 
 fn error(shard: &ShardStatus) -> Option<&str> {
     match (&shard.stuck, &shard.reported) {
-        _ if !shard.has_node => None,
+        _ if !shard.has_node && shard.assigned.is_some() => None,
         (Some(error), _) | (None, Some(RunState::Failed { error })) => Some(error),
-        _ => None,
+        _ => {
+            let failure = shard.failure.as_ref().filter(|_| shard.is_failing());
+            failure.map(|failure| failure.error.as_str())
+        }
+    }
+}
+
+/// How often it has failed since it last ran for a minute.
+fn failures(shard: &ShardStatus) -> u32 {
+    shard.failure.as_ref().map_or(0, |failure| failure.count)
+}
+
+/// A state with what went wrong, and how often.
+pub(super) fn shown(state: &str, error: Option<&str>, failures: u32) -> String {
+    match error {
+        Some(error) if failures > 1 => {
+            format!(
+                "{}, {failures} times: {}",
+                printable(state),
+                printable(error)
+            )
+        }
+        Some(error) => format!("{}: {}", printable(state), printable(error)),
+        None => printable(state),
     }
 }
 
@@ -133,12 +163,15 @@ struct DaemonDocument<'a> {
 #[derive(Debug, Serialize)]
 struct ShardDocument<'a> {
     shard: usize,
-    /// `unassigned`, `assigned`, `starting`, `running`, `draining`, `stuck`, `stopped`, `failed` or `lost`.
+    /// `unassigned`, `assigned`, `starting`, `running`, `draining`, `stuck`, `stopped`, `failed`, `failing`
+    /// (more than once, and it has not run for a minute since) or `lost`.
     state: &'static str,
     node: Option<&'a str>,
     generation: Option<u64>,
     since: Option<String>,
     error: Option<&'a str>,
+    /// How often it has failed since it last ran for a minute.
+    failures: u32,
 }
 
 impl<'a> DaemonDocument<'a> {
@@ -157,6 +190,7 @@ impl<'a> DaemonDocument<'a> {
                 generation: assigned.map(|(_, assignment)| assignment.generation.0),
                 since: assigned.map(|(_, assignment)| times::rfc3339(assignment.since)),
                 error: error(shard),
+                failures: failures(shard),
             }
         });
         Self {

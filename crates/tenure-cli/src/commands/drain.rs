@@ -7,9 +7,11 @@ use anyhow::Context;
 use serde::Serialize;
 use tenure::NamespaceView;
 use tenure::core::NodeId;
+use tenure_client::Client;
 use tokio::time::{sleep, timeout};
 
-use crate::args::{Drain, Undrain};
+use super::at_server;
+use crate::args::{Drain, InNamespace, OrServer, Undrain};
 use crate::output::{self, Data};
 use crate::{EXIT_NO, times};
 
@@ -27,20 +29,20 @@ struct Now<'a> {
 }
 
 pub(crate) async fn drain(arguments: Drain) -> anyhow::Result<ExitCode> {
-    super::interruptible(drain_and_wait(arguments)).await
+    super::interruptible(at_server::no_is_an_answer(drain_and_wait(arguments))).await
 }
 
 async fn drain_and_wait(arguments: Drain) -> anyhow::Result<ExitCode> {
     let node = NodeId::new(&arguments.to_drain)?;
     let by = super::node(arguments.node.node)?;
-    let opened = super::open(&arguments.place).await?;
-    if !arguments.absent && shards_of(&opened.view, &node).await?.is_none() {
+    let cluster = Cluster::open(&arguments.place, arguments.broker).await?;
+    if !arguments.absent && cluster.shards_of(&node).await?.is_none() {
         output::error(&anyhow::anyhow!("there is no node {node}"));
         output::hint("`tenure nodes` shows the nodes; with --absent it is drained before it joins");
         return Ok(ExitCode::from(EXIT_NO));
     }
-    opened.view.drain(&node, by.as_str()).await?;
-    let Some(mut shards) = shards_of(&opened.view, &node).await? else {
+    cluster.drain(&node, &by).await?;
+    let Some(mut shards) = cluster.shards_of(&node).await? else {
         output::note(&format!(
             "there is no node {node} now; when it joins it gets no shards"
         ));
@@ -52,7 +54,7 @@ async fn drain_and_wait(arguments: Drain) -> anyhow::Result<ExitCode> {
     let freed = async {
         while shards > 0 {
             sleep(POLL).await;
-            shards = shards_of(&opened.view, &node).await?.unwrap_or_default();
+            shards = cluster.shards_of(&node).await?.unwrap_or_default();
         }
         anyhow::Ok(())
     };
@@ -74,11 +76,11 @@ async fn drain_and_wait(arguments: Drain) -> anyhow::Result<ExitCode> {
 pub(crate) async fn undrain(arguments: Undrain) -> anyhow::Result<ExitCode> {
     let undrain = async {
         let node = NodeId::new(&arguments.drained)?;
-        let opened = super::open(&arguments.place).await?;
-        if opened.view.undrain(&node).await? == tenure::cluster::Drain::Already {
+        let cluster = Cluster::open(&arguments.place, arguments.broker).await?;
+        if !cluster.undrain(&node).await? {
             output::note(&format!("{node} was not drained"));
         }
-        let shards = shards_of(&opened.view, &node).await?;
+        let shards = cluster.shards_of(&node).await?;
         tell(
             &node,
             "undrained",
@@ -86,7 +88,62 @@ pub(crate) async fn undrain(arguments: Undrain) -> anyhow::Result<ExitCode> {
             arguments.json,
         )
     };
-    super::interruptible(undrain).await
+    super::interruptible(at_server::no_is_an_answer(undrain)).await
+}
+
+/// Where drains are asked for and seen: in the store, or at a broker.
+enum Cluster {
+    Stored(Box<NamespaceView>),
+    Served(Client),
+}
+
+impl Cluster {
+    async fn open(place: &InNamespace, broker: OrServer) -> anyhow::Result<Self> {
+        Ok(match broker.named() {
+            Some(server) => Self::Served(at_server::client(&server).await?),
+            None => Self::Stored(Box::new(super::open(place).await?.view)),
+        })
+    }
+
+    async fn drain(&self, node: &NodeId, by: &NodeId) -> anyhow::Result<()> {
+        match self {
+            Self::Stored(view) => view.drain(node, by.as_str()).await.map(drop)?,
+            Self::Served(client) => client.drain_node(node).await?,
+        }
+        Ok(())
+    }
+
+    /// Whether it was drained before.
+    async fn undrain(&self, node: &NodeId) -> anyhow::Result<bool> {
+        match self {
+            Self::Stored(view) => Ok(view.undrain(node).await? != tenure::cluster::Drain::Already),
+            Self::Served(client) => {
+                let nodes = client.cluster().await?.nodes;
+                client.undrain_node(node).await?;
+                // A node that is not there may have been drained, too.
+                let mut named = nodes.iter().filter(|it| it.node == *node).peekable();
+                Ok(named.peek().is_none() || named.any(|it| it.drained))
+            }
+        }
+    }
+
+    /// How many shards are assigned to a node; `None` if it is not there.
+    async fn shards_of(&self, node: &NodeId) -> anyhow::Result<Option<usize>> {
+        match self {
+            Self::Stored(view) => Ok(shards_of(view, node).await?),
+            Self::Served(client) => {
+                let cluster = client.cluster().await?;
+                let mut nodes = cluster.nodes.iter();
+                if !nodes.any(|it| it.node == *node && it.state == "alive") {
+                    return Ok(None);
+                }
+                let shards = cluster.daemons.iter().flat_map(|daemon| &daemon.shards);
+                Ok(Some(
+                    shards.filter(|it| it.node.as_ref() == Some(node)).count(),
+                ))
+            }
+        }
+    }
 }
 
 /// How many shards are assigned to a node; `None` if it is not there.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use tenure::core::NodeId;
 use tenure::core::election::Term;
+use tenure::core::{Incarnation, NodeId};
 use tenure::{OneShot, Outcome, Withdrawal};
 
 use crate::args::{Elect, InElection};
@@ -72,7 +72,7 @@ async fn elect(arguments: Elect) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Whether a node of this name is a candidate, whoever entered it: a running node, or a program over HTTP.
+/// Whether a node of this name is a candidate, however it was entered: a running node, or a program over HTTP.
 async fn stands(elections: &OneShot, node: &NodeId) -> anyhow::Result<bool> {
     let candidates = elections.list_candidates().await?;
     Ok(candidates
@@ -90,7 +90,7 @@ fn text(outcome: &Outcome, node: &NodeId) -> String {
         (None, Some(leader)) => format!("leader     {}\nterm       {}\n", leader.node, leader.term),
         (None, None) => match (&outcome.asked_by, &outcome.reserved_for) {
             (Some(by), _) => format!("leader     no longer {node}: {by} asked it to step down\n"),
-            (None, Some(to)) => format!("leader     nobody, reserved for {to}\n"),
+            (None, Some(to)) => format!("leader     nobody, reserved for {}\n", to.node),
             (None, None) => "leader     nobody yet\n".to_owned(),
         },
     }
@@ -112,6 +112,7 @@ struct Document<'a> {
     asked_by: Option<&'a NodeId>,
     /// Who is to lead next, if nobody leads and a transfer was asked for.
     reserved_for: Option<&'a NodeId>,
+    reserved_for_incarnation: Option<Incarnation>,
 }
 
 #[derive(Debug, Serialize)]
@@ -138,7 +139,8 @@ impl<'a> Document<'a> {
             token: outcome.token.map(|token| token.to_string()),
             valid_for_ms: outcome.valid_for.max(Duration::ZERO).as_millis(),
             asked_by: outcome.asked_by.as_ref(),
-            reserved_for: outcome.reserved_for.as_ref(),
+            reserved_for: outcome.reserved_for.as_ref().map(|to| &to.node),
+            reserved_for_incarnation: outcome.reserved_for.as_ref().map(|to| to.incarnation),
         }
     }
 }

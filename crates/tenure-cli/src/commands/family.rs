@@ -1,6 +1,6 @@
 //! The children of this process, and what can be done about them.
 //!
-//! A child subreaper becomes the parent of whoever loses its parent below it. So to kill all children again and
+//! A child subreaper becomes the parent of every process below it that loses its own. So to kill all children again and
 //! again until there is none is to kill every descendant, also those that have left the process group or the
 //! session. Those that start others without end would win that race, so all of them are stopped first. That a
 //! process may not be killed does not mean that it is gone: only its end does.
@@ -17,7 +17,7 @@ use rustix::process::{
 use rustix::time::Timespec;
 
 /// How many times to look for descendants that are not stopped yet. Each look finds what was started during the one
-/// before, and whoever is stopped starts nothing: a few are enough, unless these processes are many.
+/// before, and a stopped process starts nothing: a few are enough, unless these processes are many.
 const LOOKS_MAX: u32 = 100;
 
 /// What is left of those that were killed.
@@ -31,14 +31,14 @@ pub(crate) enum Left {
 }
 
 /// Stops these children of this process and all that descends from them, then kills the children. What they leave
-/// becomes this process's own: to be called again. Whoever is told of has not been waited for yet, a zombie too.
+/// becomes this process's own: to be called again. The processes that are reported have not been waited for yet; a zombie is one of them.
 pub(crate) fn kill(children: &[Pid]) -> Left {
     stop(children);
     let mut left = Left::Nothing;
     for &child in children {
         left = match kill_process(child, Signal::KILL) {
             Err(Errno::SRCH) => left,
-            // A zombie may be "killed", whoever it belonged to.
+            // A zombie may be "killed", whichever user it belonged to.
             Err(_) if !is_zombie(child) => Left::Stuck(child),
             _ if left == Left::Nothing => Left::Dying,
             _ => left,
@@ -193,7 +193,7 @@ mod tests {
         };
         let me = Held::open(getpid()).unwrap();
         assert!(below.is_child_of(&parent) && !below.is_child_of(&me));
-        // Whoever has the number of one that has ended is another.
+        // A process with the number of one that has ended is another.
         child.kill().unwrap();
         while parent.lives() {
             std::thread::yield_now();

@@ -18,6 +18,9 @@ const RESERVE_PART: u64 = 4;
 const PER_START: u64 = 8;
 const PER_RUN: u64 = 6;
 
+/// About how many files a node's session and its store have open.
+const NODE: u64 = 16;
+
 /// How many files a worker's connections to its servers may take.
 const CONNECTIONS: u64 = 8;
 
@@ -95,6 +98,20 @@ pub(crate) fn check_room() -> Result<(), NoRoom> {
             reserve,
         })
     }
+}
+
+/// Whether a node, which is about to start, will have room for even one program. With fewer files it would be a candidate that
+/// can never do the work.
+pub(crate) fn check_room_of_node() -> anyhow::Result<()> {
+    let Some(most) = most() else {
+        return Ok(());
+    };
+    let needed = open() + NODE + PER_START + reserve(most);
+    anyhow::ensure!(
+        needed <= most,
+        "only {most} files may be open, and a node with one program needs about {needed}: raise the limit (ulimit -Hn, LimitNOFILE)"
+    );
+    Ok(())
 }
 
 /// How many programs of a worker have room at once, at least one, and how many files may be open; none if that is not

@@ -1,5 +1,5 @@
 //! `tenure __guard`: the process between `tenure run` or `tenure worker` and a program, so that the program cannot
-//! outlive trust, nor whoever runs it.
+//! outlive trust, nor the process that runs it.
 //!
 //! # What is guaranteed
 //!
@@ -29,7 +29,7 @@
 //!
 //! One thread, no runtime: `poll` on the socket to its owner, on the program's end, and on a timer that
 //! counts suspend. Orders and reports are lines of text, see [`message`]. There is one guard for each program:
-//! whoever has lost its parent no longer shows which program it came from. So a guard is to be small, and reads
+//! a process that has lost its parent no longer shows which program it came from. So a guard is to be small, and reads
 //! its arguments itself.
 
 use std::ffi::OsString;
@@ -336,7 +336,7 @@ impl Guard {
     fn tell(&mut self, program: Pid, signal: Signal) {
         self.told_at = Some(now());
         if !family::tell_group(program, signal) {
-            // As early as can be: whoever waits for the end must not go by the clock.
+            // As early as can be: the waiter for the end must not go by the clock.
             self.report(&Report::Stuck(program.as_raw_nonzero().get()));
         }
     }
@@ -392,7 +392,7 @@ impl Guard {
                 Err(_) => self.closed = true,
             }
         }
-        // So much without an end is no order: whoever sends it is not `tenure run`.
+        // So much without an end is not an order: its sender is not `tenure run`.
         self.closed |= self.received.len() >= ORDERS_BYTES_MAX && !self.received.contains(&b'\n');
     }
 

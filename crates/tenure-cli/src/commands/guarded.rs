@@ -1,6 +1,6 @@
 //! A program under its guard, as `tenure run` and `tenure worker` see it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -34,6 +34,9 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How often to say again that a program cannot be ended.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 
+/// How a program ended whose guard was killed.
+pub(crate) const UNGUARDED: &str = "the guard of the program was killed, and the program with it";
+
 /// What to run, and how.
 pub(crate) struct Start<'a> {
     /// What the guard is called, for `ps`: `indexer/3`, say.
@@ -41,6 +44,8 @@ pub(crate) struct Start<'a> {
     pub(crate) command: &'a [OsString],
     /// What its environment has; `None` is taken out of it.
     pub(crate) environment: Vec<(&'static str, Option<String>)>,
+    /// Which of this process's variables it does not have, by name and value.
+    pub(crate) hides: fn(&str, &OsStr) -> bool,
     pub(crate) until: Until,
     pub(crate) kill_after: Duration,
     /// Its standard input. Its output is then piped as well, and otherwise that of this process.
@@ -68,9 +73,11 @@ pub(crate) struct Program {
 pub(crate) struct Ended {
     pub(crate) status: Status,
     pub(crate) why: Why,
+    /// The program was started. Otherwise nothing of it ever ran.
+    pub(crate) has_run: bool,
 }
 
-/// What becomes of a program.
+/// What happens to a program.
 #[derive(Debug)]
 pub(crate) enum ProgramEvent {
     /// The guard has acknowledged an order that extends trust, by when it will kill the program.
@@ -111,6 +118,14 @@ impl Program {
         }
         if start.stdin.is_some() {
             guard.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        for (name, value) in std::env::vars_os() {
+            if name
+                .to_str()
+                .is_some_and(|name| (start.hides)(name, &value))
+            {
+                guard.env_remove(name);
+            }
         }
         for (name, value) in start.environment {
             match value {
@@ -156,12 +171,12 @@ impl Program {
         self.reported.is_some()
     }
 
-    /// Whether a process of it may not be killed. Then only time helps, or whoever may.
+    /// Whether a process of it may not be killed. Then only time helps, or someone who may.
     pub(crate) fn is_stuck(&self) -> bool {
         self.stuck.is_some()
     }
 
-    /// Waits for the next thing that becomes of the program. A cancelled wait loses nothing.
+    /// Waits for the next thing that happens to the program. A cancelled wait loses nothing.
     pub(crate) async fn next(&mut self) -> anyhow::Result<ProgramEvent> {
         loop {
             if let Some(ended) = self.reported {
@@ -171,7 +186,7 @@ impl Program {
             let line = match self.reports.next_line().await {
                 Ok(Some(line)) => line,
                 // The guard is gone, and has not said how the program ended.
-                Ok(None) | Err(_) => return self.end_without_guard().await,
+                Ok(None) | Err(_) => return self.end_without_guard(Why::Unguarded).await,
             };
             match Report::parse(&line) {
                 Some(Report::Started(pid)) => self.group = Pid::from_raw(pid),
@@ -181,16 +196,24 @@ impl Program {
                         return Ok(ProgramEvent::Stuck(stuck));
                     }
                 }
-                Some(Report::Ended { status, why }) => self.reported = Some(Ended { status, why }),
-                None => return self.end_without_guard().await,
+                Some(Report::Ended { status, why }) => {
+                    let has_run = self.is_started();
+                    self.reported = Some(Ended {
+                        status,
+                        why,
+                        has_run,
+                    });
+                }
+                None => return self.end_without_guard(Why::Unguarded).await,
             }
         }
     }
 
-    /// The guard was killed, is stopped, or talks nonsense: does its work. The kernel kills the program itself
+    /// The guard was killed, is stopped, or talks nonsense: does its work, and says that the program has ended for this
+    /// reason. The kernel kills the program itself
     /// together with the guard; this process inherits the rest. Waits until nothing is left, but says first if
     /// something may not be killed; to be called again then. A cancelled wait loses nothing.
-    pub(crate) async fn end_without_guard(&mut self) -> anyhow::Result<ProgramEvent> {
+    pub(crate) async fn end_without_guard(&mut self, why: Why) -> anyhow::Result<ProgramEvent> {
         self.hear_of_the_start().await;
         if let Some(guard) = &mut self.guard {
             let _ = guard.start_kill();
@@ -215,7 +238,8 @@ impl Program {
         match status {
             Some(0) | None => Ok(ProgramEvent::Ended(Ended {
                 status: Status::Killed(Signal::KILL.as_raw()),
-                why: Why::Late,
+                why,
+                has_run: self.is_started(),
             })),
             // It has said why on stderr.
             Some(_) => Err(io::Error::other("the guard of the program failed").into()),

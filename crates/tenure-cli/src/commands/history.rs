@@ -1,14 +1,15 @@
 //! `tenure history`: the terms that have ended, and how long nobody led in between.
 //!
-//! A lease remembers its last 20 terms. The times come from the clocks of the nodes that wrote them, so a
-//! gap between two nodes is as exact as their clocks agree.
+//! A lease remembers its last 20 terms. The times come from the clocks of the nodes that wrote them, which may be wrong, and
+//! are never compared: how long something lasted is what one clock has measured, or is not said.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use tenure::core::election::{Lease, LeaseState};
+use tenure::Status;
+use tenure::core::election::LeaseState;
 use tenure::core::{ElectionName, Wall};
 
 use crate::args::History;
@@ -30,7 +31,7 @@ async fn history(arguments: History) -> anyhow::Result<ExitCode> {
     let opened = super::open(&arguments.election.place).await?;
     let election = super::which(&opened.view, arguments.election.election.as_deref()).await?;
     let status = opened.view.status(&election).await?;
-    let lines = status.lease.as_ref().map(lines).unwrap_or_default();
+    let lines = lines(&status);
     tell(&election, &lines, arguments.json)
 }
 
@@ -64,50 +65,64 @@ pub(super) struct Line {
     pub(super) term: Option<(u64, String)>,
     pub(super) from: Wall,
     pub(super) to: Option<Wall>,
+    /// How long it lasted, or lasts, if one clock has measured it.
+    pub(super) lasted: Option<Duration>,
     /// Why it ended.
     pub(super) why: Option<String>,
 }
 
-/// The terms of a lease, oldest first.
-pub(super) fn lines(lease: &Lease) -> Vec<Line> {
-    let ended = lease.history.iter().map(|past| Line {
-        term: Some((past.term.0, past.node.to_string())),
-        from: past.since,
-        to: Some(past.until),
-        why: Some(past.reason.clone()),
+/// The terms of an election, oldest first.
+pub(super) fn lines(status: &Status) -> Vec<Line> {
+    let Some(lease) = &status.lease else {
+        return Vec::new();
+    };
+    let ended = lease.history.iter().map(|past| {
+        let line = Line {
+            term: Some((past.term.0, past.node.to_string())),
+            from: past.since,
+            to: Some(past.until),
+            lasted: past.lasted_ms.map(Duration::from_millis),
+            why: Some(past.reason.clone()),
+        };
+        (line, past.vacant_ms.map(Duration::from_millis))
     });
     let current = match &lease.state {
         LeaseState::Held { holder, since } => Some(Line {
             term: Some((lease.term.0, holder.node.to_string())),
             from: *since,
             to: None,
+            lasted: status.led_for(),
             why: None,
         }),
         LeaseState::Vacant | LeaseState::Reserved { .. } => lease.history.last().map(|last| Line {
             term: None,
             from: last.until,
             to: None,
+            lasted: status.lease_age,
             why: None,
         }),
     };
-    with_gaps(ended.chain(current))
+    with_gaps(ended.chain(current.map(|line| (line, None))))
 }
 
-/// Terms, oldest first, with the times between them in which nobody led.
-pub(super) fn with_gaps(terms: impl Iterator<Item = Line>) -> Vec<Line> {
+/// Terms, oldest first, each with how long nobody led after it; and with lines for these times.
+pub(super) fn with_gaps(terms: impl Iterator<Item = (Line, Option<Duration>)>) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
-    for line in terms {
+    let mut gap = None;
+    for (line, vacant) in terms {
         if let Some(before) = lines.last().and_then(|before| before.to)
             && line.term.is_some()
-            && times::between(before, line.from) >= GAP_MIN
+            && gap.is_some_and(|gap| gap >= GAP_MIN)
         {
             lines.push(Line {
                 term: None,
                 from: before,
                 to: Some(line.from),
+                lasted: gap,
                 why: None,
             });
         }
+        gap = vacant;
         lines.push(line);
     }
     lines
@@ -126,15 +141,11 @@ fn text(lines: &[Line]) -> String {
             node,
             times::rfc3339(line.from),
             line.to.map_or("now".to_owned(), times::rfc3339),
-            times::duration(lasted(line)),
+            line.lasted.map_or("-".to_owned(), times::duration),
             line.why.as_deref().map(printable).unwrap_or_default(),
         ]);
     }
     table(&rows)
-}
-
-fn lasted(line: &Line) -> Duration {
-    times::between(line.from, line.to.unwrap_or_else(times::now))
 }
 
 #[derive(Debug, Serialize)]
@@ -150,7 +161,8 @@ struct LineDocument<'a> {
     node: Option<&'a str>,
     from: String,
     to: Option<String>,
-    lasted_ms: u128,
+    /// By one clock; none if nobody has measured it.
+    lasted_ms: Option<u128>,
     reason: Option<&'a str>,
 }
 
@@ -161,7 +173,7 @@ impl<'a> Document<'a> {
             node: line.term.as_ref().map(|(_, node)| node.as_str()),
             from: times::rfc3339(line.from),
             to: line.to.map(times::rfc3339),
-            lasted_ms: lasted(line).as_millis(),
+            lasted_ms: line.lasted.map(|lasted| lasted.as_millis()),
             reason: line.why.as_deref(),
         });
         Self {
@@ -173,46 +185,54 @@ impl<'a> Document<'a> {
 
 #[cfg(test)]
 mod tests {
+    use tenure::core::election::Lease;
+
     use super::*;
 
-    /// Term 1 of a from 0 to 10 s, term 2 of b from 13 s to 20 s, and then `state`.
-    fn lease(state: &str) -> Lease {
-        let past = |term, node, since, until, reason| {
+    /// Term 1 of a for 10 s, nobody for 3 s, term 2 of b, whose clock is an hour behind, and then `state`.
+    fn status(state: &str) -> Status {
+        let past = |term, node, since, until, reason, measured| {
             format!(
-                r#"{{"term":{term},"node":"{node}","incarnation":"a","since":{since},"until":{until},"reason":"{reason}"}}"#
+                r#"{{"term":{term},"node":"{node}","incarnation":"a","since":{since},"until":{until},"reason":"{reason}"{measured}}}"#
             )
         };
+        let measured = r#","lasted_ms":10000,"vacant_ms":3000"#;
         let text = format!(
             r#"{{"format":1,"lineage":"1","term":3,"state":{state},"history":[{},{}],"writer":{{"incarnation":"a","counter":1}}}}"#,
-            past(1, "a", 0, 10_000, "evicted"),
-            past(2, "b", 13_000, 20_000, "resigned\\u001b[2J"),
+            past(1, "a", 3_600_000, 3_610_000, "evicted", measured),
+            past(2, "b", 13_000, 20_000, "resigned\\u001b[2J", ""),
         );
-        Lease::decode(text.as_bytes()).unwrap()
+        Status {
+            lease: Some(Lease::decode(text.as_bytes()).unwrap()),
+            fence: None,
+            candidates: Vec::new(),
+            lease_age: Some(Duration::from_secs(60)),
+            fence_age: None,
+            leader_seen_ago: None,
+        }
     }
 
     #[test]
     fn gaps_without_a_leader_are_lines_of_their_own() {
         let held =
             r#"{"held":{"holder":{"node":"c","incarnation":"c","ttl_ms":10000},"since":20500}}"#;
-        let mut lines = lines(&lease(held));
-        lines[3].to = Some(Wall(80_500));
         assert_eq!(
-            text(&lines),
+            text(&lines(&status(held))),
             "TERM  NODE    FROM                  TO                    LASTED  REASON\n\
-             1     a       1970-01-01T00:00:00Z  1970-01-01T00:00:10Z  10s     evicted\n\
-             -     nobody  1970-01-01T00:00:10Z  1970-01-01T00:00:13Z  3s\n\
-             2     b       1970-01-01T00:00:13Z  1970-01-01T00:00:20Z  7s      resigned\\u{1b}[2J\n\
-             3     c       1970-01-01T00:00:20Z  1970-01-01T00:01:20Z  1m 0s\n"
+             1     a       1970-01-01T01:00:00Z  1970-01-01T01:00:10Z  10s     evicted\n\
+             -     nobody  1970-01-01T01:00:10Z  1970-01-01T00:00:13Z  3s\n\
+             2     b       1970-01-01T00:00:13Z  1970-01-01T00:00:20Z  -       resigned\\u{1b}[2J\n\
+             3     c       1970-01-01T00:00:20Z  now                   -\n"
         );
     }
 
     #[test]
     fn a_vacant_lease_ends_with_nobody() {
-        let lines = lines(&lease(r#""vacant""#));
+        let lines = lines(&status(r#""vacant""#));
         let last = lines.last().unwrap();
         assert_eq!(
-            (last.term.as_ref(), last.from, last.to),
-            (None, Wall(20_000), None)
+            (last.term.as_ref(), last.from, last.to, last.lasted),
+            (None, Wall(20_000), None, Some(Duration::from_secs(60)))
         );
         let document = serde_json::to_value(Document::of("e", &lines)).unwrap();
         assert_eq!(
@@ -220,7 +240,7 @@ mod tests {
             serde_json::json!({
                 "term": null,
                 "node": null,
-                "from": "1970-01-01T00:00:10Z",
+                "from": "1970-01-01T01:00:10Z",
                 "to": "1970-01-01T00:00:13Z",
                 "lasted_ms": 3000,
                 "reason": null,

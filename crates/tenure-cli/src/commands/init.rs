@@ -1,6 +1,6 @@
 //! Process 1 of a container: nothing but that.
 //!
-//! Whoever loses its parent in a container becomes a child of process 1, which has to let go of it when it has
+//! A process that loses its parent in a container becomes a child of process 1, which has to let go of it when it has
 //! ended; and process 1 is sent the signals that are for the work. So where `tenure run` or `tenure worker` would
 //! be process 1, that process starts it once more as its child, passes signals on, lets go of whatever ends, and
 //! ends as its child does.

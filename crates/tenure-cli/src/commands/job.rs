@@ -47,7 +47,7 @@ impl JobFilter {
 }
 
 /// Everything about a job, for people.
-fn text(job: &api::Job) -> String {
+pub(crate) fn text(job: &api::Job) -> String {
     let mut rows: Vec<[String; 2]> = Vec::new();
     let mut row = |name: &str, value: String| rows.push([name.to_owned(), value]);
     let time = |at: u64| {
@@ -96,7 +96,6 @@ fn text(job: &api::Job) -> String {
             "tracestate",
             job.tracestate.as_ref().map(ToString::to_string),
         ),
-        ("error", job.error.as_ref().map(ToString::to_string)),
         (
             "progress",
             job.progress.as_ref().map(|value| value.as_str().to_owned()),
@@ -106,6 +105,13 @@ fn text(job: &api::Job) -> String {
             job.result.as_ref().map(|value| value.as_str().to_owned()),
         ),
     ];
+    // A stack trace is read line by line.
+    let mut name = "error";
+    for line in job.error.iter().flat_map(|error| error.lines()) {
+        let indent = line.len() - line.trim_start().len();
+        row(name, " ".repeat(indent) + &printable(line));
+        name = "";
+    }
     for (name, value) in words {
         if let Some(value) = value {
             row(name, printable(&value));

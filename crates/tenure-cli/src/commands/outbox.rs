@@ -1,20 +1,20 @@
 //! `tenure outbox`: tables in a database of the user's own, and the relay that empties them.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use tenure::core::queue::{Submission, Submitted};
 use tenure::core::session;
-use tenure::outbox::{
-    self, Database, Dead, Deliver, Options, Rejected, Relay, Status, Submit, ToQueue, Which,
-};
-use tenure::queue::Queue;
+use tenure::outbox::{self, Database, Dead, Deliver, Options, Relay, Status, ToQueue, Which};
 use tenure::{Node, NodeOptions, cluster};
-use tenure_client::{Client, Error, NewJob};
-use tenure_server::{Config, Handle, Published, Scope, Value};
+use tenure_client::Client;
+use tenure_server::{Config, DeadRow, Handle, OutboxTables, OutboxView, Published, Scope, Value};
 
+mod to_broker;
+
+use self::to_broker::{OverHttp, ToLeader};
 use super::at_server::{client, document, write};
 use crate::EXIT_NO;
 use crate::args::{
@@ -23,8 +23,9 @@ use crate::args::{
 use crate::output::{self, Hinted, printable, table};
 use crate::signals::Signals;
 
-/// The most bytes of one call: less than a broker takes by default.
-const CALL_BYTES_MAX: usize = 512 * 1024;
+/// How many dead rows the dashboard shows, and how long a database has to tell of them.
+const DEAD_ROWS_SHOWN: usize = 50;
+const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(verb: Outbox) -> anyhow::Result<ExitCode> {
     match verb {
@@ -229,58 +230,6 @@ pub(crate) async fn told<D: Deliver>(relay: &Relay<D>) {
     }
 }
 
-/// To a broker elsewhere.
-pub(crate) struct OverHttp(pub(crate) Client);
-
-impl Submit for OverHttp {
-    async fn submit(&self, jobs: Vec<Submission>) -> Result<Vec<Submitted>, Rejected> {
-        let mut answers = Vec::with_capacity(jobs.len());
-        let mut call = Vec::new();
-        let mut bytes = 0;
-        // In portions, one after the other: the order stays. What was sent before a failure is recognised the next time.
-        for job in jobs {
-            let of_job = job.payload.bytes() + 1_000;
-            if bytes + of_job > CALL_BYTES_MAX && !call.is_empty() {
-                answers.extend(self.send(std::mem::take(&mut call)).await?);
-                bytes = 0;
-            }
-            bytes += of_job;
-            call.push(NewJob::from(job));
-        }
-        answers.extend(self.send(call).await?);
-        Ok(answers)
-    }
-}
-
-impl OverHttp {
-    async fn send(&self, jobs: Vec<NewJob>) -> Result<Vec<Submitted>, Rejected> {
-        self.0.submit_all(jobs).await.map_err(|error| {
-            let text = format!("{:#}", anyhow::Error::msg(error.to_string()));
-            match error {
-                Error::Invalid(_) => Rejected::Together { error: text },
-                Error::Full(_) => Rejected::ForNow { error: text },
-                _ => Rejected::Unavailable { error: text },
-            }
-        })
-    }
-}
-
-/// To this broker's own queue while it leads, and otherwise over HTTP to whoever does.
-pub(crate) struct ToLeader {
-    pub(crate) queue: Queue,
-    pub(crate) http: OverHttp,
-}
-
-impl Submit for ToLeader {
-    async fn submit(&self, jobs: Vec<Submission>) -> Result<Vec<Submitted>, Rejected> {
-        if self.queue.is_serving() {
-            Submit::submit(&self.queue, jobs).await
-        } else {
-            self.http.submit(jobs).await
-        }
-    }
-}
-
 /// The outboxes that a broker was told of.
 pub(crate) struct Outboxes {
     named: Vec<(String, Database)>,
@@ -325,6 +274,7 @@ impl Outboxes {
             ..cluster::Options::default()
         };
         let cluster = server.node().cluster(member).await?;
+        let mut shown = Vec::with_capacity(self.named.len());
         for (name, database) in self.named {
             let mut builder = Client::builder([own_url(server, config)]);
             if let Some(token) = &self.token {
@@ -339,10 +289,28 @@ impl Outboxes {
                 name: name.clone(),
                 ..Options::default()
             };
-            let relay = Relay::new(server.node(), database, deliver, options)?;
+            let relay = Relay::new(server.node(), database.clone(), deliver, options)?;
             relay.register(&cluster)?;
+            shown.push((name.clone(), database, relay.clone()));
             server.publish(move || numbers(&name, &relay.metrics()));
         }
+        let shown = Arc::new(shown);
+        server.show_outboxes(move || {
+            let shown = shown.clone();
+            Box::pin(async move {
+                // All at once: a database that does not answer holds up no other.
+                let look = |(name, database, relay): &(String, Database, Relay<_>)| {
+                    let (name, database) = (name.clone(), database.clone());
+                    tokio::spawn(view(name, database, relay.metrics()))
+                };
+                let looks: Vec<_> = shown.iter().map(look).collect();
+                let mut views = Vec::with_capacity(looks.len());
+                for look in looks {
+                    views.extend(look.await);
+                }
+                views
+            })
+        });
         Ok(())
     }
 }
@@ -379,6 +347,50 @@ fn own_token(settings: &Settings) -> anyhow::Result<Option<String>> {
     let tokens = text.lines().filter_map(|line| line.trim().split_once(' '));
     let mut able = tokens.filter(|(scope, _)| matches!(*scope, "worker" | "admin"));
     Ok(able.next().map(|(_, token)| token.trim().to_owned()))
+}
+
+/// What the dashboard shows of an outbox.
+async fn view(name: String, database: Database, metrics: outbox::Metrics) -> OutboxView {
+    let look = async {
+        let status = database.status().await?;
+        let dead = database.dead(DEAD_ROWS_SHOWN).await?;
+        Ok::<_, outbox::Error>((status, dead))
+    };
+    let (tables, problem) = match tokio::time::timeout(LOOK_PATIENCE, look).await {
+        Ok(Ok((status, dead))) => (Some(tables(status, dead)), None),
+        Ok(Err(error)) => (None, Some(format!("{:#}", anyhow::Error::new(error)))),
+        Err(_) => (None, Some("the database does not answer".to_owned())),
+    };
+    OutboxView {
+        name,
+        database: database.location().to_owned(),
+        relays_here: metrics.running,
+        delivered: metrics.delivered,
+        lag_ms: (metrics.delivered > 0).then_some(metrics.lag_ms),
+        tables,
+        problem,
+    }
+}
+
+fn tables(status: Status, dead: Vec<Dead>) -> OutboxTables {
+    let row = |dead: Dead| DeadRow {
+        seq: dead.seq,
+        id: dead.id,
+        job_type: dead.job_type,
+        group: dead.group,
+        attempts: dead.attempts,
+        error: dead.error,
+        age_ms: dead.age_ms,
+    };
+    OutboxTables {
+        waiting: status.waiting,
+        failing: status.failing,
+        dead: status.dead,
+        oldest_ms: status.oldest_ms,
+        owner: status.owner,
+        holder: status.holder,
+        dead_rows: dead.into_iter().map(row).collect(),
+    }
 }
 
 /// What is published of a relay.

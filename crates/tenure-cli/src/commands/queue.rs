@@ -3,10 +3,12 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use serde::Serialize;
 use tenure_client::{Client, Error, QueueName, Rate, api};
 
 use crate::args::{AskServer, OneQueue, Queue, QueueTime, SetQueue};
 use crate::commands::at_server::{ask, document, write};
+use crate::commands::timed::WithTimes;
 use crate::output::{self, Hinted, table};
 use crate::{EXIT_NO, times};
 use tenure::core::Wall;
@@ -52,7 +54,7 @@ async fn time(arguments: QueueTime) -> anyhow::Result<ExitCode> {
             None => client.time().await?,
         };
         write(&if arguments.ask.json {
-            document(&time)?
+            document(&WithTimes::of(&time))?
         } else {
             time_text(&time)
         })?;
@@ -80,13 +82,20 @@ async fn list(arguments: AskServer) -> anyhow::Result<ExitCode> {
     ask(&arguments.server, async |client| {
         let queues = client.queues().await?;
         write(&if arguments.json {
-            document(&api::QueuesAnswer { queues, next: None })?
+            document(&Queues {
+                queues: WithTimes::all(&queues),
+            })?
         } else {
             text(&queues)
         })?;
         Ok(ExitCode::SUCCESS)
     })
     .await
+}
+
+#[derive(Debug, Serialize)]
+struct Queues<'a> {
+    queues: Vec<WithTimes<'a, api::Queue>>,
 }
 
 async fn change(
@@ -113,7 +122,7 @@ async fn set(arguments: SetQueue) -> anyhow::Result<ExitCode> {
     ask(&arguments.ask.server, async |client| {
         let names_concurrency = arguments.concurrency.is_some() || arguments.no_concurrency;
         let names_rate = rate.is_some() || arguments.no_rate;
-        // The broker keeps what is not named, whoever else changes it meanwhile.
+        // The broker keeps what is not named, even if someone else changes it meanwhile.
         let change = api::QueueChange {
             concurrency: names_concurrency.then_some(arguments.concurrency),
             rate: names_rate.then_some(rate),
@@ -126,7 +135,7 @@ async fn set(arguments: SetQueue) -> anyhow::Result<ExitCode> {
 
 fn show(queue: &api::Queue, json: bool) -> anyhow::Result<ExitCode> {
     write(&if json {
-        document(queue)?
+        document(&WithTimes::of(queue))?
     } else {
         text(std::slice::from_ref(queue))
     })?;

@@ -110,6 +110,27 @@ impl ElectionStatus {
         }
     }
 
+    /// What the leader is asked.
+    fn request(&self, request: &api::LeaderRequest) -> String {
+        let leader = self.now.leader.as_ref();
+        let leader = leader.and_then(|leader| leader.incarnation);
+        let by = &request.by;
+        let asked = match (&request.kind, &request.to) {
+            (api::LeaderRequestKind::Resign, _) => format!("{by} asked it to resign"),
+            _ if leader.is_some() && request.to_incarnation == leader => {
+                return format!("{by} asked it to lead on");
+            }
+            (_, Some(to)) => format!("{by} asked it to hand over to {to}"),
+            (_, None) => format!("{by} asked it to hand over"),
+        };
+        match request.lapses_in_ms {
+            _ if !request.lapses => asked,
+            None => format!("{asked}; its lease lapses a ttl after that"),
+            Some(0) => format!("{asked}; its lease has lapsed"),
+            Some(left) => format!("{asked}; its lease lapses in {}", milliseconds(left)),
+        }
+    }
+
     fn text(&self) -> String {
         let named = match self.name.purpose() {
             Some(purpose) => format!("{}, {purpose}", self.name),
@@ -128,6 +149,9 @@ impl ElectionStatus {
         }
         if let Some(ago) = self.now.seen_ago_ms {
             row("heard", format!("{} ago", milliseconds(ago)));
+        }
+        if let Some(request) = &self.now.request {
+            row("request", self.request(request));
         }
         let mut heading = "candidates";
         if self.now.candidates.is_empty() {
@@ -163,7 +187,9 @@ impl ElectionStatus {
             })),
             "term": self.now.term,
             "reserved_for": self.now.reserved_for,
+            "reserved_for_incarnation": self.now.reserved_for_incarnation,
             "reserved_for_ms": self.now.reserved_for_ms,
+            "request": self.now.request,
             "candidates": self.now.candidates.iter().map(|candidate| json!({
                 "node": candidate.id,
                 "ttl_ms": candidate.ttl_ms,
@@ -174,6 +200,7 @@ impl ElectionStatus {
                 "node": past.node,
                 "since": rfc3339(Wall(past.since_at)),
                 "until": rfc3339(Wall(past.until_at)),
+                "lasted_ms": past.lasted_ms,
                 "reason": past.reason,
             })).collect::<Vec<_>>(),
         })
@@ -194,19 +221,26 @@ pub(super) async fn history(
     }
     ask(&server, async |client| {
         let cluster = client.cluster().await?;
-        let past = cluster.history.iter().map(|past| Line {
-            term: Some((past.term, past.node.to_string())),
-            from: Wall(past.since_at),
-            to: Some(Wall(past.until_at)),
-            why: Some(past.reason.clone()),
+        let past = cluster.history.iter().map(|past| {
+            let line = Line {
+                term: Some((past.term, past.node.to_string())),
+                from: Wall(past.since_at),
+                to: Some(Wall(past.until_at)),
+                lasted: past.lasted_ms.map(Duration::from_millis),
+                why: Some(past.reason.clone()),
+            };
+            (line, past.vacant_ms.map(Duration::from_millis))
         });
+        let led_for = cluster.led_for_ms.filter(|_| !cluster.led_for_at_least);
         let current = cluster.leader.as_ref().and_then(|leader| {
-            Some(Line {
+            let line = Line {
                 term: Some((leader.term, leader.node.to_string())),
                 from: Wall(leader.since_at?),
                 to: None,
+                lasted: led_for.map(Duration::from_millis),
                 why: None,
-            })
+            };
+            Some((line, None))
         });
         let lines = super::history::with_gaps(past.chain(current));
         super::history::tell(&ElectionName::queue(), &lines, is_json)
@@ -367,6 +401,7 @@ pub(super) async fn daemons(server: AtServer, is_json: bool) -> anyhow::Result<E
 /// In the words of `--store`.
 fn shard_state(shard: &api::DaemonShard) -> &str {
     match &*shard.state {
+        "failing" => "failing",
         _ if shard.error.is_some() => "failed",
         "active" => "running",
         "assigning" => "assigned",
@@ -388,10 +423,7 @@ fn daemons_text(daemons: &[api::Daemon]) -> String {
                 format!("{}/{}", daemon.daemon, shard.index),
                 shard.node.as_ref().map_or_else(dash, ToString::to_string),
                 shard.generation.map_or_else(dash, |it| it.to_string()),
-                match &shard.error {
-                    Some(error) => format!("{}: {}", shard_state(shard), printable(error)),
-                    None => printable(shard_state(shard)),
-                },
+                super::daemons::shown(shard_state(shard), shard.error.as_deref(), shard.failures),
                 shard.since_at.map_or_else(dash, |at| rfc3339(Wall(at))),
             ]
         }));
@@ -408,6 +440,7 @@ fn daemon_json(daemon: &api::Daemon) -> Value {
             "generation": shard.generation,
             "since": shard.since_at.map(|at| rfc3339(Wall(at))),
             "error": shard.error,
+            "failures": shard.failures,
         })
     });
     json!({
@@ -426,5 +459,46 @@ fn yes_if(is_so: bool) -> ExitCode {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(EXIT_NO)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(request: &Value) -> ElectionStatus {
+        let now = json!({
+            "leader": {"node": "a", "term": 3, "incarnation": "0000000000000000000000000000000a"},
+            "term": 3,
+            "request": request,
+        });
+        ElectionStatus {
+            name: ElectionName::new("reports").unwrap(),
+            now: serde_json::from_value(now).unwrap(),
+            holder: None,
+            history: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_the_leader_is_asked_is_shown() {
+        let resign = json!({"kind": "resign", "by": "ops", "lapses": true, "lapses_in_ms": 50_000});
+        let to = |incarnation: &str| json!({"kind": "transfer", "by": "ops", "to": "b", "to_incarnation": incarnation, "lapses": false});
+        for (request, words) in [
+            (resign, "ops asked it to resign; its lease lapses in 50s"),
+            (
+                to("0000000000000000000000000000000b"),
+                "ops asked it to hand over to b",
+            ),
+            (
+                to("0000000000000000000000000000000a"),
+                "ops asked it to lead on",
+            ),
+        ] {
+            let status = shown(&request);
+            let text = status.text();
+            assert!(text.contains(&format!("request     {words}\n")), "{text}");
+            assert_eq!(status.json()["request"]["by"], "ops");
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
-use tenure::core::election::{Lease, RESERVED_MAX, Term};
+use tenure::core::election::{Lease, RESERVED_MAX};
 use tenure::core::session::{Holder, ONE_SHOT};
 use tenure::core::{ElectionName, Incarnation, NodeId};
 use tenure::{Candidate, Error, Follower, NamespaceView, Seen};
@@ -184,6 +184,7 @@ impl Asked {
         if self.is_done(&before, None) {
             return self.tell("done", &before);
         }
+        let stays = self.stays(&before);
         let asked = match &self.request.to {
             None => view.request_resign(&self.election, &self.request.by).await,
             Some(To {
@@ -212,6 +213,7 @@ impl Asked {
             Err(error) => return Err(error.into()),
         }
         if let Some(to) = &self.request.to
+            && !stays
             && is_one_shot(view, &self.election, to).await?
         {
             let most = times::duration(RESERVED_MAX);
@@ -237,6 +239,12 @@ impl Asked {
         }
     }
 
+    /// Whether the one that is to lead does, and is asked to go.
+    fn stays(&self, before: &Lease) -> bool {
+        let is_leader = |to: &To| before.holder().is_some_and(|holder| to.is(holder));
+        before.asked_to_go().is_some() && self.request.to.as_ref().is_some_and(is_leader)
+    }
+
     async fn until_done(
         &self,
         follower: &mut Follower,
@@ -246,19 +254,28 @@ impl Asked {
         loop {
             if let Seen::Lease(lease) = follower.next().await? {
                 *last = *lease;
-                if self.is_done(last, Some(before.term)) {
+                if self.is_done(last, Some(before)) {
                     return Ok(());
                 }
             }
         }
     }
 
-    /// Whether the lease is as it was asked for: led by the one who was named, or in another term.
-    fn is_done(&self, lease: &Lease, asked_in: Option<Term>) -> bool {
+    /// Whether the lease is as it was asked for: led by the one who was named, who is not asked to go; or in another term.
+    ///
+    /// A process that was asked to go may have told its work to stop, and nobody sees that: it leads for certain when it leads
+    /// the next term. A caller leads on once it is no longer asked.
+    fn is_done(&self, lease: &Lease, before: Option<&Lease>) -> bool {
+        let is_next = |before: &Lease| lease.term > before.term;
         match (&self.request.to, lease.holder()) {
             (_, None) => false,
-            (Some(to), Some(holder)) => to.is(holder),
-            (None, Some(_)) => asked_in.is_some_and(|term| lease.term > term),
+            (Some(to), Some(holder)) => {
+                let may_stop = |before: &Lease| {
+                    self.stays(before) && before.lapsing().is_none() && !is_next(before)
+                };
+                to.is(holder) && lease.asked_to_go().is_none() && !before.is_some_and(may_stop)
+            }
+            (None, Some(_)) => before.is_some_and(is_next),
         }
     }
 
@@ -287,6 +304,7 @@ impl Asked {
         let text = match (leader, outcome) {
             (Some(leader), "asked") => match &self.request.to {
                 None => format!("{leader} was asked to resign\n"),
+                Some(_) if self.stays(lease) => format!("{leader} was asked to lead on\n"),
                 Some(to) => format!("{leader} was asked to hand over to {to}\n"),
             },
             (Some(leader), _) => format!("{leader} leads {election}, term {term}\n"),
@@ -326,7 +344,14 @@ impl Asked {
         }
         let waited = times::duration(self.request.wait);
         output::warning(&format!("this has not happened within {waited}"));
+        let is_led_by_it = match (&self.request.to, lease.holder()) {
+            (Some(to), Some(holder)) => to.is(holder),
+            _ => false,
+        };
         match reserved {
+            None if is_led_by_it => output::hint(
+                "it was asked to go: it leads on if it has not begun to stop its work, and otherwise again after that",
+            ),
             None => output::hint(
                 "the request stays in the lease: the leader may still be stopping its work",
             ),

@@ -50,13 +50,16 @@ const STOP_WITHIN: Duration = Duration::from_secs(365 * 24 * 3600);
 /// How a program counts that could not be started, as in a shell.
 const CANNOT_START: Status = Status::Exited(126);
 
+/// The exit code of `--once` when it was asked to stop before the program ran: it could not be started.
+const HAS_NOT_RUN: u8 = 2;
+
 pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
     if let Some(id) = arguments.daemon.daemon.clone() {
         return daemon::run(arguments, &id).await;
     }
-    let mut session = Config::for_ttl(arguments.ttl);
+    let mut session = session(&arguments);
     session.stop_within = STOP_WITHIN;
-    let begun = begin(&arguments, &session).await?;
+    let begun = begin(&arguments, &session, Vec::new()).await?;
     let Some(Begun {
         place,
         node,
@@ -65,7 +68,7 @@ pub(crate) async fn run(arguments: Run) -> anyhow::Result<ExitCode> {
         passed,
     }) = begun
     else {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(ExitCode::from(stopped_before_it_ran(arguments.once)));
     };
     let name = place.election.as_str();
     let election = node.join_with(name, Some(arguments.priority)).await?;
@@ -102,12 +105,47 @@ struct Begun {
     passed: Passed,
 }
 
-/// Begins; none if it is asked to stop before it runs.
-async fn begin(arguments: &Run, session: &Config) -> anyhow::Result<Option<Begun>> {
-    session.check()?;
-    let place = super::election(&arguments.election)?;
-    let node = super::node(arguments.node.node.clone())?;
-    find(&arguments.command[0])?;
+/// The times of the session: as they were set, or in their usual proportion to the ttl.
+fn session(arguments: &Run) -> Config {
+    let usual = Config::for_ttl(arguments.ttl);
+    Config {
+        heartbeat: arguments.heartbeat.unwrap_or(usual.heartbeat),
+        request_timeout: arguments.request_timeout.unwrap_or(usual.request_timeout),
+        ..usual
+    }
+}
+
+/// What is wrong, all of it in one message.
+fn together(mut violations: Vec<anyhow::Error>) -> anyhow::Error {
+    if violations.len() == 1 {
+        // With its hint.
+        return violations.remove(0);
+    }
+    let told: Vec<String> = violations.iter().map(|it| format!("{it:#}")).collect();
+    anyhow::anyhow!(told.join("; "))
+}
+
+/// Begins, unless something is wrong with what was asked for, such as these; none if it is asked to stop before it runs.
+async fn begin(
+    arguments: &Run,
+    session: &Config,
+    more: Vec<anyhow::Error>,
+) -> anyhow::Result<Option<Begun>> {
+    let place = super::election(&arguments.election);
+    let node = super::node(arguments.node.node.clone());
+    let program = find(&arguments.command[0]);
+    let (place, node) = match (place, node, program, session.check()) {
+        (Ok(place), Ok(node), Ok(_), Ok(())) if more.is_empty() => (place, node),
+        (place, node, program, session) => {
+            let mut violations: Vec<anyhow::Error> = Vec::new();
+            violations.extend(session.err().map(Into::into));
+            violations.extend(more);
+            violations.extend(place.err());
+            violations.extend(node.err());
+            violations.extend(program.err().map(Into::into));
+            return Err(together(violations));
+        }
+    };
 
     let mut options = NodeOptions::new(place.store.clone(), place.namespace.as_str());
     options.polls_only = arguments.poll_only;
@@ -115,6 +153,7 @@ async fn begin(arguments: &Run, session: &Config) -> anyhow::Result<Option<Begun
     options.session = session.clone();
     options.labels = arguments.daemon.label.iter().cloned().collect();
     files::raise();
+    files::check_room_of_node()?;
     let mut signals = Signals::with_terminal()?;
     let passed = Passed::new()?;
     guarded::adopt()?;
@@ -148,7 +187,7 @@ impl Runner {
         loop {
             let leadership = tokio::select! {
                 leadership = election.elected() => leadership?,
-                _ = self.signals.next() => return Ok(0),
+                _ = self.signals.next() => return Ok(stopped_before_it_ran(self.once)),
                 // There is no program to pass it on to.
                 _ = self.passed.next() => continue,
             };
@@ -159,11 +198,11 @@ impl Runner {
                 return Ok(ended.status.exit_code());
             }
             if self.asked.is_some() {
-                return Ok(0);
+                return Ok(stopped_before_it_ran(self.once));
             }
             tokio::select! {
                 () = leadership.ended().cancelled_owned() => {}
-                _ = self.signals.next() => return Ok(0),
+                _ = self.signals.next() => return Ok(stopped_before_it_ran(self.once)),
             }
             if let Err(stopped) = leadership.check() {
                 output::note(&stopped.to_string());
@@ -171,7 +210,7 @@ impl Runner {
         }
     }
 
-    /// Runs the program again and again for one term. Returns how it ended last, when nothing of it is
+    /// Runs the program again and again for one term. Returns how it ended last, if it ran, when nothing of it is
     /// left and it is not to be started again.
     async fn lead(
         &mut self,
@@ -187,56 +226,64 @@ impl Runner {
             let started = Instant::now();
             let supervised = self.supervise(node, leadership).await;
             let is_over = leadership.stopping().is_cancelled() || self.asked.is_some();
-            let (ended, has_run) = match supervised {
-                Ok(ended) => (ended, true),
+            let ended = match supervised {
+                Ok(ended) => ended,
                 // Too many processes or files, say: that passes, and is no reason to end.
                 Err(error) => {
                     output::error(&error);
                     if is_over {
                         return Ok(None);
                     }
-                    let (status, why) = (CANNOT_START, Why::Itself);
-                    (Ended { status, why }, false)
+                    Ended {
+                        status: CANNOT_START,
+                        why: Why::Itself,
+                        has_run: false,
+                    }
                 }
             };
+            let has_run = ended.has_run;
+            let of_this_run = has_run.then_some(ended);
             if (self.once && has_run) || is_over {
-                return Ok(Some(ended));
+                return Ok(of_this_run);
             }
             let delay = match ended.why {
                 // Trust was all but over, and then it was not: this process was slow, not the program.
                 Why::Late | Why::Told => Duration::ZERO,
-                Why::Itself | Why::Short => match back_off.next(ended.status, started.elapsed()) {
-                    Next::After(delay) => delay,
-                    Next::GiveUp(failures) => {
-                        let what = if has_run && ended.why != Why::Short {
-                            format!("the program {}", ended.status)
-                        } else {
-                            "the program could not be started".to_owned()
-                        };
-                        let why = format!("{what}, {failures} times in a row");
-                        output::warning(&format!("{why}: letting another node try"));
-                        leadership.give_up(&why);
-                        return Ok(Some(ended));
+                Why::Itself | Why::Short | Why::Unguarded => {
+                    match back_off.next(ended.status, started.elapsed()) {
+                        Next::After(delay) => delay,
+                        Next::GiveUp(failures) => {
+                            let what = if has_run {
+                                how_it_ended(&ended)
+                            } else {
+                                "the program could not be started".to_owned()
+                            };
+                            let why = format!("{what}, {failures} times in a row");
+                            output::warning(&format!("{why}: letting another node try"));
+                            leadership.give_up(&why);
+                            return Ok(of_this_run);
+                        }
                     }
-                },
+                }
             };
-            let delay_shown = crate::times::duration(delay);
-            output::note(&if has_run {
-                format!(
-                    "the program {}, starting it again in {delay_shown}",
-                    ended.status
-                )
+            let when = if delay.is_zero() {
+                "at once".to_owned()
             } else {
-                format!("trying again in {delay_shown}")
+                format!("in {}", crate::times::duration(delay))
+            };
+            output::note(&if has_run {
+                format!("{}, starting it again {when}", how_it_ended(&ended))
+            } else {
+                format!("trying again {when}")
             });
             let again_at = Instant::now() + delay;
             loop {
                 tokio::select! {
                     () = sleep_until(again_at) => break,
-                    () = leadership.stopping().cancelled_owned() => return Ok(Some(ended)),
+                    () = leadership.stopping().cancelled_owned() => return Ok(of_this_run),
                     stop = self.signals.next() => {
                         self.asked = Some(stop);
-                        return Ok(Some(ended));
+                        return Ok(of_this_run);
                     }
                     // It was for a program that does not run.
                     _ = self.passed.next() => {}
@@ -252,6 +299,8 @@ impl Runner {
             name: leadership.election().as_str(),
             command: &self.command,
             environment: self.environment(node, leadership),
+            // It may have to reach the store.
+            hides: |_, _| false,
             until: until(deadline, &self.session),
             kill_after: self.kill_after,
             stdin: None,
@@ -265,16 +314,23 @@ impl Runner {
             let late_at = watch.late_at(program.is_started());
             tokio::select! {
                 biased;
-                event = watch.next(&mut program) => match event? {
-                    ProgramEvent::Ended(ended) => {
+                event = watch.next(&mut program) => match event {
+                    // A guard that failed has ended the program, which must not count as never run.
+                    Err(error) if program.is_started() => {
+                        output::error(&error);
+                        let (status, why) = (Status::Killed(Signal::KILL.as_raw()), Why::Unguarded);
+                        return Ok(Ended { status, why, has_run: true });
+                    }
+                    Err(error) => return Err(error),
+                    Ok(ProgramEvent::Ended(ended)) => {
                         if program.is_stuck() {
                             node.set_trouble(None);
                             left_over.end().await;
                         }
                         return Ok(ended);
                     }
-                    ProgramEvent::Heard(kill_at) => watch.heard(kill_at),
-                    ProgramEvent::Stuck(stuck) => {
+                    Ok(ProgramEvent::Heard(kill_at)) => watch.heard(kill_at),
+                    Ok(ProgramEvent::Stuck(stuck)) => {
                         node.set_trouble(Some(stuck.to_string()));
                         left_over.say(stuck.to_string());
                         complaint.say(stuck, kept(leadership));
@@ -341,6 +397,23 @@ impl Runner {
     }
 }
 
+/// The exit code of a process that is stopped while no program runs.
+fn stopped_before_it_ran(once: bool) -> u8 {
+    if once {
+        output::warning("stopped before the program ran");
+        HAS_NOT_RUN
+    } else {
+        0
+    }
+}
+
+fn how_it_ended(ended: &Ended) -> String {
+    match ended.why {
+        Why::Unguarded => guarded::UNGUARDED.to_owned(),
+        _ => format!("the program {}", ended.status),
+    }
+}
+
 /// What a process that may not be killed means for the lease.
 fn kept(leadership: &Leadership) -> &'static str {
     match leadership.check() {
@@ -399,10 +472,10 @@ impl GuardWatch {
         }
     }
 
-    /// What becomes of the program, with its guard or without. A cancelled wait loses nothing.
+    /// What happens to the program, with its guard or without. A cancelled wait loses nothing.
     async fn next(&self, program: &mut Program) -> anyhow::Result<ProgramEvent> {
         if self.is_late {
-            program.end_without_guard().await
+            program.end_without_guard(Why::Late).await
         } else {
             program.next().await
         }

@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use tenure::core::Wall;
-use tenure_client::{Missed, NewJob, ScheduleName, api};
+use tenure_client::{Client, Error, Missed, NewJob, ScheduleName, api};
 
-use crate::args::{AskServer, DeleteSchedule, Schedule, SetSchedule};
+use crate::args::{AskServer, OneSchedule, Schedule, SetSchedule};
 use crate::commands::at_server::{ask, document, payload, write};
+use crate::commands::timed::WithTimes;
 use crate::output::{Hinted, printable, table};
 use crate::times;
 
@@ -15,6 +16,18 @@ pub(crate) async fn run(verb: Schedule) -> anyhow::Result<ExitCode> {
     match verb {
         Schedule::Set(arguments) => set(*arguments).await,
         Schedule::List(arguments) => list(arguments).await,
+        Schedule::Pause(arguments) => {
+            change(arguments, async |client, name| {
+                client.pause_schedule(&name).await
+            })
+            .await
+        }
+        Schedule::Resume(arguments) => {
+            change(arguments, async |client, name| {
+                client.resume_schedule(&name).await
+            })
+            .await
+        }
         Schedule::Delete(arguments) => delete(arguments).await,
     }
 }
@@ -27,9 +40,15 @@ async fn set(arguments: SetSchedule) -> anyhow::Result<ExitCode> {
     let job = arguments.options.apply(job);
     ask(&arguments.ask.server, async |client| {
         let (cron, zone) = (&arguments.cron, &arguments.timezone);
-        let set = client.set_schedule(&name, cron, zone, missed, job).await?;
+        let set = if arguments.run_on_start {
+            client
+                .start_schedule(&name, cron, zone, missed, job)
+                .await?
+        } else {
+            client.set_schedule(&name, cron, zone, missed, job).await?
+        };
         write(&if arguments.ask.json {
-            document(&set)?
+            document(&WithTimes::of(&set))?
         } else {
             text(&[set])
         })?;
@@ -42,9 +61,8 @@ async fn list(arguments: AskServer) -> anyhow::Result<ExitCode> {
     ask(&arguments.server, async |client| {
         let schedules = client.schedules().await?;
         write(&if arguments.json {
-            document(&api::SchedulesAnswer {
-                schedules,
-                next: None,
+            document(&Schedules {
+                schedules: WithTimes::all(&schedules),
             })?
         } else {
             text(&schedules)
@@ -54,7 +72,24 @@ async fn list(arguments: AskServer) -> anyhow::Result<ExitCode> {
     .await
 }
 
-async fn delete(arguments: DeleteSchedule) -> anyhow::Result<ExitCode> {
+async fn change(
+    arguments: OneSchedule,
+    work: impl AsyncFnOnce(Client, ScheduleName) -> Result<api::Schedule, Error>,
+) -> anyhow::Result<ExitCode> {
+    let name = ScheduleName::new(&arguments.name)?;
+    ask(&arguments.ask.server, async |client| {
+        let schedule = work(client, name).await?;
+        write(&if arguments.ask.json {
+            document(&WithTimes::of(&schedule))?
+        } else {
+            text(&[schedule])
+        })?;
+        Ok(ExitCode::SUCCESS)
+    })
+    .await
+}
+
+async fn delete(arguments: OneSchedule) -> anyhow::Result<ExitCode> {
     let name = ScheduleName::new(&arguments.name)?;
     ask(&arguments.ask.server, async |client| {
         client.delete_schedule(&name).await?;
@@ -66,6 +101,11 @@ async fn delete(arguments: DeleteSchedule) -> anyhow::Result<ExitCode> {
         Ok(ExitCode::SUCCESS)
     })
     .await
+}
+
+#[derive(Debug, Serialize)]
+struct Schedules<'a> {
+    schedules: Vec<WithTimes<'a, api::Schedule>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -106,7 +146,11 @@ fn text(schedules: &[api::Schedule]) -> String {
             printable(&schedule.timezone),
             schedule.job.job_type.to_string(),
             schedule.job.queue.to_string(),
-            time(schedule.next_at),
+            if schedule.paused {
+                "paused".to_owned()
+            } else {
+                time(schedule.next_at)
+            },
             time(schedule.last_at),
         ]
     });

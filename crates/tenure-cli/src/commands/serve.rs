@@ -1,12 +1,17 @@
 //! `tenure serve`: the broker, until it is asked to stop.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use serde::Deserialize as _;
 use tenure::core::NodeId;
 use tenure::queue::{Queue, Serving};
 use tenure_server::{Config, Handle, Osqueue, Scope, Server, Tls, Tokens};
+use toml::Spanned;
+use toml::de::{DeTable, Deserializer};
 
 use crate::args::{Serve, Settings};
 use crate::output::{self, Hinted, Paint, Style};
@@ -140,6 +145,10 @@ fn config(settings: Settings) -> anyhow::Result<Config> {
         config.ttl = tenure_server::ECONOMY_TTL_DEFAULT;
     }
     set(&mut config.ttl, settings.ttl);
+    config.heartbeat = settings.heartbeat;
+    config.request_timeout = settings.request_timeout;
+    config.acknowledge_timeout = settings.acknowledge_timeout;
+    config.drain_timeout = settings.drain_timeout;
     set(&mut config.priority, settings.priority);
     set(&mut config.log.commit_interval, settings.commit_interval);
     config.throttle.reads_per_minute = settings.reads_per_minute;
@@ -170,26 +179,69 @@ fn set<T>(place: &mut T, value: Option<T>) {
 }
 
 fn read_settings(path: &Path) -> anyhow::Result<Settings> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    parse_settings(&text).map_err(|(line, problem)| {
+    let mut text = String::new();
+    File::open(path)
+        .and_then(|file| file.take(SETTINGS_BYTES_MAX + 1).read_to_string(&mut text))
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    if text.len() as u64 > SETTINGS_BYTES_MAX {
+        let most = SETTINGS_BYTES_MAX / 1024;
+        anyhow::bail!(Hinted::new(
+            format!("{} is larger than {most} KiB", path.display()),
+            "name the file with the settings of the broker",
+        ));
+    }
+    parse_settings(&text).map_err(|problems| {
+        let problems = problems
+            .iter()
+            .map(|(line, problem)| format!("line {line} of {}: {problem}", path.display()));
         Hinted::new(
-            format!("line {line} of {}: {problem}", path.display()),
+            problems.collect::<Vec<_>>().join("; "),
             "its keys are the names of the flags, with _ instead of -; see tenure serve --help",
         )
         .into()
     })
 }
 
-/// The settings, or the line that is wrong and why. The parser shows that line, which may hold a password: its
+/// The largest file of settings. The parser keeps an error for each byte that it cannot read, so a log that is
+/// named by mistake would take hundreds of times its size in memory.
+const SETTINGS_BYTES_MAX: u64 = 64 * 1024;
+
+/// The most lines of a file that are called wrong.
+const PROBLEMS_MAX: usize = 20;
+
+/// The settings, or each line that is wrong and why. The parser shows that line, which may hold a password: its
 /// message alone does not.
-pub(crate) fn parse_settings(text: &str) -> Result<Settings, (usize, String)> {
-    toml::from_str(text).map_err(|error: toml::de::Error| {
-        let start = error.span().map_or(0, |span| span.start.min(text.len()));
-        let before = &text.as_bytes()[..start];
-        let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
-        (line, error.message().to_owned())
-    })
+pub(crate) fn parse_settings(text: &str) -> Result<Settings, Vec<(usize, String)>> {
+    let line = |at: usize| {
+        let before = &text.as_bytes()[..at.min(text.len())];
+        before.iter().filter(|&&byte| byte == b'\n').count() + 1
+    };
+    let problem = |error: &toml::de::Error, usual: usize| {
+        let at = error.span().map_or(usual, |span| span.start);
+        (line(at), error.message().to_owned())
+    };
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let mut problems: Vec<_> = errors.iter().map(|error| problem(error, 0)).collect();
+    let mut settings = Settings::default();
+    if problems.is_empty() {
+        let whole = table.span();
+        // Each key on its own, or the first that is wrong would hide the others.
+        for (key, value) in table.into_inner() {
+            let at = key.span().start;
+            let one = Spanned::new(whole.clone(), DeTable::from_iter([(key, value)]));
+            match Settings::deserialize(Deserializer::from(one)) {
+                Ok(one) => settings = settings.or(one),
+                Err(error) => problems.push(problem(&error, at)),
+            }
+        }
+    }
+    problems.sort();
+    problems.truncate(PROBLEMS_MAX);
+    if problems.is_empty() {
+        Ok(settings)
+    } else {
+        Err(problems)
+    }
 }
 
 fn tokens(file: Option<&Path>) -> anyhow::Result<Tokens> {

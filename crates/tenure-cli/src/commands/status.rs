@@ -125,7 +125,7 @@ fn text(name: &ElectionName, status: &Status) -> String {
         row(std::mem::take(&mut heading), line.to_owned());
     }
     let mut heading = "before";
-    for line in past(status.lease.as_ref()).lines() {
+    for line in past(status).lines() {
         row(std::mem::take(&mut heading), line.to_owned());
     }
     table(&rows)
@@ -188,6 +188,7 @@ fn leader(status: &Status) -> String {
 fn request(status: &Status, lease: &Lease) -> Option<String> {
     let request = lease.request.as_ref()?;
     let asked = match &request.kind {
+        _ if lease.asked_to_go().is_none() => format!("{} asked it to lead on", request.by),
         RequestKind::Resign => format!("{} asked it to resign", request.by),
         RequestKind::Transfer { to } => {
             format!(
@@ -216,7 +217,12 @@ fn request(status: &Status, lease: &Lease) -> Option<String> {
         ),
         None => "the next candidate takes it".to_owned(),
     };
-    Some(format!("{asked}; {lapses}: {next}"))
+    // What a store says of the time since a request was written may count from before its holder could see it, so each
+    // counts for itself.
+    let ttl = times::duration(holder.ttl);
+    Some(format!(
+        "{asked}; {lapses}: {next}; one that only calls has to call twice, {ttl} apart or more, since this was asked"
+    ))
 }
 
 fn candidates(status: &Status) -> String {
@@ -235,8 +241,8 @@ fn candidates(status: &Status) -> String {
     table(&rows)
 }
 
-fn past(lease: Option<&Lease>) -> String {
-    let all = lease.map(lines).unwrap_or_default();
+fn past(status: &Status) -> String {
+    let all = lines(status);
     let ended: Vec<&Line> = all.iter().filter(|line| line.why.is_some()).collect();
     let rows: Vec<[String; 3]> = ended
         .iter()
@@ -244,12 +250,14 @@ fn past(lease: Option<&Lease>) -> String {
         .take(TERMS_SHOWN_MAX)
         .filter_map(|line| {
             let ((term, node), to) = (line.term.as_ref()?, line.to?);
+            let lasted = line.lasted.map_or(String::new(), |lasted| {
+                format!("for {} ", times::duration(lasted))
+            });
             Some([
                 format!("term {term}"),
                 node.clone(),
                 format!(
-                    "for {} until {}: {}",
-                    times::duration(times::between(line.from, to)),
+                    "{lasted}until {}: {}",
                     times::rfc3339(to),
                     printable(line.why.as_deref().unwrap_or_default())
                 ),
@@ -310,6 +318,7 @@ struct ElectionDocument<'a> {
     term: Option<u64>,
     lineage: Option<String>,
     reserved_for: Option<&'a str>,
+    reserved_for_incarnation: Option<String>,
     /// For how long at most from now on, if the store can tell.
     reserved_for_ms: Option<u128>,
     request: Option<RequestDocument<'a>>,
@@ -361,6 +370,8 @@ struct PastDocument<'a> {
     node: &'a str,
     since: String,
     until: String,
+    /// By one clock; none if nobody has measured it.
+    lasted_ms: Option<u64>,
     reason: &'a str,
 }
 
@@ -370,9 +381,7 @@ impl<'a> ElectionDocument<'a> {
         let (state, leader, reserved_for) = match lease.map(|lease| &lease.state) {
             None => ("missing", None, None),
             Some(LeaseState::Vacant) => ("vacant", None, None),
-            Some(LeaseState::Reserved { candidate }) => {
-                ("reserved", None, Some(candidate.node.as_str()))
-            }
+            Some(LeaseState::Reserved { candidate }) => ("reserved", None, Some(candidate)),
             Some(LeaseState::Held { holder, since }) => {
                 let leader = LeaderDocument {
                     node: holder.node.as_str(),
@@ -399,7 +408,9 @@ impl<'a> ElectionDocument<'a> {
             leader,
             term: term.map(|term| term.0),
             lineage: lineage.map(|lineage| lineage.to_string()),
-            reserved_for,
+            reserved_for: reserved_for.map(|candidate| candidate.node.as_str()),
+            reserved_for_incarnation: reserved_for
+                .map(|candidate| candidate.incarnation.to_string()),
             reserved_for_ms: status
                 .reserved()
                 .and_then(|(_, left)| Some(left?.as_millis())),
@@ -453,8 +464,36 @@ impl<'a> PastDocument<'a> {
             node: past.node.as_str(),
             since: times::rfc3339(past.since),
             until: times::rfc3339(past.until),
+            lasted_ms: past.lasted_ms,
             reason: &past.reason,
         });
         past.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn that_the_next_caller_has_to_call_twice_is_told() {
+        // A caller whose ttl is a minute was asked to resign ten seconds ago.
+        let lease = r#"{"format":1,"lineage":"1","term":3,"state":{"held":{"holder":{"node":"a","incarnation":"a","ttl_ms":60000},"since":0}},"request":{"kind":"resign","by":"ops","lapses":true},"writer":{"incarnation":"a","counter":1}}"#;
+        let lease = Lease::decode(lease.as_bytes()).unwrap();
+        let status = Status {
+            lease: Some(lease.clone()),
+            fence: None,
+            candidates: Vec::new(),
+            lease_age: Some(Duration::from_secs(10)),
+            fence_age: None,
+            leader_seen_ago: None,
+        };
+        assert_eq!(
+            request(&status, &lease).unwrap(),
+            "ops asked it to resign; its lease lapses in 50s: the next candidate takes it; one that only calls has to call twice, \
+             1m 0s apart or more, since this was asked"
+        );
     }
 }

@@ -19,10 +19,13 @@ use crate::commands::at_server;
 use crate::signals::Signals;
 
 mod act;
+mod inside;
+mod order;
 mod plain;
 mod screen;
 mod seen;
 
+use inside::Inside;
 use screen::{Screen, Wish};
 use seen::Seen;
 
@@ -35,7 +38,7 @@ const KEYS_MAX: usize = 64;
 pub(crate) async fn run(arguments: Top) -> anyhow::Result<ExitCode> {
     if arguments.once {
         return at_server::ask(&arguments.server, async |client| {
-            let seen = Seen::ask(&client, None).await?;
+            let seen = Seen::ask(&client, None, &Inside::Nothing).await?;
             at_server::write(&plain::text(&seen))?;
             Ok(ExitCode::SUCCESS)
         })
@@ -64,7 +67,8 @@ async fn show(
 ) -> anyhow::Result<()> {
     let mut keys = keys().context("cannot start the thread that reads the keyboard; try --once")?;
     let (asked, mut answers) = watch::channel(None);
-    let asking = tokio::spawn(ask(client.clone(), interval, asked));
+    let (look, looks) = watch::channel(Inside::Nothing);
+    let asking = tokio::spawn(ask(client.clone(), interval, asked, looks));
     let mut screen = Screen::default();
     let shown = loop {
         if let Err(error) = terminal.draw(|frame| screen.draw(frame)) {
@@ -74,6 +78,10 @@ async fn show(
             event = keys.recv() => match event.map(|event| screen.take(&event)) {
                 None | Some(Wish::Quit) => break Ok(()),
                 Some(Wish::Nothing) => {}
+                // Asked for at once, not with the next look.
+                Some(Wish::Look) => {
+                    look.send_replace(screen.inside().clone());
+                }
                 Some(Wish::Do(action)) => {
                     screen.said(act::act(&client, action).await);
                 }
@@ -89,16 +97,28 @@ async fn show(
 }
 
 /// Asks again and again.
-async fn ask(client: Client, interval: Duration, asked: watch::Sender<Option<seen::Answer>>) {
+async fn ask(
+    client: Client,
+    interval: Duration,
+    asked: watch::Sender<Option<seen::Answer>>,
+    mut looks: watch::Receiver<Inside>,
+) {
     let mut before: Option<Arc<Seen>> = None;
     loop {
-        let answer = Seen::ask(&client, before.as_deref()).await.map(Arc::new);
+        let inside = looks.borrow_and_update().clone();
+        let answer = Seen::ask(&client, before.as_deref(), &inside).await;
+        let answer = answer.map(Arc::new);
         before = answer.as_ref().ok().cloned().or(before);
         let answer = answer.map_err(|error| crate::output::printable(&error.to_string()));
-        if asked.send(Some(answer)).is_err() {
+        if asked.send(Some((inside, answer))).is_err() {
             return;
         }
-        sleep(interval).await;
+        tokio::select! {
+            () = sleep(interval) => {}
+            changed = looks.changed() => if changed.is_err() {
+                return;
+            },
+        }
     }
 }
 

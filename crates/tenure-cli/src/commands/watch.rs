@@ -31,6 +31,13 @@ pub(crate) async fn run(arguments: Watch) -> anyhow::Result<ExitCode> {
 }
 
 async fn watch(arguments: Watch) -> anyhow::Result<ExitCode> {
+    if let Some(server) = arguments.broker.named() {
+        // One election is looked at again and again; events tell of the brokers' own, and of much else.
+        if let Some(election) = arguments.election.election {
+            return served::watch(server, election, arguments.poll, arguments.json).await;
+        }
+        return events::watch(&server, arguments.kinds, arguments.json).await;
+    }
     let opened = super::open(&arguments.election.place).await?;
     let election = super::which(&opened.view, arguments.election.election.as_deref()).await?;
     let mut follower = opened.view.follow(&election, arguments.poll);
@@ -272,6 +279,9 @@ impl Observer {
         }
     }
 }
+
+mod events;
+mod served;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! Writing at once, by the caller, who waits for the reader for a moment only.
 //!
-//! Whether a write waits is a property of the open file, which this process shares with whoever else has it: to change
+//! Whether a write waits is a property of the open file, which this process shares with every other holder: to change
 //! it would change it for all of them. So a pipe or a terminal is opened once more, and a socket is told with each call.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

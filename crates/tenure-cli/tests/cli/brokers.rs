@@ -1,8 +1,9 @@
 //! Options of `tenure serve` that need more than one broker, or a request that takes its time; and brokers on a bucket of Azure.
 
-use std::io::{Read, Write};
+use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -168,4 +169,141 @@ fn brokers_on_azure_lose_nothing_when_their_leader_dies() {
     let verified =
         run(tenure(&["log", "verify", "--namespace", &namespace]).env("TENURE_STORE", &store));
     assert_eq!(verified.0, 0, "{verified:?}");
+}
+
+/// Half as many heartbeats, and a crash is noticed as soon.
+#[test]
+fn an_economical_broker_that_is_killed_is_replaced_within_its_ttl() {
+    const TTL: Duration = Duration::from_secs(10);
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["--economy", "--ttl", "10s"];
+    let leader = start(folder.path(), "a", &options);
+    let standby = start(folder.path(), "b", &options);
+    assert!(standby.ask("GET", "/readyz", "").1.contains("standby"));
+    let pid = Pid::from_raw(i32::try_from(leader.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+    let killed = Instant::now();
+    until("the standby leads", || {
+        standby.ask("GET", "/readyz", "").1.contains("leader")
+    });
+    // A busy machine takes its time to look; twice the ttl would mean that it looks too rarely.
+    let took = killed.elapsed();
+    assert!(took < TTL * 2, "{took:?}");
+}
+
+/// Times that are set in a file are checked like those of flags, and everything that is wrong is told at once.
+#[test]
+fn a_file_says_all_that_is_wrong_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tenure.toml");
+    let told = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        let (code, stdout, stderr) =
+            run(tenure(&["serve", "--store", "memory:", "--config"]).arg(&file));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
+        stderr
+    };
+    let said = told(
+        "ttl = 'soon'\nport = 8080\nlabels = { a = 'b' }\npriority = 'high'\nlisten = ':80'\n",
+    );
+    for (line, problem) in [
+        (1, "use a number and a unit"),
+        (2, "unknown field `port`"),
+        (4, "invalid type"),
+        (5, "0.0.0.0:80 for every network"),
+    ] {
+        let place = format!("line {line} of {}: ", file.display());
+        let start = said
+            .find(&place)
+            .unwrap_or_else(|| panic!("{place}: {said}"));
+        assert!(
+            said[start + place.len()..].starts_with(problem) || said.contains(problem),
+            "{said}"
+        );
+    }
+    assert!(!said.contains("line 3"), "{said}");
+    let said = told(
+        "ttl = '10s'\nheartbeat = '8s'\nrequest_timeout = '5s'\nacknowledge_timeout = '1s'\ndrain_timeout = '5s'\n\
+         connections_max = 0\n",
+    );
+    for problem in [
+        "heartbeat 8s + request_timeout 5s + grace 2s + margin 1s = 16s > ttl 10s",
+        "drain_timeout 5s * 9/10",
+        "acknowledge_timeout 1s < 2 * heartbeat 8s",
+        "connections",
+    ] {
+        assert!(said.contains(problem), "{problem}: {said}");
+    }
+    let said = told(&".".repeat(70_000));
+    assert!(said.contains("is larger than 64 KiB"), "{said}");
+}
+
+#[test]
+fn watch_tells_of_nodes_and_daemons_by_way_of_a_broker() {
+    let folder = tempfile::tempdir().unwrap();
+    let broker = start(folder.path(), "a", &[]);
+    let server = format!("http://{}", broker.address);
+    let mut watching = tenure(&["watch", "--server", &server, "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    // In whichever order they are told: of nodes and of shards a broker hears in different ways.
+    let mut told: Vec<serde_json::Value> = Vec::new();
+    let mut next = |event: &str, node: &str| -> serde_json::Value {
+        loop {
+            let is_it = |told: &serde_json::Value| told["event"] == event && told["node"] == node;
+            if let Some(found) = told.iter().find(|told| is_it(told)) {
+                return found.clone();
+            }
+            let line = lines
+                .next()
+                .unwrap_or_else(|| panic!("no {event} in {told:?}"));
+            told.push(serde_json::from_str(&line.unwrap()).unwrap());
+        }
+    };
+    let leader = next("leader_elected", "a");
+    assert_eq!(
+        (&leader["node"], &leader["initial"]),
+        (&"a".into(), &true.into())
+    );
+    let mut daemon = tenure(&[
+        "run",
+        "--store",
+        "file:store",
+        "--node",
+        "b",
+        "--daemon",
+        "indexer",
+    ]);
+    let mut daemon = daemon
+        .args(["--", "sleep", "1000"])
+        .current_dir(folder.path())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    next("node_joined", "b");
+    let started = next("daemon_started", "b");
+    assert_eq!(
+        (&started["daemon"], &started["shard"]),
+        (&"indexer".into(), &0.into())
+    );
+    kill_process(Pid::from_child(&daemon), Signal::TERM).unwrap();
+    daemon.wait().unwrap();
+    // That its shard stopped is left out if the broker hears of both at once.
+    next("node_left", "b");
+    kill_process(Pid::from_child(&watching), Signal::TERM).unwrap();
+    assert!(watching.wait().unwrap().success());
+    let (_, page) = broker.ask("GET", "/metrics", "");
+    assert!(
+        page.contains("\ntenure_node{node=\"a\",namespace=\"default\",incarnation=\""),
+        "{page}"
+    );
+    for line in [
+        "tenure_cluster_node_events_total{event=\"left\"} 1",
+        "tenure_cluster_shard_events_total{event=\"failed\"} 0",
+        "tenure_cluster_shards 0.0",
+    ] {
+        assert!(page.contains(&format!("\n{line}\n")), "{line}: {page}");
+    }
 }

@@ -151,7 +151,7 @@ fn a_broker_tells_what_the_store_does() {
         let (code, stdout, stderr) = run(command.current_dir(folder.path()));
         (code, without_times(&stdout), stderr)
     };
-    for verb in ["nodes", "daemons", "history"] {
+    for verb in ["nodes", "daemons", "history", "plan"] {
         let by_store = match verb {
             "history" => asked(&scene, &[verb, "--election", "tenure.queue"]),
             _ => asked(&scene, &[verb]),
@@ -177,6 +177,15 @@ fn a_broker_tells_what_the_store_does() {
         stderr.contains("past terms of tenure.queue only"),
         "{stderr}"
     );
+    check(&scene, &["drain", "a"], 0, "a is drained\n", "");
+    let waits = "every node that may run it is drained";
+    let waits = format!("worker/0: wait, {waits}\nworker/1: wait, {waits}\n");
+    until(&waits, || {
+        told("plan", &[]) == (1, waits.clone(), String::new())
+    });
+    let (_, by_store, _) = asked(&scene, &["plan", "--json"]);
+    let (code, by_broker, stderr) = told("plan", &["--json"]);
+    assert_eq!((code, by_broker), (1, by_store), "{stderr}");
     a.signal(Signal::TERM);
     assert_eq!(a.ended(), 0);
 }

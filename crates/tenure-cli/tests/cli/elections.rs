@@ -175,6 +175,7 @@ fn status_shows_who_leads_and_who_stands() {
             "term": 1,
             "lineage": null,
             "reserved_for": null,
+            "reserved_for_incarnation": null,
             "reserved_for_ms": null,
             "request": null,
             "candidates": [
@@ -278,6 +279,17 @@ fn what_does_not_happen_in_time_is_a_no() {
         "warning: this has not happened within LONG\n\
          hint: the request stays in the lease: the leader may still be stopping its work\n",
     );
+    // It leads, and is asked to go: that it is to lead is not so yet.
+    check(
+        &scene,
+        &["transfer", "a", "--node", "me", "--wait", "100ms"],
+        1,
+        "a leads default, term 1\n",
+        "warning: this has not happened within LONG\n\
+         hint: it was asked to go: it leads on if it has not begun to stop its work, and otherwise again after that\n",
+    );
+    let (_, text, _) = asked(&scene, &["status"]);
+    assert!(text.contains("request me asked it to lead on\n"), "{text}");
     until("the effect of a second signal", || {
         // Two signals of one kind may arrive as one.
         a.signal_if_running(Signal::TERM);
@@ -404,6 +416,7 @@ fn a_one_shot_election_has_one_winner_until_it_is_released() {
             "valid_for_ms": 0,
             "asked_by": null,
             "reserved_for": null,
+            "reserved_for_incarnation": null,
         })
     );
     assert_eq!(
@@ -440,7 +453,9 @@ fn a_reserved_lease_is_told_and_can_be_given_to_another() {
     assert!(text.contains("leader a, term 1, asked to go\n"), "{text}");
     assert!(
         text.contains("asked it to hand over to b; its lease lapses in 2")
-            && text.contains(": reserved for b, for up to LONG more\n"),
+            && text.contains(
+                ": reserved for b, for up to LONG more; one that only calls has to call twice"
+            ),
         "{text}"
     );
     let status = document(&scene, &["status", "--json"]);
@@ -474,7 +489,14 @@ fn a_reserved_lease_is_told_and_can_be_given_to_another() {
     assert!(text.contains(reserved), "{text}");
     assert!(text.contains("transferred to b\n"), "{text}");
     let status = document(&scene, &["status", "--json"]);
-    let left = status["elections"][0]["reserved_for_ms"].as_u64().unwrap();
+    let election = &status["elections"][0];
+    let mut candidates = election["candidates"].as_array().unwrap().iter();
+    let b = candidates.find(|each| each["node"] == "b").unwrap();
+    assert!(b["incarnation"].is_string());
+    for reserved in [election, &told] {
+        assert_eq!(reserved["reserved_for_incarnation"], b["incarnation"]);
+    }
+    let left = election["reserved_for_ms"].as_u64().unwrap();
     assert!(left <= 30_000, "{left}");
     check(
         &scene,
@@ -496,6 +518,24 @@ fn a_reserved_lease_is_told_and_can_be_given_to_another() {
     );
     let (code, ..) = run(&mut scene.tenure(&["elect", "--node", "b", "--ttl", "24h"]));
     assert_eq!(code, 0);
+}
+
+/// A caller that is asked to go, and to stay before it was told, leads on in its term.
+#[test]
+fn a_caller_that_is_asked_to_stay_leads_on() {
+    let scene = Scene::new();
+    let elect = ["elect", "--node", "a", "--ttl", "60s"];
+    assert_eq!(run(&mut scene.tenure(&elect)).0, 0);
+    let resign = ["resign", "--node", "me", "--wait", "0s"];
+    check(&scene, &resign, 0, "a was asked to resign\n", "");
+    let stay = ["transfer", "a", "--node", "me", "--wait", "0s"];
+    check(&scene, &stay, 0, "a was asked to lead on\n", "");
+    check(&scene, &resign, 0, "a was asked to resign\n", "");
+    let stay = ["transfer", "a", "--node", "me", "--wait", "60s"];
+    check(&scene, &stay, 0, "a leads default, term 1\n", "");
+    let request = &document(&scene, &["status", "--json"])["elections"][0]["request"];
+    assert_eq!(request["lapses"], json!(false), "{request}");
+    assert_eq!(run(&mut scene.tenure(&elect)).0, 0);
 }
 
 /// A running node and a program that calls are two candidates, also under one name.

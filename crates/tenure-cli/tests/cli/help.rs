@@ -70,6 +70,14 @@ fn every_verb_explains_itself() {
             ("schedule set", include_str!("snapshots/schedule-set.txt")),
             ("schedule list", include_str!("snapshots/schedule-list.txt")),
             (
+                "schedule pause",
+                include_str!("snapshots/schedule-pause.txt"),
+            ),
+            (
+                "schedule resume",
+                include_str!("snapshots/schedule-resume.txt"),
+            ),
+            (
                 "schedule delete",
                 include_str!("snapshots/schedule-delete.txt"),
             ),

@@ -125,7 +125,14 @@ fn a_job_is_submitted_shown_and_listed() {
     );
     let (_, stdout, _) = scene.run(&["job", "list", "--json"]);
     let document: serde_json::Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!(document["jobs"].as_array().unwrap().len(), 2);
+    let jobs = document["jobs"].as_array().unwrap();
+    assert_eq!(jobs.len(), 2);
+    for job in jobs {
+        let (_, stdout, _) = scene.run(&["job", "get", job["id"].as_str().unwrap(), "--json"]);
+        let alone: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        assert_eq!(alone, *job);
+        assert!(job["created_at"].is_u64() && job["times"]["created_at"].is_string());
+    }
 }
 
 #[test]
@@ -258,6 +265,27 @@ fn a_broker_without_tls_is_named_as_such_at_once() {
     );
 }
 
+/// Small containers have none.
+#[test]
+fn a_host_without_certificates_of_authorities_speaks_plain_http() {
+    let scene = Scene::new();
+    let address = &scene.serving.address;
+    let bare = |scheme: &str| {
+        let server = format!("{scheme}://{address}");
+        let mut command = tenure(&["queue", "list", "--server", &server]);
+        run(command
+            .env("SSL_CERT_FILE", "/nowhere/certificates.pem")
+            .env("SSL_CERT_DIR", "/nowhere"))
+    };
+    let (code, stdout, stderr) = bare("http");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.starts_with("QUEUE"), "{stdout}");
+    let (code, _, stderr) = bare("https");
+    assert_eq!(code, 2, "{stderr}");
+    let hint = "for https:// install ca-certificates, or set SSL_CERT_FILE";
+    assert!(stderr.contains(hint), "{stderr}");
+}
+
 #[test]
 fn a_queue_is_paused_and_limited() {
     let scene = Scene::new();
@@ -347,6 +375,22 @@ fn a_schedule_is_set_listed_and_deleted() {
     ];
     assert_eq!(rows[1], row);
     assert_eq!(scene.rows(&["schedule", "list"]), rows);
+    let (_, stdout, _) = scene.run(&["schedule", "list", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    let schedule = &listed["schedules"][0];
+    let text = schedule["times"]["next_at"].as_str().unwrap();
+    assert!(
+        text.ends_with(":00:00Z") && schedule["next_at"].is_u64(),
+        "{stdout}"
+    );
+    for (verb, next) in [("pause", "paused"), ("resume", "TIME")] {
+        let mut row = row;
+        row[5] = next;
+        assert_eq!(scene.rows(&["schedule", verb, "nightly"])[1], row);
+        assert_eq!(scene.rows(&["schedule", "list"])[1], row);
+        let typo = "error: there is no schedule nigthly\n";
+        scene.check(&["schedule", verb, "nigthly"], 1, "", typo);
+    }
     let wrong = [
         "schedule",
         "set",

@@ -3,6 +3,8 @@
 // A test that cannot go on may well end in a panic, and one that is skipped says so.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
+#[cfg(feature = "file")]
+mod asked;
 #[cfg(all(
     feature = "file",
     feature = "object",

@@ -181,14 +181,18 @@ fn nothing_is_lost_or_run_twice_when_the_leader_is_killed() {
     let Some(modules) = modules() else {
         return;
     };
-    for transport in ["connect", "connect-h2", "ws"] {
+    let with_token = |command: &mut Command| {
+        command.env("TENURE_WORKER_TOKEN", WORKER);
+    };
+    for transport in ["connect", "connect-h2", "ws", "rest"] {
         let folder = tempfile::tempdir().unwrap();
-        let mut leader = Broker::start(folder.path(), |_| {});
+        let mut leader = Broker::start(folder.path(), with_token);
         until(|| leader.is_leading());
-        let standby = Broker::start(folder.path(), |_| {});
-        let (child, input) = node(&modules, transport, &standby.osqueue, "storm");
+        let standby = Broker::start(folder.path(), with_token);
+        let place = format!("{}/t/{WORKER}", standby.osqueue);
+        let (child, input) = node(&modules, transport, &place, "storm");
         let completed = |broker: &Broker| {
-            let answer = broker.curl(&[&format!("{}/v1/stats", broker.osqueue)]);
+            let answer = broker.curl(&[&format!("{}/t/{WORKER}/v1/stats", broker.osqueue)]);
             let body = answer
                 .split("\r\n\r\n")
                 .last()
@@ -224,7 +228,7 @@ fn nothing_is_lost_or_run_twice_when_the_leader_is_killed() {
             );
         }
         // What is neither done nor in doubt was claimed for a client that was not told: it runs when its lease is over.
-        let answer = standby.curl(&[&format!("{}/v1/jobs", standby.osqueue)]);
+        let answer = standby.curl(&[&format!("{place}/v1/jobs")]);
         let body = answer.split("\r\n\r\n").last().unwrap();
         let list: Value = serde_json::from_str(body).unwrap();
         let left: BTreeSet<_> = list["jobs"]

@@ -286,12 +286,28 @@ async fn a_broker_relays_and_tells_of_it_and_the_verbs_look_at_it() {
             .await
             .contains(&format!("{relaying} 1"))
     );
-    assert!(
-        numbers(&second_url)
-            .await
-            .contains(&format!("{relaying} 0"))
-    );
+    // It is asked for while it still starts.
+    eventually("the second has numbers, too", async || {
+        let page = numbers(&second_url).await;
+        assert!(!page.contains(&format!("{relaying} 1")), "{page}");
+        page.contains(&format!("{relaying} 0"))
+    })
+    .await;
     assert_eq!(database.status().await.unwrap().takeover, 1);
+
+    // Any broker shows it, whichever relays, and neither tells the way in.
+    for (broker, relays_here) in [(&broker_url, true), (&second_url, false)] {
+        let mut command = std::process::Command::new("curl");
+        let command = command.args(["-s", &format!("{broker}/v1/dashboard/outboxes")]);
+        let shown: serde_json::Value =
+            serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+        let shown = &shown["outboxes"][0];
+        assert_eq!(shown["name"], "default");
+        assert_eq!(shown["relays_here"], relays_here, "{shown}");
+        assert_eq!(shown["tables"]["dead"], 1, "{shown}");
+        assert_eq!(shown["tables"]["dead_rows"][0]["id"], "poison", "{shown}");
+        assert_eq!(shown["problem"], serde_json::Value::Null);
+    }
 
     let (code, stdout, _) = run(&mut tenure(&["outbox", "retry", &url, "nobody"]));
     assert_eq!((code, &*stdout), (1, "0 put back\n"));

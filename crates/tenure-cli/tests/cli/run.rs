@@ -186,6 +186,32 @@ fn with_once_the_exit_code_is_that_of_the_program() {
 }
 
 #[test]
+fn with_once_a_program_that_never_ran_is_no_success() {
+    let scene = Scene::new();
+    let _a = scene.run("a", PROGRAM, &[]);
+    scene.wait_for("1 a tick");
+    let mut once = scene.run("b", PROGRAM, &["--once"]);
+    once.wait_for_note("note: b is a candidate in the election default");
+    once.signal(Signal::TERM);
+    assert_eq!(once.ended(), 2);
+    once.wait_for_note("warning: stopped before the program ran");
+    assert!(!scene.has("b start"), "{}", scene.log());
+}
+
+#[test]
+fn a_guard_that_was_killed_is_told_as_that() {
+    let scene = Scene::new();
+    let mut a = scene.run("a", PROGRAM, &[]);
+    scene.wait_for("1 a tick");
+    let (_, guard) = scene.starts()[0];
+    kill_process(guard, Signal::KILL).unwrap();
+    a.wait_for_note(
+        "note: the guard of the program was killed, and the program with it, starting it again in 250ms",
+    );
+    until("another start", || scene.starts().len() == 2);
+}
+
+#[test]
 fn what_a_program_leaves_behind_ends_before_tenure_does() {
     let scene = Scene::new();
     let program = r#"
@@ -322,6 +348,44 @@ fn what_cannot_work_is_told_before_standing_in_the_election() {
     told(
         &["--node", "a\nb", "--", "true"],
         &format!("error: the node id \"a\\nb\" contains '\\n'; {names}\n"),
+    );
+    // All of it at once, with the arithmetic.
+    told(
+        &[
+            "--ttl",
+            "10s",
+            "--heartbeat",
+            "8s",
+            "--request-timeout",
+            "5s",
+            "--node",
+            "a/b",
+            "--",
+            "no-such-program",
+        ],
+        &format!(
+            "error: these times are not safe together: heartbeat 8s + request_timeout 5s + grace 2s + margin 1s = 16s > \
+             ttl 10s, so one slow heartbeat would stop a healthy leader; the node id \"a/b\" contains '/'; {names}; there is \
+             no program no-such-program in PATH\n"
+        ),
+    );
+    told(
+        &[
+            "--daemon",
+            "d",
+            "--acknowledge-timeout",
+            "1s",
+            "--drain-timeout",
+            "12s",
+            "--shards",
+            "0",
+            "--",
+            "true",
+        ],
+        "error: a daemon must have 1 to 20000 shards or replicas, not 0; these times are not safe together: drain_timeout 12s * 9/10 = \
+         10.8s < ttl 10s + heartbeat 3s = 13s, so an outage that sessions survive would stop their daemons; \
+         acknowledge_timeout 1s < 2 * heartbeat 3s = 6s, so a node that polls could be too late; drain_timeout 12s is \
+         shorter than (kill_after 30s + 2s) * 5/4 = 40s, so a program would be killed before its time to stop is over\n",
     );
     let (code, _, stderr) = run(&mut tenure(&["run", "--store", store]));
     assert_eq!(code, 2);

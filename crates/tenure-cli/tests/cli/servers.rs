@@ -108,6 +108,29 @@ fn a_mistyped_prefix_is_no_store() {
     assert_eq!(server.names(), names, "nothing was made");
 }
 
+/// As small containers are.
+#[cfg(feature = "object")]
+#[test]
+fn a_bucket_at_a_plain_endpoint_needs_no_certificates_on_the_host() {
+    use tenure_testkit::careless_s3::CarelessS3;
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let server = runtime.block_on(CarelessS3::start("bucket"));
+    let elect = |url: &str| {
+        let mut command = tenure(&["elect", "--node", "a"]);
+        command
+            .env("TENURE_STORE", url)
+            .env("SSL_CERT_FILE", "/nowhere/certificates.pem")
+            .env("SSL_CERT_DIR", "/nowhere");
+        run(command.envs(CarelessS3::variables()))
+    };
+    let (code, _, stderr) = elect(&server.url());
+    assert_eq!(code, 0, "{stderr}");
+    let (code, _, stderr) = elect(&server.url().replace("http://", "https://"));
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("hint: install ca-certificates"), "{stderr}");
+}
+
 #[cfg(feature = "object")]
 #[test]
 fn a_store_that_ignores_if_match_is_named_and_left_clean() {

@@ -97,6 +97,8 @@ fn a_program_does_not_inherit_the_secrets_of_the_worker() {
         "TENURE_WORKER_TOKEN",
         "TENURE_READ_TOKEN",
         "TENURE_STORE",
+        "TENURE_OSQUEUE_TOKEN",
+        "TENURE_OUTBOX",
         "OTEL_EXPORTER_OTLP_HEADERS",
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
     ];
@@ -593,7 +595,8 @@ fn a_guard_that_is_killed_fails_the_job_and_leaves_nothing() {
         [scene.made("away"), scene.made("child")],
     );
     kill_process(Pid::from_raw(guard.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
-    assert_eq!(scene.reaches("a", "dead")["error"], "killed by signal 9");
+    let error = "the guard of the program was killed, and the program with it";
+    assert_eq!(scene.reaches("a", "dead")["error"], error);
     family.iter().for_each(|pid| assert!(!is_running(pid)));
 }
 

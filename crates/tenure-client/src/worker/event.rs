@@ -1,4 +1,4 @@
-//! What becomes of each job of a worker, for those who want to hear it.
+//! What happens to each job of a worker, for its listeners.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

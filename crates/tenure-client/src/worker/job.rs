@@ -117,7 +117,7 @@ pub(crate) struct Control {
     deadline: watch::Sender<Option<Moment>>,
     /// The latest that was not sent yet.
     progress: Mutex<Option<Payload>>,
-    /// Wakes whoever sends heartbeats.
+    /// Wakes the sender of heartbeats.
     wake: Arc<Notify>,
 }
 

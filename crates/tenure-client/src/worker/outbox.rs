@@ -1,5 +1,6 @@
-//! The ends of claims on their way to the broker: whatever has ended while one call was under way goes with
-//! the next, so a worker of many short jobs makes few calls.
+//! The ends of claims on their way to the broker in calls of their own: whatever has ended while one call was under way
+//! goes with the next, so a worker of many short jobs makes few calls. Those that can go along with a claim do not come here
+//! (see [`super::desk`]), unless the broker says anything of them but that they are done.
 //!
 //! An end is sent until the broker has answered, however long that takes: the claim may well hold when the
 //! broker is back. Meanwhile its slot stays taken, so no more than the worker's concurrency can wait here.
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::future::join3;
 use tenure_api::Payload;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::sleep;
 
 use super::handler::Ending;
@@ -17,7 +18,7 @@ use crate::client::Client;
 use crate::error::Error;
 
 /// The most ends of one call.
-const BATCH_MAX: usize = 500;
+pub(crate) const BATCH_MAX: usize = 500;
 
 /// How large their results and errors may be together: servers take a MiB at a time by default.
 const BATCH_BYTES_MAX: usize = 512 * 1024;
@@ -25,8 +26,30 @@ const BATCH_BYTES_MAX: usize = 512 * 1024;
 /// How long to wait after a call that has failed with all its own tries.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// An end, and who wants to know what became of it. Nothing comes back if it was refused.
-pub(crate) type Letter = (Ending, oneshot::Sender<Ended>);
+/// An end on its way.
+#[derive(Debug)]
+pub(crate) struct Letter {
+    pub(crate) ending: Ending,
+    pub(crate) reply: Reply,
+}
+
+/// Who waits for the outcome of an end.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    /// Nothing is sent if the end was refused.
+    pub(crate) sender: oneshot::Sender<Ended>,
+    /// The slot of its job, which is free when this is dropped; none if the job never had one.
+    pub(crate) slot: Option<OwnedSemaphorePermit>,
+}
+
+impl Reply {
+    /// Passes the outcome on, and gives the slot back.
+    pub(crate) fn send(self, ended: Ended) -> Option<OwnedSemaphorePermit> {
+        // Nobody waits for it if the worker was dropped.
+        let _ = self.sender.send(ended);
+        self.slot
+    }
+}
 
 /// Sends what comes in until nobody can send any more.
 pub(crate) async fn deliver(client: &Client, mut letters: mpsc::Receiver<Letter>) {
@@ -36,7 +59,7 @@ pub(crate) async fn deliver(client: &Client, mut letters: mpsc::Receiver<Letter>
             let portion = fitting(&batch);
             let (mut completed, mut failed, mut released) = (Vec::new(), Vec::new(), Vec::new());
             for letter in batch.drain(..portion) {
-                match &letter.0 {
+                match &letter.ending {
                     Ending::Complete(_) => completed.push(letter),
                     Ending::Fail(_) => failed.push(letter),
                     Ending::Release(_) => released.push(letter),
@@ -53,10 +76,10 @@ pub(crate) async fn deliver(client: &Client, mut letters: mpsc::Receiver<Letter>
 }
 
 /// How many of the first ends fit into one call; at least one.
-fn fitting(letters: &[Letter]) -> usize {
+pub(crate) fn fitting(letters: &[Letter]) -> usize {
     let mut bytes = 0;
-    let fits = |(ending, _): &&Letter| {
-        bytes += match ending {
+    let fits = |letter: &&Letter| {
+        bytes += match &letter.ending {
             Ending::Complete(completed) => completed.result.as_ref().map_or(0, Payload::bytes),
             // Written as JSON, a character may take six.
             Ending::Fail(failed) => failed.error.len() * 6,
@@ -72,29 +95,30 @@ async fn group(client: &Client, letters: Vec<Letter>) {
     if letters.is_empty() {
         return;
     }
-    let (endings, senders): (Vec<Ending>, Vec<_>) = letters.into_iter().unzip();
+    let letters = letters.into_iter();
+    let (endings, replies): (Vec<Ending>, Vec<Reply>) =
+        letters.map(|letter| (letter.ending, letter.reply)).unzip();
     let answer = persist(client, &endings).await;
-    let letters = endings.into_iter().zip(senders);
+    let letters = endings.into_iter().zip(replies);
     let mut again = Vec::new();
     match answer {
         Ok(all) => {
-            for ((ending, sender), ended) in letters.zip(all) {
+            for ((ending, reply), ended) in letters.zip(all) {
                 match ended {
-                    Ended::Refused(problem) => again.push((ending, sender, Some(problem))),
-                    // Nobody waits for it if the worker was dropped.
-                    ended => drop(sender.send(ended)),
+                    Ended::Refused(problem) => again.push((ending, reply, Some(problem))),
+                    ended => drop(reply.send(ended)),
                 }
             }
         }
-        Err(_) => again.extend(letters.map(|(ending, sender)| (ending, sender, None))),
+        Err(_) => again.extend(letters.map(|(ending, reply)| (ending, reply, None))),
     }
-    for (ending, sender, refused) in again {
+    for (ending, reply, refused) in again {
         let ended = match refused {
             Some(problem) => refused_end(client, ending, Error::of(*problem, None)).await,
             None => single(client, ending).await,
         };
         if let Some(ended) = ended {
-            let _ = sender.send(ended);
+            drop(reply.send(ended));
         }
     }
 }

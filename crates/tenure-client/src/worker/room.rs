@@ -72,6 +72,11 @@ impl Room {
         }
     }
 
+    /// Whether it has run out, so that claims are made with care.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.lock().is_some()
+    }
+
     /// Waits until jobs may be claimed. How many, of those that there are slots for: `all`.
     pub(crate) async fn wait(&self, all: usize) -> usize {
         loop {

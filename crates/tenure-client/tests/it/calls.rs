@@ -1,5 +1,6 @@
 //! Every call once, as far as it can be seen from here.
 
+use std::slice;
 use std::time::Duration;
 
 use serde_json::json;
@@ -159,7 +160,13 @@ async fn schedules_are_set_and_deleted() {
     let set = set.await.unwrap();
     assert!(set.next_at.is_some());
     assert_eq!(client.schedule(&name).await.unwrap(), set);
-    assert_eq!(client.schedules().await.unwrap(), [set]);
+    assert_eq!(client.schedules().await.unwrap(), slice::from_ref(&set));
+    let paused = client.pause_schedule(&name).await.unwrap();
+    assert_eq!((paused.paused, paused.next_at), (true, None));
+    assert_eq!(client.resume_schedule(&name).await.unwrap(), set);
+    let typo = ScheduleName::new("nigthly").unwrap();
+    let absent = client.pause_schedule(&typo).await.unwrap_err();
+    assert!(matches!(absent, Error::NotFound(_)), "{absent}");
     let job = NewJob::new("report", &1);
     let wrong = client.set_schedule(&name, "0 25 * * *", "UTC", Missed::Once, job);
     let wrong = wrong.await.unwrap_err();

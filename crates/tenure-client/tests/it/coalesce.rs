@@ -1,11 +1,11 @@
-//! Submits that are made at the same time travel together, and each has its own answer.
+//! Calls that are made at the same time travel together, and each has its own answer.
 
 use std::pin::pin;
 use std::task::Poll;
 
 use futures_util::future::{join_all, poll_fn};
-use tenure_client::api::SubmitStatus;
-use tenure_client::{Client, Error, Listing, NewJob};
+use tenure_client::api::{ClaimRequest, SubmitStatus};
+use tenure_client::{Claim, Client, Ended, Error, Failed, Key, Listing, NewJob, Payload, State};
 use tenure_server::Server;
 use tenure_testkit::http_proxy::Fault;
 use tokio::runtime::Runtime;
@@ -127,6 +127,124 @@ fn a_submit_outlives_the_runtime_that_was_to_send_it() {
     let submitted = runtime.block_on(submit).unwrap();
     assert_eq!(submitted.status, SubmitStatus::Created);
     assert_eq!(runtime.block_on(count(&client)), 1);
+}
+
+/// Submits so many jobs, and claims them all.
+async fn claimed(broker: &Broker, jobs: usize) -> Vec<Claim> {
+    broker.client.submit_all((0..jobs).map(job)).await.unwrap();
+    let mut request = ClaimRequest::new(Key::new("tests").unwrap());
+    request.max = u32::try_from(jobs).unwrap();
+    let jobs = broker.client.claim(&request).await.unwrap();
+    jobs.iter().map(Claim::from).collect()
+}
+
+fn failed(claim: &Claim, number: usize) -> Failed {
+    Failed {
+        claim: claim.clone(),
+        error: format!("error {number}"),
+        retry_in: None,
+        permanent: true,
+    }
+}
+
+#[tokio::test]
+async fn ends_and_heartbeats_at_the_same_time_share_requests() {
+    let broker = Broker::start().await;
+    let (client, proxy) = broker.behind_proxy().await;
+    let claims = claimed(&broker, 100).await;
+    let progress = |number: usize| Some(Payload::of(&number).unwrap());
+    let beats = claims.iter().enumerate().map(|(number, claim)| {
+        let client = client.clone();
+        async move { client.heartbeat(&[(claim.clone(), progress(number))]).await }
+    });
+    for kept in join_all(beats).await {
+        assert_eq!(kept.unwrap(), [Ended::Done]);
+    }
+    assert!(proxy.puts() <= 4, "{} requests", proxy.puts());
+    let job = broker.client.job(&claims[7].id).await.unwrap();
+    assert_eq!(job.progress.unwrap().as_str(), "7");
+    let (completed, given_up) = claims.split_at(50);
+    let before = proxy.puts();
+    let completions = completed
+        .iter()
+        .map(|claim| client.complete(claim, progress(1)));
+    for done in join_all(completions).await {
+        done.unwrap();
+    }
+    let failures = given_up.iter().enumerate();
+    let failures = failures.map(|(number, claim)| client.fail(failed(claim, number)));
+    for done in join_all(failures).await {
+        done.unwrap();
+    }
+    assert!(proxy.puts() - before <= 8, "{} requests", proxy.puts());
+    for (number, claim) in claims.iter().enumerate() {
+        let job = broker.client.job(&claim.id).await.unwrap();
+        let (state, error) = match number {
+            ..50 => (State::Completed, None),
+            _ => (State::Dead, Some(format!("error {}", number - 50))),
+        };
+        assert_eq!((job.state, job.error.as_deref()), (state, error.as_deref()));
+    }
+}
+
+#[tokio::test]
+async fn each_end_has_its_own_answer() {
+    let broker = Broker::start().await;
+    let (client, proxy) = broker.behind_proxy().await;
+    for fault in [None, Some(Fault::LoseAnswer), Some(Fault::LoseRequest)] {
+        let claims = claimed(&broker, 30).await;
+        broker.client.fail(failed(&claims[10], 0)).await.unwrap();
+        if let Some(fault) = fault {
+            proxy.fail_next(fault);
+        }
+        let large = Payload::of(&"x".repeat(100_000)).unwrap();
+        let ends = claims
+            .iter()
+            .enumerate()
+            .map(|(number, claim)| client.complete(claim, (number == 20).then(|| large.clone())));
+        for (number, ended) in join_all(ends).await.into_iter().enumerate() {
+            match number {
+                10 => {
+                    let lost = ended.unwrap_err();
+                    assert!(
+                        matches!(&lost, Error::Lost { id, .. } if *id == claims[10].id),
+                        "{lost}"
+                    );
+                }
+                20 => {
+                    let refused = ended.unwrap_err();
+                    let field = refused.problem().unwrap().field.as_deref();
+                    assert_eq!(field, Some("result"), "{refused}");
+                }
+                _ => ended.unwrap(),
+            }
+        }
+        // The one that was refused can be told otherwise.
+        client.complete(&claims[20], None).await.unwrap();
+    }
+    let alone = proxy.puts();
+    let claims = claimed(&broker, 3).await;
+    for claim in &claims {
+        client.complete(claim, None).await.unwrap();
+    }
+    assert_eq!(proxy.puts() - alone, 3, "a lone one goes alone");
+}
+
+#[test]
+fn an_end_outlives_the_runtime_that_was_to_send_it() {
+    let runtime = Runtime::new().unwrap();
+    let broker = runtime.block_on(Broker::start());
+    let claims = runtime.block_on(claimed(&broker, 1));
+    // It runs nothing by itself, so the batch is never sent.
+    let idle = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let mut end = pin!(broker.client.complete(&claims[0], None));
+    assert!(idle.block_on(is_pending(&mut end)));
+    drop(idle);
+    runtime.block_on(end).unwrap();
+    let job = runtime.block_on(broker.client.job(&claims[0].id)).unwrap();
+    assert_eq!(job.state, State::Completed);
 }
 
 /// Looks at a future once.

@@ -8,6 +8,7 @@ mod coalesce;
 mod events;
 mod failover;
 mod lost_answers;
+mod rounds;
 mod support;
 #[cfg(feature = "opentelemetry")]
 mod traces;

@@ -1,4 +1,4 @@
-//! A node's part: runs what is assigned to it, for as long as it may, and says what became of it.
+//! A node's part: runs what is assigned to it, for as long as it may, and reports the state of each shard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -168,7 +168,7 @@ pub enum Output {
 /// What the session record says about daemons; see [`Report::apply`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Report {
-    /// What became of what was assigned.
+    /// The state of what was assigned.
     pub runs: BTreeMap<DaemonId, Vec<Run>>,
     /// What cannot be ended.
     pub stuck: BTreeMap<DaemonId, Vec<Stuck>>,

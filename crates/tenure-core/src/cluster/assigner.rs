@@ -6,9 +6,9 @@ use std::time::Duration;
 mod install;
 mod messages;
 
-pub use messages::{Anomaly, Input, Output};
+pub use messages::{Anomaly, Input, Output, Predecessors};
 
-use super::decide::{Decided, Situation, decide, reported};
+use super::decide::{Decided, MayPlace, Situation, decide, reported};
 use super::drained::Drained;
 use super::memory::Memory;
 use super::nodes::Nodes;
@@ -36,6 +36,12 @@ pub struct Assigner {
     me: Holder,
     /// The row of terms that this process was last elected in.
     lineage: Option<Lineage>,
+    /// Who led before this term.
+    predecessors: Predecessors,
+    /// The sessions that have never assigned anything, by the listing of this term.
+    has_assigned_none: BTreeSet<Incarnation>,
+    /// Whether the own session says that it assigns. Nothing is decided before.
+    saying: Saying,
     phase: Phase,
     nodes: Nodes,
     /// A whole listing of the sessions was taken in this term.
@@ -73,6 +79,15 @@ pub struct Assigner {
     unsettled: Option<(Moment, Moment)>,
     /// There is nothing to hand out, and nobody has anything.
     is_at_rest: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Saying {
+    NotYet,
+    /// It is asked to.
+    Asked,
+    /// That is stored.
+    Said,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -139,6 +154,9 @@ impl Assigner {
             random: Random::new(session, seed),
             me,
             lineage: None,
+            predecessors: None,
+            has_assigned_none: BTreeSet::new(),
+            saying: Saying::NotYet,
             phase: Phase::Following,
             nodes: Nodes::default(),
             listed: false,
@@ -213,7 +231,10 @@ impl Assigner {
         let mut outputs = Vec::new();
         match input {
             Input::Wake => {}
-            Input::Elected(lineage, term) => self.on_elected(now.moment, lineage, term),
+            Input::Elected(lineage, term, predecessors) => {
+                self.predecessors = predecessors;
+                self.on_elected(now.moment, lineage, term);
+            }
             Input::Ended => self.rest(Phase::Following, &mut outputs),
             Input::Sessions(records) => self.on_sessions(now.moment, records),
             Input::Session(record) => self.on_session(now.moment, *record),
@@ -227,6 +248,7 @@ impl Assigner {
             Input::Written(written) => self.on_written(now.moment, written, &mut outputs),
             Input::DrainsRead(read) => self.on_drains_read(now.moment, read, &mut outputs),
             Input::DrainsHint => self.drained.hint(now.moment),
+            Input::Said => self.saying = Saying::Said,
         }
         self.rest_or_not(now.moment);
         if !matches!(self.phase, Phase::Following | Phase::Superseded) {
@@ -243,6 +265,9 @@ impl Assigner {
         self.lineage = Some(lineage);
         self.phase = Phase::Installing { term, lost: false };
         self.listed = false;
+        self.has_assigned_none.clear();
+        // Asked anew: it was another term's, and the answer may have been lost with it.
+        self.saying = Saying::NotYet;
         self.is_new = true;
         self.drained.forget(now);
         self.memory = Memory::default();
@@ -263,6 +288,10 @@ impl Assigner {
     fn on_sessions(&mut self, now: Moment, records: Vec<Record>) {
         let listed: BTreeSet<Incarnation> =
             records.iter().map(|record| record.incarnation).collect();
+        let assigned_none = records
+            .iter()
+            .filter(|it| Part::of(&it.about).has_assigned_none);
+        self.has_assigned_none = assigned_none.map(|record| record.incarnation).collect();
         self.nodes.retain_live(&listed);
         for record in records {
             self.on_session(now, record);
@@ -368,7 +397,7 @@ impl Assigner {
 
     /// Whether enough is known to decide.
     fn is_informed(&self) -> bool {
-        self.listed && self.drained.nodes().is_some()
+        self.listed && self.drained.nodes().is_some() && self.saying == Saying::Said
     }
 
     fn request(&mut self, now: Now, outputs: &mut Vec<Output>) {
@@ -442,7 +471,12 @@ impl Assigner {
             drained: self.drained.nodes()?,
             memory: &self.memory,
             force_after: self.force_after(now),
-            may_place: now >= place_from,
+            may_place: if now >= place_from {
+                MayPlace::Yes
+            } else {
+                let for_at_most = place_from.since(now);
+                MayPlace::Not { for_at_most }
+            },
             may_balance: now >= self.balance_from(),
         });
         for from in [place_from, self.balance_from()] {
@@ -469,18 +503,6 @@ impl Assigner {
         decisions.retain(Decision::changes);
         // Reports come one by one; a pass that finds nothing to do need not be made for each.
         self.write_from = now.moment + self.config.cycle / 10;
-        if decisions.is_empty() {
-            self.noting_since = None;
-            return;
-        }
-        if decisions.iter().all(Decision::can_wait) {
-            let since = *self.noting_since.get_or_insert(now.moment);
-            let note_at = since + self.config.cycle * NOTE_CYCLES;
-            if now.moment < note_at {
-                self.decide_at = self.decide_at.min(note_at);
-                return;
-            }
-        }
         let Stored::Found {
             assignments,
             version,
@@ -488,12 +510,34 @@ impl Assigner {
         else {
             return;
         };
+        let recovering = self.is_recovering(now.moment);
+        let forgets_in = desired::forgets_in(assignments, now.wall);
+        // Written down also if there is nothing else to write: the next leader would wait once more, and people would
+        // take a shard that runs for one that fails.
+        let is_news =
+            (assignments.recovering && !recovering) || forgets_in.is_some_and(|it| it.is_zero());
+        if let Some(forgets_in) = forgets_in {
+            self.decide_at = self.decide_at.min(now.moment + forgets_in);
+        }
+        if decisions.is_empty() && !is_news {
+            self.noting_since = None;
+            return;
+        }
+        if decisions.iter().all(Decision::can_wait) && !is_news {
+            let since = *self.noting_since.get_or_insert(now.moment);
+            let note_at = since + self.config.cycle * NOTE_CYCLES;
+            if now.moment < note_at {
+                self.decide_at = self.decide_at.min(note_at);
+                return;
+            }
+        }
         let expect = Expect::Version(version.clone());
         self.memory
             .learn(now.moment, &self.config, assignments, &decisions);
         let mut next = desired::apply(assignments, &decisions, now.wall);
         next.drain_timeout = self.config.drain_timeout;
         next.force_after = self.force_after(now.moment);
+        next.recovering = recovering;
         self.write(now, next, expect, decisions, outputs);
     }
 
@@ -543,6 +587,11 @@ impl Assigner {
         }
     }
 
+    /// Whether nodes may still run shards by assignments that were lost.
+    fn is_recovering(&self, now: Moment) -> bool {
+        matches!(self.phase, Phase::Leading { place_from, .. } if now < place_from)
+    }
+
     /// When work may be moved for balance.
     fn balance_from(&self) -> Moment {
         let settle = self.config.settle;
@@ -581,7 +630,7 @@ impl Assigner {
     }
 }
 
-/// What a leader would do and why, from what is stored: for whoever does not lead. Timeouts and failures
+/// What a leader would do and why, from what is stored: for processes that do not lead. Timeouts and failures
 /// are in the leader's memory and not known here.
 #[must_use]
 pub fn plan(
@@ -603,7 +652,12 @@ pub fn plan(
         drained,
         memory: &Memory::default(),
         force_after: assignments.force_after,
-        may_place: true,
+        may_place: if assignments.recovering {
+            let for_at_most = assignments.force_after;
+            MayPlace::Not { for_at_most }
+        } else {
+            MayPlace::Yes
+        },
         may_balance: true,
     };
     decide(&situation).decisions

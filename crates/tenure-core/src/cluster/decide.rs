@@ -29,9 +29,19 @@ pub(crate) struct Situation<'a> {
     /// How long after a revoke its node has certainly ended the shard.
     pub(crate) force_after: Duration,
     /// What is free may be given out.
-    pub(crate) may_place: bool,
+    pub(crate) may_place: MayPlace,
     /// Work may be moved for balance.
     pub(crate) may_balance: bool,
+}
+
+/// Whether what is free may be given out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MayPlace {
+    Yes,
+    /// Nodes may still run shards by assignments that were lost, for so long at most.
+    Not {
+        for_at_most: Duration,
+    },
 }
 
 /// What to do now, and when to ask again if nothing happens.
@@ -84,7 +94,7 @@ pub(crate) fn decide(situation: &Situation<'_>) -> Decided {
 /// What is to become of a shard in this pass.
 #[derive(Debug, Clone)]
 enum Seat {
-    /// It stays with whoever has it.
+    /// It stays where it is.
     Stays { node: Option<usize>, movable: bool },
     /// It is being revoked.
     Leaves { node: Option<usize> },
@@ -193,7 +203,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    // ---- what becomes of what is assigned -----------------------------------------------------------
+    // ---- what happens to what is assigned -----------------------------------------------------------
 
     fn look_at_shards(&mut self) {
         let reported = reported(self.situation.desired, self.situation.nodes);
@@ -243,7 +253,7 @@ impl<'a> Pass<'a> {
         self.placement = self.survey(&starting);
     }
 
-    /// What becomes of one shard that is assigned.
+    /// Decides about one shard that is assigned.
     fn look_at(
         &mut self,
         id: &DaemonId,
@@ -552,8 +562,10 @@ impl<'a> Pass<'a> {
                     index,
                 };
                 match seat {
-                    Seat::Vacant { .. } if !self.situation.may_place => {
-                        self.wait(shard(), Reason::Lost);
+                    Seat::Vacant { .. }
+                        if let MayPlace::Not { for_at_most } = self.situation.may_place =>
+                    {
+                        self.wait(shard(), Reason::Lost { for_at_most });
                     }
                     Seat::Vacant { .. } if self.changing.contains(&position) => {
                         self.wait(shard(), Reason::FormerCount);
@@ -639,7 +651,7 @@ impl<'a> Pass<'a> {
     }
 
     fn balance(&mut self) {
-        if !self.situation.may_balance || !self.situation.may_place {
+        if !self.situation.may_balance || self.situation.may_place != MayPlace::Yes {
             return;
         }
         for moved in self.placement.balance(self.budget) {
@@ -778,6 +790,7 @@ mod tests {
             generation,
             drain_timeout: config.drain_timeout,
             force_after: config.drain_timeout,
+            recovering: false,
             holders: [(holder.incarnation, holder)].into(),
             daemons: [(
                 daemon.clone(),
@@ -807,7 +820,7 @@ mod tests {
                 drained: &BTreeSet::new(),
                 memory: &memory,
                 force_after: config.drain_timeout,
-                may_place: true,
+                may_place: MayPlace::Yes,
                 may_balance: true,
             });
             let revoked = decided.decisions.iter();

@@ -1,6 +1,7 @@
 //! The next assignments: what is decided, carried out on what is desired.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::plan::{Decision, Reason};
 use super::record::{Assignment, AssignmentState, Assignments, Daemon, Failure, Generation, Shard};
@@ -101,6 +102,7 @@ fn note_failure(next: &mut Assignments, shard: &Shard, node: &NodeId, reason: &R
         && failures.get(&shard.index).is_none_or(|failure| failure.generation < generation)
     {
         let node = node.clone();
+        let before = failures.get(&shard.index).map_or(0, |it| it.count);
         failures.insert(
             shard.index,
             Failure {
@@ -108,9 +110,31 @@ fn note_failure(next: &mut Assignments, shard: &Shard, node: &NodeId, reason: &R
                 node,
                 at,
                 error,
+                count: before.saturating_add(1),
             },
         );
     }
+}
+
+/// In how many milliseconds a failure is forgotten, if its shard runs until then; none while it does not run.
+fn forgotten_in(failure: &Failure, shard: Option<&Assignment>, at: Wall) -> Option<u64> {
+    let runs = shard.is_some_and(|it| {
+        it.generation > failure.generation && it.state == AssignmentState::Active
+    });
+    let age = at.0.saturating_sub(failure.at.0);
+    runs.then(|| FAILURE_KEPT_MS.saturating_sub(age))
+}
+
+/// When the next failure can be forgotten, from now on; none if none can.
+pub(crate) fn forgets_in(assignments: &Assignments, at: Wall) -> Option<Duration> {
+    let all = assignments.daemons.values().flat_map(|daemon| {
+        let failures = daemon.failures.iter();
+        failures.filter_map(|(&index, failure)| {
+            let shard = daemon.shards.get(index as usize)?;
+            forgotten_in(failure, shard.as_ref(), at)
+        })
+    });
+    all.min().map(Duration::from_millis)
 }
 
 /// Keeps a failure until the shard has run again for a while, and never too many of them.
@@ -119,13 +143,7 @@ fn forget_failures(next: &mut Assignments, at: Wall) {
         let shards = &daemon.shards;
         daemon.failures.retain(|&index, failure| {
             let shard = shards.get(index as usize);
-            let runs = shard.is_some_and(|assignment| {
-                assignment.is_some_and(|it| {
-                    it.generation > failure.generation && it.state == AssignmentState::Active
-                })
-            });
-            let is_old = at.0.saturating_sub(failure.at.0) >= FAILURE_KEPT_MS;
-            shard.is_some() && !(runs && is_old)
+            shard.is_some_and(|shard| forgotten_in(failure, shard.as_ref(), at) != Some(0))
         });
     }
     let failures = next.daemons.values().flat_map(|it| it.failures.values());

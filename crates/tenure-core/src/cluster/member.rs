@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::Config;
 use super::agent::{self, Agent};
-use super::assigner::{self, Assigner};
+use super::assigner::{self, Assigner, Predecessors};
 use super::plan::Decision;
 use super::record::{Assignments, Generation, Shard};
 use super::registry::{self, Registry};
@@ -108,10 +108,11 @@ impl Member {
     pub fn new(membership: Membership, session: &session::Config, now: Moment) -> Self {
         let Membership {
             config,
-            part,
+            mut part,
             follows,
             seed,
         } = membership;
+        part.has_assigned_none = true;
         Self {
             config,
             session: session.clone(),
@@ -195,7 +196,7 @@ impl Member {
 
     /// A new session begins.
     pub(crate) fn begin(&mut self, me: Holder, now: Moment, seed: u64) {
-        // Answers belong to a session. Whoever asked in the one before must not wait for its answer for ever.
+        // Answers belong to a session. A request of the one before must not stay unanswered for ever.
         for question in std::mem::take(&mut self.unanswered) {
             match question {
                 Question::Look => self.tell_agent(agent::Input::Looked(Read::Failed)),
@@ -292,6 +293,7 @@ impl Member {
                 self.tell_registry(registry::Input::Seen(record.clone()));
                 self.tell_assigner(assigner::Input::Session(record));
             }
+            Heard::Said => self.tell_assigner(assigner::Input::Said),
             Heard::Session(record) => {
                 tell(self.witness.report(&record), outputs);
                 self.tell_registry(registry::Input::Seen(record.clone()));
@@ -350,13 +352,20 @@ impl Member {
                 error,
             }),
             Input::Leave(going) => self.leave(going),
+            Input::Follow(follows) => {
+                self.follows = follows;
+                // What it missed is listed at once.
+                self.tell_registry(registry::Input::Wake);
+            }
             Input::HintAssignments => self.tell_agent(agent::Input::Hint),
             Input::HintDrains if self.leads() => self.tell_assigner(assigner::Input::DrainsHint),
             Input::HintDrains => {}
             Input::HintSession(node, incarnation) => {
                 self.tell_registry(registry::Input::Hint(node, incarnation));
             }
-            Input::Elected(lineage, term) => self.elected(lineage, term),
+            Input::Elected(lineage, term, predecessors) => {
+                self.elected(lineage, term, predecessors);
+            }
             Input::Deposed => self.deposed(),
         }
     }
@@ -368,12 +377,12 @@ impl Member {
         }
     }
 
-    fn elected(&mut self, lineage: Lineage, term: Term) {
+    fn elected(&mut self, lineage: Lineage, term: Term, predecessors: Predecessors) {
         let Some(current) = &mut self.current else {
             return;
         };
         current.leads = true;
-        self.tell_assigner(assigner::Input::Elected(lineage, term));
+        self.tell_assigner(assigner::Input::Elected(lineage, term, predecessors));
         self.tell_registry(registry::Input::Leads(true));
     }
 
@@ -555,6 +564,10 @@ impl Member {
                 // This process knows its own session.
                 assigner::Output::Watch(holder) if holder.incarnation == me => continue,
                 assigner::Output::Forget(incarnation) if incarnation == me => continue,
+                assigner::Output::Say => {
+                    self.part.has_assigned_none = false;
+                    Output::Say
+                }
                 assigner::Output::Watch(holder) => Output::Watch(holder),
                 assigner::Output::Forget(incarnation) => Output::Forget(incarnation),
                 assigner::Output::Resign { term } => Output::Resign { term },

@@ -1,6 +1,7 @@
 //! What the leader decides, and why, in words.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::record::{Generation, Shard};
 use super::report::{Count, Definition};
@@ -141,7 +142,10 @@ pub enum Reason {
     /// Every node that may run it is full.
     NoRoom,
     /// The assignments were lost; whatever nodes still run by them has to end first.
-    Lost,
+    Lost {
+        /// How long that takes at most.
+        for_at_most: Duration,
+    },
 }
 
 impl Decision {
@@ -153,6 +157,43 @@ impl Decision {
     /// Whether this changes anything.
     pub(crate) fn changes(&self) -> bool {
         !matches!(self, Decision::Wait { .. })
+    }
+}
+
+/// As it is shown over HTTP and with `--json`.
+impl From<&Decision> for tenure_api::Decision {
+    fn from(of: &Decision) -> Self {
+        let (decision, node, generation, reason) = match of {
+            Decision::Define { .. } => ("define", None, None, None),
+            Decision::Forget { .. } => ("forget", None, None, None),
+            Decision::Assign {
+                generation,
+                to,
+                reason,
+                ..
+            } => ("assign", Some(&to.node), Some(generation.0), Some(reason)),
+            Decision::Activate { on, .. } => ("activate", Some(on), None, None),
+            Decision::Revoke { from, reason, .. } => ("revoke", Some(from), None, Some(reason)),
+            Decision::Free { from, reason, .. } => ("free", Some(&from.node), None, Some(reason)),
+            Decision::Wait { reason, .. } => ("wait", None, None, Some(reason)),
+        };
+        let (daemon, shard) = match of {
+            Decision::Define { daemon, .. } | Decision::Forget { daemon } => (daemon, None),
+            Decision::Assign { shard, .. }
+            | Decision::Activate { shard, .. }
+            | Decision::Revoke { shard, .. }
+            | Decision::Free { shard, .. }
+            | Decision::Wait { shard, .. } => (&shard.daemon, Some(shard.index)),
+        };
+        Self {
+            decision: decision.to_owned(),
+            daemon: daemon.clone(),
+            shard,
+            node: node.cloned(),
+            generation,
+            reason: reason.map(ToString::to_string),
+            text: of.to_string(),
+        }
     }
 }
 
@@ -216,6 +257,14 @@ impl fmt::Display for Reason {
             Reason::Stuck { error } => {
                 return write!(formatter, "its node cannot end it: {error}");
             }
+            Reason::Lost { for_at_most } => {
+                // Whole seconds, and not less than it may be.
+                let seconds = for_at_most.as_millis().div_ceil(1000);
+                return write!(
+                    formatter,
+                    "the assignments were lost, and nodes may still run shards by them, for at most {seconds}s"
+                );
+            }
             Reason::Failed { error } => return write!(formatter, "where it failed: {error}"),
             Reason::Draining { to: Some(to) } => {
                 return write!(formatter, "it is draining, then moves to {to}");
@@ -245,7 +294,6 @@ impl fmt::Display for Reason {
             Reason::PassedOver => "it failed recently on every node that may run it",
             Reason::ReplicaEverywhere => "every node that may run it has a replica",
             Reason::NoRoom => "every node that may run it is full",
-            Reason::Lost => "the assignments were lost, and nodes may still run shards by them",
         };
         formatter.write_str(words)
     }

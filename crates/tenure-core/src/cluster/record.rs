@@ -50,6 +50,9 @@ pub struct Assignments {
     /// How long the leader waits before it takes a shard from a node that does not answer: the drain
     /// timeout, or a longer one for as long as somebody may still go by it.
     pub force_after: Duration,
+    /// They were lost and made anew, and nodes may still run shards by what was lost: nothing that is free is given out.
+    /// Whoever leads next waits as well, from the start.
+    pub recovering: bool,
     /// The sessions that shards are assigned to.
     pub holders: BTreeMap<Incarnation, Holder>,
     /// Every daemon that is offered by a live node or still assigned to some node.
@@ -78,6 +81,22 @@ pub struct Failure {
     pub at: Wall,
     /// What.
     pub error: String,
+    /// How often it has gone wrong since the shard last ran for a while, this time included. Once in what older versions
+    /// wrote.
+    #[serde(default = "once", skip_serializing_if = "is_once")]
+    pub count: u32,
+}
+
+fn once() -> u32 {
+    1
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde wants"
+)]
+fn is_once(count: &u32) -> bool {
+    *count == 1
 }
 
 /// Which session is to run a shard.
@@ -234,6 +253,8 @@ struct Stored {
     drain_timeout: Duration,
     #[serde(rename = "force_after_ms", with = "milliseconds")]
     force_after: Duration,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    recovering: bool,
     nodes: Vec<Holder>,
     daemons: BTreeMap<DaemonId, StoredDaemon>,
 }
@@ -289,6 +310,7 @@ impl From<&Assignments> for Stored {
             generation: assignments.generation,
             drain_timeout: assignments.drain_timeout,
             force_after: assignments.force_after,
+            recovering: assignments.recovering,
             nodes: assignments.holders.values().cloned().collect(),
             daemons: assignments
                 .daemons
@@ -352,6 +374,7 @@ impl TryFrom<Stored> for Assignments {
             generation: stored.generation,
             drain_timeout: stored.drain_timeout,
             force_after: stored.force_after,
+            recovering: stored.recovering,
             holders: stored
                 .nodes
                 .into_iter()
@@ -392,6 +415,7 @@ mod tests {
             generation: Generation(u64::from(shards)),
             drain_timeout: Duration::from_secs(30),
             force_after: Duration::from_secs(30),
+            recovering: false,
             holders: (0..nodes)
                 .map(|number| (holder(number).incarnation, holder(number)))
                 .collect(),
@@ -417,9 +441,10 @@ mod tests {
             node: NodeId::new("web-0").unwrap(),
             at: Wall(1_700_000_000_001),
             error: "no such table".to_owned(),
+            count: 3,
         };
         daemon.failures.insert(1, failure);
-        let text = r#"{"format":1,"lineage":"00000000000000000000000000000005","term":3,"writer":{"incarnation":"0000000000000000000000000000000a","counter":9},"generation":2,"drain_timeout_ms":30000,"force_after_ms":30000,"nodes":[{"node":"web-0","incarnation":"0000000000000000000000000000000a","ttl_ms":10000}],"daemons":{"indexer":{"definition":{"count":{"shards":2}},"shards":[[1,0,"active",1700000000000],null],"failures":{"1":{"generation":2,"node":"web-0","at":1700000000001,"error":"no such table"}}}}}"#;
+        let text = r#"{"format":1,"lineage":"00000000000000000000000000000005","term":3,"writer":{"incarnation":"0000000000000000000000000000000a","counter":9},"generation":2,"drain_timeout_ms":30000,"force_after_ms":30000,"nodes":[{"node":"web-0","incarnation":"0000000000000000000000000000000a","ttl_ms":10000}],"daemons":{"indexer":{"definition":{"count":{"shards":2}},"shards":[[1,0,"active",1700000000000],null],"failures":{"1":{"generation":2,"node":"web-0","at":1700000000001,"error":"no such table","count":3}}}}}"#;
         assert_eq!(String::from_utf8(record.encode()).unwrap(), text);
         assert_eq!(Assignments::decode(text.as_bytes()).unwrap(), record);
 

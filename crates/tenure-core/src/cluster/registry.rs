@@ -216,7 +216,7 @@ impl Registry {
                     known.end(now, end, &mut outputs);
                 }
             }
-            // Whoever is known is left to those who watch it; whoever is not has just joined.
+            // A known session is left to those who watch it; an unknown one has just joined.
             Input::Hint(node, incarnation) => {
                 let known = self.known.entry(incarnation);
                 known.or_insert_with(|| Known::new(node, now));
@@ -436,7 +436,7 @@ impl Known {
             return;
         }
         self.ended = Some((end, now));
-        // Whoever was dead when first seen is no news.
+        // A session that was dead when first seen is not news.
         if let (Announced::Joined, Some(record)) = (self.announced, &self.record) {
             let record = Box::new(record.clone());
             outputs.push(match end {

@@ -1,8 +1,8 @@
-//! What a node says of daemons in its own session: which it can run, and what became of those it was
+//! What a node says of daemons in its own session: which it can run, and the state of those it was
 //! given.
 //!
 //! A report is a promise. A shard that is reported stopped or failed in some generation has ended there
-//! and will never be started again in that generation, so whoever reads it may give the shard away. A
+//! and will never be started again in that generation, so a leader that reads it may give the shard away. A
 //! shard that is not mentioned says nothing at all: the node may be about to start it.
 
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ pub struct Part {
     /// The daemons it can run.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub offers: BTreeMap<DaemonId, Definition>,
-    /// What became of the shards that were assigned to it, in the order of their numbers.
+    /// The state of the shards that were assigned to it, in the order of their numbers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub runs: BTreeMap<DaemonId, Vec<Run>>,
     /// The shards that it cannot end, and why. It keeps them: something of them still runs.
@@ -46,6 +46,10 @@ pub struct Part {
     /// It is about to go.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub going: Option<Going>,
+    /// It has never assigned anything. A leader takes this back before it does, so whoever comes after it can tell
+    /// assignments that were lost from those that never were. Absent in what older versions wrote, which do not say.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub has_assigned_none: bool,
 }
 
 /// What a daemon asks of the cluster.
@@ -90,7 +94,7 @@ pub enum DefinitionError {
     Weight(u32),
 }
 
-/// What became of a shard that was assigned to a node, stored as `[shard, generation, state]`.
+/// The state of a shard that was assigned to a node, stored as `[shard, generation, state]`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Run(pub u32, pub Generation, pub RunState);
 
@@ -99,7 +103,7 @@ pub struct Run(pub u32, pub Generation, pub RunState);
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stuck(pub u32, pub Generation, pub String);
 
-/// What became of a shard on its node.
+/// The state of a shard on its node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
@@ -143,6 +147,7 @@ impl Part {
             runs: BTreeMap::new(),
             stuck: BTreeMap::new(),
             going: None,
+            has_assigned_none: false,
         };
         about.cluster.as_deref().unwrap_or(&NONE)
     }
@@ -302,11 +307,12 @@ mod tests {
                     going: Some(Going::Restarting {
                         within: Duration::from_secs(60),
                     }),
+                    has_assigned_none: true,
                 })),
                 ..About::default()
             }),
         };
-        let text = r#"{"format":1,"node":"web-1","incarnation":"00000000000000000000000000000abc","counter":7,"ttl_ms":10000,"state":"alive","joined_at":5,"cluster":{"version":"1.2.3","capacity":40,"offers":{"indexer":{"count":{"shards":12}}},"runs":{"indexer":[[0,17,"running"],[3,19,{"failed":{"error":"no such table"}}]]},"going":{"restarting":{"within_ms":60000}}}}"#;
+        let text = r#"{"format":1,"node":"web-1","incarnation":"00000000000000000000000000000abc","counter":7,"ttl_ms":10000,"state":"alive","joined_at":5,"cluster":{"version":"1.2.3","capacity":40,"offers":{"indexer":{"count":{"shards":12}}},"runs":{"indexer":[[0,17,"running"],[3,19,{"failed":{"error":"no such table"}}]]},"going":{"restarting":{"within_ms":60000}},"has_assigned_none":true}}"#;
         assert_eq!(String::from_utf8(record.encode()).unwrap(), text);
         assert_eq!(Record::decode(text.as_bytes()).unwrap(), record);
     }

@@ -1,4 +1,4 @@
-//! What becomes of every shard of the namespace, as one process sees it: told once each, and in order.
+//! The story of every shard of the namespace, as one process sees it: each step told once, and in order.
 //!
 //! A process learns of shards from three sides, none of which costs a request of its own: the assignments,
 //! which it looks at anyway; what it does with its own shards; and, if it leads, what other nodes report.
@@ -72,7 +72,7 @@ pub struct Turn {
     pub what: What,
 }
 
-/// What becomes of a shard.
+/// What happens to a shard.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum What {
     /// The node is to run it.

@@ -4,6 +4,7 @@ mod install;
 mod known;
 mod requests;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::messages::{Anomaly, EndReason, Input, Leader, Output};
@@ -29,6 +30,9 @@ pub struct Election {
     new_lineage: Lineage,
     session: OwnSession,
     seen: Seen,
+    /// Since when the lease is held in this term, or by nobody, if this process saw that begin. For people: the lease says so
+    /// when that is over.
+    begun: Option<Moment>,
     past: Past,
     /// The session that holds the lease, or that it is reserved for, if it is known to have ended.
     ended: Option<(Incarnation, End, Moment)>,
@@ -44,7 +48,7 @@ pub struct Election {
     knowledge: Knowledge,
     /// After a failure nothing is sent before then.
     retry_from: Moment,
-    /// When to take the lease at the earliest: whoever gave it up leaves it to others for a while.
+    /// When to take the lease at the earliest: a leader that resigned leaves it to others for a while.
     take_from: Moment,
     give_back: GiveBack,
     /// How many rows of terms this process began, so that each differs.
@@ -201,6 +205,7 @@ impl Election {
                 until: Moment::default(),
             },
             seen: Seen::Nothing,
+            begun: None,
             past: Past::NoLease,
             ended: None,
             watches: None,
@@ -232,6 +237,15 @@ impl Election {
             }
             Phase::Following | Phase::Installing { .. } => None,
         }
+    }
+
+    /// Who led the terms before this one, if the history names the leader of each.
+    #[must_use]
+    pub(crate) fn predecessors(&self) -> Option<BTreeSet<Incarnation>> {
+        let (lease, _) = self.lease()?;
+        let past = lease.history.iter().map(|past| past.term.0);
+        let is_whole = past.eq(1..lease.term.0);
+        is_whole.then(|| lease.history.iter().map(|past| past.incarnation).collect())
     }
 
     /// Who holds the lease, as last seen.
@@ -394,6 +408,9 @@ impl Election {
             return;
         }
         self.blind_since = None;
+        // Whatever has changed since the last look has just changed, if that was not long ago.
+        let looks_on = self.seen != Seen::Nothing && started.since(self.looked) < self.config.ttl;
+        let begun = looks_on.then_some(now);
         self.looked = started;
         self.knowledge = Knowledge::Fresh;
         match read {
@@ -405,8 +422,13 @@ impl Election {
                 age,
             } => {
                 let age = age.filter(|_| !self.config.strict_age);
-                self.see(now, record, version, age, outputs);
+                let before = self.led_in();
+                let is_new = self.see(now, record, version, age, outputs);
+                self.date(before, begun);
                 self.on_lease(now, started, outputs);
+                if is_new {
+                    self.change_successor(now, outputs);
+                }
             }
             Read::Unreadable { version } => {
                 let seen = Seen::Unreadable { version };
@@ -452,7 +474,9 @@ impl Election {
         match written {
             Written::Done(version) => {
                 let has_no_fence = self.has_no_fence();
+                let before = self.led_in();
                 self.see(now, *lease, version, None, outputs);
+                self.date(before, Some(now));
                 self.on_lease(now, started, outputs);
                 if has_no_fence {
                     self.on_no_fence_to_raise(now, outputs);
@@ -502,6 +526,7 @@ impl Election {
         self.retry_from = now + self.random.jitter(self.config.retry());
     }
 
+    /// Whether this is another lease than the one that was known.
     fn see(
         &mut self,
         now: Moment,
@@ -509,9 +534,9 @@ impl Election {
         version: Version,
         age: Option<Duration>,
         outputs: &mut Vec<Output>,
-    ) {
+    ) -> bool {
         if self.lease().is_some_and(|(_, known)| *known == version) {
-            return;
+            return false;
         }
         let before = self.lease().map(|(lease, _)| leader_of(lease));
         let after = leader_of(&lease);
@@ -529,7 +554,7 @@ impl Election {
         if self.past == Past::NoLease {
             self.past = Past::Lease;
         }
-        // Whoever comes late does not wait anew for one that does not come, or does not go.
+        // A late candidate does not start a new wait for one that never comes, or never goes.
         let lapses = lease.reserved_for().is_some() || lease.lapsing().is_some();
         let stood = age.filter(|_| lapses).unwrap_or_default();
         self.seen = Seen::Lease {
@@ -543,6 +568,21 @@ impl Election {
         // Others have had it since: what was left to them was taken.
         if self.lease().is_some_and(|(lease, _)| lease.term > self.led) {
             self.take_from = self.take_from.min(now);
+        }
+        true
+    }
+
+    /// The term that somebody leads, or nobody does; `None` without a lease.
+    fn led_in(&self) -> Option<Option<(Lineage, Term)>> {
+        let (lease, _) = self.lease()?;
+        let term = (lease.lineage, lease.term);
+        Some(lease.holder().map(|_| term))
+    }
+
+    /// The lease was seen: what it says has begun then, if it is not what it said before.
+    fn date(&mut self, before: Option<Option<(Lineage, Term)>>, begun: Option<Moment>) {
+        if before != self.led_in() {
+            self.begun = begun;
         }
     }
 
@@ -605,6 +645,21 @@ impl Election {
         }
     }
 
+    /// Who is to follow a leader that is stopping can be changed until it has stopped: what is asked last counts.
+    fn change_successor(&mut self, now: Moment, outputs: &mut Vec<Output>) {
+        let Phase::Stopping { .. } = self.phase else {
+            return;
+        };
+        let request = self.lease().and_then(|(lease, _)| lease.request.clone());
+        if let Some(Request {
+            kind: RequestKind::Transfer { to },
+            ..
+        }) = request
+        {
+            self.transfer(now, to, outputs);
+        }
+    }
+
     /// What is asked of the holder is also asked if its term is over already.
     fn heed(&mut self, request: Option<Request>) {
         let Some(Request { kind, by, .. }) = request else {
@@ -622,7 +677,13 @@ impl Election {
                 self.give_back = GiveBack::To(to);
                 reason
             }
-            RequestKind::Transfer { .. } => return,
+            RequestKind::Transfer { to } => {
+                let is_asked_to_go = self.last_end.as_ref().is_some_and(EndReason::is_asked);
+                if is_asked_to_go && self.stands.is_some() && self.give_back != GiveBack::No {
+                    self.give_back = GiveBack::To(to);
+                }
+                return;
+            }
         };
         // Of a term that was led by an earlier machine nothing else is known.
         if self.led == Term::default() && self.last_end == Some(EndReason::Resigned) {
@@ -657,7 +718,14 @@ impl Election {
 
     fn transfer(&mut self, now: Moment, to: Holder, outputs: &mut Vec<Output>) {
         let leads = matches!(self.phase, Phase::Leading { .. } | Phase::Stopping { .. });
-        if leads && to.incarnation != self.me.incarnation {
+        if to.incarnation == self.me.incarnation {
+            // A leader leads on. Work that was told to stop is not told otherwise: it leads again when that has ended.
+            let is_asked_to_go =
+                matches!(&self.phase, Phase::Stopping { reason, .. } if reason.is_asked());
+            if is_asked_to_go && self.stands.is_some() {
+                self.give_back = GiveBack::To(to);
+            }
+        } else if leads {
             let reason = EndReason::Transferred {
                 to: to.node.clone(),
             };
@@ -698,7 +766,7 @@ impl Election {
         }
     }
 
-    /// The lease is to be given back, to whoever it is promised already.
+    /// The lease is to be given back, to the candidate that it is promised to, if any.
     fn stand_back(&mut self) {
         if self.give_back == GiveBack::No {
             self.give_back = GiveBack::ToAnyone;
@@ -815,7 +883,7 @@ impl Election {
         }
     }
 
-    /// Watches whoever holds the lease, or has it reserved, while this process is a candidate.
+    /// Watches the session that holds the lease, or has it reserved, while this process is a candidate.
     fn watch_holder(&mut self, outputs: &mut Vec<Output>) {
         let holder = self.lease().and_then(|(lease, _)| lease.holder());
         let holder = holder.or(self.reserved_for());

@@ -25,7 +25,7 @@ pub enum Input {
     },
     /// The session that holds the lease, or that it is reserved for, has ended.
     HolderEnded(Incarnation, End),
-    /// It was not there at a look. Whoever leads by it may go on for a ttl; nobody waits for it to begin.
+    /// It was not there at a look. A leader by it may go on for a ttl; nobody waits for it to begin.
     HolderMissing(Incarnation),
     /// The answer to [`Output::ReadLease`].
     LeaseRead(Read<Lease>),
@@ -182,6 +182,16 @@ pub enum Anomaly {
     LeaseUnreadable,
     /// The fence cannot be read by this version.
     FenceUnreadable,
+}
+
+impl EndReason {
+    /// Whether somebody asked for it, and not the process itself.
+    pub(super) fn is_asked(&self) -> bool {
+        matches!(
+            self,
+            EndReason::Requested { .. } | EndReason::Transferred { .. }
+        )
+    }
 }
 
 impl fmt::Display for EndReason {

@@ -12,7 +12,7 @@ use crate::{Incarnation, Lineage, NodeId, Nonce, Wall};
 /// How many past terms a lease remembers.
 pub const HISTORY_MAX: usize = 20;
 
-/// For how long a lease is reserved at most, counted by whoever waits since it first saw that. Nobody leads meanwhile, and
+/// For how long a lease is reserved at most, counted by each waiting candidate since it first saw that. Nobody leads meanwhile, and
 /// the session that it is reserved for may be that of a script which is not called for a day.
 pub const RESERVED_MAX: Duration = Duration::from_secs(30);
 
@@ -104,6 +104,23 @@ pub struct PastTerm {
     pub until: Wall,
     /// Why it ended.
     pub reason: String,
+    /// How long it lasted, by the clock of whoever wrote its end, if that one saw it begin. `since` and `until` may be of two
+    /// hosts, and say nothing of this. Absent in what older versions wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasted_ms: Option<u64>,
+    /// For how long nobody led after it, by the clock of whoever led next, if that one saw it end. Likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vacant_ms: Option<u64>,
+}
+
+/// How a lease is replaced by the next one.
+pub(crate) struct Change<'a> {
+    /// Why the term that was under way ends, if one was.
+    pub(crate) reason: &'a str,
+    /// When that is, by the wall clock.
+    pub(crate) at: Wall,
+    /// For how long the term was under way or, if none was, nobody led; by a clock that cannot be set.
+    pub(crate) stood: Option<Duration>,
 }
 
 /// Names one write.
@@ -164,12 +181,21 @@ impl Lease {
     #[must_use]
     pub fn lapsing(&self) -> Option<(&Holder, Option<&Holder>)> {
         let holder = self.holder()?;
-        let request = self.request.as_ref().filter(|request| request.lapses)?;
+        let request = self.asked_to_go().filter(|request| request.lapses)?;
         match &request.kind {
             RequestKind::Resign => Some((holder, None)),
-            RequestKind::Transfer { to } if to.incarnation == holder.incarnation => None,
             RequestKind::Transfer { to } => Some((holder, Some(to))),
         }
+    }
+
+    /// What its holder is asked, if that ends its term: not if it is asked to hand over to itself, which is to lead on.
+    #[must_use]
+    pub fn asked_to_go(&self) -> Option<&Request> {
+        let holder = self.holder()?;
+        let request = self.request.as_ref()?;
+        let is_to_holder = matches!(&request.kind,
+            RequestKind::Transfer { to } if to.incarnation == holder.incarnation);
+        (!is_to_holder).then_some(request)
     }
 
     /// Whether its holder is asked this already.
@@ -209,22 +235,26 @@ impl Lease {
         lineage: Lineage,
         term: Term,
         state: LeaseState,
-        reason: &str,
-        at: Wall,
+        change: &Change<'_>,
         writer: Writer,
     ) -> Self {
         let mut history = self.history.clone();
+        let stood_ms = change.stood.map(whole_milliseconds);
         if let LeaseState::Held { holder, since } = &self.state {
             history.push(PastTerm {
                 term: self.term,
                 node: holder.node.clone(),
                 incarnation: holder.incarnation,
                 since: *since,
-                until: at,
-                reason: reason.to_owned(),
+                until: change.at,
+                reason: change.reason.to_owned(),
+                lasted_ms: stood_ms,
+                vacant_ms: None,
             });
             let surplus = history.len().saturating_sub(HISTORY_MAX);
             history.drain(..surplus);
+        } else if let (LeaseState::Held { .. }, Some(last)) = (&state, history.last_mut()) {
+            last.vacant_ms = stood_ms;
         }
         Self {
             lineage,
@@ -235,6 +265,10 @@ impl Lease {
             writer,
         }
     }
+}
+
+fn whole_milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Fence {
@@ -369,6 +403,35 @@ mod tests {
     }
 
     #[test]
+    fn how_long_something_lasted_is_kept_if_one_clock_has_measured_it() {
+        let change = |stood| Change {
+            reason: "resigned",
+            at: Wall(0),
+            stood,
+        };
+        let held = lease().state;
+        let (lineage, writer) = (lease().lineage, lease().writer);
+        let next = |lease: Lease, term, state, stood| {
+            lease.next(lineage, Term(term), state, &change(stood), writer)
+        };
+        let (two, three) = (Duration::from_secs(2), Duration::from_secs(3));
+        let vacant = next(lease(), 3, LeaseState::Vacant, Some(two));
+        let last = |lease: &Lease| {
+            let last = lease.history.last().unwrap();
+            (last.lasted_ms, last.vacant_ms)
+        };
+        assert_eq!(last(&vacant), (Some(2000), None));
+        let taken = next(vacant.clone(), 4, held.clone(), Some(three));
+        assert_eq!(last(&taken), (Some(2000), Some(3000)));
+        assert_eq!(Lease::decode(&taken.encode()).unwrap(), taken);
+        // Whoever comes late knows neither.
+        let taken = next(next(lease(), 3, LeaseState::Vacant, None), 4, held, None);
+        assert_eq!(last(&taken), (None, None));
+        let text = String::from_utf8(taken.encode()).unwrap();
+        assert!(!text.contains("_ms\":null"), "{text}");
+    }
+
+    #[test]
     fn history_keeps_the_last_terms_only() {
         let mut lease = lease();
         for _ in 0..30 {
@@ -377,8 +440,11 @@ mod tests {
                 lease.lineage,
                 lease.term.next(),
                 state,
-                "evicted",
-                Wall(6),
+                &Change {
+                    reason: "evicted",
+                    at: Wall(6),
+                    stood: None,
+                },
                 lease.writer,
             );
         }

@@ -179,7 +179,11 @@ fn no_record_panics_the_leader_of_a_cluster() {
         let offers = offers.map(|(id, it)| Input::Cluster(member::Input::Offer(id, it)));
         let mut first = vec![Input::Wake, Input::TakePart(Box::new(membership))];
         first.extend(offers);
-        first.push(Input::Cluster(member::Input::Elected(Lineage(1), term)));
+        first.push(Input::Cluster(member::Input::Elected(
+            Lineage(1),
+            term,
+            None,
+        )));
         live(store, first, &Input::Cluster(member::Input::Deposed));
     });
 }

@@ -4,6 +4,7 @@
 //! within the other's step: what one causes for the other waits until the step is over.
 
 use super::{Event, Node, Output, Route};
+use crate::cluster::Part;
 use crate::cluster::member::{self, Heard, Member, Membership};
 use crate::election::{self, Election};
 use crate::session::{self, observer};
@@ -49,6 +50,17 @@ impl Node {
         if self.member().is_some_and(Member::leads) {
             let record = Box::new(self.session.record().clone());
             self.heard.push(Heard::Own(record));
+        }
+    }
+
+    /// Tells the member if others can read in the own session that it assigns.
+    pub(super) fn tell_what_was_said(&mut self) {
+        let has_assigned_none = Part::of(&self.session.record().about).has_assigned_none;
+        if self.member().is_some_and(Member::leads)
+            && self.session.about_is_stored()
+            && !has_assigned_none
+        {
+            self.heard.push(Heard::Said);
         }
     }
 
@@ -109,6 +121,10 @@ impl Node {
                 self.step_election(now, &election, election::Input::Resign, outputs);
             }
             member::Output::Report => self.about_changed = true,
+            member::Output::Say => {
+                self.about_changed = true;
+                self.tell_what_was_said();
+            }
             member::Output::Event(event) => outputs.push(Output::Event(Event::Cluster(event))),
         }
     }

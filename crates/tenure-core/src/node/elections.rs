@@ -1,6 +1,6 @@
 //! The elections of a node, in the order in which they want to wake.
 //!
-//! A process in a thousand elections wakes a thousand times per heartbeat: whoever is next must be found
+//! A process in a thousand elections wakes a thousand times per heartbeat: the next one must be found
 //! without asking all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ pub(super) struct Elections {
     machines: BTreeMap<ElectionName, Election>,
     /// When each wants to wake, which only a step of its own can change.
     agenda: BTreeSet<(Moment, ElectionName)>,
-    /// How many have work that has not ended, and how many have something to give back: whoever leaves a
+    /// How many have work that has not ended, and how many have something to give back: a process that leaves a
     /// thousand elections asks after every step.
     working: usize,
     holding: usize,

@@ -67,7 +67,7 @@ pub enum Output {
         /// When the answer counts as lost.
         within: Duration,
     },
-    /// Tell whoever wants to know.
+    /// Tell the subscribers.
     Event(Event),
 }
 
@@ -212,7 +212,7 @@ pub enum Answer {
     Deleted,
 }
 
-/// What whoever runs the node should know.
+/// What the driver of the node should know.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The session stands and is trusted until then.

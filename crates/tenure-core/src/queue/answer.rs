@@ -3,7 +3,7 @@
 //!
 //! What happened beside it, to this job or to others, is told by [`Event`](super::Event)s.
 
-use tenure_api::{LostCode, LostReason, Outcome, Submitted};
+use tenure_api::{EndedAs, LostCode, LostReason, Outcome, Submitted};
 
 use super::{Claimed, State};
 use crate::JobId;
@@ -31,6 +31,11 @@ pub enum Answer {
     ScheduleSet(Option<u64>),
     /// To [`Action::DeleteSchedule`](super::Action::DeleteSchedule): whether it was there.
     ScheduleDeleted(bool),
+    /// To [`Action::PauseSchedule`](super::Action::PauseSchedule): whether it is there.
+    SchedulePaused(bool),
+    /// To [`Action::ResumeSchedule`](super::Action::ResumeSchedule): whether it is the version that was meant. If not,
+    /// nothing was done.
+    ScheduleResumed(bool),
     /// To what is always done, and has nothing to say.
     Done,
 }
@@ -66,6 +71,8 @@ answers! {
     forgotten: Forgotten(Vec<Changed<()>>);
     schedule_set: ScheduleSet(Option<u64>);
     schedule_deleted: ScheduleDeleted(bool);
+    schedule_paused: SchedulePaused(bool);
+    schedule_resumed: ScheduleResumed(bool);
 }
 
 /// One item of a batch: what was done to the job, or why nothing was.
@@ -149,20 +156,30 @@ pub enum Lost {
         /// Its attempt.
         attempt: u32,
     },
+    /// The claim was ended before, in another way.
+    Ended {
+        /// In this one.
+        how: EndedAs,
+    },
 }
 
 impl From<Lost> for LostReason {
     fn from(lost: Lost) -> Self {
-        let (code, state, attempt) = match lost {
-            Lost::NotFound => (LostCode::NotFound, None, None),
-            Lost::Expired => (LostCode::Expired, None, None),
-            Lost::NotRunning { state } => (LostCode::NotRunning, Some(state), None),
-            Lost::Superseded { attempt } => (LostCode::Superseded, None, Some(attempt)),
-        };
-        Self {
-            code,
-            state,
-            attempt,
+        match lost {
+            Lost::NotFound => LostCode::NotFound.into(),
+            Lost::Expired => LostCode::Expired.into(),
+            Lost::NotRunning { state } => Self {
+                state: Some(state),
+                ..LostCode::NotRunning.into()
+            },
+            Lost::Superseded { attempt } => Self {
+                attempt: Some(attempt),
+                ..LostCode::Superseded.into()
+            },
+            Lost::Ended { how } => Self {
+                ended_as: Some(how),
+                ..LostCode::Ended.into()
+            },
         }
     }
 }

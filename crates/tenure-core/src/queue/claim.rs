@@ -2,13 +2,13 @@
 //!
 //! # A claim that is asked for again
 //!
-//! Whoever sends a claim may not hear what came of it. A claim with a [`ClaimKey`] can be sent again: while it holds any
+//! The answer to a claim can be lost. A claim with a [`ClaimKey`] can be sent again: while it holds any
 //! job, the same worker with the same key is given those jobs, with the same tokens, and no others. Nothing is counted
 //! twice: no attempt, and nothing of a rate.
 //!
 //! Whose answer certainly reached nobody is handed back ([`Action::Abandon`](super::Action::Abandon)), unless it was
 //! asked for again before that is applied: then somebody may work on it already. For the same reason an answer to a claim
-//! that was asked for again is never handed back, whatever became of it: an earlier one may have been read.
+//! that was asked for again is never handed back, whatever its outcome: an earlier one may have been read.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -74,7 +74,7 @@ struct Allowance {
 
 impl Allowance {
     fn new(rules: Rules, jobs: u32) -> Self {
-        // The first rules bounded the number only, and an answer could be too large for whoever asked.
+        // The first rules bounded the number only, and an answer could be too large for the worker.
         let bytes = if rules < Rules::SECOND {
             usize::MAX
         } else {
@@ -173,7 +173,7 @@ impl Queue {
         of_queue.chain(of_claim.into_iter().flatten()).copied()
     }
 
-    /// How many jobs of a queue claims could take at this time. Whoever wakes waiting workers wakes no
+    /// How many jobs of a queue claims could take at this time. The broker wakes no
     /// more of them than that.
     #[must_use]
     pub fn room(&self, queue: &QueueName, at: u64) -> u64 {
@@ -202,6 +202,15 @@ impl Queue {
         let rate = queue.options.rate;
         let let_through = rate.map_or(u64::MAX, |rate| queue.bucket.room(rate, at));
         free.min(let_through)
+    }
+
+    /// Whether the end of this job lets another one of its queue through: there it is limited how many run at once.
+    #[must_use]
+    pub fn makes_room(&self, id: &JobId) -> bool {
+        self.find(id).is_some_and(|handle| {
+            let queue = self.jobs[handle].queue;
+            self.queues[queue].options.concurrency.is_some()
+        })
     }
 
     /// Whether a job that is submitted now would be claimable at once. A guess: what is committed before it may change
@@ -409,7 +418,7 @@ impl Queue {
     /// The job that a token holds.
     pub(crate) fn holder(&self, id: &JobId, token: Token) -> Result<Handle, Lost> {
         let Some(handle) = self.find(id) else {
-            // Whoever sends an end again learns that there was one.
+            // A repeated end is told that there was one.
             return Err(match self.find_remnant(id) {
                 Some(remnant) => Lost::NotRunning {
                     state: remnant.class.state(),

@@ -14,7 +14,7 @@ use tenure_api::apart::Apart;
 use tenure_api::strict;
 
 use super::claim::ClaimKey;
-use super::schedule::Firing;
+use super::schedule::{Firing, Resumption};
 use super::{
     Claim, ClaimRequest, Completion, Failure, KeepIds, QueueOptions, ScheduleSpec, Settings,
     Submission,
@@ -77,6 +77,10 @@ pub enum Action {
     SetSchedule(ScheduleName, Box<ScheduleSpec>, Option<u64>),
     /// Delete a schedule. Its jobs stay.
     DeleteSchedule(ScheduleName),
+    /// Let a schedule make no jobs until it is resumed. Only under [`Rules::THIRD`](super::Rules::THIRD) and later ones.
+    PauseSchedule(ScheduleName),
+    /// Let a paused schedule make jobs again. [`Schedule::resumption`](super::schedule::Schedule::resumption) makes it.
+    ResumeSchedule(Resumption),
     /// Enqueue what schedules have due. [`Due::plan`](super::Due::plan) makes it.
     Fire(Vec<Firing>),
     /// Set what holds for all queues.
@@ -186,6 +190,8 @@ mod tests {
             r#"{"at":1,"do":{"set_queue":["q",{"concurrency":2,"rate":{"jobs":5,"period_ms":1000}}]}}"#,
             r#"{"at":1,"do":{"set_schedule":["s",{"cron":"0 3 * * *","timezone":"Europe/Berlin","job":{"type":"mail","payload":[1]},"missed":"once"},7]}}"#,
             r#"{"at":1,"do":{"fire":[{"schedule":"s","revision":3,"due":7,"slots":[7],"next":9}]}}"#,
+            r#"{"at":1,"do":{"pause_schedule":"s"}}"#,
+            r#"{"at":1,"do":{"resume_schedule":{"schedule":"s","revision":3,"next":9}}}"#,
             r#"{"at":1,"do":{"configure":{"completed":{"age_ms":1,"count":2},"cancelled":{},"dead":{},"jobs_max":9}}}"#,
             r#"{"at":1,"do":{"configure":{"completed":{},"cancelled":{},"dead":{},"jobs_max":9,"ids":{"age_ms":5,"bytes_max":6}}}}"#,
             r#"{"at":1,"do":{"set_time":1767225600000}}"#,

@@ -8,7 +8,7 @@ use super::event::Event;
 use super::machine::{Queue, finished_place};
 use super::named_queue::NamedQueue;
 use super::rules::Rules;
-use super::schedule::{Due, Firing, Schedule};
+use super::schedule::{Due, Firing, Resumption, Schedule};
 use super::shelves::Class;
 use super::{Keep, QueueOptions, ScheduleSpec};
 use crate::{QueueName, ScheduleName};
@@ -145,16 +145,21 @@ impl Queue {
             .get(&name)
             .filter(|schedule| schedule.spec == spec);
         // Set again word for word, as every deployment does, it keeps a slot that is due.
-        let next = unchanged.map_or(next, |schedule| schedule.next);
+        let mut next = unchanged.map_or(next, |schedule| schedule.next);
         if unchanged.is_none() {
             self.revision += 1;
-            let last = self.schedules.get(&name).and_then(|schedule| schedule.last);
+            let old = self.schedules.get(&name);
+            let last = old.and_then(|schedule| schedule.last);
+            // A deployment does not end what an operator has paused.
+            let paused = old.is_some_and(|schedule| schedule.paused);
+            next = next.filter(|_| !paused);
             let schedule = Schedule {
                 name: name.clone(),
                 spec,
                 revision: self.revision,
                 next,
                 last,
+                paused,
             };
             self.schedules.insert(schedule);
         }
@@ -175,6 +180,57 @@ impl Queue {
             events.push(Event::ScheduleDeleted { schedule: name });
         }
         Answer::ScheduleDeleted(existed)
+    }
+
+    /// Takes the next slot from a schedule, so that no plan fires it.
+    pub(crate) fn pause_schedule(&mut self, name: ScheduleName, events: &mut Vec<Event>) -> Answer {
+        let Some(schedule) = self.schedules.get(&name) else {
+            return Answer::SchedulePaused(false);
+        };
+        if !schedule.paused {
+            self.revision += 1;
+            let paused = Schedule {
+                revision: self.revision,
+                next: None,
+                paused: true,
+                ..schedule.clone()
+            };
+            self.schedules.insert(paused);
+            events.push(Event::SchedulePaused { schedule: name });
+        }
+        Answer::SchedulePaused(true)
+    }
+
+    pub(crate) fn resume_schedule(
+        &mut self,
+        resumption: Resumption,
+        events: &mut Vec<Event>,
+    ) -> Answer {
+        let Resumption {
+            schedule: name,
+            revision,
+            next,
+        } = resumption;
+        let schedule = self.schedules.get(&name);
+        // Its first slot was planned for the version that was seen: another one may have another cron.
+        let Some(schedule) = schedule.filter(|schedule| schedule.revision == revision) else {
+            return Answer::ScheduleResumed(false);
+        };
+        if schedule.paused {
+            self.revision += 1;
+            let resumed = Schedule {
+                revision: self.revision,
+                next,
+                paused: false,
+                ..schedule.clone()
+            };
+            self.schedules.insert(resumed);
+            events.push(Event::ScheduleResumed {
+                schedule: name,
+                next,
+            });
+        }
+        Answer::ScheduleResumed(true)
     }
 
     /// Fires the slots of a plan, if it was made for the schedule as it is.

@@ -88,6 +88,13 @@ pub enum Event {
     },
     /// The schedule is gone.
     ScheduleDeleted { schedule: ScheduleName },
+    /// The schedule makes no jobs until it is resumed.
+    SchedulePaused { schedule: ScheduleName },
+    /// The schedule makes jobs again, the first one at `next`.
+    ScheduleResumed {
+        schedule: ScheduleName,
+        next: Option<u64>,
+    },
     /// The schedule's slots were enqueued, or given up as its missed-run policy says.
     Fired {
         schedule: ScheduleName,

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use tenure_api::ATTEMPTS_DEFAULT;
 
 use super::claim::ClaimKey;
-use super::end::LastEnd;
+use super::end::{LastEnd, Said};
 use super::hash::Hash;
 use super::machine::Queue;
+use super::rules::Rules;
 use super::shelves::{Class, Shelf};
 use super::slab::Handle;
 use super::snapshot::{field, optional};
@@ -43,6 +44,9 @@ pub(crate) struct Kept {
     pub(crate) extra: Option<Box<Extra>>,
     pub(crate) priority: i8,
     pub(crate) class: Class,
+    /// Whether its submitter has named the time at which it may run. Then that is no wait, and stays what it is when the
+    /// queue's time is set; an attempt that failed, or a retry by hand, makes it one. Only under [`Rules::THIRD`].
+    pub(crate) is_run_at_given: bool,
     /// The last claim that its worker has ended.
     pub(crate) last_end: Option<LastEnd>,
 }
@@ -73,6 +77,8 @@ pub(crate) struct Extra {
     pub(crate) result: Option<Payload>,
     /// The span that it was submitted in.
     pub(crate) trace: Option<Box<Trace>>,
+    /// What was said with its last end.
+    pub(crate) said: Said,
 }
 
 impl Kept {
@@ -116,6 +122,11 @@ impl Kept {
             .is_some_and(|running| running.cancel_requested)
     }
 
+    /// Whether the time that its submitter has named is still to come.
+    pub(crate) const fn is_early(&self, now: u64) -> bool {
+        self.is_run_at_given && self.run_at > now
+    }
+
     pub(crate) fn extra_mut(&mut self) -> &mut Extra {
         self.extra.get_or_insert_default()
     }
@@ -132,6 +143,7 @@ impl Extra {
             error,
             result,
             trace,
+            said,
         } = &self;
         let empty = unique_key.is_none()
             && group_key.is_none()
@@ -139,7 +151,8 @@ impl Extra {
             && backoff.is_none()
             && error.is_none()
             && result.is_none()
-            && trace.is_none();
+            && trace.is_none()
+            && said.is_nothing();
         (!empty).then(|| Box::new(self))
     }
 }
@@ -188,6 +201,7 @@ impl Queue {
         let now = self.now;
         let delayed = submission.delay_ms.map(|delay| now.saturating_add(delay));
         let run_at = submission.run_at.or(delayed).unwrap_or(now);
+        let is_run_at_given = submission.run_at.is_some() && self.rules >= Rules::THIRD;
         let class = match &submission.group {
             _ if run_at > now => Class::Scheduled,
             Some(_) => Class::Blocked,
@@ -218,6 +232,7 @@ impl Queue {
             extra: extra.boxed(),
             priority: submission.priority,
             class,
+            is_run_at_given,
             last_end: None,
         }
     }
@@ -355,7 +370,10 @@ impl Queue {
         optional(r#","key":"#, running.and_then(|running| running.key), out);
         let is_repeated = running.is_some_and(|running| running.is_repeated);
         optional(r#","repeated":"#, is_repeated.then_some(true), out);
+        optional(r#","given":"#, job.is_run_at_given.then_some(true), out);
         optional(r#","ended":"#, job.last_end, out);
+        let said = job.extra.as_ref().and_then(|extra| extra.said.if_any());
+        optional(r#","said":"#, said, out);
         out.extend_from_slice(b"}]}\n");
     }
 }
@@ -372,8 +390,12 @@ pub(crate) struct Hidden {
     pub(crate) key: Option<ClaimKey>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) repeated: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) given: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ended: Option<LastEnd>,
+    #[serde(default, skip_serializing_if = "Said::is_nothing")]
+    pub(crate) said: Said,
 }
 
 /// What [`Queue::write_job`] wrote.
@@ -405,6 +427,7 @@ pub(crate) fn rebuilt(job: Job, hidden: &Hidden, queue: &mut Queue) -> Result<Ke
         error: job.error,
         result: job.result,
         trace: Trace::of(job.traceparent, job.tracestate),
+        said: hidden.said,
     };
     Ok(Kept {
         id: job.id,
@@ -422,6 +445,7 @@ pub(crate) fn rebuilt(job: Job, hidden: &Hidden, queue: &mut Queue) -> Result<Ke
         running,
         extra: extra.boxed(),
         priority: job.priority,
+        is_run_at_given: hidden.given,
         last_end: hidden.ended,
         class: match job.state {
             State::Scheduled => Class::Scheduled,

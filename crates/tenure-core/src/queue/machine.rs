@@ -39,7 +39,7 @@ pub struct Queue {
     pub(crate) finishes: u64,
     /// How many jobs of the queue `default` ever completed, since there are the third rules.
     pub(crate) completed: u64,
-    /// How often a schedule was ever set.
+    /// How often a schedule was ever set, paused or resumed.
     pub(crate) revision: u64,
     /// What commands do.
     pub(crate) rules: Rules,
@@ -224,6 +224,8 @@ impl Queue {
             Action::Resume(queue) => self.pause(queue, false, events),
             Action::SetSchedule(name, spec, next) => self.set_schedule(name, *spec, next, events),
             Action::DeleteSchedule(name) => self.delete_schedule(name, events),
+            Action::PauseSchedule(name) => self.pause_schedule(name, events),
+            Action::ResumeSchedule(resumption) => self.resume_schedule(resumption, events),
             Action::Fire(firings) => {
                 for firing in firings {
                     self.fire(firing, events);
@@ -236,7 +238,7 @@ impl Queue {
                 Answer::Done
             }
             Action::Tick => {
-                self.set_jobs_back(PORTION_OF_TICK);
+                self.set_jobs_back(PORTION_OF_TICK, events);
                 Answer::Done
             }
             // Time was set before.

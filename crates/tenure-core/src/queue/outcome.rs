@@ -1,7 +1,7 @@
 //! How claims end, and what people do to jobs by hand.
 
 use super::answer::{Cancelled, Changed, Ended, Failed, Item, Refusal, Released};
-use super::end::End;
+use super::end::{End, Said};
 use super::event::Event;
 use super::machine::Queue;
 use super::retry::wait_ms;
@@ -25,26 +25,25 @@ impl Queue {
                     token,
                     queue: self.queue_of(handle),
                 });
-                self.note_end(handle, token, End::Completed);
+                self.note_end(handle, token, End::Completed, Said::NOTHING);
                 self.finish(handle, Class::Completed, events);
                 Ok(())
             }
-            Err(lost) => self
-                .completed_before(&id, token, result.as_ref())
-                .ok_or(lost),
+            Err(lost) => self.completed_before(&id, token, result.as_ref(), lost),
         };
         Item { id, outcome }
     }
 
     pub(crate) fn fail(&mut self, claim: Failure, events: &mut Vec<Event>) -> Ended<Failed> {
         let (id, token) = (claim.id.clone(), claim.token);
+        let said = Said::by(&claim);
         let outcome = match self.holder(&id, token) {
             Ok(handle) => {
                 let failed = self.end_attempt(handle, claim, events);
-                self.note_end(handle, token, failed.into());
+                self.note_end(handle, token, failed.into(), said);
                 Ok(failed)
             }
-            Err(lost) => self.failed_before(&id, token).ok_or(lost),
+            Err(lost) => self.failed_before(&id, token, said, lost),
         };
         Item { id, outcome }
     }
@@ -69,10 +68,10 @@ impl Queue {
         let outcome = match self.holder(&id, token) {
             Ok(handle) => {
                 let released = self.hand_back(handle, token, events);
-                self.note_end(handle, token, released.into());
+                self.note_end(handle, token, released.into(), Said::NOTHING);
                 Ok(released)
             }
-            Err(lost) => self.released_before(&id, token).ok_or(lost),
+            Err(lost) => self.released_before(&id, token, lost),
         };
         Item { id, outcome }
     }
@@ -90,7 +89,12 @@ impl Queue {
         job.attempt -= 1;
         self.drop_claim(handle);
         events.push(Event::Released { id, token, queue });
-        self.make_ready(handle, events);
+        // It was claimed by a time that was wrong.
+        if self.jobs[handle].is_early(self.now) {
+            self.put_off(handle, events);
+        } else {
+            self.make_ready(handle, events);
+        }
         Released::Ready
     }
 
@@ -141,6 +145,7 @@ impl Queue {
         let wait = retry_in_ms.unwrap_or_else(|| wait_ms(backoff, id.as_str(), attempt));
         let run_at = now.saturating_add(wait);
         job.run_at = run_at;
+        job.is_run_at_given = false;
         self.drop_claim(handle);
         events.push(Event::Failed {
             id,
@@ -150,10 +155,7 @@ impl Queue {
             run_at,
         });
         if run_at > now {
-            self.move_to(handle, Class::Scheduled);
-            if let Some(group) = self.jobs[handle].group() {
-                self.settle(group, events);
-            }
+            self.put_off(handle, events);
         } else {
             self.make_ready(handle, events);
         }
@@ -218,6 +220,7 @@ impl Queue {
         self.move_to(handle, Class::Blocked);
         let job = self.edit(handle);
         job.run_at = now;
+        job.is_run_at_given = false;
         if class != Class::Scheduled {
             job.attempt = 0;
             job.finish = 0;
@@ -227,7 +230,7 @@ impl Queue {
     }
 
     /// Drops a finished job before its time. Its id stays behind as if retention had dropped it: to send a submit again is
-    /// safe, whoever deletes what. The older rules dropped the id as well.
+    /// safe, whatever is deleted by anyone. The older rules dropped the id as well.
     pub(crate) fn forget_by_hand(&mut self, id: JobId, events: &mut Vec<Event>) -> Changed<()> {
         let keeps_ids = self.rules >= Rules::THIRD;
         let outcome = match self.find(&id) {

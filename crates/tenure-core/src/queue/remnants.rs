@@ -4,7 +4,7 @@
 //! that sends a submit again after a failover would enqueue its job a second time. So a job that goes before its id
 //! is old enough ([`KeepIds`](super::KeepIds)) leaves a remnant: its id, the hash of what was submitted, how
 //! it ended, when, and its result. The same submission is still a duplicate, another one with its id still a conflict,
-//! and whoever asks for the job is told how it ended.
+//! and a read of the job tells how it ended.
 //!
 //! Remnants are no jobs: they are not listed, do not count towards `jobs_max`, and cannot be retried, since their
 //! payload is gone. They are bounded in bytes; beyond that the oldest goes early, and is counted.
@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use super::Payload;
-use super::end::LastEnd;
+use super::end::{LastEnd, Said};
 use super::hash::Hash;
 use super::machine::Queue;
 use super::rules::Rules;
@@ -87,6 +87,8 @@ pub(crate) struct Remnant {
     pub(crate) result: Option<Payload>,
     /// The last claim of the job that its worker has ended.
     pub(crate) last_end: Option<LastEnd>,
+    /// What was said then.
+    pub(crate) said: Said,
 }
 
 /// How many ids are kept beyond their jobs.
@@ -183,6 +185,7 @@ impl Queue {
             return self.forget(handle);
         }
         let job = self.take_out(handle);
+        let said = job.extra.as_ref().map_or(Said::NOTHING, |extra| extra.said);
         let result = job.extra.and_then(|extra| extra.result);
         // It goes on using the names that the job used.
         self.insert_remnant(Remnant {
@@ -196,6 +199,7 @@ impl Queue {
             class: job.class,
             result,
             last_end: job.last_end,
+            said,
         });
     }
 
@@ -322,6 +326,7 @@ mod tests {
                     class: Class::Completed,
                     result: None,
                     last_end: None,
+                    said: Said::NOTHING,
                 };
                 queue.insert_remnant(remnant);
             }

@@ -3,7 +3,7 @@
 //! Commands are decided when they are applied, so the log alone does not say what came of them: the code that
 //! applies them does. If that code changes, an old log read by the new code would tell another history. So what
 //! [`Queue::apply`](super::Queue::apply) decides has a version, and the version is part of the state. Each leader
-//! writes it into the log before its first command, a snapshot carries it, and whoever replays the log applies every
+//! writes it into the log before its first command, a snapshot carries it, and a replay of the log applies every
 //! command by the rules under which it was applied the first time.
 //!
 //! # Changing what a command does
@@ -33,8 +33,9 @@ impl Rules {
 
     /// Jobs are set right in portions, by ticks, when time was set back; the id of a job that is deleted by hand outlives
     /// it, too; the last slot of a schedule is the last that became a job; the completed jobs of the queue `default` are
-    /// counted; a claim with a key can be asked for again, and so can the end of a claim; no schedule runs
-    /// ahead of the queue's time.
+    /// counted; a claim with a key can be asked for again, and so can the end of a claim, and another end of
+    /// it is told apart; no schedule runs ahead of the queue's time, and a `run_at` stays what it is when that is set;
+    /// schedules can be paused.
     pub const THIRD: Self = Self(3);
 
     /// The newest that this version knows.

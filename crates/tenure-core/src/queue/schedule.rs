@@ -93,6 +93,10 @@ impl Due {
             Missed::Once | Missed::Skip => 1,
         };
         let (mut slots, next) = clockwork.latest(self.due, now, count);
+        // A slot that is not of the expression: it was to run at once when it was set.
+        if self.due <= now && slots.len() < count && slots.first() != Some(&self.due) {
+            slots.insert(0, self.due);
+        }
         if self.missed == Missed::Skip {
             slots.retain(|&slot| now - slot <= LATE_MS);
         }
@@ -133,6 +137,29 @@ pub struct Schedule {
     pub next: Option<u64>,
     /// The last slot that became a job.
     pub last: Option<u64>,
+    /// Whether it makes no jobs. Then it has no next slot. Only under [`Rules::THIRD`](super::Rules::THIRD) and later
+    /// ones.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub paused: bool,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// The end of a pause, planned like a [`Firing`]: applied after the schedule was changed, it does nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resumption {
+    /// Which schedule.
+    pub schedule: ScheduleName,
+    /// Which version of it.
+    pub revision: u64,
+    /// The first slot after the pause; none if there is no further one.
+    pub next: Option<u64>,
 }
 
 impl Schedule {
@@ -142,13 +169,33 @@ impl Schedule {
         self.name.as_str().len() + self.spec.bytes()
     }
 
-    /// The action that sets a schedule whose first slot lies after `now`.
-    pub fn command(name: ScheduleName, spec: ScheduleSpec, now: u64) -> Result<Action, Invalid> {
-        let next = Clockwork::new(&spec.cron, &spec.timezone)?.next(now);
+    /// The action that sets a schedule whose first slot lies after `now`, or is the present second if it is to run at
+    /// once.
+    pub fn command(
+        name: ScheduleName,
+        mut spec: ScheduleSpec,
+        now: u64,
+    ) -> Result<Action, Invalid> {
+        let mut next = Clockwork::new(&spec.cron, &spec.timezone)?.next(now);
         if next.is_none() {
             return Err(Invalid::new("cron", "has no slot in the next 41 years"));
         }
+        // Said once, not kept: the slot says it from then on, and brokers of every version read the rest.
+        if std::mem::take(&mut spec.run_on_start) {
+            next = Some(now - now % 1_000);
+        }
         Ok(Action::SetSchedule(name, Box::new(spec), next))
+    }
+
+    /// The action that ends its pause. It goes on with the first slot after `now`: slots that fell into the pause were
+    /// not missed, nobody wanted them.
+    pub fn resumption(&self, now: u64) -> Result<Action, Invalid> {
+        let next = Clockwork::new(&self.spec.cron, &self.spec.timezone)?.next(now);
+        Ok(Action::ResumeSchedule(Resumption {
+            schedule: self.name.clone(),
+            revision: self.revision,
+            next,
+        }))
     }
 
     /// What it takes to plan the next slot; none if there is no next one.
@@ -191,6 +238,7 @@ impl From<Schedule> for tenure_api::Schedule {
             timezone,
             job,
             missed,
+            run_on_start: _,
         } = schedule.spec;
         Self {
             name: schedule.name,
@@ -200,6 +248,7 @@ impl From<Schedule> for tenure_api::Schedule {
             missed,
             next_at: schedule.next,
             last_at: schedule.last,
+            paused: schedule.paused,
         }
     }
 }
@@ -286,10 +335,12 @@ mod tests {
                 timezone: "UTC".to_owned(),
                 job: Submission::new(JobType::new("report").unwrap()),
                 missed,
+                run_on_start: false,
             },
             revision: 1,
             next: Some(next),
             last: None,
+            paused: false,
         }
     }
 
@@ -313,6 +364,49 @@ mod tests {
             schedule("0 * * * *", Missed::Once, HOUR).plan(HOUR - 1),
             None
         );
+    }
+
+    #[test]
+    fn a_schedule_that_is_to_run_at_once_does_so_beside_its_slots() {
+        let mut spec = schedule("0 * * * *", Missed::Once, 0).spec;
+        spec.run_on_start = true;
+        let name = ScheduleName::new("s").unwrap();
+        let set = Schedule::command(name, spec.clone(), HOUR + 1_234).unwrap();
+        let Action::SetSchedule(name, stored, next) = set else {
+            panic!("{set:?}");
+        };
+        assert_eq!(next, Some(HOUR + 1_000));
+        // Brokers that know nothing of it read what is stored.
+        assert!(
+            !serde_json::to_string(&stored)
+                .unwrap()
+                .contains("run_on_start")
+        );
+        let now = Schedule {
+            name,
+            spec: *stored,
+            revision: 1,
+            next,
+            last: None,
+            paused: false,
+        };
+        let plan = now.plan(HOUR + 1_300).unwrap();
+        assert_eq!(
+            (plan.slots, plan.next),
+            (vec![HOUR + 1_000], Some(2 * HOUR))
+        );
+        // Once for all that was missed.
+        let plan = now.plan(3 * HOUR + 1).unwrap();
+        assert_eq!((plan.slots, plan.next), (vec![3 * HOUR], Some(4 * HOUR)));
+        let late = Schedule {
+            spec: ScheduleSpec {
+                missed: Missed::All(9),
+                ..now.spec.clone()
+            },
+            ..now
+        };
+        let plan = late.plan(3 * HOUR + 1).unwrap();
+        assert_eq!(plan.slots, [HOUR + 1_000, 2 * HOUR, 3 * HOUR]);
     }
 
     #[test]

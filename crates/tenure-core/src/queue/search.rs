@@ -1,7 +1,7 @@
 //! Finding jobs by their words: a walk over the jobs that a filter means, a portion at a time.
 //!
 //! There is no index of words: few ask, and every submit would pay. A portion is bounded by jobs and by bytes, those
-//! that are looked at and those that are found, so that whoever asks holds up nobody, and the answer says where to go
+//! that are looked at and those that are found, so that a search holds up nobody, and the answer says where to go
 //! on.
 
 use super::kept::Kept;

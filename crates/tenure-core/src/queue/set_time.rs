@@ -4,8 +4,10 @@
 //! retention would be off by as much until the clocks have caught up. So an operator can set it, and what was counted
 //! from the wrong time is counted from the right one:
 //!
-//! - Jobs whose wait began after the time that is set wait as long from then as they were to wait. Those whose wait began
-//!   before keep their time.
+//! - A delay, or the wait before another attempt, that began after the time that is set is as long from then on as it was to
+//!   be. One that began before ends when it was to end.
+//! - A job whose submitter has named the time at which it may run (`run_at`) keeps that time. If it had become ready by the
+//!   time that was wrong and nobody has claimed it, it waits again; so does one that is handed back. What runs goes on.
 //! - Nothing was made or finished in the future: such times become the time that is set, so retention counts from it.
 //! - Rates count anew.
 //! - Remnants, too, ended no later than that, see `remnants.rs`.
@@ -14,11 +16,12 @@
 //!   [`Queue::schedules_to_replan`].
 //!
 //! Forward, it is what a later command does by itself. Back, every job is looked at once. There may be millions, and
-//! whoever submits a job must not wait for that: so the command looks at the first of them, in the order of the log, and the
+//! a submit must not wait for that: so the command looks at the first of them, in the order of the log, and the
 //! [ticks](super::Action::Tick) that follow at so many more each. How far they have come is part of the state, so a
 //! successor goes on from there. What lies ahead is measured when a job is looked at, by the time it is then: a wait that
 //! began in the seconds that this takes counts as it is. Until a job was looked at it waits as before; nothing
-//! becomes due by a time that was wrong. The [second rules](super::Rules::SECOND) looked at all of them at once.
+//! becomes due by a time that was wrong. The [second rules](super::Rules::SECOND) looked at all of them at once, and took
+//! every `run_at` for a wait.
 
 use serde::{Deserialize, Serialize};
 
@@ -59,17 +62,19 @@ impl Queue {
     pub(crate) fn set_time(&mut self, to: u64, events: &mut Vec<Event>) {
         let from = self.now;
         self.now = to;
+        events.push(Event::TimeSet { from, to });
         if to < from {
             self.set_remnants_back(to);
             self.setting_back = Some(SettingBack {
                 after: 0,
                 last: self.sequence,
             });
-            self.set_jobs_back(if self.rules < Rules::THIRD {
+            let portion = if self.rules < Rules::THIRD {
                 usize::MAX
             } else {
                 PORTION_OF_TICK
-            });
+            };
+            self.set_jobs_back(portion, events);
         }
         // Which queues a rate holds back has changed with it.
         let rated = |(_, handle, queue): (_, _, &NamedQueue)| queue.options.rate.map(|_| handle);
@@ -80,11 +85,10 @@ impl Queue {
             }
             self.post(handle);
         }
-        events.push(Event::TimeSet { from, to });
     }
 
     /// Looks at so many more jobs, if time was set back.
-    pub(crate) fn set_jobs_back(&mut self, portion: usize) {
+    pub(crate) fn set_jobs_back(&mut self, portion: usize, events: &mut Vec<Event>) {
         let Some(SettingBack { after, last }) = self.setting_back else {
             return;
         };
@@ -94,11 +98,11 @@ impl Queue {
         self.setting_back =
             (jobs.len() == portion && after < last).then_some(SettingBack { after, last });
         for (_, handle) in jobs {
-            self.set_job_back(handle);
+            self.set_job_back(handle, events);
         }
     }
 
-    fn set_job_back(&mut self, handle: Handle) {
+    fn set_job_back(&mut self, handle: Handle, events: &mut Vec<Event>) {
         let now = self.now;
         let job = &self.jobs[handle];
         if job.created_at <= now && job.changed_at <= now && job.run_at <= now {
@@ -106,7 +110,9 @@ impl Queue {
         }
         self.keep_image(handle);
         let job = &mut self.jobs[handle];
+        let is_early = job.is_early(now);
         match job.class {
+            _ if job.is_run_at_given => {}
             Class::Scheduled if job.changed_at > now => {
                 self.scheduled.remove(&(job.run_at, job.sequence));
                 let wait = job.run_at.saturating_sub(job.changed_at);
@@ -118,5 +124,16 @@ impl Queue {
         }
         job.created_at = job.created_at.min(now);
         job.changed_at = job.changed_at.min(now);
+        if is_early && matches!(job.class, Class::Ready | Class::Blocked) {
+            self.put_off(handle, events);
+        }
+    }
+
+    /// Lets a job wait for its time that is not claimed.
+    pub(crate) fn put_off(&mut self, handle: Handle, events: &mut Vec<Event>) {
+        self.move_to(handle, Class::Scheduled);
+        if let Some(group) = self.jobs[handle].group() {
+            self.settle(group, events);
+        }
     }
 }

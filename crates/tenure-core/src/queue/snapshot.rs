@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use super::bucket::Bucket;
 use super::command::stored_settings;
-use super::end::LastEnd;
+use super::end::{LastEnd, Said};
 use super::kept::Hidden;
 use super::machine::Queue;
 use super::remnants::{Ceilings, Remnant};
@@ -108,6 +108,8 @@ struct RemnantLine {
     result: Option<Payload>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ended: Option<LastEnd>,
+    #[serde(default, skip_serializing_if = "Said::is_nothing")]
+    said: Said,
 }
 
 #[expect(
@@ -331,6 +333,7 @@ impl Queue {
         field(r#","type":"#, self.types.name(remnant.job_type), out);
         optional(r#","result":"#, remnant.result.as_ref(), out);
         optional(r#","ended":"#, remnant.last_end, out);
+        optional(r#","said":"#, remnant.said.if_any(), out);
         out.extend_from_slice(b"}}\n");
     }
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use super::schedule::{CATCH_UP_MAX, Schedule};
 use super::{
-    Backoff, ClaimRequest, Completion, Failure, Missed, Payload, QueueOptions, ScheduleSpec,
+    Backoff, ClaimRequest, Completion, Ends, Failure, Missed, Payload, QueueOptions, ScheduleSpec,
     Settings, Submission,
 };
 use crate::{JobId, QueueName, ScheduleName};
@@ -250,6 +250,20 @@ impl Limits {
             && error.len() > self.error_bytes_max
         {
             *error = error[..error.floor_char_boundary(self.error_bytes_max)].into();
+        }
+        Ok(())
+    }
+
+    /// Checks ends that come along with a claim, and cuts their errors.
+    pub fn ends(&self, ends: &mut Ends) -> Result<(), Invalid> {
+        self.batch("ends", ends.len())?;
+        for (place, claim) in ends.completed.iter().enumerate() {
+            self.completion(claim)
+                .map_err(|invalid| invalid.within(&format!("ends.completed[{place}]")))?;
+        }
+        for (place, claim) in ends.failed.iter_mut().enumerate() {
+            self.failure(claim)
+                .map_err(|invalid| invalid.within(&format!("ends.failed[{place}]")))?;
         }
         Ok(())
     }
@@ -697,6 +711,7 @@ mod tests {
                 timezone: "UTC".to_owned(),
                 job: Submission::new(crate::JobType::new("a").unwrap()),
                 missed: Missed::Once,
+                run_on_start: false,
             };
             let name = ScheduleName::new("s").unwrap();
             let checked = Limits::default().schedule(&name, &spec, NOW);

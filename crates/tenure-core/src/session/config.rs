@@ -157,7 +157,7 @@ impl Config {
     }
 
     /// How much longer a candidate of the lowest priority waits: less than it takes from one look to the
-    /// next, so that it comes before whoever stands back.
+    /// next, so that it comes before a candidate that waits.
     #[must_use]
     pub(crate) fn hesitation(&self) -> Duration {
         self.heartbeat / 3

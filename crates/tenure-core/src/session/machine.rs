@@ -25,6 +25,8 @@ pub struct Session {
     must_read: bool,
     /// What the process says of itself has changed since the last write was started.
     about_changed: bool,
+    /// What the process says of itself is known to be stored.
+    about_is_stored: bool,
     /// Heartbeats are as rare as is safe.
     is_sparing: bool,
     /// When the next request is due.
@@ -135,7 +137,7 @@ pub enum Reason {
 
 impl Reason {
     /// Whether a lease may still be given back. Not where a copy of this process may go on under the same session, and
-    /// lead: where this one was outrun, or has not heard of its session for so long. Whoever is told that the session has
+    /// lead: where this one was outrun, or has not heard from its session for so long. A part that is told that the session has
     /// ended takes the lease all the same.
     #[must_use]
     pub fn gives_back(&self) -> bool {
@@ -221,6 +223,7 @@ impl Session {
             in_flight: None,
             must_read: false,
             about_changed: false,
+            about_is_stored: false,
             is_sparing: false,
             due: now.moment,
             trusted_until: Moment::default(),
@@ -234,13 +237,19 @@ impl Session {
         self.phase == Phase::Alive && now < self.trusted_until
     }
 
+    /// Whether what the process says of itself is known to be stored, all of it.
+    #[must_use]
+    pub(crate) fn about_is_stored(&self) -> bool {
+        self.about_is_stored
+    }
+
     /// What the next write says; its counter is the last one used.
     #[must_use]
     pub fn record(&self) -> &Record {
         &self.record
     }
 
-    /// How this session says, or said, that it is gone: all its work has ended. Whoever comes after it may say so again, if
+    /// How this session says, or said, that it is gone: all its work has ended. Its successor may say so again, if
     /// nobody knows whether that was heard. None if somebody else has written in its name.
     #[must_use]
     pub fn farewell(&self) -> Option<Farewell> {
@@ -304,6 +313,7 @@ impl Session {
         about.lost = self.record.about.lost;
         if *self.record.about != about {
             *self.record.about = about;
+            self.about_is_stored = false;
             self.about_changed = true;
             // Others wait for what has changed; the next heartbeat would be late.
             self.due = self.due.min(now);
@@ -311,7 +321,7 @@ impl Session {
     }
 
     fn on_blind(&mut self, now: Moment, outputs: &mut Vec<Output>) {
-        // Whoever leaves says so in any case, and without trust the session is over for that.
+        // A process that leaves always says so, and without trust the session is over for that.
         if self.is_trusted(now) {
             self.over(Reason::CannotRead, outputs);
         }
@@ -411,6 +421,8 @@ impl Session {
     fn confirm(&mut self, attempt: Attempt, version: Version, outputs: &mut Vec<Output>) {
         self.confirmed = Some(version);
         self.unsettled.clear();
+        // An earlier attempt may have landed, and said something else.
+        self.about_is_stored |= attempt.counter == self.record.counter && !self.about_changed;
         match self.phase {
             Phase::Joining | Phase::Alive => {
                 self.phase = Phase::Alive;

@@ -53,7 +53,7 @@ pub struct About {
     /// Free labels, for placement.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// A digest of the secret that the calls of a one-shot candidate carry, if it came over HTTP: whoever does not
+    /// A digest of the secret that the calls of a one-shot candidate carry, if it came over HTTP: a caller that does not
     /// know the secret is another candidate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_digest: Option<String>,

@@ -84,7 +84,7 @@ impl Sighting {
     }
 }
 
-/// What a process saw of others' sessions in passing, for whoever removes the dead later on the same host.
+/// What a process saw of others' sessions in passing, for a later removal of the dead on the same host.
 ///
 /// Two hosts can have one clock's name: copies of a virtual machine that was running. Their clocks that cannot be set differ by
 /// the time between their starts. So here the wall clock has to agree that the time has passed. It can only make

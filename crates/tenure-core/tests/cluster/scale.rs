@@ -102,6 +102,7 @@ impl Leader {
                         inputs.push(Input::Read(Read::Unchanged { age: None }));
                     }
                     Output::ReadDrains { .. } => inputs.push(Input::DrainsRead(Read::Missing)),
+                    Output::Say => inputs.push(Input::Said),
                     Output::Write { assignments, .. } => {
                         let bytes = assignments.encode();
                         eprintln!("{what}: {spent:?} of CPU, {} bytes", bytes.len());
@@ -165,7 +166,10 @@ fn loads(assignments: &Assignments) -> BTreeMap<Incarnation, u32> {
 
 fn ten_thousand_shards(daemons: u32, shards: u32) {
     let mut leader = Leader::new(daemons, shards);
-    let _ = leader.step("election", Input::Elected(Lineage(1), Term(1)));
+    let _ = leader.step(
+        "election",
+        Input::Elected(Lineage(1), Term(1), Some(BTreeSet::new())),
+    );
     let sessions: Vec<Record> = leader.sessions.values().cloned().collect();
     let assigned = leader
         .step("all to place", Input::Sessions(sessions))

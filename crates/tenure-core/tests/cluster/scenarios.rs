@@ -346,6 +346,41 @@ fn lost_assignments_are_made_anew_and_nothing_moves() {
     assert_eq!(world.settled(), Ok(vec![3, 3, 3, 3]));
 }
 
+/// Nothing was lost, so nobody waits for nodes that might run by it.
+#[test]
+fn a_leader_that_died_before_its_first_assignments_costs_no_wait() {
+    let mut world = World::new(7, 3, &twelve());
+    while world.leader.is_none() {
+        assert!(world.step(seconds(5)));
+        world.keep_a_leader();
+    }
+    assert!(world.assignments().is_none());
+    let first = world.leader.unwrap();
+    world.kill(first);
+    world.run(seconds(20));
+    assert_eq!(world.settled().map(|loads| loads.iter().sum()), Ok(12));
+}
+
+/// Another leader takes over a moment after assignments were lost and made anew, in good order.
+#[test]
+fn who_leads_after_a_loss_waits_as_well() {
+    let mut world = three();
+    world.kill(0);
+    world.delete_assignments();
+    world.run(seconds(2));
+    let recovering = |world: &World| world.assignments().is_some_and(|it| it.recovering);
+    assert!(recovering(&world));
+    let other = if world.leader == Some(1) { 2 } else { 1 };
+    assert!(world.elect(other, Duration::ZERO));
+    let before = world.now;
+    world.run(seconds(29));
+    assert!(recovering(&world));
+    assert_eq!(world.started_since(before), []);
+    world.run(seconds(10));
+    assert!(!recovering(&world));
+    assert_eq!(world.settled().map(|loads| loads.iter().sum()), Ok(12));
+}
+
 #[test]
 fn a_leader_writes_at_most_once_per_cycle() {
     let mut world = three();

@@ -88,6 +88,34 @@ pub(crate) fn start_over(seed: u64) -> Result<(), String> {
     world.settled().map(drop)
 }
 
+/// Assignments are deleted when a process has just read that it is to run a shard, and is stopped before it can say so; those
+/// who led die or give way a moment later. Panics if two nodes trust themselves with one shard.
+pub(crate) fn lose(seed: u64) {
+    let mut world = World::new(seed, 4, &[("a", Definition::shards(8))]);
+    world.faults = Faults {
+        slow_answers: 20,
+        lost_answers: 5,
+        stopped_starts: 30,
+        ..Faults::default()
+    };
+    for _ in 0..8 {
+        world.run_until_stopped(seconds(25));
+        let pause = Duration::from_millis(world.random.below(300));
+        world.run(pause);
+        world.delete_assignments();
+        if let Some(leader) = world.leader {
+            world.kill(leader);
+            world.boot_in(leader, seconds(1));
+        }
+        let pause = Duration::from_millis(world.random.below(2000));
+        world.run(pause);
+        let next = world.random.index(4);
+        world.elect(next, Duration::ZERO);
+        let pause = Duration::from_millis(world.random.below(20_000));
+        world.run(pause);
+    }
+}
+
 fn disturb(world: &mut World) {
     let random = &mut world.random;
     let node = random.index(NODES);
@@ -160,6 +188,13 @@ fn no_shard_is_shared_or_lost_whatever_happens() {
 fn an_election_that_starts_over_keeps_the_work_going() {
     for seed in 0..20 {
         assert_eq!(start_over(seed), Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
+fn no_shard_is_shared_when_assignments_are_lost() {
+    for seed in 0..60 {
+        lose(seed);
     }
 }
 

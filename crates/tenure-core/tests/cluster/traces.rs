@@ -15,10 +15,11 @@
 //! `ended d/0 5: no luck`, and the answers to looks `saw unchanged`, `saw missing`, `saw failed`,
 //! `saw v1: d/0 5 assigning, d/1 6 revoking`. Looks that find nothing new are left out after `with looks`.
 //!
-//! Assigner, of the session `a`: `elected 3`, `ended`, `sessions: a d=4, b d=4 d/0 5 running`,
+//! Assigner, of the session `a`: `elected 3`, `elected 3 after b c` (who led before), `ended`, `said`,
+//! `sessions: a d=4, b d=4 d/0 5 running`, `sessions: a d=4 blank` (it has assigned nothing),
 //! `session: b d=4`, `session: b gone`, `b evicted`; `read: missing`, `failed`, `unchanged`, `unreadable`,
-//! `as written v2`, `as before v1`, `term 2 by b v1: d/0 5 b active`; `written: done v1`, `conflict`, `refused`, `lost`;
-//! `drains: missing`, `drains: b v1`. Looks that find nothing new are left out after `with looks`.
+//! `as written v2`, `as before v1`, `term 2 by b v1: d/0 5 b active`, `recovering term 2 by b v1: …`; `written: done v1`, `conflict`, `refused`, `lost`;
+//! `drains: missing`, `drains: b v1`. Looks that find nothing new are left out after `with looks`, and `said` where no line has it.
 
 #[path = "traces/agent_story.rs"]
 mod agent_story;
@@ -87,6 +88,7 @@ fn play(path: &Path, text: &str) -> String {
     let mut machine: Option<Box<dyn Machine>> = None;
     let mut played = String::new();
     let mut now = Duration::ZERO;
+    let says = text.lines().any(|line| line.ends_with(" said"));
     for (number, line) in text.lines().enumerate() {
         if line.starts_with(' ') {
             continue;
@@ -101,8 +103,8 @@ fn play(path: &Path, text: &str) -> String {
             machine = Some(match line {
                 "agent" => Box::new(agent_story::Story::new(false)),
                 "agent with looks" => Box::new(agent_story::Story::new(true)),
-                "assigner" => Box::new(assigner_story::Story::new(false)),
-                "assigner with looks" => Box::new(assigner_story::Story::new(true)),
+                "assigner" => Box::new(assigner_story::Story::new(false, says)),
+                "assigner with looks" => Box::new(assigner_story::Story::new(true, says)),
                 _ => panic!("{cannot}"),
             });
             continue;

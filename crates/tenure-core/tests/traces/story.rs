@@ -5,7 +5,7 @@
     reason = "a trace that cannot be read is a failed test"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -194,7 +194,10 @@ impl Story {
                 Definition::shards(1),
             )),
             ["lead", term] => {
-                Input::Cluster(member::Input::Elected(Lineage(1), Term(term.parse().ok()?)))
+                let term = Term(term.parse().ok()?);
+                // Nobody led before the first term; of later ones the stories do not say.
+                let before = (term == Term(1)).then(BTreeSet::new);
+                Input::Cluster(member::Input::Elected(Lineage(1), term, before))
             }
             ["follow"] => Input::Cluster(member::Input::Deposed),
             ["ended", name, number] => Input::Cluster(member::Input::Ended {
@@ -359,6 +362,8 @@ impl Story {
             since: Wall(0),
             until: Wall(0),
             reason: "resigned".to_owned(),
+            lasted_ms: None,
+            vacant_ms: None,
         };
         Some(Lease {
             lineage: Lineage(1),
@@ -638,6 +643,7 @@ fn assignments(words: &[&str]) -> Option<Assignments> {
         generation: highest,
         drain_timeout: Duration::from_secs(30),
         force_after: Duration::from_secs(30),
+        recovering: false,
         holders: [(me.incarnation, me)].into(),
         daemons,
     })

@@ -276,6 +276,7 @@ pub(crate) async fn fill(queue: &tenure::queue::Queue, jobs: u64, queues: u64) {
             cron: format!("{} {} * * *", number % 60, number % 24),
             timezone: "UTC".to_owned(),
             missed: Missed::Skip,
+            run_on_start: false,
             job: Submission::new(JobType::new("nightly").unwrap()),
         };
         queue.set_schedule(name, spec).await.unwrap();

@@ -16,7 +16,7 @@ const EVENTS_MAX: usize = 60_000;
 /// Events of one job that are shown; of more than that the first and the latest.
 const ENTRIES_MAX: usize = 40;
 
-/// Longer errors are cut off here; the job itself has the whole of the last one.
+/// Longer lines are cut off here; the job itself has the whole of its last error.
 pub(super) const ERROR_CHARACTERS_MAX: usize = 400;
 
 /// One thing that happened to a job.
@@ -113,8 +113,11 @@ impl Histories {
     }
 }
 
-/// An error, not longer than can be shown.
+/// An error in one line, not longer than can be shown: its last line that says something. A stack trace begins with where
+/// it comes from, and ends with what happened.
 pub(super) fn shortened(error: &str) -> Box<str> {
+    let says = |line: &&str| line.contains(char::is_alphanumeric);
+    let error = error.lines().rev().find(says).unwrap_or(error).trim();
     match error.char_indices().nth(ERROR_CHARACTERS_MAX) {
         Some((end, _)) => format!("{}…", &error[..end]).into(),
         None => error.into(),
@@ -192,6 +195,19 @@ mod tests {
         histories.add(&id(1), Entry::new(5, "claimed"));
         assert!(!histories.of(&id(1), 3).complete);
         assert!(!histories.of(&id(2), 3).complete);
+    }
+
+    #[test]
+    fn of_a_stack_trace_the_line_that_says_what_happened_is_shown() {
+        let trace = "Traceback (most recent call last):\n  File \"mail.py\", line 7, in send\n    \
+            connect()\nTimeoutError: no answer from smtp.example\n\n}\n";
+        assert_eq!(
+            &*shortened(trace),
+            "TimeoutError: no answer from smtp.example"
+        );
+        assert_eq!(&*shortened("out of paper"), "out of paper");
+        assert_eq!(&*shortened("---\n"), "---");
+        assert_eq!(&*shortened(""), "");
     }
 
     #[test]

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tenure::core::election::{Leader, Term};
 use tenure::queue::Serving;
 use tenure_api::{Cluster, Incarnation, Namespace, NodeId};
@@ -21,8 +21,6 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use super::store::StoreSummary;
 use super::{Frame, locked, now};
 use crate::app::App;
-use crate::audit::detailed;
-use crate::extract::Json;
 use crate::handlers::cluster;
 use crate::problem::{Problem, chain};
 
@@ -216,38 +214,6 @@ pub(super) async fn show(State(app): State<Arc<App>>) -> Result<Response, Proble
     let json = Frame::new("node", &summary(&app)).json();
     let kind = HeaderValue::from_static("application/json");
     Ok(([(header::CONTENT_TYPE, kind)], json).into_response())
-}
-
-/// Which node is meant.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct DrainRequest {
-    node: NodeId,
-}
-
-/// Keeps a node free of daemons
-pub(super) async fn drain(
-    State(app): State<Arc<App>>,
-    Json(request): Json<DrainRequest>,
-) -> Result<Response, Problem> {
-    let _changing = app.looks.change();
-    app.node
-        .view()
-        .drain(&request.node, "the dashboard")
-        .await?;
-    let response = StatusCode::NO_CONTENT.into_response();
-    Ok(detailed(response, request.node.to_string()))
-}
-
-/// Lets a node be given daemons again
-pub(super) async fn undrain(
-    State(app): State<Arc<App>>,
-    Json(request): Json<DrainRequest>,
-) -> Result<Response, Problem> {
-    let _changing = app.looks.change();
-    app.node.view().undrain(&request.node).await?;
-    let response = StatusCode::NO_CONTENT.into_response();
-    Ok(detailed(response, request.node.to_string()))
 }
 
 fn summary(app: &App) -> Summary {

@@ -234,7 +234,7 @@ impl Recorder {
                 flow.now.pickup.add(waited);
             }
         });
-        // Whoever runs it now took it with this attempt, or is not known.
+        // The worker that runs it now took it with this attempt, or is not known.
         let worker = look_up(id)
             .filter(|job| job.state == State::Running && job.attempt == attempt)
             .and_then(|job| job.worker);

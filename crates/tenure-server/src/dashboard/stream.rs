@@ -4,7 +4,7 @@
 //! leader knows), each at least once a second and as a whole, so that a page that missed some has missed nothing.
 //! `queues_lost` says why there is no news of the queues.
 //!
-//! A standby asks the leader for its `queues` events, with the reader's own token, and passes them on: a page
+//! A standby asks the leader for its `queues` events, with the reader's own token or login, and passes them on: a page
 //! needs one connection, whichever node it is on. When the leader changes, the standby follows the next one.
 
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
@@ -25,8 +25,8 @@ use tokio::time::{sleep, timeout};
 use super::{Frame, now, queues};
 use crate::app::App;
 use crate::extract::Parameters;
-use crate::forward;
 use crate::problem::Problem;
+use crate::{forward, login};
 
 /// Events that wait for a slow page. Beyond, it misses some: each is whole.
 const WAITING_MAX: usize = 4;
@@ -52,6 +52,8 @@ pub(super) struct Wanted {
 #[derive(Debug, Serialize)]
 struct Reader {
     scope: crate::Scope,
+    /// Whether calls need a token: what an example has to show.
+    needs_token: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -64,7 +66,8 @@ struct Lost<'a> {
 struct Page {
     app: Arc<App>,
     events: mpsc::Sender<Bytes>,
-    authorization: Option<HeaderValue>,
+    /// What tells the leader who asks.
+    credentials: HeaderMap,
 }
 
 /// The page has gone, or the server stops.
@@ -87,7 +90,7 @@ pub(super) async fn stream(
     let page = Page {
         app: app.clone(),
         events: sender,
-        authorization: headers.get(header::AUTHORIZATION).cloned(),
+        credentials: credentials(&headers),
     };
     let scope = app.config.tokens.scope(&headers);
     tokio::spawn(async move {
@@ -119,8 +122,9 @@ impl Page {
             return self.own_queues().await;
         }
         if let Some(scope) = scope {
-            self.send(Frame::new("reader", &Reader { scope }).bytes)
-                .await?;
+            let needs_token = !self.app.config.tokens.is_empty();
+            let reader = Reader { scope, needs_token };
+            self.send(Frame::new("reader", &reader).bytes).await?;
         }
         let (node, queues) = tokio::join!(self.node(), self.queues());
         node.and(queues)
@@ -141,7 +145,7 @@ impl Page {
         }
     }
 
-    /// What the leader knows, whoever that is.
+    /// What the leader knows, whichever broker that is.
     async fn queues(&self) -> Result<(), Gone> {
         loop {
             if self.app.is_serving() {
@@ -224,12 +228,22 @@ impl Page {
     fn question(&self) -> Request {
         let mut request = Request::new(Body::empty());
         *request.uri_mut() = http::Uri::from_static("/v1/dashboard/stream?queues_only=true");
-        if let Some(authorization) = &self.authorization {
-            let headers = request.headers_mut();
-            headers.insert(header::AUTHORIZATION, authorization.clone());
-        }
+        *request.headers_mut() = self.credentials.clone();
         request
     }
+}
+
+/// The token of a request, or what stands for it.
+fn credentials(headers: &HeaderMap) -> HeaderMap {
+    let names = [header::AUTHORIZATION, header::COOKIE, login::PAGE];
+    let of = |name: &HeaderName| {
+        let values = headers.get_all(name).iter();
+        values.map(|value| (name.clone(), value.clone())).collect()
+    };
+    names
+        .iter()
+        .flat_map(|name| -> Vec<_> { of(name) })
+        .collect()
 }
 
 /// Behind the first event.

@@ -9,17 +9,17 @@ use tenure::cluster::{DaemonStatus, NodeStatus, ShardStatus};
 use tenure::core::cluster::{AssignmentState, Part, RunState};
 use tenure::core::election::LeaseState;
 use tenure::core::session::{self, Record};
-use tenure::core::{ElectionName, Namespace};
+use tenure::core::{ElectionName, Namespace, NodeId};
 use tenure::{Brief, NamespaceView};
 use tenure_api::{
-    Cluster, ClusterElection, Daemon, DaemonShard, Leader, Node, PastTerm, Problem as ProblemBody,
-    ResignRequest, TransferRequest,
+    Cluster, ClusterElection, Daemon, DaemonShard, Decision, Leader, Node, PastTerm, Plan,
+    Problem as ProblemBody, ResignRequest, TransferRequest,
 };
 use tokio::time::Instant;
 
 use crate::app::App;
 use crate::audit::detailed;
-use crate::extract::{Json, OptionalJson, json};
+use crate::extract::{Json, Named, NoBody, OptionalJson, json, ok};
 use crate::looks::Overview;
 use crate::problem::Problem;
 
@@ -38,6 +38,23 @@ pub(crate) async fn show(State(app): State<Arc<App>>) -> Result<Response, Proble
     let overview = app.looks.cluster(&app, app.looks.recent()).await?;
     let kind = HeaderValue::from_static("application/json");
     Ok(([(header::CONTENT_TYPE, kind)], overview.json.clone()).into_response())
+}
+
+/// What the leader of the daemons would do now, and why
+///
+/// As far as the store tells: timeouts, and where work has failed, are known to the leader alone.
+#[utoipa::path(get, path = "/v1/cluster/plan", operation_id = "plan", tag = "cluster",
+    responses((status = 200, description = "What would be done; nothing if all is in place", body = Plan),
+        (status = 429, description = "Too many calls wait", body = ProblemBody),
+        (status = 503, description = "The store does not answer", body = ProblemBody)))]
+pub(crate) async fn plan(State(app): State<Arc<App>>) -> Result<Response, Problem> {
+    let _permit = app.looks.permit()?;
+    let view = app.looks.sessions(&app, app.looks.recent()).await?;
+    let decisions = view.plan().await?;
+    Ok(ok(&Plan {
+        namespace: namespace(&app),
+        decisions: decisions.iter().map(Decision::from).collect(),
+    }))
 }
 
 /// Reads all of it. Not for a call: those share what was read ([`Looks`](crate::looks::Looks)).
@@ -115,6 +132,45 @@ pub(crate) async fn transfer(
     Ok(detailed(response, format!("to {}", request.node)))
 }
 
+/// Keep a node free of daemons
+///
+/// Its daemons move to other nodes, a few at a time. It gets no others, even if it is not there yet or starts again, until it
+/// is undrained.
+#[utoipa::path(post, path = "/v1/nodes/{node}/drain", operation_id = "drain_node", tag = "cluster",
+    params(("node" = NodeId, Path, description = "The node")),
+    responses((status = 204, description = "The node is to be kept free"),
+        (status = 422, description = "The name is not valid", body = ProblemBody)))]
+pub(crate) async fn drain(
+    State(app): State<Arc<App>>,
+    Named(node): Named<NodeId>,
+    _: NoBody,
+) -> Result<Response, Problem> {
+    let _changing = app.looks.change();
+    app.node.view().drain(&node, "a call over HTTP").await?;
+    Ok(detailed(
+        StatusCode::NO_CONTENT.into_response(),
+        node.to_string(),
+    ))
+}
+
+/// Let a node run daemons again
+#[utoipa::path(post, path = "/v1/nodes/{node}/undrain", operation_id = "undrain_node", tag = "cluster",
+    params(("node" = NodeId, Path, description = "The node")),
+    responses((status = 204, description = "The node may run daemons"),
+        (status = 422, description = "The name is not valid", body = ProblemBody)))]
+pub(crate) async fn undrain(
+    State(app): State<Arc<App>>,
+    Named(node): Named<NodeId>,
+    _: NoBody,
+) -> Result<Response, Problem> {
+    let _changing = app.looks.change();
+    app.node.view().undrain(&node).await?;
+    Ok(detailed(
+        StatusCode::NO_CONTENT.into_response(),
+        node.to_string(),
+    ))
+}
+
 pub(crate) fn namespace(app: &App) -> Namespace {
     Namespace::new(&app.config.namespace).expect("checked when the server started")
 }
@@ -183,7 +239,10 @@ fn daemon(status: DaemonStatus) -> Daemon {
 }
 
 fn shard((index, status): (u32, ShardStatus)) -> DaemonShard {
+    let is_failing = status.is_failing();
     let state = match &status.assigned {
+        Some((_, it)) if it.state == AssignmentState::Revoking => "revoking",
+        _ if is_failing => "failing",
         None => "unassigned",
         Some((_, assignment)) => match assignment.state {
             AssignmentState::Assigning => "assigning",
@@ -191,9 +250,11 @@ fn shard((index, status): (u32, ShardStatus)) -> DaemonShard {
             AssignmentState::Revoking => "revoking",
         },
     };
+    let failures = status.failure.as_ref().map_or(0, |it| it.count);
+    let last = status.failure.filter(|_| is_failing).map(|it| it.error);
     let error = match status.reported {
         Some(RunState::Failed { error }) => Some(error),
-        _ => None,
+        _ => last,
     };
     let (node, assignment) = status.assigned.unzip();
     DaemonShard {
@@ -203,6 +264,7 @@ fn shard((index, status): (u32, ShardStatus)) -> DaemonShard {
         generation: assignment.map(|assignment| assignment.generation.0),
         since_at: assignment.map(|assignment| assignment.since.0),
         error,
+        failures,
     }
 }
 
@@ -213,5 +275,7 @@ fn past(term: &tenure::core::election::PastTerm) -> PastTerm {
         since_at: term.since.0,
         until_at: term.until.0,
         reason: term.reason.clone(),
+        lasted_ms: term.lasted_ms,
+        vacant_ms: term.vacant_ms,
     }
 }

@@ -2,7 +2,7 @@
 //! straight from the store. An election is one of the broker's namespace, the same one that the command line and the
 //! library know by its name; those of the product itself are refused, so a token reaches nothing beyond its namespace.
 //!
-//! A candidate belongs to whoever knows its secret. Its digest is kept with the candidate, so that any broker can check it.
+//! A candidate belongs to the program that knows its secret. Its digest is kept with the candidate, so that any broker can check it.
 //! Programs bring a secret of their own with every call, and so do not depend on an answer that may be lost; for the others the
 //! call that registers a candidate makes one, and tells it once.
 //!
@@ -141,7 +141,8 @@ pub(crate) async fn elect(
         token: outcome.token.map(|token| token.to_string()),
         valid_for_ms: u64::try_from(outcome.valid_for.as_millis()).unwrap_or(u64::MAX),
         asked_by: outcome.asked_by,
-        reserved_for: outcome.reserved_for,
+        reserved_for_incarnation: outcome.reserved_for.as_ref().map(|to| to.incarnation),
+        reserved_for: outcome.reserved_for.map(|to| to.node),
         secret,
     }))
 }
@@ -184,6 +185,7 @@ pub(crate) async fn leader(
         valid_for_ms: 0,
         asked_by: None,
         reserved_for: None,
+        reserved_for_incarnation: None,
         secret: None,
     }))
 }
@@ -281,6 +283,7 @@ async fn look(
         led_for_ms: led_for.map(milliseconds),
         seen_ago_ms: seen_ago.map(milliseconds),
         reserved_for: reserved.map(|(candidate, _)| candidate.node.clone()),
+        reserved_for_incarnation: reserved.map(|(candidate, _)| candidate.incarnation),
         reserved_for_ms: reserved.and_then(|(_, left)| left).map(milliseconds),
         request: request_of(&status),
         candidates: candidates.collect(),

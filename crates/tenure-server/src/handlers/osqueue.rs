@@ -7,7 +7,7 @@
 //! All of it is under `/osqueue`, and at the root of a listener of its own if there is one (`door.rs`).
 //!
 //! Jobs go to and come from the queue `default`. A worker names itself and no token; its claim is found by
-//! job and worker. Where osqueue says success to whoever no longer holds a job, this says 409.
+//! job and worker. Where osqueue answers success to a worker that no longer holds a job, this answers 409.
 
 mod call;
 mod connect;

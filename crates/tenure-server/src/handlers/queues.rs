@@ -212,8 +212,10 @@ pub(crate) async fn set_time(
     State(app): State<Arc<App>>,
     Json(SetTime { to }): Json<SetTime>,
 ) -> Result<Response, Problem> {
-    app.queue.set_time(to).await?;
+    let now_ms = app.queue.set_time(to).await?;
     let now = time_of(&app).map_err(Problem::after_change)?;
+    // Somebody else may have set it since.
+    let now = QueueTime { now_ms, ..now };
     let detail = format!("now {}", now.now_ms);
     Ok(detailed(ok(&now), detail))
 }

@@ -75,6 +75,42 @@ pub(crate) async fn set(
     Ok(detailed(ok(&schedule), detail))
 }
 
+/// Pause a schedule: it submits no jobs until it is resumed
+///
+/// It stays paused if it is set again. The slots that fall into the pause are skipped, whatever `missed` says.
+#[utoipa::path(post, path = "/v1/schedules/{name}/pause", operation_id = "pause_schedule", tag = "queues",
+    params(("name" = ScheduleName, Path, description = "The schedule")), responses(
+    (status = 200, description = "The schedule", body = Schedule),
+    (status = 404, description = "There is no such schedule", body = ProblemBody),
+    (status = 422, description = "The name is not valid", body = ProblemBody)))]
+pub(crate) async fn pause(
+    State(app): State<Arc<App>>,
+    Named(name): Named<ScheduleName>,
+    _: NoBody,
+) -> Result<Response, Problem> {
+    if !app.queue.pause_schedule(name.clone()).await? {
+        return Err(not_found(&name));
+    }
+    Ok(ok(&one(&app, &name).map_err(Problem::after_change)?))
+}
+
+/// Resume a paused schedule, with its next slot
+#[utoipa::path(post, path = "/v1/schedules/{name}/resume", operation_id = "resume_schedule", tag = "queues",
+    params(("name" = ScheduleName, Path, description = "The schedule")), responses(
+    (status = 200, description = "The schedule", body = Schedule),
+    (status = 404, description = "There is no such schedule", body = ProblemBody),
+    (status = 422, description = "The name is not valid", body = ProblemBody)))]
+pub(crate) async fn resume(
+    State(app): State<Arc<App>>,
+    Named(name): Named<ScheduleName>,
+    _: NoBody,
+) -> Result<Response, Problem> {
+    if !app.queue.resume_schedule(name.clone()).await? {
+        return Err(not_found(&name));
+    }
+    Ok(ok(&one(&app, &name).map_err(Problem::after_change)?))
+}
+
 /// Delete a schedule; its jobs are kept
 #[utoipa::path(delete, path = "/v1/schedules/{name}", operation_id = "delete_schedule", tag = "queues",
     params(("name" = ScheduleName, Path, description = "The schedule")), responses(

@@ -137,6 +137,7 @@ impl Writing<'_> {
 #[derive(Debug)]
 pub(crate) struct StateCollector {
     pub(crate) node: Node,
+    pub(crate) namespace: String,
     pub(crate) meter: Arc<Meter>,
     pub(crate) throttle: Option<Arc<Throttle>>,
     pub(crate) queue: Queue,
@@ -178,7 +179,23 @@ impl Collector for StateCollector {
         let mut writing = Writing(encoder);
         let version = vec![("version", env!("CARGO_PKG_VERSION").to_owned())];
         writing.gauges("tenure_build", "The running version", [(version, 1.0)])?;
+        // Names for every other number of this page: join with it, or label the target.
+        let incarnation = self.node.session().map(|session| session.incarnation);
+        let who: Vec<Label> = vec![
+            ("node", self.node.id().to_string()),
+            ("namespace", self.namespace.clone()),
+            (
+                "incarnation",
+                incarnation.map_or_else(String::new, |it| it.to_string()),
+            ),
+        ];
+        writing.gauges(
+            "tenure_node",
+            "This node: its name, its namespace, and this start of its process",
+            [(who, 1.0)],
+        )?;
         self.node(&mut writing)?;
+        self.cluster(&mut writing)?;
         self.elections(&mut writing)?;
         self.store(&mut writing)?;
         self.queue(&mut writing)?;
@@ -225,6 +242,69 @@ impl StateCollector {
             "How long heartbeats took",
             heartbeats,
         )
+    }
+
+    /// What this node has seen of the other nodes, and of its own part in daemons.
+    fn cluster(&self, writing: &mut Writing<'_>) -> fmt::Result {
+        let cluster = self.node.metrics().cluster;
+        writing.gauge(
+            "tenure_cluster_shards",
+            "Shards of daemons that run on this node",
+            number(cluster.shards),
+        )?;
+        let labelled = |name: &'static str, counts: [(&str, u64); 5]| {
+            counts.map(|(value, count)| (vec![(name, value.to_owned())], count))
+        };
+        let shards = labelled(
+            "event",
+            [
+                ("assigned", cluster.shards_assigned),
+                ("started", cluster.shards_started),
+                ("revoked", cluster.shards_revoked),
+                ("stopped", cluster.shards_stopped),
+                ("failed", cluster.shards_failed),
+            ],
+        );
+        writing.counters(
+            "tenure_cluster_shard_events",
+            "What became of the shards that this node was given",
+            shards,
+        )?;
+        let nodes = [
+            ("joined", cluster.nodes_joined),
+            ("left", cluster.nodes_left),
+            ("evicted", cluster.nodes_evicted),
+        ];
+        writing.counters(
+            "tenure_cluster_node_events",
+            "Nodes that were seen to come and go, while this node listens",
+            nodes.map(|(event, count)| (vec![("event", event.to_owned())], count)),
+        )?;
+        for (name, help, count) in [
+            (
+                "tenure_cluster_assignment_writes",
+                "How often this node wrote the assignments of daemons",
+                cluster.assignment_writes,
+            ),
+            (
+                "tenure_cluster_assignment_writes_failed",
+                "Writes of the assignments that did not end as done",
+                cluster.assignment_writes_failed,
+            ),
+            (
+                "tenure_cluster_decisions",
+                "Decisions about shards that this node has written",
+                cluster.decisions,
+            ),
+            (
+                "tenure_cluster_anomalies",
+                "Anomalies, such as assignments that were deleted manually",
+                cluster.anomalies,
+            ),
+        ] {
+            writing.counter(name, help, count)?;
+        }
+        Ok(())
     }
 
     fn elections(&self, writing: &mut Writing<'_>) -> fmt::Result {
@@ -396,7 +476,7 @@ impl StateCollector {
         ] {
             writing.counter(name, help, count.total())?;
         }
-        // The rest is known to whoever serves it.
+        // The rest is known to its leader.
         let Ok(queues) = self.queue.queues_behind(None, QUEUES_MAX) else {
             return Ok(());
         };

@@ -1,4 +1,4 @@
-//! How long jobs waited and ran, by queue: fed by whoever follows the queue, over all terms of this process.
+//! How long jobs waited and ran, by queue: fed by the follower of the queue, over all terms of this process.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -227,6 +227,12 @@ async fn a_leader_over_http_obeys_a_request_at_its_next_call() {
     assert_eq!(withdrawn.await.0, 204);
     let (_, shown) = broker.get("/v1/elections/e").await;
     assert_eq!(shown["reserved_for"], "c", "{shown}");
+    let told = elect("d").await;
+    assert_eq!(told["reserved_for"], "c", "{told}");
+    for reserved in [&shown, &told] {
+        let incarnation = reserved["reserved_for_incarnation"].as_str().unwrap();
+        assert_eq!(incarnation.len(), 32, "{reserved}");
+    }
     assert!(
         shown["reserved_for_ms"].as_u64().unwrap() <= 30_000,
         "{shown}"

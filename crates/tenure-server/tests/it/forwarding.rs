@@ -667,22 +667,29 @@ async fn an_end_whose_answer_is_lost_is_answered_as_if_it_had_not_been() {
                 .await;
         }
     }
-    // A claim that somebody else has since is lost. That may be the first sending's doing, so nobody says so.
+    // One that was ended in another way was not ended by this call, and is told so.
     leader.submit("t").await;
     let claimed = leader.claim().await;
     let id = claimed["id"].as_str().unwrap();
-    let done = json!({ "token": claimed["token"] });
-    assert_eq!(
-        leader
-            .post(&format!("/v1/jobs/{id}/complete"), done.clone())
-            .await
-            .0,
-        200
-    );
+    let held = json!({ "token": claimed["token"] });
+    let path = |end: &str| format!("/v1/jobs/{id}/{end}");
+    let released = leader.post(&path("release"), held.clone()).await;
+    assert_eq!(released.0, 200, "{released:?}");
     proxy.fail_next(Fault::LoseAnswer);
-    let answer = standby.post(&format!("/v1/jobs/{id}/release"), done).await;
+    let answer = standby.post(&path("complete"), held.clone()).await;
+    problem(&answer, StatusCode::CONFLICT, "lost", None);
+    let reason = json!({"code": "ended", "ended_as": "released"});
+    assert_eq!(answer.1["reason"], reason, "{answer:?}");
+    // Another claim of the job has ended since: nobody knows any more, and to ask again is of no use.
+    let later = json!({ "token": leader.claim().await["token"] });
+    let completed = leader.post(&path("complete"), later).await;
+    assert_eq!(completed.0, 200, "{completed:?}");
+    proxy.fail_next(Fault::LoseAnswer);
+    let answer = standby.post(&path("release"), held).await;
     let unavailable = StatusCode::SERVICE_UNAVAILABLE;
     problem(&answer, unavailable, "unknown_outcome", None);
+    let hint = answer.1["hint"].as_str().unwrap();
+    assert!(hint.starts_with("look at the job"), "{hint}");
     // A heartbeat is one, however often.
     leader.submit("t").await;
     let claimed = leader.claim().await;
@@ -691,6 +698,105 @@ async fn an_end_whose_answer_is_lost_is_answered_as_if_it_had_not_been() {
     let beat = json!({ "token": claimed["token"] });
     let answer = standby.post(&path, beat).await;
     assert_eq!(answer.0, 200, "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_claim_with_ends_whose_answer_is_lost_is_done_once() {
+    let (_folder, leader, proxy, standby) = behind_proxy().await;
+    // Done by the first sending, or by the second.
+    for fault in [Fault::LoseAnswer, Fault::LoseRequest] {
+        let job = json!({"type":"t","max_attempts":1});
+        let jobs: Vec<&Value> = (0..3).map(|_| &job).collect();
+        leader.post("/v1/jobs", json!({ "jobs": jobs })).await;
+        let (_, first) = leader
+            .post("/v1/jobs/claim", json!({"worker":"w","max":2}))
+            .await;
+        let held = |job: &Value| json!({"id": job["id"], "token": job["token"]});
+        let (done, other) = (held(&first["jobs"][0]), held(&first["jobs"][1]));
+        // Somebody else has it, and has ended it.
+        assert_eq!(
+            leader
+                .post("/v1/jobs/release", json!({"claims":[other]}))
+                .await
+                .0,
+            200
+        );
+        let second = leader.claim().await;
+        assert_eq!(second["id"], other["id"]);
+        let completed = json!({"claims":[held(&second)]});
+        assert_eq!(leader.post("/v1/jobs/complete", completed).await.0, 200);
+        proxy.fail_next(fault);
+        let claim = json!({"worker":"w","max":5,"ends":{"completed":[done],"failed":[other]}});
+        let (status, answer) = standby.post("/v1/jobs/claim", claim).await;
+        assert_eq!(status, 200, "{fault:?}: {answer}");
+        let done = json!([{"id": done["id"], "status": "ok"}]);
+        assert_eq!(answer["ends"]["completed"], done, "{fault:?}: {answer}");
+        // Whether the first sending has done this one nobody can tell, and the answer does not claim to.
+        let lost = &answer["ends"]["failed"][0];
+        assert_eq!(lost["status"], "lost", "{answer}");
+        let code = &lost["problem"]["code"];
+        assert_eq!(code, "unknown_outcome", "{fault:?}: {answer}");
+        let jobs = answer["jobs"].as_array().unwrap();
+        assert_eq!(
+            (jobs.len(), &jobs[0]["attempt"]),
+            (1, &json!(1)),
+            "{answer}"
+        );
+        let (_, stats) = leader.get("/v1/stats").await;
+        assert_eq!(stats["counts"]["running"], 1, "{stats}");
+        let completed = json!({"claims":[held(&jobs[0])]});
+        assert_eq!(leader.post("/v1/jobs/complete", completed).await.0, 200);
+    }
+}
+
+/// A leader that is stopped takes calls and answers none, and leads until its ttl is over.
+#[tokio::test]
+async fn a_leader_that_hangs_is_waited_for_as_long_as_calls_are_held() {
+    let folder = tempfile::tempdir().unwrap();
+    let hung = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut first = config(&store_in(folder.path()));
+    first.advertise = Some(format!("http://{}", hung.local_addr().unwrap()));
+    tokio::spawn(async move {
+        let mut taken = Vec::new();
+        while let Ok((call, _)) = hung.accept().await {
+            taken.push(call);
+        }
+    });
+    let leader = Broker::started(first).await;
+    leader.serving().await;
+    let standby = impatient(&folder, |config| {
+        config.limits.hold_timeout = Duration::from_secs(3);
+    })
+    .await;
+    let call = |method: Method, path: &str, body: Value| {
+        let call = standby.request(method, path).json(&body);
+        // Its own patience is longer than that.
+        async move {
+            let started = Instant::now();
+            let answer = timeout(Duration::from_secs(14), answered(call)).await;
+            (answer.expect("an answer in time"), started.elapsed())
+        }
+    };
+    let claim = json!({"worker":"w","wait_ms":3000});
+    let (read, submit, pause, claim) = tokio::join!(
+        call(Method::GET, "/v1/jobs/a", Value::Null),
+        call(Method::POST, "/v1/jobs", json!({"type":"t"})),
+        call(Method::POST, "/v1/queues/q/pause", json!({})),
+        call(Method::POST, "/v1/jobs/claim", claim),
+    );
+    let unavailable = StatusCode::SERVICE_UNAVAILABLE;
+    for ((answer, took), code, hint, least) in [
+        (read, "no_leader", "", 3),
+        (submit, "unknown_outcome", "the same id", 3),
+        (pause, "unknown_outcome", "look whether it was done", 3),
+        // It would have waited for a job.
+        (claim, "unknown_outcome", "Idempotency-Key", 6),
+    ] {
+        problem(&answer, unavailable, code, None);
+        assert!(took >= Duration::from_secs(least), "{answer:?} {took:?}");
+        let told = answer.1["hint"].as_str().unwrap_or_default();
+        assert!(told.contains(hint), "{answer:?}");
+    }
 }
 
 /// Two copies of one claim would push each other out: the earlier one, told that its outcome is unknown, is sent again by the

@@ -60,6 +60,8 @@ GET /v1/schedules
 GET /v1/schedules/s
 PUT /v1/schedules/s
 {"cron":"0 3 * * *","timezone":"Europe/Berlin","job":{"type":"mail","payload":[1]},"missed":{"all":5}}
+POST /v1/schedules/s/pause
+POST /v1/schedules/s/resume
 DELETE /v1/schedules/s
 GET /v1/stats
 GET /v1/events?queue=q&type=ready
@@ -71,6 +73,7 @@ POST /v1/elections/e/elect
 {"candidate":"c","ttl_ms":5000}
 DELETE /v1/elections/e/candidates/c
 GET /v1/cluster
+GET /v1/cluster/plan
 POST /v1/leader/transfer
 {"node":"web-9"}
 GET /metrics
@@ -80,8 +83,7 @@ GET /v1/dashboard/node?node=web-1
 GET /v1/dashboard/series?queue=q&range=hour
 GET /v1/dashboard/jobs?state=dead&search=a
 GET /v1/dashboard/jobs/a/history
-POST /v1/dashboard/drain
-{"node":"web-9"}
+POST /v1/nodes/web-9/drain
 GET /osqueue/state
 GET /osqueue/v1/jobs
 POST /osqueue/v1/jobs

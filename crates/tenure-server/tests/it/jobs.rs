@@ -112,7 +112,7 @@ async fn a_job_goes_from_submit_to_completed() {
     problem(&again, StatusCode::CONFLICT, "lost", None);
     assert_eq!(
         again.1["reason"],
-        json!({"code":"not_running","state":"completed"})
+        json!({"code":"ended","ended_as":"completed"})
     );
 }
 

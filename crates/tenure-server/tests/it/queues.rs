@@ -121,6 +121,35 @@ async fn a_schedule_is_set_shown_and_deleted() {
 }
 
 #[tokio::test]
+async fn a_schedule_is_paused_and_resumed() {
+    let broker = Broker::start().await;
+    let typo = broker.post("/v1/schedules/typo/pause", json!({})).await;
+    problem(&typo, StatusCode::NOT_FOUND, "not_found", Some("name"));
+    assert_eq!(typo.1["detail"], "there is no schedule typo");
+    let spec = json!({"cron":"* * * * * *","job":{"type":"tick"}});
+    broker.put("/v1/schedules/seconds", spec.clone()).await;
+    let claim = json!({"worker":"w","types":["tick"],"wait_ms":60_000});
+    broker.post("/v1/jobs/claim", claim.clone()).await;
+    let (status, paused) = broker.post("/v1/schedules/seconds/pause", json!({})).await;
+    assert_eq!((status, &paused["paused"]), (200, &json!(true)));
+    assert!(paused["next_at"].is_null(), "{paused}");
+    // A deployment sets it again.
+    let (_, set) = broker.put("/v1/schedules/seconds", spec).await;
+    assert_eq!(set, paused);
+    assert_eq!(broker.get("/v1/schedules/seconds").await, (200, paused));
+    while broker.claim().await != Value::Null {}
+    let (_, before) = broker.get("/v1/time").await;
+    let (status, resumed) = broker.post("/v1/schedules/seconds/resume", json!({})).await;
+    assert_eq!((status, &resumed["paused"]), (200, &json!(false)));
+    assert!(
+        resumed["next_at"].as_u64() > before["now_ms"].as_u64(),
+        "{resumed}"
+    );
+    let (_, claimed) = broker.post("/v1/jobs/claim", claim).await;
+    assert_eq!(claimed["jobs"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn a_schedule_fires_jobs() {
     let broker = Broker::start().await;
     let spec = json!({"cron":"* * * * * *","job":{"type":"tick"}});
@@ -317,4 +346,101 @@ async fn as_many_finished_jobs_are_kept_as_the_settings_say() {
     // With its job the id is forgotten, too.
     let again = broker.post("/v1/jobs", json!({"id":"a","type":"t"})).await;
     assert_eq!(again.0, 201, "{again:?}");
+}
+
+/// Whoever sets the time is told the time that it has set, and not what somebody else has set since.
+#[tokio::test]
+async fn each_who_sets_the_time_is_answered_with_its_own() {
+    const HOUR: u64 = 3_600_000;
+    let broker = Broker::start().await;
+    let (_, time) = broker.get("/v1/time").await;
+    let now = time["now_ms"].as_u64().unwrap();
+    let set = async |hours: u64| {
+        let to = now - hours * HOUR;
+        let request = broker.request(Method::PUT, "/v1/time");
+        let (status, time) = answered(request.json(&json!({ "to": to }))).await;
+        assert_eq!(status, 200, "{time}");
+        let told = time["now_ms"].as_u64().unwrap();
+        assert!((to..to + HOUR).contains(&told), "{to}: {time}");
+    };
+    futures_util::future::join_all((1..=40).map(set)).await;
+}
+
+#[tokio::test]
+async fn workers_are_known_by_what_they_run_and_wait_for() {
+    let broker = Broker::start().await;
+    assert_eq!(broker.get("/v1/workers").await.1, json!({"workers": []}));
+    broker.submit("t").await;
+    let job = broker.claim().await;
+    let waits = broker.post(
+        "/v1/jobs/claim",
+        json!({"worker": "idle", "wait_ms": 60_000}),
+    );
+    let looks = until(|| async {
+        let (status, answer) = broker.get("/v1/workers").await;
+        assert_eq!(status, 200, "{answer}");
+        (answer["workers"].as_array().unwrap().len() == 2).then_some(answer)
+    });
+    let answer = tokio::select! {
+        answer = looks => answer,
+        answer = waits => panic!("{answer:?}"),
+    };
+    let [idle, busy] = &answer["workers"].as_array().unwrap()[..] else {
+        panic!("{answer}");
+    };
+    assert_eq!(
+        *idle,
+        json!({"worker": "idle", "waiting": 1, "running": 0, "jobs": []})
+    );
+    assert_eq!(
+        (&busy["worker"], &busy["running"]),
+        (&json!("w"), &json!(1))
+    );
+    let run = &busy["jobs"][0];
+    assert_eq!(
+        (&run["id"], &run["type"], &run["attempt"]),
+        (&job["id"], &json!("t"), &json!(1))
+    );
+    assert!(
+        run["since_at"].is_u64() && run["heard_ago_ms"].is_u64(),
+        "{run}"
+    );
+    assert!(!answer.to_string().contains(job["token"].as_str().unwrap()));
+}
+
+#[tokio::test]
+async fn a_schedule_that_is_to_run_on_start_does_so_once() {
+    let broker = Broker::start().await;
+    let set = async |cron: &str| {
+        let job = json!({"type": "report", "queue": "q"});
+        let spec = json!({"cron": cron, "job": job, "run_on_start": true});
+        let (status, answer) = broker.put("/v1/schedules/yearly", spec).await;
+        assert_eq!(status, 200, "{answer}");
+        answer
+    };
+    let jobs = async |count: usize| {
+        until(|| async {
+            let (_, page) = broker.get("/v1/jobs?queue=q").await;
+            let jobs = page["jobs"].as_array().unwrap().len();
+            assert!(jobs <= count, "{page}");
+            (jobs == count).then_some(())
+        })
+        .await;
+    };
+    set("0 0 1 1 *").await;
+    jobs(1).await;
+    // Its slots are as if it had not run.
+    let (_, schedule) = broker.get("/v1/schedules/yearly").await;
+    let next = schedule["next_at"].as_u64().unwrap();
+    assert!(
+        next > schedule["last_at"].as_u64().unwrap() + 60_000,
+        "{schedule}"
+    );
+    assert!(schedule["run_on_start"].is_null(), "{schedule}");
+    // As every deployment sets it again.
+    assert_eq!(set("0 0 1 1 *").await["next_at"], next);
+    tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
+    jobs(1).await;
+    set("0 0 2 1 *").await;
+    jobs(2).await;
 }

@@ -1,6 +1,8 @@
-//! A store whose objects have no age, as that of a database or a bucket.
+//! A store whose objects have the ages that a real one would tell: none, as that of a database or a bucket, or those since a
+//! write was begun, which may be long before it could be seen.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -8,51 +10,70 @@ use tenure_store::{
     Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version, Watch,
 };
 
-/// Around a store whose ages are not passed on.
+/// Around a store whose ages are not passed on as they are.
 #[derive(Debug)]
-pub(super) struct Ageless(pub(super) Arc<dyn Store>);
+pub(super) struct Aged {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) ages: Ages,
+}
 
-fn ageless(object: Object) -> Object {
-    Object {
-        age: None,
-        shown_age: None,
-        ..object
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ages {
+    None,
+    /// Whoever writes a lease is stopped for so long between the beginning of its write and the moment at which it can be
+    /// seen.
+    SinceBegun(Duration),
+}
+
+impl Aged {
+    fn aged(&self, key: &Key, object: Object) -> Object {
+        let is_lease = key.as_str().contains("/elections/");
+        let age = match self.ages {
+            Ages::None => None,
+            Ages::SinceBegun(stopped) if is_lease => object.age.map(|age| age + stopped),
+            Ages::SinceBegun(_) => object.age,
+        };
+        Object {
+            age,
+            shown_age: age,
+            ..object
+        }
     }
 }
 
 #[async_trait]
-impl Store for Ageless {
+impl Store for Aged {
     fn describe(&self) -> Description {
-        let mut description = self.0.describe();
-        description.capabilities.age = false;
+        let mut description = self.store.describe();
+        description.capabilities.age = !matches!(self.ages, Ages::None);
         description
     }
 
     async fn get(&self, key: &Key) -> Result<Option<Object>, Error> {
-        let found = self.0.get(key).await?;
-        Ok(found.map(ageless))
+        let found = self.store.get(key).await?;
+        Ok(found.map(|object| self.aged(key, object)))
     }
 
     async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, Error> {
-        Ok(match self.0.get_if_changed(key, version).await? {
-            Change::Changed(object) => Change::Changed(ageless(object)),
+        Ok(match self.store.get_if_changed(key, version).await? {
+            Change::Changed(object) => Change::Changed(self.aged(key, object)),
             other => other,
         })
     }
 
     async fn put(&self, key: &Key, value: Bytes, expect: &Expect) -> Result<Version, Error> {
-        self.0.put(key, value, expect).await
+        self.store.put(key, value, expect).await
     }
 
     async fn delete(&self, key: &Key) -> Result<(), Error> {
-        self.0.delete(key).await
+        self.store.delete(key).await
     }
 
     async fn list(&self, prefix: &Prefix, after: Option<&Key>) -> Result<Page, Error> {
-        self.0.list(prefix, after).await
+        self.store.list(prefix, after).await
     }
 
     fn watch(&self, prefix: &Prefix) -> Option<Watch> {
-        self.0.watch(prefix)
+        self.store.watch(prefix)
     }
 }

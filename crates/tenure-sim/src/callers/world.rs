@@ -17,7 +17,7 @@ use tenure_store::{Key, Store};
 use tokio::time::Instant;
 
 use super::Summary;
-use super::store::Ageless;
+use super::store::{Aged, Ages};
 use crate::clock::{Rates, real_length};
 use crate::invariants::Violation;
 use crate::stack::process::Process;
@@ -99,11 +99,14 @@ impl World {
         let mut random = Random::of_run(seed);
         let plan = Plan::draw(&mut random);
         let memory = Arc::new(Memory::new());
-        let shared: Arc<dyn Store> = if plan.ages {
-            memory.clone()
-        } else {
-            Arc::new(Ageless(memory.clone()))
-        };
+        let shared: Arc<dyn Store> = Arc::new(Aged {
+            store: memory.clone(),
+            ages: if plan.ages {
+                Ages::SinceBegun(plan.ttl / 2)
+            } else {
+                Ages::None
+            },
+        });
         let rates = Rates::within([&Config::for_ttl(plan.ttl)]);
         let faulty = |random: &mut Random| {
             let store = Faulty::new(shared.clone(), plan.faults.clone(), random.bits());

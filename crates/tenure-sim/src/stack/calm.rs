@@ -82,7 +82,8 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
         forgotten_in_time::overdue(&ledger.jobs, ledger.queue.now()).is_none()
     })
     .await?;
-    let unknown = world.calls().check()?;
+    let made_again = world.ledger().jobs.made_again.clone();
+    let unknown = world.calls().check(&made_again)?;
     world.unjudged.store(unknown, Ordering::Relaxed);
     eventually(
         world,
@@ -119,7 +120,7 @@ async fn undrain(world: &Arc<World>) {
 
 /// Counts what a run had much of.
 fn note_much(world: &World) {
-    let (many, cut, again, told_again) = {
+    let (many, cut, again, told_again, otherwise) = {
         let ledger = world.ledger();
         let of_many = |id: &&JobId| id.as_str().starts_with("schedule:many-");
         (
@@ -127,12 +128,14 @@ fn note_much(world: &World) {
             ledger.claims_cut,
             ledger.jobs.asked_again,
             ledger.jobs.ends.again,
+            ledger.jobs.ends.otherwise,
         )
     };
     world.count_many(Fault::ScheduleOfMany, many as u64);
     world.count_many(Fault::ClaimCut, cut);
     world.count_many(Fault::ClaimAskedAgain, again);
     world.count_many(Fault::EndToldAgain, told_again);
+    world.count_many(Fault::EndToldOtherwise, otherwise);
 }
 
 fn calm_down(world: &Arc<World>) {

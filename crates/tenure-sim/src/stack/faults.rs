@@ -79,12 +79,13 @@ pub enum Fault {
     Searched,
     ClaimAskedAgain,
     EndToldAgain,
+    EndToldOtherwise,
     TimeSet,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 61] = [
+    pub const ALL: [Fault; 62] = [
         Fault::StoreSlow,
         Fault::StoreRefused,
         Fault::StoreAnswerLost,
@@ -145,6 +146,7 @@ impl Fault {
         Fault::Searched,
         Fault::ClaimAskedAgain,
         Fault::EndToldAgain,
+        Fault::EndToldOtherwise,
         Fault::TimeSet,
     ];
 
@@ -211,6 +213,7 @@ impl Fault {
             | Fault::Searched
             | Fault::ClaimAskedAgain
             | Fault::EndToldAgain
+            | Fault::EndToldOtherwise
             | Fault::TimeSet => return None,
         })
     }

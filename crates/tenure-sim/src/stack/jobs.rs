@@ -1,7 +1,7 @@
 //! What became of each job, by the commands and events of the log alone: simple enough to be obviously right,
 //! and no part of the production code.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::iter::zip;
 
 use tenure_core::queue::{
@@ -26,6 +26,9 @@ pub(crate) struct Jobs {
     pub(crate) settings: Settings,
     /// Those that vanished because nothing kept them any more.
     pub(crate) forgotten: BTreeMap<JobId, Job>,
+    /// The ids of those of which there was another one later, since nothing kept the id any more: a clock was days ahead, say,
+    /// and when time was set right a slot was due again.
+    pub(crate) made_again: BTreeSet<JobId>,
     /// When the job of an id finished that is to be known beyond it.
     pub(crate) ids: BTreeMap<JobId, u64>,
     /// What each schedule makes.
@@ -50,6 +53,8 @@ pub(crate) struct Job {
     pub(crate) phase: Phase,
     /// From when on it may be claimed.
     pub(crate) not_before: u64,
+    /// Whether its submitter has named that time: then it stays what it is, whatever the queue's time is set to.
+    pub(crate) is_given: bool,
     /// Whether followers were told that it may be claimed, since it last waited.
     pub(crate) is_ready: bool,
     /// How many attempts count, and how many there may be.
@@ -99,7 +104,8 @@ const ATTEMPTS_DEFAULT: u32 = 20;
 const CLAIMS_MAX: usize = 200;
 
 impl Job {
-    fn new(submission: &Submission, sequence: u64, now: u64) -> Self {
+    fn new(submission: &Submission, sequence: u64, queue: &Queue) -> Self {
+        let now = queue.now();
         let delayed = now + submission.delay_ms.unwrap_or_default();
         let not_before = submission.run_at.unwrap_or(delayed);
         Self {
@@ -111,6 +117,7 @@ impl Job {
             sequence,
             phase: Phase::Waiting,
             not_before,
+            is_given: submission.run_at.is_some() && queue.rules() >= Rules::THIRD,
             // Of one in a group it is said when its turn has come.
             is_ready: submission.group.is_none() && not_before <= now,
             attempts: 0,
@@ -179,7 +186,7 @@ impl Jobs {
                 _ => None,
             };
             let submission = created.map(|&(_, submission)| submission);
-            self.check(event, submission, command, queue.now())?;
+            self.check(event, submission, command, queue)?;
             self.update(event, submission, command, queue);
         }
         results_are_kept::reported(self, command, queue)?;
@@ -221,10 +228,11 @@ impl Jobs {
         event: &Event,
         submission: Option<&Submission>,
         command: &Command,
-        now: u64,
+        queue: &Queue,
     ) -> Result<(), Violation> {
+        let now = queue.now();
         held_once::check(self, event)?;
-        waits_its_time::check(self, event, command, now)?;
+        waits_its_time::check(self, event, command, queue)?;
         claimed_by_priority::check(self, event, command)?;
         attempts_are_bounded::check(self, event, command)?;
         releases_are_free::check(self, event)?;
@@ -243,12 +251,20 @@ impl Jobs {
         queue: &Queue,
     ) {
         let now = queue.now();
+        if let Event::Submitted { id, .. }
+        | Event::SlotFired {
+            id, created: true, ..
+        } = event
+            && self.forgotten.contains_key(id)
+        {
+            self.made_again.insert(id.clone());
+        }
         match event {
             Event::Submitted { id, sequence, .. } => {
                 let submission = submission.expect("what was submitted is in the command");
                 self.sequence = *sequence;
                 self.jobs
-                    .insert(id.clone(), Job::new(submission, *sequence, now));
+                    .insert(id.clone(), Job::new(submission, *sequence, queue));
             }
             Event::SlotFired {
                 schedule,
@@ -258,7 +274,7 @@ impl Jobs {
                 self.sequence += 1;
                 let template = &self.templates[schedule];
                 self.jobs
-                    .insert(id.clone(), Job::new(template, self.sequence, now));
+                    .insert(id.clone(), Job::new(template, self.sequence, queue));
             }
             Event::Ready { id, .. } => {
                 if let Some(job) = self.jobs.get_mut(id) {
@@ -296,6 +312,7 @@ impl Jobs {
                 self.enter(id, Phase::Waiting);
                 if let Some(job) = self.jobs.get_mut(id) {
                     job.not_before = now + wait.unwrap_or_default();
+                    job.is_given = false;
                 }
             }
             Event::Released { id, .. } => {
@@ -309,6 +326,7 @@ impl Jobs {
                 self.enter(id, Phase::Waiting);
                 if let Some(job) = self.jobs.get_mut(id) {
                     job.not_before = 0;
+                    job.is_given = false;
                     if was_finished {
                         job.attempts = 0;
                     }
@@ -330,10 +348,15 @@ impl Jobs {
                     self.forgotten.insert(id.clone(), job);
                 }
             }
-            // Waits that began after the time that is set are counted from it.
+            // Waits that began after the time that is set are counted from it. What was given a time has to wait for it,
+            // though it may have been ready.
             Event::TimeSet { from, to } if to < from => {
                 for job in self.jobs.values_mut().filter(|job| job.not_before > *to) {
-                    job.not_before = job.not_before.saturating_sub(from - to).max(*to);
+                    if job.is_given {
+                        job.is_ready = false;
+                    } else {
+                        job.not_before = job.not_before.saturating_sub(from - to).max(*to);
+                    }
                 }
                 // Nothing has ended later than that, and rates count anew.
                 for job in self.jobs.values_mut() {
@@ -341,6 +364,9 @@ impl Jobs {
                         *at = (*at).min(*to);
                     }
                 }
+                // By the time that was wrong, some ids may have been old enough to be forgotten.
+                let age_ms = self.settings.ids.age_ms;
+                self.ids.retain(|_, at| from.saturating_sub(*at) < age_ms);
                 for at in self.ids.values_mut() {
                     *at = (*at).min(*to);
                 }

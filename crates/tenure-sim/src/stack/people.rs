@@ -37,6 +37,7 @@ pub(crate) async fn operate(world: Arc<World>) {
             timezone: timezone.to_owned(),
             job,
             missed,
+            run_on_start: false,
         };
         let name = ScheduleName::new(name).expect("a valid name");
         insist(&world, &mut route, move |queue| {
@@ -55,6 +56,10 @@ pub(crate) async fn operate(world: Arc<World>) {
     while !world.is_calm() {
         world.pause_about(Duration::from_secs(15)).await;
         meddle(&world, &mut route).await;
+        let sets_time = world.random().chance(400);
+        if sets_time {
+            set_time(&world, &mut route).await;
+        }
     }
     insist(&world, &mut route, |queue| async move {
         queue.resume(queue_name("mail")).await
@@ -64,7 +69,7 @@ pub(crate) async fn operate(world: Arc<World>) {
         // While an older version takes part nobody could have set it.
         match queue.set_time(None).await {
             Err(error) if error.is_not_applied() && queue.rules()? < Rules::SECOND => Ok(()),
-            done => done,
+            done => done.map(drop),
         }
     })
     .await;
@@ -115,6 +120,7 @@ async fn set_many(world: &Arc<World>, route: &mut Route) {
                     timezone: "UTC".to_owned(),
                     job,
                     missed,
+                    run_on_start: false,
                 };
                 (name.expect("a valid name"), spec)
             })
@@ -150,7 +156,7 @@ async fn meddle(world: &Arc<World>, route: &mut Route) {
             concurrency: *random.pick(&[Some(1), Some(2), None]),
             rate: draw_rate(&mut random),
         };
-        (random.below(13), job, *random.pick(&LIMITED), options)
+        (random.below(12), job, *random.pick(&LIMITED), options)
     };
     let answer = match (drawn, job) {
         (0, _) => {
@@ -172,7 +178,6 @@ async fn meddle(world: &Arc<World>, route: &mut Route) {
             .await
         }
         (5, _) => change_schedule(world, route).await,
-        (12, _) => set_time(world, route).await,
         (6 | 7, Some(job)) => change_job(world, route, &job, Change::Cancel).await,
         (8 | 9, Some(job)) => change_job(world, route, &job, Change::Retry).await,
         (10, Some(job)) => change_job(world, route, &job, Change::Forget).await,
@@ -201,45 +206,58 @@ fn failed(world: &World) -> Option<JobId> {
 /// How far the queue's time is set, forward or back: several slots of most schedules, and longer than most waits.
 const SET_MAX: Duration = Duration::from_secs(120);
 
-/// Sets the queue's time, or puts it right.
-async fn set_time(world: &Arc<World>, route: &mut Route) -> Option<()> {
+const SET_TRIES: usize = 5;
+
+/// Sets the queue's time, or puts it right, and tries for a while: there may be no leader.
+async fn set_time(world: &Arc<World>, route: &mut Route) {
     let (by, is_back, is_right) = {
         let mut random = world.random();
         let by = random.up_to(SET_MAX);
         (by, random.chance(600), random.chance(300))
     };
     let by = u64::try_from(by.as_millis()).unwrap_or(0);
-    let answer = ask(world, route, move |queue| async move {
-        let now = queue.now_ms()?;
-        let to = if is_back { now - by } else { now + by };
-        queue.set_time((!is_right).then_some(to)).await
-    });
-    let answer = answer.await;
-    if answer.is_some() {
-        world.count(Fault::TimeSet);
+    for _ in 0..SET_TRIES {
+        let answer = ask(world, route, move |queue| async move {
+            let now = queue.now_ms()?;
+            let to = if is_back { now - by } else { now + by };
+            queue.set_time((!is_right).then_some(to)).await
+        });
+        if let Some(time) = answer.await {
+            world.count(Fault::TimeSet);
+            world.say("people", &format!("the time is {time}"));
+            return;
+        }
+        if world.is_calm() {
+            return;
+        }
     }
-    answer
 }
 
-/// Sets the schedule to something else, or deletes it.
+/// Sets the schedule to something else, pauses or resumes it, or deletes it.
 async fn change_schedule(world: &Arc<World>, route: &mut Route) -> Option<()> {
     let name = ScheduleName::new(CHANGING).expect("a valid name");
-    let spec = {
+    let (pause, spec) = {
         let mut random = world.random();
         let (_, cron, timezone, missed) = *random.pick(&SCHEDULES);
-        random.chance(700).then(|| ScheduleSpec {
+        let pauses = random.chance(400);
+        let pause = pauses.then(|| random.chance(500));
+        let spec = random.chance(700).then(|| ScheduleSpec {
             cron: cron.to_owned(),
             timezone: timezone.to_owned(),
             job: Submission::new(JobType::new("b").expect("a valid type")),
             missed,
-        })
+            run_on_start: false,
+        });
+        (pause, spec)
     };
     ask(world, route, move |queue| {
         let (name, spec) = (name.clone(), spec.clone());
         async move {
-            match spec {
-                Some(spec) => queue.set_schedule(name, spec).await.map(drop),
-                None => queue.delete_schedule(name).await.map(drop),
+            match (pause, spec) {
+                (Some(true), _) => queue.pause_schedule(name).await.map(drop),
+                (Some(false), _) => queue.resume_schedule(name).await.map(drop),
+                (None, Some(spec)) => queue.set_schedule(name, spec).await.map(drop),
+                (None, None) => queue.delete_schedule(name).await.map(drop),
             }
         }
     })

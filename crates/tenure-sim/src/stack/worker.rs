@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tenure::queue::HeartbeatAnswer;
+use tenure::queue::{HeartbeatAnswer, Queue};
 use tenure_core::queue::{
     Claim, ClaimRequest, Claimed, Completion, Failure, Item, Key, Lost, Payload,
 };
@@ -35,6 +35,9 @@ pub(crate) const TYPES: [&str; 3] = ["a", "b", "c"];
 
 /// What a worker discounts for a broker whose clock is as fast as a clock may be.
 const DISCOUNT: f64 = 0.95;
+
+/// How often a worker that has ended a claim ends it again in another way, per mille.
+const CONTRADICTS: u64 = 150;
 
 /// How a job ends.
 #[derive(Debug, Clone)]
@@ -231,7 +234,24 @@ impl Worker {
         } else {
             End::draw(&mut self.world.random())
         };
-        self.end(&job, &end).await;
+        let is_done = self.end(&job, &end).await;
+        if is_done && self.world.random().chance(CONTRADICTS) {
+            let other = End::draw(&mut self.world.random());
+            self.contradict(&job, other).await;
+        }
+    }
+
+    /// Tells another end of a claim that has ended. Nothing comes of it, so it is no part of what was seen; what it is
+    /// answered is looked at where it is committed.
+    async fn contradict(&mut self, job: &Claimed, end: End) {
+        let held = held(job);
+        let answer = self.route.call(&self.world, PATIENCE, move |queue| {
+            let (held, end) = (held.clone(), end.clone());
+            async move { tell(queue, held, end).await }
+        });
+        if let Ok(told) = answer.await {
+            self.say(&format!("{} was told otherwise: {told:?}", job.id));
+        }
     }
 
     /// Renews a claim once. Whether to go on.
@@ -257,7 +277,8 @@ impl Worker {
         }
     }
 
-    async fn end(&mut self, job: &Claimed, end: &End) {
+    /// Ends a claim; says whether that was done.
+    async fn end(&mut self, job: &Claimed, end: &End) -> bool {
         let until = self.world.claims().ending(&job.id, job.token);
         for _ in 0..TRIES_MAX {
             let held = held(job);
@@ -265,22 +286,7 @@ impl Worker {
             let asked = end.clone();
             let answer = self.route.call(&self.world, PATIENCE, move |queue| {
                 let (held, end) = (held.clone(), asked.clone());
-                async move {
-                    match end {
-                        End::Complete(result) => {
-                            let completion = completion(held, result);
-                            queue.complete(vec![completion]).await.map(lost)
-                        }
-                        End::Fail {
-                            retry_in_ms,
-                            permanent,
-                        } => {
-                            let failure = failure(held, retry_in_ms, permanent);
-                            queue.fail(vec![failure]).await.map(lost)
-                        }
-                        End::Release => queue.release(vec![held]).await.map(lost),
-                    }
-                }
+                async move { tell(queue, held, end).await }
             });
             let answer = answer.await;
             self.note(job, end, begun, answer.as_deref());
@@ -288,12 +294,14 @@ impl Worker {
                 Ok(ended) => {
                     self.say(&format!("{end:?} {} by {}: {ended:?}", job.id, job.token));
                     let verdict = self.ended(job, end, &ended, until);
-                    return self.world.judge(verdict);
+                    self.world.judge(verdict);
+                    return matches!(ended[..], [None]);
                 }
                 // It is told again: had it been done, it is answered as it was.
                 Err(failed) => self.say(&format!("{end:?} {} failed: {failed:?}", job.id)),
             }
         }
+        false
     }
 
     /// Keeps what was seen of an end.
@@ -337,6 +345,27 @@ impl Worker {
 
     fn say(&self, what: &str) {
         self.world.say(&self.name, what);
+    }
+}
+
+async fn tell(
+    queue: Queue,
+    held: Claim,
+    end: End,
+) -> Result<Vec<Option<Lost>>, tenure::queue::Error> {
+    match end {
+        End::Complete(result) => {
+            let completion = completion(held, result);
+            queue.complete(vec![completion]).await.map(lost)
+        }
+        End::Fail {
+            retry_in_ms,
+            permanent,
+        } => {
+            let failure = failure(held, retry_in_ms, permanent);
+            queue.fail(vec![failure]).await.map(lost)
+        }
+        End::Release => queue.release(vec![held]).await.map(lost),
     }
 }
 

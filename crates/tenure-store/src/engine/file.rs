@@ -39,7 +39,7 @@
 //! another, and an answer may be lost, so they are refused when the store is opened; what may be shared
 //! between hosts (FUSE, 9p, Ceph, Lustre and their like) is warned of. The folder stays where it is: if it
 //! is moved, replaced or deleted, every request ends as [`Error::Gone`], and so it does if `.tenure/lock` is: two writers
-//! with two different lock files exclude nobody, so whoever uses the old ones must not go on beside whoever makes new ones.
+//! with two different lock files exclude nobody, so a process that uses the old ones must not go on beside one that makes new ones.
 //! A namespace's folder that is [pinned](Store::pin) must stay as well: without it, everything in it would begin anew.
 //! Only a write that is between its compare and its rename at that very moment is not excluded; it ends as unknown.
 //! A single lock file that is removed is made again, and who waits for the old one turns to the new one. Temporary files
@@ -71,8 +71,8 @@ use super::identity::Identity;
 use super::private;
 use crate::stamp::{Stamp, Written};
 use crate::{
-    AppendFolder, Capabilities, Change, Description, Error, Expect, Key, Object, Page, Prefix,
-    Store, Version, Watch, check_value,
+    AppendFolder, Capabilities, Change, Description, Error, Expect, IfMissing, Key, Object, Page,
+    Prefix, Store, Version, Watch, check_value,
 };
 
 mod append;
@@ -237,13 +237,16 @@ impl Store for File {
         self.inner.identity.is_replaced() || self.inner.pinned.is_replaced()
     }
 
-    fn pin(&self, prefix: &Prefix) {
+    fn pin(&self, prefix: &Prefix, missing: IfMissing) {
         let path = prefix.as_str().trim_end_matches('/');
         let folder = self.inner.folders.root().join(path);
         // Made now, so that it is this process's own from the start: one that appears later may be another's. What stands
         // in the way is told by the first request.
-        let _ = self.inner.folders.make(&folder);
-        self.inner.pinned.add(folder);
+        let must_be = match missing {
+            IfMissing::Make => self.inner.folders.make(&folder, |_| false).is_ok(),
+            IfMissing::Gone => true,
+        };
+        self.inner.pinned.add(folder, must_be);
     }
 }
 
@@ -259,10 +262,20 @@ impl Inner {
         };
         let below = below.join(", ");
         if !makes && !is_store {
-            return Err(if below.is_empty() {
-                Error::no_store(doing)
-            } else {
+            return Err(if !below.is_empty() {
                 Error::no_store_but(doing, &format!("there is a store in {below}"))
+            } else if fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
+                // A copy without the hidden folder, say: then what it holds is not lost.
+                let here = folder.display();
+                let hint = format!(
+                    "check the store's URL; if {here} is a copy of a store, copy its {CONTROL} as well, or let tenure \
+                     serve --store file:{here} create it"
+                );
+                let cause =
+                    format!("the folder is there, but is no store: it has no {CONTROL}/lock");
+                Error::refused(doing, hint, cause)
+            } else {
+                Error::no_store(doing)
             });
         }
         if !below.is_empty() {
@@ -393,9 +406,14 @@ impl Inner {
                 Err(error)
                     if error.kind() == io::ErrorKind::NotFound && attempt < FOLDER_ATTEMPTS_MAX =>
                 {
-                    self.folders
-                        .make(folder_of(&path))
-                        .map_err(|error| fault::not_applied(&doing, error))?;
+                    // Never the folder of a namespace: it was there, so it was moved away a moment ago.
+                    let made = self
+                        .folders
+                        .make(folder_of(&path), |it| self.pinned.contains(it));
+                    if let Err(error) = made {
+                        self.check(&doing)?;
+                        return Err(fault::not_applied(&doing, error));
+                    }
                 }
                 Err(error) => return Err(fault::maybe_applied(key, &doing, error)),
             }
@@ -608,5 +626,29 @@ async fn blocking<T: Send + 'static>(
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         // Blocking work that has started is never cancelled, so this has not.
         Err(error) => Err(Error::unavailable("using the file store", error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The moment between the check before a write and the write itself, which no test of whole requests can meet.
+    #[tokio::test]
+    async fn a_pinned_folder_that_goes_in_the_middle_of_a_write_is_not_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = File::open(folder.path()).await.unwrap();
+        store.pin(&Prefix::new("pinned").unwrap(), IfMissing::Make);
+        let key = |name: &str| Key::new(name).unwrap();
+        store.inner.create(&key("pinned/below/a"), b"1").unwrap();
+        let (pinned, aside) = (folder.path().join("pinned"), folder.path().join("aside"));
+        fs::rename(&pinned, &aside).unwrap();
+        for name in ["pinned/a", "pinned/below/b", "pinned/new/c"] {
+            let error = store.inner.create(&key(name), b"1").unwrap_err();
+            assert!(matches!(error, Error::Gone { .. }), "{error:?}");
+        }
+        assert!(!pinned.exists(), "it was made again");
+        fs::rename(&aside, &pinned).unwrap();
+        store.inner.create(&key("pinned/new/c"), b"1").unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! Files and folders that only their owner can use.
 //!
-//! Whoever can read a store reads every payload, and whoever can write it, or hold its locks, stops it or makes it say
+//! A user who can read a store reads every payload, and one who can write it, or hold its locks, stops it or makes it say
 //! anything. So what is made here is for this user alone, whatever the umask; and what others could have tampered
 //! with is refused. What others can only read is used, with a warning: it may be that way on purpose.
 

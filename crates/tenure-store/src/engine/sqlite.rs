@@ -431,6 +431,21 @@ async fn look(connection: &mut SqliteConnection) -> Result<Look, sqlx::Error> {
     })
 }
 
+/// What the column `written` says of a write of `version` that is begun now; nothing where this host has no clock to go by.
+/// For those who write an object in a transaction of their own.
+#[must_use]
+pub fn written_now(version: i64) -> Option<String> {
+    let reading = Clock::start().and_then(Clock::read);
+    reading.map(|reading| write_written(reading, version))
+}
+
+/// How long ago the write of `version` was begun, by the column `written`. For those who read an object in a transaction of
+/// their own.
+#[must_use]
+pub fn age(written: &str, version: i64) -> Option<Duration> {
+    Clock::start()?.age(read_written(written, version))
+}
+
 /// The column `written`: the version, the host's start, and the nanoseconds since then.
 fn write_written(reading: Reading, version: i64) -> String {
     let Reading { boot, nanoseconds } = reading;

@@ -47,8 +47,8 @@ pub use faults::{Fault, Faults, Kind, Outage};
 
 use super::metered::Operation;
 use crate::{
-    AppendFolder, Change, Description, Error, Expect, Hint, Key, Object, Page, Prefix, Store,
-    Version, Watch, WatchSender, check_value,
+    AppendFolder, Change, Description, Error, Expect, Hint, IfMissing, Key, Object, Page, Prefix,
+    Store, Version, Watch, WatchSender, check_value,
 };
 
 /// Fails as real storage does.
@@ -432,8 +432,8 @@ impl Store for Faulty {
         self.inner.is_replaced()
     }
 
-    fn pin(&self, prefix: &Prefix) {
-        self.inner.pin(prefix);
+    fn pin(&self, prefix: &Prefix, missing: IfMissing) {
+        self.inner.pin(prefix, missing);
     }
 
     fn pause_before_write(&self) -> Duration {

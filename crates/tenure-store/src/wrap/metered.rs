@@ -5,7 +5,7 @@
 //! taken while requests end may hold one of them in the counts and not yet in the total time; what has
 //! ended before is always whole.
 //!
-//! There is no global registry: whoever holds the [`Meter`] publishes it.
+//! There is no global registry: the owner of the [`Meter`] publishes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,8 +20,8 @@ use snapshot::{BOUNDS, FIRST_BOUND_NANOSECONDS};
 pub use snapshot::{BUCKET_BOUNDS, Ended, Operation, Outcome, Snapshot};
 
 use crate::{
-    AppendFolder, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
-    Watch,
+    AppendFolder, Change, Description, Error, Expect, IfMissing, Key, Object, Page, Prefix, Store,
+    Version, Watch,
 };
 
 /// Counts what goes through it.
@@ -252,8 +252,8 @@ impl Store for Metered {
         self.inner.is_replaced()
     }
 
-    fn pin(&self, prefix: &Prefix) {
-        self.inner.pin(prefix);
+    fn pin(&self, prefix: &Prefix, missing: IfMissing) {
+        self.inner.pin(prefix, missing);
     }
 
     fn pause_before_write(&self) -> std::time::Duration {

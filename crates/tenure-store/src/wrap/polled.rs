@@ -1,4 +1,4 @@
-//! A store without hints, for those who cannot have them or do not want them: whoever uses it looks now and then.
+//! A store without hints, for programs that cannot have them or do not want them: they poll.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    AppendFolder, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
-    Watch,
+    AppendFolder, Change, Description, Error, Expect, IfMissing, Key, Object, Page, Prefix, Store,
+    Version, Watch,
 };
 
 /// Around a store whose hints are not asked for: nothing listens, nothing is watched.
@@ -61,8 +61,8 @@ impl Store for Polled {
         self.inner.append_folder(prefix)
     }
 
-    fn pin(&self, prefix: &Prefix) {
-        self.inner.pin(prefix);
+    fn pin(&self, prefix: &Prefix, missing: IfMissing) {
+        self.inner.pin(prefix, missing);
     }
 
     fn pause_before_write(&self) -> Duration {

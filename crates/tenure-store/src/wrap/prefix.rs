@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 use crate::{
-    AppendFolder, Change, Description, Error, Expect, KEY_BYTES_MAX, Key, Object, Page, Prefix,
-    Store, Version, Watch,
+    AppendFolder, Change, Description, Error, Expect, IfMissing, KEY_BYTES_MAX, Key, Object, Page,
+    Prefix, Store, Version, Watch,
 };
 
 /// Puts every key under a prefix.
@@ -144,10 +144,10 @@ impl Store for Prefixed {
         self.inner.is_replaced()
     }
 
-    fn pin(&self, prefix: &Prefix) {
+    fn pin(&self, prefix: &Prefix, missing: IfMissing) {
         // Nothing can lie under a prefix that is too long.
         if let Ok(prefix) = self.inside_prefix(prefix) {
-            self.inner.pin(&prefix);
+            self.inner.pin(&prefix, missing);
         }
     }
 

@@ -37,8 +37,8 @@ use gate::Gate;
 
 use crate::urgent::is_urgent;
 use crate::{
-    AppendFolder, Change, Description, Error, Expect, Key, Object, Page, Prefix, Store, Version,
-    Watch,
+    AppendFolder, Change, Description, Error, Expect, IfMissing, Key, Object, Page, Prefix, Store,
+    Version, Watch,
 };
 
 /// Keeps the number of requests under a ceiling.
@@ -328,8 +328,8 @@ impl Store for Throttled {
         self.inner.is_replaced()
     }
 
-    fn pin(&self, prefix: &Prefix) {
-        self.inner.pin(prefix);
+    fn pin(&self, prefix: &Prefix, missing: IfMissing) {
+        self.inner.pin(prefix, missing);
     }
 
     fn pause_before_write(&self) -> Duration {

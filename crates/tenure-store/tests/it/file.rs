@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 use tenure_store::conformance::{Options, Suite};
 use tenure_store::engine::file::File;
-use tenure_store::{Change, Error, Expect, Hint, Key, Prefix, Store, Watch, list_all};
+use tenure_store::{Change, Error, Expect, Hint, IfMissing, Key, Prefix, Store, Watch, list_all};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -307,6 +307,30 @@ async fn a_store_around_a_store_is_refused_and_is_none() {
         fs::remove_dir_all(outer.path().join(name)).unwrap();
     }
     File::open(outer.path()).await.unwrap();
+}
+
+/// As `cp -r store/* copy/` leaves it.
+#[tokio::test]
+async fn a_copy_without_its_hidden_folder_is_told_from_nothing_at_all() {
+    let (folder, store) = fresh().await;
+    let key = Key::new("a/b").unwrap();
+    let put = store.put(&key, "1".into(), &Expect::Absent);
+    put.await.unwrap();
+    drop(store);
+    fs::remove_dir_all(folder.path().join(".tenure")).unwrap();
+    let error = File::open_existing(folder.path()).await.unwrap_err();
+    let cause = error.source().unwrap().to_string();
+    assert!(cause.contains("is no store: it has no .tenure"), "{cause}");
+    assert!(error.hint().contains("copy of a store"), "{}", error.hint());
+    // Nothing was made, and what was there is there once somebody makes the rest.
+    assert!(!folder.path().join(".tenure").exists());
+    let store = File::open(folder.path()).await.unwrap();
+    assert!(store.get(&key).await.unwrap().is_some());
+    fs::remove_dir_all(folder.path().join(".tenure")).unwrap();
+    fs::remove_dir_all(folder.path().join("a")).unwrap();
+    let error = File::open_existing(folder.path()).await.unwrap_err();
+    let cause = error.source().unwrap().to_string();
+    assert_eq!(cause, "there is no such store");
 }
 
 /// A look down is bounded; a look up is not, and finds what the other has missed.
@@ -601,10 +625,10 @@ async fn a_folder_that_is_replaced_or_deleted_is_another_store() {
 async fn a_prefix_that_is_pinned_must_stay() {
     let (folder, store) = fresh().await;
     let path = |name: &str| folder.path().join(name);
-    store.pin(&Prefix::new("pinned").unwrap());
+    store.pin(&Prefix::new("pinned").unwrap(), IfMissing::Make);
     // It makes no request of its own.
     let watcher = open(folder.path()).await;
-    watcher.pin(&Prefix::new("pinned").unwrap());
+    watcher.pin(&Prefix::new("pinned").unwrap(), IfMissing::Make);
     for name in ["pinned/a", "other/a"] {
         store
             .put(&key(name), "old".into(), &Expect::Absent)
@@ -631,7 +655,7 @@ async fn a_prefix_that_is_pinned_must_stay() {
         assert_eq!(path("pinned").exists(), is_replaced, "it was made again");
         // Whoever comes now makes it.
         let other = open(folder.path()).await;
-        other.pin(&Prefix::new("pinned").unwrap());
+        other.pin(&Prefix::new("pinned").unwrap(), IfMissing::Make);
         let created = other
             .put(&key("pinned/a"), "2".into(), &Expect::Absent)
             .await;
@@ -648,7 +672,7 @@ async fn a_prefix_that_is_pinned_must_stay() {
 async fn a_prefix_is_pinned_before_anything_is_in_it() {
     let (folder, store) = fresh().await;
     let path = |name: &str| folder.path().join(name);
-    store.pin(&Prefix::new("pinned/").unwrap());
+    store.pin(&Prefix::new("pinned/").unwrap(), IfMissing::Make);
     // Before this process has written anything.
     fs::rename(path("pinned"), path("aside")).unwrap();
     fs::create_dir(path("pinned")).unwrap();
@@ -657,6 +681,31 @@ async fn a_prefix_is_pinned_before_anything_is_in_it() {
     let created = store.put(&pinned, "1".into(), &Expect::Absent).await;
     let error = created.unwrap_err();
     assert!(matches!(error, Error::Gone { .. }), "{error:?}");
+}
+
+/// A process has two connections. What the first has made the second does not make again.
+#[tokio::test]
+async fn a_prefix_that_went_before_the_second_connection_is_not_made_again() {
+    let (folder, first) = fresh().await;
+    let path = |name: &str| folder.path().join(name);
+    first.pin(&Prefix::new("pinned/").unwrap(), IfMissing::Make);
+    fs::rename(path("pinned"), path("aside")).unwrap();
+    let second = open(folder.path()).await;
+    second.pin(&Prefix::new("pinned/").unwrap(), IfMissing::Gone);
+    for store in [&first, &second] {
+        let created = store
+            .put(&key("pinned/a"), "1".into(), &Expect::Absent)
+            .await;
+        let error = created.unwrap_err();
+        assert!(matches!(error, Error::Gone { .. }), "{error:?}");
+    }
+    assert!(!path("pinned").exists(), "it was made again");
+    // It is back: a disk that was mounted again.
+    fs::rename(path("aside"), path("pinned")).unwrap();
+    for (store, name) in [(&first, "pinned/a"), (&second, "pinned/b")] {
+        let put = store.put(&key(name), "1".into(), &Expect::Absent).await;
+        put.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -1,14 +1,17 @@
-//! What happens in the cluster, told to whoever wants to know.
+//! What happens in the cluster, as events for subscribers.
 //!
 //! The session's thread tells; it never waits for a listener. Each listener has a queue of its own. One that
 //! falls behind loses the newest events, and is told how many when it gets to that place; everything else
 //! arrives in order. A listener that panics is called again with the next event.
 //!
 //! What is told of shards, and in which order, is decided in [`tenure_core::cluster::witness`]; here it is only
-//! kept, so that a listener who comes later hears how things stand.
+//! kept, so that a listener who comes later hears how things stand. The latest events are kept too, with numbers, so
+//! that a listener who was away for a moment can go on where it was.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::str::FromStr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 use tenure_core::cluster::witness::{Turn, What};
@@ -18,11 +21,16 @@ use tenure_core::session::Record;
 use tenure_core::{Incarnation, NodeId, Wall};
 use tokio::sync::Notify;
 
+use crate::Runtime;
 use crate::metrics::Counters;
 
 /// How far behind a listener may fall, and how much further for every shard there is: a whole life of it.
 const WAITING_MAX: usize = 4096;
 const WAITING_MAX_PER_SHARD: usize = 4;
+
+/// How many of the latest events are kept for listeners who come back, and about how many bytes of them.
+const PAST_MAX: usize = 1024;
+const PAST_BYTES_MAX: usize = 1024 * 1024;
 
 /// Something has happened.
 ///
@@ -53,7 +61,7 @@ pub enum Event {
     NodeJoined(Member),
     /// A node has left by itself.
     NodeLeft(Member),
-    /// A node was not heard of for its ttl and was evicted, or its session was deleted.
+    /// A node was not heard from for its ttl and was evicted, or its session was deleted.
     NodeEvicted(Member),
     /// A node was given a shard, and is to start it.
     Assigned {
@@ -180,15 +188,70 @@ impl Member {
     }
 }
 
+/// A place among the events that one process tells, to go on from later: see
+/// [`Cluster::subscribe_after`](super::Cluster::subscribe_after). As text it can be kept anywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cursor {
+    /// Which process, since when. Another one counts from the beginning.
+    feed: u64,
+    number: u64,
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:016x}.{}", self.feed, self.number)
+    }
+}
+
+/// It is not a cursor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a cursor of events")]
+pub struct NotACursor;
+
+impl FromStr for Cursor {
+    type Err = NotACursor;
+
+    fn from_str(text: &str) -> Result<Self, NotACursor> {
+        let (feed, number) = text.split_once('.').ok_or(NotACursor)?;
+        Ok(Self {
+            feed: u64::from_str_radix(feed, 16).map_err(|_| NotACursor)?,
+            number: number.parse().map_err(|_| NotACursor)?,
+        })
+    }
+}
+
+/// An event as it was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// What happened.
+    pub event: Event,
+    /// When this process heard of it, on its own clock.
+    pub at: Wall,
+    /// The place behind it. `None` if it only says how things stood when the listener came.
+    pub cursor: Option<Cursor>,
+}
+
 /// The events of one listener, in order: first how things stand, then whatever happens.
 #[derive(Debug)]
 pub struct Events {
     queue: Arc<Queue>,
+    start: Cursor,
 }
 
 impl Events {
     /// The next event; `None` when the node has shut down. A cancelled wait loses nothing.
     pub async fn next(&mut self) -> Option<Event> {
+        Some(self.next_notice().await?.event)
+    }
+
+    /// The place at which this listener came: behind what it is told of how things stand.
+    #[must_use]
+    pub fn start(&self) -> Cursor {
+        self.start
+    }
+
+    /// The next event, with its time and place; `None` when the node has shut down. A cancelled wait loses nothing.
+    pub async fn next_notice(&mut self) -> Option<Notice> {
         loop {
             let mut filled = std::pin::pin!(self.queue.filled.notified());
             filled.as_mut().enable();
@@ -205,7 +268,7 @@ impl Events {
         let mut state = self.queue.state();
         loop {
             match state.pop() {
-                Next::Event(event) => return Some(event),
+                Next::Event(told) => return Some(told.event),
                 Next::Closed => return None,
                 Next::Empty => {
                     let woken = self.queue.filled_for_threads.wait(state);
@@ -241,22 +304,22 @@ struct Queue {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    events: VecDeque<Event>,
+    events: VecDeque<Notice>,
     /// How many came after these and were lost.
     missed: u64,
     closed: bool,
 }
 
 enum Next {
-    Event(Event),
+    Event(Notice),
     Empty,
     Closed,
 }
 
 impl Queue {
     /// Returns whether the event was lost.
-    fn push(&self, event: Event, waiting_max: usize) -> bool {
-        let is_lost = self.state().push(event, waiting_max);
+    fn push(&self, told: Notice, waiting_max: usize) -> bool {
+        let is_lost = self.state().push(told, waiting_max);
         self.wake();
         is_lost
     }
@@ -281,26 +344,35 @@ impl Queue {
 }
 
 impl Waiting {
-    fn push(&mut self, event: Event, waiting_max: usize) -> bool {
+    fn push(&mut self, told: Notice, waiting_max: usize) -> bool {
         if self.events.len() >= waiting_max {
             self.missed += 1;
             return true;
         }
         if self.missed > 0 {
-            let missed = std::mem::take(&mut self.missed);
-            self.events.push_back(Event::Missed(missed));
+            let missed = missed(std::mem::take(&mut self.missed));
+            self.events.push_back(missed);
         }
-        self.events.push_back(event);
+        self.events.push_back(told);
         false
     }
 
     fn pop(&mut self) -> Next {
         match self.events.pop_front() {
-            Some(event) => Next::Event(event),
-            None if self.missed > 0 => Next::Event(Event::Missed(std::mem::take(&mut self.missed))),
+            Some(told) => Next::Event(told),
+            None if self.missed > 0 => Next::Event(missed(std::mem::take(&mut self.missed))),
             None if self.closed => Next::Closed,
             None => Next::Empty,
         }
+    }
+}
+
+/// Where the gap is there is no place to go on from.
+fn missed(count: u64) -> Notice {
+    Notice {
+        event: Event::Missed(count),
+        at: Wall::default(),
+        cursor: None,
     }
 }
 
@@ -309,6 +381,7 @@ impl Waiting {
 pub(crate) struct Hub {
     state: Mutex<Standing>,
     counters: Arc<Counters>,
+    runtime: Runtime,
 }
 
 #[derive(Debug, Default)]
@@ -321,29 +394,63 @@ struct Standing {
     shard_count: usize,
     listeners: Vec<Weak<Queue>>,
     closed: bool,
+    past: Past,
+}
+
+/// The latest events, for listeners who come back.
+#[derive(Debug, Default)]
+struct Past {
+    /// Whether this process hears of everything, so that there is no gap between them.
+    is_kept: bool,
+    feed: u64,
+    /// How many were told in this feed.
+    told: u64,
+    /// The last of them.
+    latest: VecDeque<Notice>,
+    bytes: usize,
 }
 
 impl Hub {
-    pub(crate) fn new(counters: Arc<Counters>) -> Arc<Self> {
-        Arc::new(Self {
+    pub(crate) fn new(counters: Arc<Counters>, runtime: Runtime, follows: bool) -> Arc<Self> {
+        let hub = Self {
             state: Mutex::default(),
             counters,
-        })
+            runtime,
+        };
+        hub.keep_past(follows);
+        Arc::new(hub)
+    }
+
+    /// Whether this process hears of everything from now on: what it did not hear of cannot be gone on from.
+    pub(crate) fn keep_past(&self, is_kept: bool) {
+        let feed = self.runtime.unique().as_u64_pair().0;
+        let past = &mut self.state().past;
+        if past.is_kept != is_kept || past.feed == 0 {
+            *past = Past {
+                is_kept,
+                feed,
+                ..Past::default()
+            };
+        }
     }
 
     pub(crate) fn subscribe(&self) -> Events {
-        let queue = Arc::new(Queue::default());
         let mut state = self.state();
-        let waiting_max = state.waiting_max();
-        for event in state.as_events() {
-            queue.push(event, waiting_max);
-        }
-        if state.closed {
-            queue.close();
-        } else {
-            state.listeners.push(Arc::downgrade(&queue));
-        }
-        Events { queue }
+        let at = self.runtime.clock.now().wall;
+        let standing = state.as_events().into_iter().map(|event| Notice {
+            event,
+            at,
+            cursor: None,
+        });
+        let standing = standing.collect();
+        state.listen(standing)
+    }
+
+    /// Whatever was told behind a place, and what is told from now on; `None` if some of it is not kept any more.
+    pub(crate) fn subscribe_after(&self, cursor: Cursor) -> Option<Events> {
+        let mut state = self.state();
+        let behind = state.past.behind(cursor)?;
+        Some(state.listen(behind))
     }
 
     pub(crate) fn members(&self) -> Vec<Member> {
@@ -424,9 +531,10 @@ impl Hub {
     fn tell(&self, state: &mut Standing, event: &Event) {
         self.counters.cluster_event(event, state.members.len());
         let waiting_max = state.waiting_max();
+        let told = state.past.note(event, self.runtime.clock.now().wall);
         state.listeners.retain(|listener| match listener.upgrade() {
             Some(queue) => {
-                if queue.push(event.clone(), waiting_max) {
+                if queue.push(told.clone(), waiting_max) {
                     self.counters.event_missed();
                 }
                 true
@@ -458,6 +566,81 @@ impl Standing {
     fn waiting_max(&self) -> usize {
         WAITING_MAX + self.shard_count * WAITING_MAX_PER_SHARD
     }
+
+    /// A listener who is told this first.
+    fn listen(&mut self, first: Vec<Notice>) -> Events {
+        let queue = Arc::new(Queue::default());
+        let waiting_max = self.waiting_max();
+        for told in first {
+            queue.push(told, waiting_max);
+        }
+        if self.closed {
+            queue.close();
+        } else {
+            self.listeners.push(Arc::downgrade(&queue));
+        }
+        Events {
+            queue,
+            start: self.past.cursor(),
+        }
+    }
+}
+
+impl Past {
+    fn cursor(&self) -> Cursor {
+        Cursor {
+            feed: self.feed,
+            number: self.told,
+        }
+    }
+
+    /// Gives an event its place, and keeps it.
+    fn note(&mut self, event: &Event, at: Wall) -> Notice {
+        self.told += 1;
+        let told = Notice {
+            event: event.clone(),
+            at,
+            cursor: Some(self.cursor()),
+        };
+        if self.is_kept {
+            self.bytes += event.bytes();
+            self.latest.push_back(told.clone());
+            while self.latest.len() > PAST_MAX || self.bytes > PAST_BYTES_MAX {
+                let Some(oldest) = self.latest.pop_front() else {
+                    break;
+                };
+                self.bytes -= oldest.event.bytes();
+            }
+        }
+        told
+    }
+
+    /// What was told behind a place, if all of it is kept.
+    fn behind(&self, cursor: Cursor) -> Option<Vec<Notice>> {
+        let is_of_this = self.is_kept && cursor.feed == self.feed;
+        let missing = self.told.checked_sub(cursor.number)?;
+        let missing = usize::try_from(missing).ok()?;
+        let from = self.latest.len().checked_sub(missing)?;
+        is_of_this.then(|| self.latest.range(from..).cloned().collect())
+    }
+}
+
+impl Event {
+    /// About how much memory it takes: what others say of themselves has no other bound.
+    fn bytes(&self) -> usize {
+        let text = match self {
+            Event::NodeJoined(member) | Event::NodeLeft(member) | Event::NodeEvicted(member) => {
+                let labels = member.labels.iter();
+                let labels: usize = labels.map(|(key, value)| key.len() + value.len()).sum();
+                let lengths =
+                    [&member.address, &member.version].map(|it| it.as_ref().map_or(0, String::len));
+                labels + lengths.iter().sum::<usize>()
+            }
+            Event::Failed { error, .. } => error.len(),
+            _ => 0,
+        };
+        size_of::<Notice>() + text
+    }
 }
 
 #[cfg(test)]
@@ -467,7 +650,7 @@ mod tests {
     use super::*;
 
     fn hub() -> Arc<Hub> {
-        Hub::new(Arc::default())
+        Hub::new(Arc::default(), Runtime::default(), true)
     }
 
     fn leader(term: u64) -> Leader {
@@ -512,7 +695,7 @@ mod tests {
         for term in 1..=terms {
             hub.leader_is(Some(&leader(term)));
             while let Next::Event(event) = quick.queue.pop() {
-                assert!(!matches!(event, Event::Missed(_)));
+                assert!(!matches!(event.event, Event::Missed(_)));
             }
         }
         // Elected and lost, but for the last one.
@@ -527,6 +710,56 @@ mod tests {
         assert_eq!(slow.next().await, Some(Event::Missed(missed)));
         assert_eq!(term_of(&slow.next().await.unwrap()), terms);
         assert!(quick.next().await.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_listener_who_comes_back_goes_on_where_it_was_or_is_told_that_it_cannot() {
+        let hub = hub();
+        hub.leader_is(Some(&leader(1)));
+        let mut events = hub.subscribe();
+        assert_eq!(
+            events.next_notice().await.unwrap().cursor,
+            None,
+            "it stood so"
+        );
+        hub.leader_is(Some(&leader(2)));
+        let told = events.next_notice().await.unwrap();
+        assert_eq!(
+            told.event,
+            Event::LeaderLost {
+                node: leader(1).node,
+                term: Term(1)
+            }
+        );
+        let cursor: Cursor = told.cursor.unwrap().to_string().parse().unwrap();
+        drop(events);
+        hub.leader_is(None);
+        let mut again = hub.subscribe_after(cursor).unwrap();
+        let mut terms = Vec::new();
+        for _ in 0..2 {
+            terms.push(term_of(&again.next().await.unwrap()));
+        }
+        assert_eq!(terms, [2, 2], "elected and lost, and nothing twice");
+        // Of a start that never was, of another process, and of events that are no longer kept.
+        let ahead = Cursor {
+            number: 99,
+            ..cursor
+        };
+        let other = Cursor { feed: 7, ..cursor };
+        assert!(hub.subscribe_after(ahead).is_none() && hub.subscribe_after(other).is_none());
+        for term in 3..=PAST_MAX as u64 {
+            hub.leader_is(Some(&leader(term)));
+        }
+        assert!(hub.subscribe_after(cursor).is_none());
+        let state = hub.state();
+        assert!(state.past.latest.len() == PAST_MAX && state.past.bytes < PAST_BYTES_MAX);
+        drop(state);
+        // What it did not hear of is not gone on from.
+        let latest = hub.subscribe().start();
+        assert!(hub.subscribe_after(latest).is_some());
+        hub.keep_past(false);
+        hub.keep_past(true);
+        assert!(hub.subscribe_after(latest).is_none());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use tenure_core::cluster::assigner::plan;
 use tenure_core::cluster::{
-    Assignment, Assignments, Config, Decision, Definition, Drained, Drains, Part, RunState,
+    Assignment, Assignments, Config, Decision, Definition, Drained, Drains, Failure, Part, RunState,
 };
 use tenure_core::election::Writer;
 use tenure_core::session::{Holder, Record, State};
@@ -61,6 +61,8 @@ pub struct ShardStatus {
     pub stuck: Option<String>,
     /// Whether the node was heard of within its ttl. If not, nobody may run the shard.
     pub has_node: bool,
+    /// How it last failed, on whichever node, and how often; `None` once it has run for a minute since.
+    pub failure: Option<Failure>,
 }
 
 /// Whether a request changed anything.
@@ -110,7 +112,7 @@ impl NamespaceView {
         let drained = stored.drains.iter().flat_map(|drains| drains.nodes.keys());
         let drained = drained.cloned().collect();
         let now = clock::HOST.moment();
-        // Whoever has not been heard of for its ttl is given nothing, and is not known to be dead either.
+        // A node that has not been heard from for its ttl is given nothing, and is not known to be dead either.
         let heard_of = stored.sessions.iter().map(|(record, _)| record);
         let heard_of = heard_of.filter(|it| !stored.silent.contains(&it.incarnation));
         let sessions = heard_of.cloned().collect();
@@ -276,8 +278,12 @@ impl Stored {
         for (id, daemon) in self.assignments.iter().flat_map(|all| &all.daemons) {
             let holders = &self.assignments.as_ref().expect("it has one").holders;
             let shard = |(index, assignment): (u32, &Option<Assignment>)| {
+                let failure = daemon.failures.get(&index).cloned();
                 let Some(assignment) = assignment else {
-                    return ShardStatus::FREE;
+                    return ShardStatus {
+                        failure,
+                        ..ShardStatus::FREE
+                    };
                 };
                 let report = reports.get(&(assignment.incarnation, id, index));
                 let report = report.filter(|run| run.1 == assignment.generation);
@@ -294,6 +300,7 @@ impl Stored {
                     reported: report.map(|run| run.2.clone()),
                     stuck: stuck.map(str::to_owned),
                     has_node: holder.is_some(),
+                    failure,
                 }
             };
             let status = DaemonStatus {
@@ -318,5 +325,12 @@ impl ShardStatus {
         reported: None,
         stuck: None,
         has_node: false,
+        failure: None,
     };
+
+    /// Whether it fails again and again: what it does at this moment says little then.
+    #[must_use]
+    pub fn is_failing(&self) -> bool {
+        self.failure.as_ref().is_some_and(|it| it.count > 1)
+    }
 }

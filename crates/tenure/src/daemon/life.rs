@@ -18,6 +18,7 @@ pub(crate) fn live(
 ) -> impl Future<Output = ()> + Send {
     let span = tracing::error_span!(
         "daemon",
+        node = %context.node(),
         daemon = %context.daemon(),
         shard = context.shard().index,
         generation = %context.generation()

@@ -34,6 +34,8 @@ pub(crate) enum Order {
     Withdraw(DaemonId),
     /// Drain everything and take nothing new; tell when that is done.
     Leave(Going, oneshot::Sender<()>),
+    /// Know of the other nodes also while this process does not lead; or no longer.
+    Follow(bool),
     /// What this process would do as the leader; nothing if it does not lead.
     Plan(oneshot::Sender<Option<Vec<Decision>>>),
     Started(Shard, Generation),
@@ -144,6 +146,7 @@ impl Driver {
                 daemons.leaving.push(waiting);
                 member::Input::Leave(going)
             }
+            Order::Follow(follows) => member::Input::Follow(follows),
             Order::Plan(answer) => {
                 let member = run.machine.member();
                 let _ = answer.send(member.and_then(|it| it.plan(self.runtime.clock.moment())));
@@ -303,7 +306,10 @@ impl Driver {
                  to resign"
             ),
             Event::Anomaly(anomaly) => {
-                tracing::error!(?anomaly, "another process changed the cluster's objects");
+                tracing::error!(
+                    ?anomaly,
+                    "another process changed the cluster's objects: `tenure plan` says what waits for that"
+                );
                 self.counters.cluster_anomaly();
             }
         }
@@ -346,7 +352,7 @@ impl Driver {
         daemons.runtime.spawn(self.runtime.task(life));
     }
 
-    /// Whoever waits for the end of all daemons hears of it, and a leader hears of every session.
+    /// The waiter for the end of all daemons hears of it, and a leader hears of every session.
     pub(super) fn follow_member(&mut self, run: &Run) {
         let (Some(daemons), Some(member)) = (&mut self.daemons, run.machine.member()) else {
             return;

@@ -54,9 +54,12 @@ impl Driver {
                 reason,
             } => {
                 tracing::info!(%election, %term, %reason, "term ended");
-                // A span for whoever exports traces: short, so that it is told even if this process dies.
-                tracing::info_span!(parent: None, "term ended", %election, %term, %reason)
-                    .in_scope(|| {});
+                // A span for exported traces: short, so that it is exported even if this process dies.
+                let (node, incarnation) = (&run.me.node, run.me.incarnation);
+                tracing::info_span!(
+                    parent: None, "term ended", %node, %incarnation, %election, %term, %reason
+                )
+                .in_scope(|| {});
                 self.counters.ended(&election, &reason);
                 if let Some(ended) = run.leading.remove(&election) {
                     ended.end(reason.clone());
@@ -120,7 +123,9 @@ impl Driver {
             return;
         };
         tracing::info!(%election, %term, "elected");
-        tracing::info_span!(parent: None, "elected", %election, %term).in_scope(|| {});
+        let (node, incarnation) = (&run.me.node, run.me.incarnation);
+        tracing::info_span!(parent: None, "elected", %node, %incarnation, %election, %term)
+            .in_scope(|| {});
         self.counters.elected(&election, term);
         let trust = Trust::new(
             Of::Term(election.clone(), term),

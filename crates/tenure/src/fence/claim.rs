@@ -11,7 +11,7 @@
 //! - An attempt has committed its effects with [`ClaimFence::finish`]: [`ClaimError::Done`]. Complete the job without doing them again.
 //! - Otherwise the transaction may go on. Another attempt that gets as far as this waits for its end, and then finds either of the two.
 //!
-//! No clock decides anything. Numbers of claims only grow, whoever the broker is ([`Token::number`](tenure_core::queue::Token)). A worker that is paused in its
+//! No clock decides anything. Numbers of claims only grow, under every broker ([`Token::number`](tenure_core::queue::Token)). A worker that is paused in its
 //! transaction is cut off by the server after the claim's lease (PostgreSQL, MariaDB the transaction, MySQL the connection), so the next attempt
 //! does not wait for ever; SQLite has no such bound.
 //!

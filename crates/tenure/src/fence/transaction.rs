@@ -262,7 +262,7 @@ impl Fenceable for sqlx::PgConnection {
 /// A program that is paused in its transaction must not keep others waiting for ever. Ends with the transaction, since behind a
 /// pooler others use the same session.
 #[cfg(feature = "postgres")]
-pub(super) async fn bound_idle_postgres(
+pub(crate) async fn bound_idle_postgres(
     connection: &mut sqlx::PgConnection,
     milliseconds: u128,
     and: &str,
@@ -304,7 +304,7 @@ impl Fenceable for sqlx::MySqlConnection {
 /// MariaDB bounds idle transactions, MySQL only idle sessions; each takes the other's words for a comment. Both count seconds, and
 /// keep to it on this connection.
 #[cfg(feature = "mysql")]
-pub(super) async fn bound_idle_mysql(
+pub(crate) async fn bound_idle_mysql(
     connection: &mut sqlx::MySqlConnection,
     milliseconds: u128,
 ) -> Result<(), sqlx::Error> {
@@ -321,7 +321,7 @@ pub(super) async fn bound_idle_mysql(
 
 /// MySQL has no way to ask, but refuses this while a transaction is open, and changes nothing by it.
 #[cfg(feature = "mysql")]
-pub(super) async fn is_in_transaction(
+pub(crate) async fn is_in_transaction(
     connection: &mut sqlx::MySqlConnection,
 ) -> Result<bool, sqlx::Error> {
     let asked = sqlx::raw_sql("SET TRANSACTION READ WRITE").execute(connection);
@@ -333,7 +333,7 @@ pub(super) async fn is_in_transaction(
 }
 
 #[cfg(feature = "mysql")]
-fn is_number(error: &dyn sqlx::error::DatabaseError, number: u16) -> bool {
+pub(crate) fn is_number(error: &dyn sqlx::error::DatabaseError, number: u16) -> bool {
     error
         .try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()
         .is_some_and(|error| error.number() == number)
@@ -365,7 +365,7 @@ impl Fenceable for sqlx::SqliteConnection {
 
 /// A transaction within a transaction is refused, and the outer one goes on.
 #[cfg(feature = "sqlite")]
-pub(super) async fn is_in_transaction_sqlite(
+pub(crate) async fn is_in_transaction_sqlite(
     connection: &mut sqlx::SqliteConnection,
 ) -> Result<bool, sqlx::Error> {
     if sqlx::raw_sql("BEGIN")

@@ -102,6 +102,34 @@ impl<M: Machine> Handle<M> {
         }
     }
 
+    /// The same, but all of them or none: if there is no room for one, each is refused. They are one commit, unless a
+    /// batch is too small for them.
+    pub(crate) fn post_together(&self, items: Vec<Item<'_, M>>) {
+        let mut backlog = self.inbox.backlog();
+        let sizes: Vec<usize> = items.iter().map(|item| item.line.len() + 1).collect();
+        if let Err(error) = backlog.admit_together(&sizes) {
+            drop(backlog);
+            if matches!(error, Error::Overloaded { .. }) {
+                add(&self.inbox.counters.turned_away, items.len() as u64);
+            }
+            for item in items {
+                let _ = item.sender.send(Err(error.clone()));
+            }
+            return;
+        }
+        let mut is_awaited = false;
+        for item in items {
+            match backlog.push(item) {
+                Ok(is_enough) => is_awaited |= is_enough,
+                Err(_) => unreachable!("all were admitted, under the same lock"),
+            }
+        }
+        drop(backlog);
+        if is_awaited {
+            self.inbox.wake();
+        }
+    }
+
     /// Changes what of the machine does not follow from the records. Keep it short, commits wait for it.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut M) -> T) -> Result<T, Error> {
         self.inbox
@@ -273,13 +301,24 @@ impl<M: Machine> Backlog<M> {
                 sender: item.sender,
             });
         }
-        let (lines, batch) = self.batch_for(bytes);
+        let (lines, batch) = self.batch_for(1, bytes);
         lines.push(item.line);
         batch.commands.push(item.command);
         batch.senders.push(item.sender);
         self.records += 1;
         self.bytes += bytes;
         Ok(self.records == self.wanted)
+    }
+
+    /// Whether records of these sizes may all be taken. If so, they go into one batch, unless it is too small for them.
+    fn admit_together(&mut self, sizes: &[usize]) -> Result<(), Error> {
+        for &bytes in sizes {
+            self.admit(bytes)?;
+        }
+        let bytes: usize = sizes.iter().sum();
+        self.admit_room(sizes.len(), bytes)?;
+        self.batch_for(sizes.len(), bytes);
+        Ok(())
     }
 
     fn admit(&self, bytes: usize) -> Result<(), Error> {
@@ -292,7 +331,11 @@ impl<M: Machine> Backlog<M> {
                 bytes_max: self.batch_bytes_max,
             });
         }
-        if self.records >= self.records_max || self.bytes + bytes > self.bytes_max {
+        self.admit_room(1, bytes)
+    }
+
+    fn admit_room(&self, records: usize, bytes: usize) -> Result<(), Error> {
+        if self.records + records > self.records_max || self.bytes + bytes > self.bytes_max {
             return Err(Error::Overloaded {
                 records: self.records,
                 bytes: self.bytes,
@@ -301,10 +344,12 @@ impl<M: Machine> Backlog<M> {
         Ok(())
     }
 
-    /// The batch that so many more bytes go into.
-    fn batch_for(&mut self, bytes: usize) -> &mut (Lines, Batch<M>) {
+    /// The batch that so many more records and bytes go into, or the first of them.
+    fn batch_for(&mut self, records: usize, bytes: usize) -> &mut (Lines, Batch<M>) {
         let fits = self.waiting.back().is_some_and(|(lines, _)| {
-            lines.count() < self.batch_records_max && lines.bytes() + bytes <= self.batch_bytes_max
+            lines.count() == 0
+                || (lines.count() + records <= self.batch_records_max
+                    && lines.bytes() + bytes <= self.batch_bytes_max)
         });
         if !fits {
             let (records, bytes) = self.last;

@@ -22,7 +22,7 @@
 //! no leader that took over earlier can commit. Let Z be one, whatever time it wakes up, and s the last
 //! place it knows to be its own. It creates s + 1.
 //!
-//! - If nobody has ever created s + 1, this is a commit like any other: nobody has taken over, since whoever
+//! - If nobody has ever created s + 1, this is a commit like any other: nobody has taken over, since a leader that
 //!   did has written at the first gap.
 //! - If another leader was the first to create s + 1: it found Z's object at s and then the gap, so it was
 //!   taking over, and s + 1 is its term record. That stays. Z finds it and is fenced.

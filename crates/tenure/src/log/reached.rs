@@ -29,7 +29,11 @@
 //! | a place | ends before | the end of the log is missing or cut short |
 //!
 //! So what a leader has committed since its last note is not covered if it crashes: a last frame that is torn by a
-//! crash and one that was cut short later look the same.
+//! crash and one that was cut short later look the same. What the newest snapshot contains is: the log must have the place
+//! of that, too (see [`recovery`](super::recovery)).
+//!
+//! To go on without an end that is lost for good, people delete this object: then nothing is compared, and the log is taken
+//! as it is.
 //!
 //! A reader looks here first and reads the log then. The log only grows, so a leader at work makes no difference.
 //!

@@ -74,6 +74,8 @@ pub(crate) struct Tail {
     /// Files: the chain, and what was read in the last of it.
     pub(crate) chain: Vec<Link>,
     pub(crate) last: Bytes,
+    /// Files: the last place that was found in them, whether or not the snapshot has it too.
+    pub(crate) filed: u64,
     /// The names of snapshots that should have been used, and are damaged.
     pub(crate) damaged: Vec<String>,
     /// A snapshot was published since.
@@ -165,7 +167,7 @@ impl<'a, M: Machine> Replay<'a, M> {
                 }
             }
             let read = match self.go_on(access, form).await {
-                Ok(()) => self.is_whole(access, usable.last()).map_err(Halt::from),
+                Ok(()) => self.is_whole(access, form, usable.last()).await,
                 Err(halt) => Err(halt),
             };
             return match (read, first_damage) {
@@ -194,17 +196,32 @@ impl<'a, M: Machine> Replay<'a, M> {
     }
 
     /// Whether the log, read to its end, has all that it is known to have had.
-    fn is_whole(&self, access: &Access, newest: Option<&Published>) -> Result<(), Error> {
+    async fn is_whole(
+        &mut self,
+        access: &Access,
+        form: Form,
+        newest: Option<&Published>,
+    ) -> Result<(), Halt> {
         let last = self.tail.seq;
         if let Some(newest) = newest.filter(|newest| newest.seq > last) {
             let what = format!(
                 "it is missing, but the snapshot {} contains it",
                 newest.name
             );
-            return Err(Error::corrupt(&access.keys.log_object(last + 1), what));
+            return Err(Error::corrupt(&access.keys.log_object(last + 1), what).into());
         }
-        match &self.reached {
-            Some(reached) if self.until == u64::MAX => reached.check(access, last),
+        if self.until != u64::MAX {
+            return Ok(());
+        }
+        // Without the note people have said that the log is to be taken as it is.
+        let Some(reached) = &self.reached else {
+            return Ok(());
+        };
+        reached.check(access, last)?;
+        match &self.tail.snapshot {
+            Some(snapshot) if snapshot.seq == last => {
+                leads_to(access, form, &self.tail, snapshot, reached).await
+            }
             _ => Ok(()),
         }
     }
@@ -297,6 +314,7 @@ impl<'a, M: Machine> Replay<'a, M> {
         while let Some(read) = contents.next().await {
             let (link, read) = read?;
             for frame in &read.frames {
+                self.tail.filed = self.tail.filed.max(frame.header.seq);
                 if (from..=self.until).contains(&frame.header.seq) {
                     let location = || segment::location(&**folder, link.name);
                     self.frame(frame, location).await?;
@@ -374,6 +392,48 @@ impl<'a, M: Machine> Replay<'a, M> {
         }
         Ok(())
     }
+}
+
+/// Whether the log itself has the place of the newest snapshot. Nothing was found behind that, and the snapshot hides
+/// what is missing before it: were the log's end lost, its end would be the snapshot's. Clean-up never takes that
+/// place.
+async fn leads_to(
+    access: &Access,
+    form: Form,
+    tail: &Tail,
+    snapshot: &Published,
+    reached: &Reached,
+) -> Result<(), Halt> {
+    let last = match form {
+        Form::Objects => {
+            let key = access.keys.log_object(snapshot.seq);
+            if access.get(&key).await?.is_some() {
+                return Ok(());
+            }
+            let what = format!(
+                "it is missing, but the snapshot {} contains it",
+                snapshot.name
+            );
+            return Err(Error::corrupt(&key, what).into());
+        }
+        Form::Segments => tail.filed,
+    };
+    if last >= snapshot.seq {
+        return Ok(());
+    }
+    reached.check(access, last)?;
+    let folder = access.files.as_deref();
+    let name = tail.chain.last().map(|link| link.name.to_string());
+    let location = folder.zip(name.as_ref());
+    let location = location.map_or_else(
+        || access.keys.segments().to_string(),
+        |(folder, name)| segment::location(folder, name),
+    );
+    let what = format!(
+        "it is missing or cut short: the log ends at index {last}, but the snapshot {} contains index {}",
+        snapshot.name, snapshot.seq
+    );
+    Err(Error::corrupt(&location, what).into())
 }
 
 impl<M: Machine> Replay<'_, M> {

@@ -5,7 +5,7 @@
 //!
 //! A store that is full refuses a commit of 100 KiB and still takes one of a few bytes, and every read. So neither
 //! tells whether the next commit of 100 KiB would be taken. The writer notes how large a commit was that the store
-//! refused; whoever wants to know has as many bytes written, to an object that is then deleted. The note stands until
+//! refused; to find out, as many bytes are written, to an object that is then deleted. The note stands until
 //! those were taken, or a real commit as large as they are.
 
 use std::io;

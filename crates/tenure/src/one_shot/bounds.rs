@@ -49,7 +49,7 @@ impl Bounds {
         }
     }
 
-    /// Counts one more candidate, if there is room. Whoever has to list the others removes some of the dead, and returns
+    /// Counts one more candidate, if there is room. A caller that has to list the others removes some of the dead, and returns
     /// what it saw of the living.
     pub(super) async fn admit_candidate(
         &self,

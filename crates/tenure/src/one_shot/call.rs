@@ -101,16 +101,18 @@ impl<'a> Call<'a> {
 
     /// Whether someone else leads, or is to follow, and there is nothing to do about it now.
     pub(super) fn is_lost(&self) -> bool {
-        let wake_at = self.machine.wake_at().min(self.observer.wake_at());
         let someone_leads = self
             .leader
             .as_ref()
             .is_some_and(|leader| leader.incarnation != self.me);
         let is_taken = someone_leads || self.reserved_for().is_some();
-        is_taken
-            && self.requests.is_empty()
-            && !self.is_troubled
-            && wake_at > self.runtime().clock.moment()
+        is_taken && !self.is_troubled && self.is_idle()
+    }
+
+    /// Whether the next turn is a sleep.
+    pub(super) fn is_idle(&self) -> bool {
+        let wake_at = self.machine.wake_at().min(self.observer.wake_at());
+        self.requests.is_empty() && wake_at > self.runtime().clock.moment()
     }
 
     /// One request and its answer, or a sleep until the next is due.
@@ -175,7 +177,7 @@ impl<'a> Call<'a> {
         read
     }
 
-    /// Whether a session that is missing was missing a whole ttl ago: whoever had it trusts itself no longer. No store can
+    /// Whether a session that is missing was missing a whole ttl ago: its owner no longer trusts itself. No store can
     /// say how old that is.
     fn was_missing(&mut self, who: Incarnation) -> bool {
         let Some(now) = self.runtime().clock.reading() else {

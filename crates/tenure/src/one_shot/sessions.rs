@@ -27,6 +27,10 @@ const LOOKED_AT: usize = 4;
 /// grows without end.
 const REMOVED_AT_ONCE: usize = 4;
 
+/// How many sessions one candidate has for elections with ttls of their own. With more ttls than these some share one, and
+/// the longest of theirs counts.
+const TTLS_MAX: usize = 4;
+
 /// How many candidates may stand under one id with secrets of their own: each call of one reads all.
 const STANDING_MAX: usize = 8;
 
@@ -43,9 +47,9 @@ pub(super) struct Standing {
 /// The sessions of this interface under one id.
 #[derive(Default)]
 pub(super) struct Found {
-    /// The caller's own: the one that leads the election, or else one that stands in it, or else any.
+    /// The caller's own: the one that leads the election, or else one that stands in it, or else one with its ttl.
     pub(super) own: Option<Standing>,
-    /// Further ones of the caller. Its first calls made them, if several came at one time.
+    /// Further ones of the caller: for elections with other ttls, or its first calls made them, if several came at one time.
     pub(super) own_others: Vec<Standing>,
     /// How many others live: with other secrets, or further ones of the caller.
     pub(super) others: usize,
@@ -93,7 +97,7 @@ impl OneShot {
             (None, None) => self.sweep(None).await,
             (None, Some(bounds)) => bounds.admit_candidate(self).await?,
             (Some(own), Some(bounds)) => {
-                // Whoever sets bounds runs a node, which watches.
+                // A caller that sets bounds runs a node, which watches.
                 bounds.check_stands(&own.record, &self.election)?;
                 None
             }
@@ -214,7 +218,7 @@ impl OneShot {
         }
     }
 
-    /// The session of `id` that has not ended. An ended one is never revived: whoever ended it may be
+    /// The session of `id` that has not ended. An ended one is never revived: the process that ended it may be
     /// taking what it held, so the candidate starts over as a new incarnation.
     ///
     /// A call that was dropped may have made one more, however late. It holds nothing: the one that leads counts.
@@ -236,25 +240,20 @@ impl OneShot {
             let age = object.age;
             self.tidy(&entry.key, record, object, age).await;
         }
-        let mut chosen = 0;
-        if own.len() > 1 {
-            let lease = self.view.lease(&self.election).await?;
-            let holder = lease.as_ref().and_then(|(lease, _)| lease.holder());
-            let leads = |record: &Record| {
-                holder.is_some_and(|holder| holder.incarnation == record.incarnation)
-            };
-            let stands = |record: &Record| record.about.stands.contains_key(&self.election);
-            let place = own.iter().position(|(_, record, _)| leads(record));
-            let place = place.or_else(|| own.iter().position(|(_, record, _)| stands(record)));
-            chosen = place.unwrap_or_default();
-        }
+        let lease = match own.len() {
+            0 | 1 => None,
+            _ => self.view.lease(&self.election).await?,
+        };
+        let holder = lease.as_ref().and_then(|(lease, _)| lease.holder());
+        let records: Vec<&Record> = own.iter().map(|(_, record, _)| record).collect();
+        let chosen = self.choose(&records, holder.map(|holder| holder.incarnation));
         for (place, (key, record, object)) in own.into_iter().enumerate() {
             let standing = Standing {
                 record,
                 version: object.version.clone(),
                 age: object.age,
             };
-            if place == chosen {
+            if chosen == Some(place) {
                 found.own = Some(standing);
                 continue;
             }
@@ -264,6 +263,30 @@ impl OneShot {
             found.own_others.push(standing);
         }
         Ok(found)
+    }
+
+    /// Which of the caller's sessions is the one for this election; none if it is to have another one. The ttl of a session is
+    /// what all leases last by that it holds, so elections share one only if they have the same.
+    fn choose(&self, own: &[&Record], leader: Option<Incarnation>) -> Option<usize> {
+        let ttl = self.config.ttl.as_millis();
+        let leads = own
+            .iter()
+            .position(|record| leader == Some(record.incarnation));
+        let stands = || {
+            own.iter()
+                .position(|record| record.about.stands.contains_key(&self.election))
+        };
+        let is_alike = || own.iter().position(|record| record.ttl.as_millis() == ttl);
+        // The next longer one, or else the longest.
+        let nearest = || {
+            let distance = |record: &Record| match record.ttl.as_millis() {
+                longer if longer >= ttl => (0, longer - ttl),
+                shorter => (1, ttl - shorter),
+            };
+            (0..own.len()).min_by_key(|&place| distance(own[place]))
+        };
+        let found = leads.or_else(stands).or_else(is_alike);
+        found.or_else(|| (own.len() >= TTLS_MAX).then(nearest).flatten())
     }
 
     /// The session of a candidate of this interface.
@@ -295,6 +318,9 @@ impl OneShot {
     /// Removes some of those that are long dead, and returns what a caller notes for those who come later, if it should: one who stays
     /// keeps its note until it has been useful. Whatever fails is for the next one to do.
     pub(super) async fn sweep(&self, own: Option<&Record>) -> Option<Box<Glance>> {
+        if self.is_in_transaction {
+            return None;
+        }
         let page = self.store.list(&self.keys.nodes(), None).await.ok()?;
         // What was listed stood so by now.
         let (listed_at, wall) = (self.runtime.clock.reading(), self.runtime.clock.now().wall);
@@ -344,9 +370,13 @@ impl OneShot {
     }
 
     /// Removes what a candidate has left behind, if this version has stood for so long. One that is gone has given
-    /// everything back before it said so. One that was not heard of for long is evicted first, like any dead leader, and
+    /// everything back before it said so. One that has not been heard from for long is evicted first, like any dead leader, and
     /// deleted when it has been so for as long.
     async fn tidy(&self, key: &Key, mut record: Record, object: Object, stood: Option<Duration>) {
+        // It would lock what belongs to others, or depend on whether the caller commits.
+        if self.is_in_transaction {
+            return;
+        }
         let is_old = stood.is_some_and(|stood| stood >= kept(record.ttl));
         // Whatever comes of it: what stays is seen again.
         match record.state {

@@ -27,6 +27,9 @@ pub(super) const PAGE_BYTES_MAX: i64 = 4 * 1024 * 1024;
 /// As many rows as are counted for [`Status`].
 pub(super) const COUNTED_MAX: i64 = 100_000;
 
+/// How many rows one statement deletes.
+const PURGED_MAX: usize = 10_000;
+
 /// How long a statement may take before the connection counts as lost.
 pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -269,11 +272,11 @@ pub trait Tables: fmt::Debug + Send + Sync + 'static {
     /// Puts dead rows back at the end of their groups. Says how many.
     async fn retry(&self, which: &Which) -> Result<u64, Error>;
 
-    /// Deletes dead rows. Says how many.
-    async fn purge(&self, which: &Which) -> Result<u64, Error>;
+    /// Deletes dead rows, at most so many. Says how many.
+    async fn purge(&self, which: &Which, limit: usize) -> Result<u64, Error>;
 
-    /// Deletes claims that were seen longer ago than this. Says how many.
-    async fn purge_claims(&self, older_than: Duration) -> Result<u64, Error>;
+    /// Deletes claims that were seen longer ago than this, at most so many. Says how many.
+    async fn purge_claims(&self, older_than: Duration, limit: usize) -> Result<u64, Error>;
 
     /// What tells when there may be something new, if the database can.
     async fn hints(&self) -> Hints {
@@ -291,6 +294,18 @@ async fn bounded<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, E
     tokio::time::timeout(STATEMENT_TIMEOUT, work)
         .await
         .unwrap_or(Err(Error::TimedOut))
+}
+
+/// Deletes until a portion is not full. One statement for millions of rows would not end in time, however often it is tried.
+async fn in_portions(mut delete: impl AsyncFnMut() -> Result<u64, Error>) -> Result<u64, Error> {
+    let mut deleted = 0;
+    loop {
+        let portion = delete().await?;
+        deleted += portion;
+        if portion < PURGED_MAX as u64 {
+            return Ok(deleted);
+        }
+    }
 }
 
 impl Database {
@@ -375,13 +390,13 @@ impl Database {
 
     /// Deletes dead rows. Says how many.
     pub async fn purge(&self, which: &Which) -> Result<u64, Error> {
-        bounded(self.tables.purge(which)).await
+        in_portions(async || bounded(self.tables.purge(which, PURGED_MAX)).await).await
     }
 
     /// Deletes what is known of claims that were seen longer ago than this, by the database's clock. Says how many. Choose more than
     /// a job can take with all its attempts.
     pub async fn purge_claims(&self, older_than: Duration) -> Result<u64, Error> {
-        bounded(self.tables.purge_claims(older_than)).await
+        in_portions(async || bounded(self.tables.purge_claims(older_than, PURGED_MAX)).await).await
     }
 
     /// Lets the relay of another cluster take the outbox over.
@@ -458,7 +473,7 @@ impl Database {
     }
 }
 
-/// Tells when there may be something new. A hint is never the truth: whoever waits for one also polls.
+/// Tells when there may be something new. A hint is never the truth: its waiter also polls.
 pub struct Hints {
     #[cfg(feature = "postgres")]
     listener: Option<sqlx::postgres::PgListener>,

@@ -10,7 +10,6 @@ use tenure_core::cluster::Generation;
 use tenure_core::queue::Submission;
 use tenure_core::queue::{SubmitStatus, Submitted};
 
-use super::insert::now_milliseconds;
 use super::row::Row;
 use crate::queue::{self, Queue};
 
@@ -24,7 +23,7 @@ pub struct Token {
     pub generation: Generation,
 }
 
-/// What became of a row.
+/// The outcome for a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It was delivered, now or before.
@@ -61,31 +60,28 @@ pub trait Deliver: Send + Sync + 'static {
     fn deliver(&self, rows: &[Row], token: Token) -> impl Future<Output = Vec<Outcome>> + Send;
 }
 
-/// Why a handler did not deliver a row.
+/// Why a handler did not deliver a row. Any error becomes one with `?`: the row has failed, and is tried again, but not for ever.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// Why, in its own words.
-    pub error: String,
-    /// Whether trying again is of no use.
-    pub is_permanent: bool,
-}
+pub struct Failure(Outcome);
 
 impl<E: std::fmt::Display> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self {
-            error: error.to_string(),
-            is_permanent: false,
-        }
+        let error = error.to_string();
+        Self(Outcome::Failed { error })
     }
 }
 
 impl Failure {
     /// Trying again is of no use: the row goes to the dead table.
     pub fn permanent(error: impl std::fmt::Display) -> Self {
-        Self {
-            error: error.to_string(),
-            is_permanent: true,
-        }
+        let error = error.to_string();
+        Self(Outcome::Refused { error })
+    }
+
+    /// The target is away, for every row: this costs no attempt, and nothing is read from the outbox for a while.
+    pub fn unavailable(error: impl std::fmt::Display) -> Self {
+        let error = error.to_string();
+        Self(Outcome::Unavailable { error })
     }
 }
 
@@ -136,12 +132,7 @@ impl<H: Handler> Deliver for Each<H> {
             let handled = tokio::time::timeout(self.timeout, self.handler.handle(row, token)).await;
             let outcome = match handled {
                 Ok(Ok(())) => Outcome::Delivered,
-                Ok(Err(failure)) if failure.is_permanent => Outcome::Refused {
-                    error: failure.error,
-                },
-                Ok(Err(failure)) => Outcome::Failed {
-                    error: failure.error,
-                },
+                Ok(Err(Failure(outcome))) => outcome,
                 Err(_) => Outcome::Failed {
                     error: format!("not delivered within {:?}", self.timeout),
                 },
@@ -165,7 +156,7 @@ pub enum Rejected {
         /// Why.
         error: String,
     },
-    /// The queue takes no such job now.
+    /// There is no room for the queue or the type of a job. Of several jobs, each is answered instead.
     ForNow {
         /// Why.
         error: String,
@@ -179,7 +170,8 @@ pub enum Rejected {
 
 /// A way to the queue: this process's own, or a client.
 pub trait Submit: Send + Sync + 'static {
-    /// Enqueues jobs: all of them or none. One answer per job, in order. Sending the same again is harmless.
+    /// Enqueues jobs. One answer per job, in order: all that are answered are enqueued, or there was no room for them, and then
+    /// none of those behind them in their groups is. After an error any of them may be enqueued, or none. Sending the same again is harmless.
     fn submit(
         &self,
         jobs: Vec<Submission>,
@@ -201,7 +193,8 @@ impl Submit for Queue {
     }
 }
 
-/// Enqueues rows as jobs, the row's id as the job's id.
+/// Enqueues rows as jobs, the row's id as the job's id. Whether a time is too far ahead is left to the broker: this host's clock
+/// may be wrong, and a row that is refused is dead.
 #[derive(Debug, Clone)]
 pub struct ToQueue<S = Queue> {
     submit: S,
@@ -227,7 +220,6 @@ impl<S> ToQueue<S> {
 
 impl<S: Submit> Deliver for ToQueue<S> {
     async fn deliver(&self, rows: &[Row], _token: Token) -> Vec<Outcome> {
-        let now = now_milliseconds();
         let mut outcomes = vec![Outcome::Skipped; rows.len()];
         let mut jobs = Vec::with_capacity(rows.len());
         for (place, row) in rows.iter().enumerate() {
@@ -237,7 +229,7 @@ impl<S: Submit> Deliver for ToQueue<S> {
                         error: error.clone(),
                     };
                 }
-                Ok(job) => match self.limits.submission(job, now) {
+                Ok(job) => match self.limits.submission(job, job.run_at.unwrap_or(0)) {
                     Err(invalid) => {
                         outcomes[place] = Outcome::Refused {
                             error: invalid.to_string(),
@@ -258,6 +250,7 @@ impl<S: Submit> ToQueue<S> {
         // The last stands first.
         let mut portions = vec![jobs];
         let mut held = BTreeSet::new();
+        let mut without_room = Vec::new();
         while let Some(mut portion) = portions.pop() {
             portion.retain(|(_, job)| job.group.as_ref().is_none_or(|group| !held.contains(group)));
             if portion.is_empty() {
@@ -266,10 +259,12 @@ impl<S: Submit> ToQueue<S> {
             let sent = portion.iter().map(|(_, job)| job.clone()).collect();
             match self.submit.submit(sent).await {
                 Ok(answers) => {
-                    for ((place, job), answer) in portion.iter().zip(answers) {
-                        outcomes[*place] = outcome(answer.status);
+                    let is_alone = portion.len() == 1;
+                    for ((place, job), answer) in portion.into_iter().zip(answers) {
+                        outcomes[place] = outcome(answer.status);
                         if answer.status == SubmitStatus::Full {
                             held.extend(job.group.clone());
+                            without_room.extend((!is_alone).then_some((place, job)));
                         }
                     }
                 }
@@ -296,6 +291,32 @@ impl<S: Submit> ToQueue<S> {
                     return;
                 }
             }
+        }
+        self.submit_alone(without_room, outcomes).await;
+    }
+
+    /// Among others, a job is not told whether the queue is full, which is nobody's fault and costs no attempt, or there is no room for its
+    /// own queue or type: then it has failed, and no other row waits for it. Alone it is told. Once the queue is full, it is so for all.
+    async fn submit_alone(&self, jobs: Vec<(usize, Submission)>, outcomes: &mut [Outcome]) {
+        let mut held = BTreeSet::new();
+        for (place, job) in jobs {
+            if job.group.as_ref().is_some_and(|group| held.contains(group)) {
+                outcomes[place] = Outcome::Skipped;
+                continue;
+            }
+            let group = job.group.clone();
+            outcomes[place] = match self.submit.submit(vec![job]).await {
+                Ok(answers) => match answers.first().map(|answer| answer.status) {
+                    None | Some(SubmitStatus::Full) => return,
+                    Some(status) => outcome(status),
+                },
+                Err(Rejected::Together { error }) => Outcome::Refused { error },
+                Err(Rejected::ForNow { error }) => {
+                    held.extend(group);
+                    Outcome::Failed { error }
+                }
+                Err(Rejected::Unavailable { .. }) => return,
+            };
         }
     }
 }

@@ -79,7 +79,7 @@ macro_rules! bind {
 impl Insert for sqlx::PgConnection {
     async fn create_tables(&mut self) -> Result<(), sqlx::Error> {
         // Of many who make a table at once PostgreSQL refuses some, although they say IF NOT EXISTS. What was made is rolled
-        // back then, and whoever was first has made it all.
+        // back then, and the first one has made it all.
         let mut tries = 0;
         loop {
             match sqlx::raw_sql(super::SCHEMA_POSTGRES)

@@ -109,6 +109,11 @@ impl Counters {
         counter.fetch_add(count as u64, Ordering::Relaxed);
     }
 
+    pub(super) fn note(&self, status: Status) {
+        let kept = self.status.lock();
+        *kept.unwrap_or_else(std::sync::PoisonError::into_inner) = Some(status);
+    }
+
     pub(super) fn snapshot(&self) -> Metrics {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let running = read(&self.running) > 0;

@@ -99,6 +99,9 @@ pub(super) struct Plan {
     looks: VecDeque<String>,
     /// How many groups are read at once: fewer after an answer that was cut off.
     looks_max: usize,
+    /// How many rows are read at once: fewer while they are so large that most of a page is left behind, or the database cannot bring so many
+    /// in time.
+    page_max: usize,
     /// Rows without a group that are to be read.
     fetch: BTreeSet<i64>,
     /// Rows without a group that are tried again at this time.
@@ -136,6 +139,7 @@ impl Plan {
     pub(super) fn new(policy: Policy) -> Self {
         Self {
             poll: policy.poll_min,
+            page_max: policy.batch_max,
             policy,
             cursor: 0,
             is_at_end: false,
@@ -155,6 +159,13 @@ impl Plan {
             poll_at: Duration::ZERO,
             turn: 0,
         }
+    }
+
+    /// As it begins, after the database has failed: it may be that it could not bring so many rows at once.
+    pub(super) fn after_trouble(&self) -> Self {
+        let mut plan = Self::new(self.policy.clone());
+        plan.page_max = (self.page_max / 2).max(1);
+        plan
     }
 
     /// There may be something new.
@@ -181,10 +192,7 @@ impl Plan {
         for _ in 0..4 {
             self.turn = (self.turn + 1) % 4;
             let step = match self.turn {
-                0 if !self.is_at_end => Some(Step::Read(Wanted::After(
-                    self.cursor,
-                    self.policy.batch_max,
-                ))),
+                0 if !self.is_at_end => Some(Step::Read(Wanted::After(self.cursor, self.page_max))),
                 1 => self.groups_to_read(),
                 2 => self.rows_to_fetch(),
                 3 => self.portion(now),
@@ -248,11 +256,11 @@ impl Plan {
         if groups.is_empty() {
             return None;
         }
-        Some(Step::Read(Wanted::Groups(groups, self.policy.batch_max)))
+        Some(Step::Read(Wanted::Groups(groups, self.page_max)))
     }
 
     fn rows_to_fetch(&mut self) -> Option<Step> {
-        let count = self.fetch.len().min(self.policy.batch_max);
+        let count = self.fetch.len().min(self.page_max);
         let rows: Vec<i64> = (0..count).filter_map(|_| self.fetch.pop_first()).collect();
         (!rows.is_empty()).then_some(Step::Read(Wanted::These(rows)))
     }
@@ -312,6 +320,7 @@ impl Plan {
     /// together in what is delivered: [`Plan::settle`] is told of all of them at once.
     #[must_use]
     pub(super) fn read(&mut self, wanted: &Wanted, rows: Vec<Row>, now: Duration) -> Vec<Row> {
+        self.fit_pages(&rows);
         match wanted {
             Wanted::After(..) => {
                 if rows.is_empty() {
@@ -335,7 +344,12 @@ impl Plan {
                 self.forget_some();
                 admitted
             }
-            Wanted::These(_) => {
+            Wanted::These(asked) => {
+                // What was cut off is read next.
+                if is_full_page(&rows) {
+                    let last = rows.last().map_or(0, |row| row.seq);
+                    self.fetch.extend(asked.iter().filter(|seq| **seq > last));
+                }
                 // A row that has got a group meanwhile is none of ours: somebody has changed it by hand.
                 let singles = rows.into_iter().filter(|row| row.group.is_none());
                 let admitted: Vec<Row> = singles.filter(|row| self.admit_single(row)).collect();
@@ -345,6 +359,15 @@ impl Plan {
                 admitted
             }
             Wanted::Groups(asked, limit) => self.read_groups(asked, *limit, rows),
+        }
+    }
+
+    /// The database looks at every row of a page, also at those that it leaves behind.
+    fn fit_pages(&mut self, rows: &[Row]) {
+        if is_full_page(rows) {
+            self.page_max = (rows.len() * 2).min(self.policy.batch_max);
+        } else {
+            self.page_max = (self.page_max * 2).min(self.policy.batch_max);
         }
     }
 
@@ -383,9 +406,7 @@ impl Plan {
 
     /// The statement saw all that was committed, so the first row of each group is its next.
     fn read_groups(&mut self, asked: &[String], limit: usize, rows: Vec<Row>) -> Vec<Row> {
-        let bytes: usize = rows.iter().map(|row| row.bytes).sum();
-        let bytes_max = usize::try_from(PAGE_BYTES_MAX).unwrap_or(usize::MAX);
-        let is_cut = rows.len() >= limit || bytes >= bytes_max;
+        let is_cut = rows.len() >= limit || is_full_page(&rows);
         self.looks_max = if is_cut {
             (asked.len() / 2).max(1)
         } else {
@@ -433,7 +454,7 @@ impl Plan {
         let mut unavailable = false;
         let mut lanes: BTreeMap<&str, Option<Duration>> = BTreeMap::new();
         for (place, row) in rows.iter().enumerate() {
-            // Whoever says nothing about a row has not delivered it.
+            // A row without an answer was not delivered.
             let outcome = outcomes.get(place).unwrap_or(&Outcome::Skipped);
             let again = match outcome {
                 Outcome::Delivered => {
@@ -482,7 +503,8 @@ impl Plan {
                 lane.next = None;
             }
         }
-        if unavailable {
+        let is_through = !settlement.delivered.is_empty() || !settlement.dead.is_empty();
+        if unavailable && !is_through {
             self.pauses += 1;
             self.paused_until = now + self.policy.backoff(self.pauses).min(self.policy.poll_max);
         } else {
@@ -507,6 +529,13 @@ impl Plan {
                 .retain(|_, lane| lane.blocked.is_some() || lane.is_in_flight || lane.is_in_looks);
         }
     }
+}
+
+/// Whether rows were left out since these have as many bytes as are read at once.
+fn is_full_page(rows: &[Row]) -> bool {
+    let bytes: usize = rows.iter().map(|row| row.bytes).sum();
+    let bytes_max = usize::try_from(PAGE_BYTES_MAX).unwrap_or(usize::MAX);
+    bytes >= bytes_max
 }
 
 #[cfg(test)]

@@ -24,8 +24,11 @@ use crate::{Error as NodeError, Node};
 /// How long the database may be away before the relay is tried on another node.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often the numbers for [`Metrics`] are read.
+/// How often the numbers for [`Metrics`] are read, and how long that may take. Behind an old snapshot they are slow to count: then the relay waits
+/// for so many times as long before it looks again.
 const STATUS_EVERY: Duration = Duration::from_secs(10);
+const STATUS_PATIENCE: Duration = Duration::from_secs(3);
+const STATUS_REST: u32 = 20;
 
 /// How many groups are looked at at once when idle ones are forgotten, and how many are remembered at most.
 const GROUPS_PAGE: usize = 1_000;
@@ -257,7 +260,7 @@ impl<'a, D: Deliver> Run<'a, D> {
         // Their rows may be read again before they are through: groups would be out of order.
         while self.under_way.next().await.is_some() {}
         self.ready.clear();
-        self.plan = Plan::new(self.shared.options.policy.clone());
+        self.plan = self.plan.after_trouble();
         self.is_waiting = false;
         tokio::time::sleep(Duration::from_millis(500)).await;
         Ok(())
@@ -269,6 +272,7 @@ impl<'a, D: Deliver> Run<'a, D> {
 
     async fn round(&mut self, draining: &tokio_util::sync::CancellationToken) -> Result<(), Error> {
         self.dispatch()?;
+        self.look_at_status().await;
         let concurrency = self.shared.deliver.concurrency();
         if !self.ready.is_empty() || self.under_way.len() >= concurrency {
             let done = self.under_way.next().await;
@@ -410,7 +414,10 @@ impl<'a, D: Deliver> Run<'a, D> {
             self.plan.look_again();
             return Ok(());
         }
-        self.keep_house().await?;
+        if Instant::now() >= self.groups_due {
+            self.groups_due = Instant::now() + self.shared.options.group_keep;
+            self.drop_idle_groups().await?;
+        }
         tokio::select! {
             biased;
             () = draining.cancelled() => {}
@@ -431,25 +438,24 @@ impl<'a, D: Deliver> Run<'a, D> {
         Ok(())
     }
 
-    /// What can wait until there is nothing else to do.
-    async fn keep_house(&mut self) -> Result<(), Error> {
-        let now = Instant::now();
-        if now >= self.status_due {
-            self.status_due = now + STATUS_EVERY;
-            let status = self.shared.database.status().await?;
-            let mut kept = self
-                .shared
-                .counters
-                .status
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            *kept = Some(status);
+    /// Notes how the outbox stands, above all while there is more than can be delivered. It is for people: if it takes long or fails, the
+    /// rows do not wait for it.
+    async fn look_at_status(&mut self) {
+        let began = Instant::now();
+        if began < self.status_due {
+            return;
         }
-        if now >= self.groups_due {
-            self.groups_due = now + self.shared.options.group_keep;
-            self.drop_idle_groups().await?;
+        let asked = tokio::time::timeout(STATUS_PATIENCE, self.shared.database.status()).await;
+        self.status_due = Instant::now() + STATUS_EVERY.max(began.elapsed() * STATUS_REST);
+        match asked {
+            Ok(Ok(status)) => self.shared.counters.note(status),
+            Ok(Err(error)) => {
+                tracing::debug!(daemon = %self.shared.daemon, error = told(&error), "cannot count the outbox's rows");
+            }
+            Err(_) => {
+                tracing::debug!(daemon = %self.shared.daemon, "counting the outbox's rows takes too long");
+            }
         }
-        Ok(())
     }
 
     /// Drops the counters that stand where they stood the last time, with no row waiting then and now.

@@ -9,6 +9,9 @@ use tenure_core::{JobId, JobType, QueueName};
 /// The most bytes of a payload that is read at all. More fits no queue.
 pub(super) const PAYLOAD_BYTES_MAX: i64 = 16 * 1024 * 1024;
 
+/// The most bytes of any other text that is read at all. No name, key or option of a job has so many.
+pub(super) const TEXT_BYTES_MAX: i64 = 2_000;
+
 /// A row of the outbox that is to be delivered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
@@ -16,7 +19,7 @@ pub struct Row {
     pub seq: i64,
     /// Its id: that of the job, too.
     pub id: String,
-    /// Its group.
+    /// Its group. None, too, if what somebody inserted is no name of a group: then [`job`](Row::job) says so.
     pub group: Option<String>,
     /// Its place in the group.
     pub position: i64,
@@ -31,30 +34,40 @@ pub struct Row {
 }
 
 /// What every engine selects, in this order, numbers as 64 bits and all else as text.
+///
+/// One row that cannot be read must not keep the others from being delivered: it is a row that is no job.
 pub(super) fn decode<R>(row: &R) -> Result<Row, sqlx::Error>
 where
     R: sqlx::Row,
     usize: ColumnIndex<R>,
     String: Type<R::Database> + for<'r> Decode<'r, R::Database>,
+    Vec<u8>: Type<R::Database> + for<'r> Decode<'r, R::Database>,
     i64: Type<R::Database> + for<'r> Decode<'r, R::Database>,
 {
     let number = |place: usize| row.try_get::<Option<i64>, _>(place);
-    let text = |place: usize| row.try_get::<Option<String>, _>(place);
+    let mut unreadable =
+        shown(row, 18)?.map(|field| format!("{field}: has more than {TEXT_BYTES_MAX} bytes"));
+    let mut text = |place: usize, field: &str| {
+        if !is_text(row, place) {
+            unreadable.get_or_insert_with(|| format!("{field}: is not valid UTF-8"));
+        }
+        shown(row, place)
+    };
     let fields = Fields {
-        id: row.try_get(1)?,
-        job_type: row.try_get(2)?,
-        queue: row.try_get(3)?,
-        payload: text(4)?,
+        id: text(1, "id")?.unwrap_or_default(),
+        job_type: text(2, "type")?.unwrap_or_default(),
+        queue: text(3, "queue")?.unwrap_or_default(),
+        payload: text(4, "payload")?,
         payload_bytes: row.try_get(5)?,
         priority: row.try_get(6)?,
         run_at: number(7)?,
         delay_ms: number(8)?,
         max_attempts: number(9)?,
-        unique_key: text(10)?,
-        group: text(11)?,
-        backoff: text(12)?,
-        traceparent: text(13)?,
-        tracestate: text(14)?,
+        unique_key: text(10, "unique_key")?,
+        group: text(11, "group_key")?,
+        backoff: text(12, "backoff")?,
+        traceparent: text(13, "traceparent")?,
+        tracestate: text(14, "tracestate")?,
     };
     Ok(Row {
         seq: row.try_get(0)?,
@@ -63,9 +76,48 @@ where
         age: Duration::from_millis(u64::try_from(row.try_get::<i64, _>(17)?).unwrap_or(0)),
         bytes: usize::try_from(fields.payload_bytes).unwrap_or(0) + 200,
         id: fields.id.clone(),
-        group: fields.group.clone(),
-        job: fields.job(),
+        group: group(row, 11)?,
+        job: unreadable.map_or_else(|| fields.job(), Err),
     })
+}
+
+/// A text for people: what is not UTF-8, which SQLite and some databases of PostgreSQL keep, with other signs in its place.
+pub(super) fn shown<R>(row: &R, place: usize) -> Result<Option<String>, sqlx::Error>
+where
+    R: sqlx::Row,
+    usize: ColumnIndex<R>,
+    String: Type<R::Database> + for<'r> Decode<'r, R::Database>,
+    Vec<u8>: Type<R::Database> + for<'r> Decode<'r, R::Database>,
+{
+    if is_text(row, place) {
+        return row.try_get(place);
+    }
+    let bytes = row.try_get_unchecked::<Vec<u8>, _>(place)?;
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+/// The name of a row's group, by which its rows can be asked for.
+pub(super) fn group<R>(row: &R, place: usize) -> Result<Option<String>, sqlx::Error>
+where
+    R: sqlx::Row,
+    usize: ColumnIndex<R>,
+    String: Type<R::Database> + for<'r> Decode<'r, R::Database>,
+{
+    if !is_text(row, place) {
+        return Ok(None);
+    }
+    let group: Option<String> = row.try_get(place)?;
+    Ok(group.filter(|group| Key::new(group).is_ok()))
+}
+
+fn is_text<R>(row: &R, place: usize) -> bool
+where
+    R: sqlx::Row,
+    usize: ColumnIndex<R>,
+    String: Type<R::Database> + for<'r> Decode<'r, R::Database>,
+{
+    let text = row.try_get::<Option<String>, _>(place);
+    !matches!(text, Err(sqlx::Error::ColumnDecode { .. }))
 }
 
 struct Fields {
@@ -120,11 +172,27 @@ impl Fields {
         job.group = parsed::<Key>("group_key", self.group)?;
         job.backoff = self
             .backoff
-            .map(|text| serde_json::from_str::<Backoff>(&text))
+            .map(|text| backoff(&text))
             .transpose()
             .map_err(|error| wrong("backoff")(&error))?;
         job.traceparent = parsed("traceparent", self.traceparent)?;
         job.tracestate = parsed("tracestate", self.tracestate)?;
         Ok(job)
     }
+}
+
+/// A mistake in a name must not mean the default in silence.
+fn backoff(text: &str) -> Result<Backoff, String> {
+    let fields = |value: serde_json::Value| match value {
+        serde_json::Value::Object(fields) => Ok(fields),
+        _ => Err("is not a JSON object".to_owned()),
+    };
+    let given: serde_json::Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let known = serde_json::to_value(Backoff::default()).map_err(|error| error.to_string())?;
+    let known = fields(known)?;
+    let given = fields(given)?;
+    if let Some(name) = given.keys().find(|name| !known.contains_key(*name)) {
+        return Err(format!("there is no option {name:?}"));
+    }
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }

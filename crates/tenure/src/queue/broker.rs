@@ -4,19 +4,20 @@
 //! those who follow. All of it is behind one lock, so that a waiting claim, a heartbeat and a commit see each
 //! other whole; nothing under it waits or writes.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use tenure_core::Moment;
 use tenure_core::queue::{
-    self, Action, Claim, ClaimRequest, Claimed, Command, Event, Leases, Queue, Restore, Rules,
+    self, Action, Claim, ClaimRequest, Claimed, Command, Event, Key, Leases, Queue, Restore, Rules,
     SnapshotError,
 };
 use tokio::sync::{Notify, broadcast, mpsc};
 
 use super::claims::Waiting;
-use super::follow::Followed;
+use super::follow::{Followed, Follower, Past};
 use super::{Error, Position};
 use crate::Runtime;
 use crate::clock::Clock;
@@ -64,6 +65,10 @@ pub(crate) struct Broker {
     pub(crate) leases: Leases,
     pub(crate) waiting: Waiting,
     followers: Option<broadcast::Sender<Followed>>,
+    /// What they may have missed, while somebody wants it kept.
+    past: Option<Past>,
+    /// The last command that was applied.
+    position: Position,
     /// Of the command that is applied. Kept, so that each does not take memory of its own.
     events: Vec<Event>,
     clock: Clock,
@@ -136,6 +141,8 @@ impl Broker {
             leases: Leases::default(),
             waiting: Waiting::default(),
             followers: Some(broadcast::Sender::new(follow_max)),
+            past: None,
+            position: Position::default(),
             events: Vec::new(),
             clock: runtime.clock.clone(),
             restore: None,
@@ -153,8 +160,37 @@ impl Broker {
         self.count();
     }
 
-    pub(crate) fn follow(&self) -> Option<broadcast::Receiver<Followed>> {
-        self.followers.as_ref().map(broadcast::Sender::subscribe)
+    /// What is committed from now on, or behind a place; none if that is not kept, or the term is over.
+    pub(crate) fn follow(&self, after: Option<Position>) -> Option<Follower> {
+        let receiver = self.followers.as_ref()?.subscribe();
+        let past = match after {
+            Some(after) => self.past.as_ref()?.after(after, self.position)?,
+            None => VecDeque::new(),
+        };
+        Some(Follower::new(past, receiver, self.position))
+    }
+
+    pub(crate) fn waiting_workers(&self, limit: usize) -> (Vec<(Key, u32)>, bool) {
+        let mut found: BTreeMap<&Key, u32> = BTreeMap::new();
+        let mut are_all = true;
+        for worker in self.waiting.workers() {
+            if found.len() < limit || found.contains_key(worker) {
+                *found.entry(worker).or_default() += 1;
+            } else {
+                are_all = false;
+            }
+        }
+        let found = found.into_iter();
+        let found = found.map(|(worker, count)| (worker.clone(), count));
+        (found.collect(), are_all)
+    }
+
+    pub(crate) fn keep_past(&mut self, is_kept: bool) {
+        if !is_kept {
+            self.past = None;
+        } else if self.past.is_none() {
+            self.past = Some(Past::behind(self.position));
+        }
     }
 
     pub(crate) fn answer_waiting(&mut self, error: &Error) {
@@ -167,6 +203,7 @@ impl Broker {
     pub(crate) fn end(&mut self, error: &Error) {
         self.is_over = true;
         self.followers = None;
+        self.past = None;
         self.answer_waiting(error);
         self.leases = Leases::default();
         discard(std::mem::replace(&mut self.queue, Queue::new(0)));
@@ -209,17 +246,24 @@ impl Broker {
         self.signals.schedules.store(schedules, Ordering::Relaxed);
     }
 
-    fn publish(&self, position: Position, at_ms: u64, events: &[Event]) {
-        if let Some(followers) = &self.followers
-            && followers.receiver_count() > 0
-        {
-            let events = events.into();
+    fn publish(&mut self, position: Position, at_ms: u64, events: &[Event]) {
+        self.position = position;
+        let followers = self.followers.as_ref();
+        let followers = followers.filter(|followers| followers.receiver_count() > 0);
+        if followers.is_none() && self.past.is_none() {
+            return;
+        }
+        let followed = Followed {
+            position,
+            at_ms,
+            events: events.into(),
+        };
+        if let Some(past) = &mut self.past {
+            past.note(followed.clone());
+        }
+        if let Some(followers) = followers {
             // An error means that the last of them is just gone.
-            let _ = followers.send(Followed {
-                position,
-                at_ms,
-                events,
-            });
+            let _ = followers.send(followed);
         }
     }
 }
@@ -233,7 +277,10 @@ impl Machine for Broker {
         let at = command.at;
         let is_schedule = matches!(
             command.action,
-            Action::SetSchedule(..) | Action::Fire(_) | Action::Configure(_)
+            Action::SetSchedule(..)
+                | Action::ResumeSchedule(_)
+                | Action::Fire(_)
+                | Action::Configure(_)
         );
         // Only claims start leases.
         let now = match command.action {
@@ -284,7 +331,8 @@ impl Machine for Broker {
         }
     }
 
-    fn replay(&mut self, _: Position, record: &[u8]) -> Result<(), Unreadable> {
+    fn replay(&mut self, position: Position, record: &[u8]) -> Result<(), Unreadable> {
+        self.position = position;
         let command = Command::from_record(record)?;
         self.events.clear();
         let _ = self.queue.apply(command, &mut self.events);

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use tenure_core::queue::{
     Action, Answer, Cancelled, Changed, Claim, ClaimKey, ClaimRequest, Claimed, Completion, Ended,
-    Failed, Failure, KeepIds, Key, Limits, Lost, Payload, QueueOptions, Released, Rules, Schedule,
-    ScheduleSpec, Settings, Submission, Submitted,
+    Ends, Failed, Failure, KeepIds, Key, Limits, Lost, Payload, QueueOptions, Released, Rules,
+    Schedule, ScheduleSpec, Settings, Submission, Submitted,
 };
 use tenure_core::{JobId, QueueName, ScheduleName};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use super::Position;
 use super::broker::Broker;
 use super::due::{commit, portions};
 use super::serve::serve;
@@ -66,7 +67,7 @@ const REPLANNED_AT_ONCE: usize = 50;
 ///
 /// A call that changes something returns when that is durable: it survives this process and is never undone.
 /// An error says whether something was done; after [`Error::Unknown`] and [`Error::Fenced`] send it again, to
-/// whoever leads then. Jobs with an id of their own, and claims with their token, make that harmless. A call
+/// the leader of that moment. Jobs with an id of their own, and claims with their token, make that harmless. A call
 /// whose future is dropped is carried out, or not, as if its answer had been lost.
 ///
 /// Calls may come from any number of tasks at once; what arrives while a commit is under way is committed
@@ -76,6 +77,19 @@ pub struct Queue {
     pub(crate) shared: Arc<Shared>,
     /// Closes the queue when the last handle goes.
     _open: Arc<DropGuard>,
+}
+
+/// What came of [`Queue::end_and_claim`]: one answer for each end, in order, and the jobs that were claimed.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Round {
+    /// To the completions.
+    pub completed: Vec<Ended<()>>,
+    /// To the failures.
+    pub failed: Vec<Ended<Failed>>,
+    /// To what was handed back.
+    pub released: Vec<Ended<Released>>,
+    /// In the order in which they are to run; possibly none.
+    pub claimed: Vec<Claimed>,
 }
 
 /// What the handles of a queue and its task share.
@@ -121,7 +135,7 @@ impl Queue {
     }
 
     /// What a request may ask for. A call checks all that it is given, and does nothing if something is wrong with a
-    /// part of it: whoever passes on what others have said checks each by itself.
+    /// part of it: a caller that passes on items of others checks each one separately.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         self.shared.limits()
@@ -186,7 +200,7 @@ impl Queue {
     /// Claims jobs, the first whose turn it is, and waits for one if there is none and the request says so.
     /// Answered with at least one job, or with none when the time is over.
     ///
-    /// Whoever waits longest is first to get a job that it could take. Nothing is written while nothing can
+    /// The claim that has waited longest gets the first job that it could take. Nothing is written while nothing can
     /// be claimed. If the future is dropped it claims nothing, or hands back what it has claimed, without
     /// costing an attempt; only if this process dies just then do the jobs wait until their lease runs out.
     pub async fn claim(&self, request: ClaimRequest) -> Result<Vec<Claimed>, Error> {
@@ -205,7 +219,7 @@ impl Queue {
 
     /// The same for a claim that has a name of the caller's: something random, another for each claim. If the answer is
     /// lost, the same claim is made again: the same worker and name get the jobs that they hold, with the same tokens, and
-    /// no attempt is counted twice. So whoever may have been answered already is never robbed, a claim with a name that was
+    /// no attempt is counted twice. So a worker that may have had its answer keeps its jobs, a claim with a name that was
     /// made again is not handed back if the future is dropped.
     ///
     /// While a broker of an older version is in the namespace, names mean nothing.
@@ -222,6 +236,42 @@ impl Queue {
         let wait = Duration::from_millis(std::mem::take(&mut request.wait_ms).into());
         let claimed = service.claim(request, key, wait, stop).await;
         self.shared.answer(claimed)
+    }
+
+    /// Ends claims, and claims jobs, in one commit: what a busy worker does between two rounds. The ends come first, so a
+    /// job that one of them makes claimable can be claimed. Does not wait for a job, whatever the request says.
+    ///
+    /// The call can be made again if its answer is lost: with the same name it is the same claim, as with
+    /// [`Queue::claim_named`], and ends that were done are answered as they were. After an [`Error::Unknown`] some of it may
+    /// have been done. Every other error means that nothing was.
+    ///
+    /// If others wait for a job, and an end makes room in a queue that limits how many run at once, they come first: the
+    /// claim is then a second commit.
+    pub async fn end_and_claim(
+        &self,
+        mut ends: Ends,
+        mut request: ClaimRequest,
+        name: Option<&Key>,
+    ) -> Result<Round, Error> {
+        let service = self.shared.service()?;
+        service.limits.claim(&request)?;
+        service.limits.ends(&mut ends)?;
+        request.wait_ms = 0;
+        let key = name.map(|name| ClaimKey::new(&request.worker, name));
+        let done = service.end_and_claim(ends, request, key).await;
+        let (ended, claimed) = self.shared.answer(done)?;
+        let mut round = Round {
+            claimed,
+            ..Round::default()
+        };
+        for answer in ended {
+            match answer {
+                Answer::Completed(ended) => round.completed = ended,
+                Answer::Failed(ended) => round.failed = ended,
+                answer => round.released = answer.released(),
+            }
+        }
+        Ok(round)
     }
 
     /// Renews claims, and notes progress. One answer per claim, in order. Costs no storage request.
@@ -359,6 +409,41 @@ impl Queue {
         answer.map(Answer::schedule_deleted)
     }
 
+    /// Lets a schedule make no jobs until it is [resumed](Queue::resume_schedule), also if it is set again meanwhile.
+    /// Jobs that it has made are not touched. Returns whether there is such a schedule.
+    ///
+    /// Refused while a process of an older version is in the namespace, which could not read it.
+    pub async fn pause_schedule(&self, name: ScheduleName) -> Result<bool, Error> {
+        if self.rules()? < Rules::THIRD {
+            return Err(Error::invalid(
+                "cannot pause schedules yet: a process of an earlier version is in the namespace",
+                "nothing was done; upgrade or stop that process, then try again later",
+            ));
+        }
+        let answer = self.ask(Action::PauseSchedule(name)).await;
+        answer.map(Answer::schedule_paused)
+    }
+
+    /// Lets a paused schedule make jobs again, beginning with its next slot: what fell into the pause is skipped,
+    /// whatever its policy for missed slots. Returns whether there is such a schedule.
+    pub async fn resume_schedule(&self, name: ScheduleName) -> Result<bool, Error> {
+        let service = self.shared.service()?;
+        let _planned = service.slots.read().await;
+        // Again only if somebody else has changed the schedule between the look and the commit.
+        loop {
+            let Some(schedule) = self.schedule(&name)? else {
+                return Ok(false);
+            };
+            if !schedule.paused {
+                return Ok(true);
+            }
+            let answer = self.ask(schedule.resumption(service.time.at())?).await?;
+            if answer.schedule_resumed() {
+                return Ok(true);
+            }
+        }
+    }
+
     /// Sets what holds for all queues.
     pub async fn configure(&self, settings: Settings) -> Result<(), Error> {
         self.change_settings(move |all| *all = settings).await
@@ -397,7 +482,8 @@ impl Queue {
     }
 
     /// Sets the queue's time, back as well, to what this host's clock shows or to `to`: for an operator, after a clock
-    /// was wrong. Jobs whose wait began at a later time wait as long from now on, what ended later counts as ended now,
+    /// was wrong. Delays and back-offs that began at a later time last as long from now on, a job that was submitted with a `run_at`
+    /// keeps it, what ended later counts as ended now,
     /// rates count anew, and schedules go on with the next slot; a slot whose job is still there does not run twice.
     /// Claims are not touched. If time goes back, every job is looked at once, a portion with each commit, so nobody else
     /// waits for it; this returns when it is done. A leader that follows in the middle goes on with it.
@@ -407,14 +493,17 @@ impl Queue {
     ///
     /// Once begun it is done to its end, also if the future is dropped: half of it would leave schedules with slots of the
     /// time before.
-    pub async fn set_time(&self, to: Option<u64>) -> Result<(), Error> {
+    ///
+    /// Returns the time that it is then: what was set, and how long this took. Another one that is set right after does not
+    /// show in it.
+    pub async fn set_time(&self, to: Option<u64>) -> Result<u64, Error> {
         let queue = self.clone();
         let runtime = self.shared.node.runtime();
         let done = runtime.spawn(async move { queue.set_time_and_slots(to).await });
         done.await.unwrap_or(Err(Error::Unknown { source: None }))
     }
 
-    async fn set_time_and_slots(&self, to: Option<u64>) -> Result<(), Error> {
+    async fn set_time_and_slots(&self, to: Option<u64>) -> Result<u64, Error> {
         let service = self.shared.service()?;
         // Of two that set it at once, the second begins when the slots follow the first.
         let _turn = service.changes.lock().await;
@@ -434,14 +523,14 @@ impl Queue {
         );
         self.shared.answer(service.set_time(to).await)?;
         self.shared.answer(self.replan(&service, to).await)?;
-        // The broker does this by itself. Whoever set the time is told when it is done.
+        // The broker does this anyway. The caller that set the time is told when it is done.
         while self
             .shared
             .answer(service.read(|broker| broker.queue.is_setting_back()))?
         {
             self.shared.answer(commit(&service, Action::Tick).await)?;
         }
-        Ok(())
+        Ok(service.time.at())
     }
 
     /// Lets every schedule go on after `to`. They are taken out a portion at a time and planned without the lock, so that
@@ -477,9 +566,27 @@ impl Queue {
     /// and told so, and so is everyone when this process no longer serves the queue.
     #[must_use]
     pub fn follow(&self) -> Follower {
-        let service = self.shared.service();
-        let receiver = service.and_then(|service| service.read(Broker::follow));
-        Follower::new(receiver.ok().flatten())
+        self.follower(None).unwrap_or_else(Follower::ended)
+    }
+
+    /// What is committed behind a place in the log, for a follower who was away; `None` if that is not
+    /// [kept](Queue::keep_past), or the queue is not served here.
+    #[must_use]
+    pub fn follow_after(&self, position: Position) -> Option<Follower> {
+        self.follower(Some(position))
+    }
+
+    fn follower(&self, after: Option<Position>) -> Option<Follower> {
+        let service = self.shared.service().ok()?;
+        service.read(|broker| broker.follow(after)).ok().flatten()
+    }
+
+    /// Whether to keep the latest events from now on, for [`Queue::follow_after`]: up to 10,000 of this process's present
+    /// term. Costs memory, and a little time with every commit.
+    pub fn keep_past(&self, is_kept: bool) {
+        if let Ok(service) = self.shared.service() {
+            let _ = service.change(|broker| broker.keep_past(is_kept));
+        }
     }
 
     /// Takes no more calls, commits what waits, answers everyone, leaves the election, and waits for all of

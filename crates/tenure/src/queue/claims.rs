@@ -2,7 +2,7 @@
 //!
 //! A claim that finds nothing waits here, with a ticket that says when it came. When jobs become claimable
 //! the broker notes a *credit* for each: one job of this queue and type. Between two commits the credits are
-//! given out, each to whoever of those that could take the job came first; nobody is looked at who could not.
+//! given out, each to the first waiting claim that could take the job; no other claim is looked at.
 //! Those who got one go into the next commit, each asking for its share, so that the first of a batch does
 //! not take what the others were woken for.
 //!
@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use tenure_core::queue::{ClaimKey, ClaimRequest, Event, Queue, Submission};
+use tenure_core::queue::{ClaimKey, ClaimRequest, Event, Key, Queue, Submission};
 use tenure_core::{JobType, QueueName};
 
 use super::broker::Answer;
@@ -118,6 +118,11 @@ pub(crate) struct Woken {
 }
 
 impl Waiting {
+    /// The workers of the claims that wait, one for each claim.
+    pub(crate) fn workers(&self) -> impl Iterator<Item = &Key> {
+        self.waiters.values().map(|waiter| &waiter.request.worker)
+    }
+
     pub(crate) fn ticket(&mut self) -> Ticket {
         self.tickets += 1;
         Ticket(self.tickets)
@@ -159,7 +164,7 @@ impl Waiting {
         if let Some(key) = key
             && let Some(&before) = self.keys.get(&key)
         {
-            // Whoever asks last waits for both. Told that its outcome is unknown, the other would ask again, and replace this.
+            // The latest caller waits for both. Told that its outcome is unknown, the earlier one would ask again, and replace this.
             self.take(before);
             self.replaced.insert(before);
         }
@@ -310,7 +315,7 @@ impl Waiting {
         }
     }
 
-    /// A claim was answered with jobs. If the same one waits, it is to be answered with them too: whoever sent it first
+    /// A claim was answered with jobs. If the same one waits, it is answered with them too: the first sender
     /// may be gone.
     pub(crate) fn answered(&mut self, key: ClaimKey) {
         self.answered.extend(self.keys.get(&key));
@@ -475,7 +480,7 @@ impl Waiting {
             let Some(waiter) = self.take(ticket) else {
                 continue;
             };
-            // Whoever is gone has no use for a job.
+            // A caller that is gone has no use for a job.
             if !waiter.sender.is_closed() {
                 woken.push((ticket, waiter));
                 given += 1;

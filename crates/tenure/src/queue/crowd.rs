@@ -76,7 +76,8 @@ impl Room<'_> {
 }
 
 impl Service {
-    /// The jobs for whose queues and types there is room. One job more or less is no reason to refuse another.
+    /// The jobs for whose queues and types there is room. One job more or less is no reason to refuse another, but for those
+    /// behind it in its group.
     pub(crate) fn admit_jobs(&self, jobs: Vec<Submission>) -> Result<Admitted, Error> {
         let mut admitted = Admitted {
             jobs,
@@ -100,17 +101,26 @@ impl Service {
                 queues: BTreeSet::new(),
                 types: BTreeSet::new(),
             };
+            let mut waiting = BTreeSet::new();
             for (place, job) in std::mem::take(&mut admitted.jobs).into_iter().enumerate() {
-                match room.admit(&job) {
-                    Ok(()) => admitted.jobs.push(job),
-                    Err(error) => {
+                // Behind one of its group that has no room, a job would overtake it.
+                let waits = job.group.as_ref().is_some_and(|it| waiting.contains(it));
+                let refused = if waits {
+                    Some(None)
+                } else {
+                    room.admit(&job).err().map(Some)
+                };
+                match refused {
+                    None => admitted.jobs.push(job),
+                    Some(error) => {
+                        waiting.extend(job.group);
                         let refused = Submitted {
                             id: job.id.unwrap_or_else(|| broker.queue.next_id()),
                             status: SubmitStatus::Full,
                             existing: None,
                         };
                         admitted.refused.push((place, refused));
-                        admitted.why.get_or_insert(error);
+                        admitted.why = admitted.why.take().or(error);
                     }
                 }
             }

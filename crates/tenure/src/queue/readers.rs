@@ -91,7 +91,7 @@ impl Readers {
         let mut seen = std::mem::take(&mut self.seen);
         let mut least = Rules::LATEST;
         for (record, object) in sessions {
-            // Whoever only takes part in elections, one call at a time, never reads the log.
+            // One-shot candidates never read the log.
             if record.state != State::Alive || record.about.labels.contains_key(LABEL) {
                 continue;
             }

@@ -34,7 +34,7 @@ impl Queue {
         })
     }
 
-    /// Who runs a job, and by which token; none if nobody does. For dialects without tokens: whoever has the
+    /// Who runs a job, and by which token; none if nobody does. For dialects without tokens: the worker with the
     /// token may end the claim.
     pub fn holder(&self, id: &JobId) -> Result<Option<(Key, Token)>, Error> {
         self.read(|broker| {
@@ -56,6 +56,12 @@ impl Queue {
         })
     }
 
+    /// The workers whose claims wait for a job, by name, and how many claims each has: at most `limit` workers, and whether
+    /// these are all.
+    pub fn waiting_workers(&self, limit: usize) -> Result<(Vec<(Key, u32)>, bool), Error> {
+        self.read(|broker| broker.waiting_workers(limit))
+    }
+
     /// How many jobs of the queue `default` ever completed: this number never goes down.
     pub fn completed_total(&self) -> Result<u64, Error> {
         self.read(|broker| broker.queue.completed_total())
@@ -68,7 +74,7 @@ impl Queue {
         let limit = limit.min(self.shared.limits().batch_max);
         let mut reading = PageReader::new(filter.clone(), from, limit, PAGE_BYTES_MAX);
         while self.read_on(&mut reading)? {
-            // Whoever waits for the lock is let in: it is not handed over by itself.
+            // Let others take the lock: it is not handed over otherwise.
             std::thread::yield_now();
         }
         Ok(reading.into_page())

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tenure_core::queue::{
-    self, Action, ClaimKey, ClaimRequest, Claimed, Command, Limits, LoggedClaim, Rules, Submission,
+    self, Action, ClaimKey, ClaimRequest, Claimed, Command, Ends, Limits, LoggedClaim, Rules,
+    Submission,
 };
 use tenure_core::{Moment, QueueName};
 use tokio::sync::oneshot;
@@ -33,9 +34,9 @@ pub(crate) struct Service {
     /// The largest record of the queue's own: far from what one commit takes, so that others go with it.
     pub(crate) record_bytes_max: usize,
     pub(crate) signals: Arc<Signals>,
-    /// Whoever changes a part of something reads it first: one after the other.
+    /// A change of a part reads the whole first, so such changes take turns.
     pub(crate) changes: tokio::sync::Mutex<()>,
-    /// Whoever plans slots holds on to the time until they are committed, and whoever sets the time waits for them: what was
+    /// Planning slots holds this until they are committed, and setting the time waits for it: what was
     /// planned by the time before comes before it in the log.
     pub(crate) slots: tokio::sync::RwLock<()>,
     /// Where the nonces of claims come from.
@@ -56,7 +57,7 @@ impl Service {
         self.commit_at(self.time.at(), action).await
     }
 
-    /// The same for whoever knows the time.
+    /// The same for a caller that knows the time.
     pub(crate) async fn commit_at(&self, at: u64, action: Action) -> Result<queue::Answer, Error> {
         let (sender, receiver) = oneshot::channel();
         self.post(at, action, sender);
@@ -156,6 +157,26 @@ impl Service {
             }));
     }
 
+    /// The same, all of them or none.
+    fn write_together(&self, at: u64, actions: Vec<(Action, Sender<Answer>)>) {
+        let count = actions.len();
+        let (lines, others): (Vec<_>, Vec<_>) = actions
+            .into_iter()
+            .filter_map(|(action, sender)| written(at, action, sender))
+            .map(|(line, command, sender)| (line, (command, sender)))
+            .unzip();
+        // Commands have no line that cannot be written. If one had, the others' callers would be told that nothing is known.
+        if lines.len() == count {
+            let items = lines.iter().zip(others);
+            let items = items.map(|(line, (command, sender))| Item {
+                line,
+                command,
+                sender,
+            });
+            self.handle.post_together(items.collect());
+        }
+    }
+
     /// Reads what is committed. Fails if leadership is over, also if nobody has noticed yet.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Broker) -> T) -> Result<T, Error> {
         self.check()?;
@@ -165,7 +186,7 @@ impl Service {
         answer.ok_or(Error::Stopped)
     }
 
-    /// Changes what lives only as long as the broker. Whoever makes a promise by it checks leadership too.
+    /// Changes what lives only as long as the broker. A promise that rests on it needs a check of leadership too.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Broker) -> T) -> Result<T, Error> {
         let answer = self
             .handle
@@ -240,6 +261,68 @@ impl Service {
         }
     }
 
+    /// Ends claims, and claims jobs behind that, in the same commit: also those that the ends have made claimable. Does not
+    /// wait for a job. Answers to the ends in their order, by kind, and what was claimed.
+    ///
+    /// Where those who wait would be passed over for ever, they come first, and the claim is a commit of its own: in a queue
+    /// that limits how many run at once, who ends a job would otherwise always be the one who begins the next, and jobs of
+    /// types that only others take would never have a turn.
+    pub(crate) async fn end_and_claim(
+        &self,
+        ends: Ends,
+        request: ClaimRequest,
+        key: Option<ClaimKey>,
+    ) -> Result<(Vec<queue::Answer>, Vec<Claimed>), Error> {
+        let at = self.time.at();
+        if self.gives_way(&ends, at)? {
+            let ended = settled(self.post_together(at, of_ends(ends))).await?;
+            let ended = ended.into_iter().map(Answer::take).collect();
+            let claimed = self.claim(request, key, Duration::ZERO, std::future::pending());
+            // Whatever it says of itself, something was done.
+            let claimed = claimed.await.map_err(|_| Error::Unknown { source: None })?;
+            return Ok((ended, claimed));
+        }
+        // Older brokers could not read it.
+        let key = key.filter(|_| self.rules >= Rules::THIRD);
+        let mut actions = of_ends(ends);
+        actions.push(self.logged(request, key));
+        let mut answers = settled(self.post_together(at, actions)).await?;
+        let claimed = answers.pop().expect("the claim is the last of them");
+        let ended = answers.into_iter().map(Answer::take).collect();
+        Ok((ended, claimed.take().claimed()))
+    }
+
+    /// Whether those who wait for a job come before one who ends these claims and claims another. Those who were to be woken
+    /// are, in any case.
+    fn gives_way(&self, ends: &Ends, at: u64) -> Result<bool, Error> {
+        // Nobody waits on a busy broker: then it is not worth the lock.
+        if self.signals.waiting.load(Ordering::Relaxed) == 0 {
+            return Ok(false);
+        }
+        let (woken, gives_way) = self.change(|broker| {
+            let woken = if broker.waiting.is_credited() {
+                broker.waiting.wake(&broker.queue, at)
+            } else {
+                Vec::new()
+            };
+            let gives_way =
+                !broker.waiting.is_empty() && ends.jobs().any(|job| broker.queue.makes_room(job));
+            self.count_waiting(&broker.waiting);
+            (woken, gives_way)
+        })?;
+        self.send(at, woken);
+        Ok(gives_way)
+    }
+
+    /// Puts records in line, all of them or none, in one commit if they fit.
+    fn post_together(&self, at: u64, actions: Vec<Action>) -> Vec<Receiver> {
+        let (senders, receivers): (Vec<_>, Vec<_>) =
+            actions.iter().map(|_| oneshot::channel()).unzip();
+        let actions = actions.into_iter().zip(senders).collect();
+        self.time.in_line(at, |at| self.write_together(at, actions));
+        receivers
+    }
+
     /// Sends a claim if it would find something, and lets it wait otherwise.
     fn begin_claim(
         &self,
@@ -250,7 +333,7 @@ impl Service {
     ) -> Result<Begun<'_>, Error> {
         let at = self.time.at();
         let begun = self.change(|broker| {
-            // Whoever waits already comes first.
+            // Claims that wait already come first.
             let woken = if broker.waiting.is_credited() {
                 broker.waiting.wake(&broker.queue, at)
             } else {
@@ -355,7 +438,47 @@ async fn received(receiver: Receiver) -> Result<queue::Answer, Error> {
     Ok(answered.answer.take())
 }
 
-/// What became of a claim at first.
+/// Ends as the log has them: a record for each kind that there is.
+fn of_ends(ends: Ends) -> Vec<Action> {
+    let mut actions = Vec::with_capacity(4);
+    if !ends.completed.is_empty() {
+        actions.push(Action::Complete(ends.completed));
+    }
+    if !ends.failed.is_empty() {
+        actions.push(Action::Fail(ends.failed));
+    }
+    if !ends.released.is_empty() {
+        actions.push(Action::Release(ends.released));
+    }
+    actions
+}
+
+/// The same for several records of one caller. If any of them has failed all have: what was claimed is handed back, since
+/// nobody takes the answer, and the caller is told that nothing was done only if none of them may have been.
+async fn settled(receivers: Vec<Receiver>) -> Result<Vec<Answer>, Error> {
+    let mut answers = Vec::with_capacity(receivers.len());
+    let mut failed: Option<Error> = None;
+    for receiver in receivers {
+        let answered = receiver.await;
+        match answered.unwrap_or(Err(Error::Unknown { source: None })) {
+            Ok(answered) => answers.push(answered.answer),
+            Err(error) => {
+                let is_unsure = matches!(error, Error::Unknown { .. } | Error::Fenced);
+                if failed.is_none() || is_unsure {
+                    failed = Some(error);
+                }
+            }
+        }
+    }
+    match failed {
+        None => Ok(answers),
+        Some(error @ (Error::Unknown { .. } | Error::Fenced)) => Err(error),
+        Some(error) if answers.is_empty() => Err(error),
+        Some(_) => Err(Error::Unknown { source: None }),
+    }
+}
+
+/// The first outcome of a claim.
 enum Begun<'a> {
     Empty,
     Sent(Receiver),

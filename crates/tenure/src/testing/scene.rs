@@ -130,7 +130,7 @@ impl Scene {
         hosts.clone()
     }
 
-    /// Waits until whoever can has had its heartbeat confirmed. One that only just came back may need more
+    /// Waits until every host that can has had its heartbeat confirmed. One that only just came back may need more
     /// time of the scene for it, so this does not wait for ever.
     async fn settle(&self) {
         let patience = Instant::now() + STEP_PATIENCE;

@@ -136,6 +136,76 @@ async fn a_transfer_reaches_its_target_and_a_wrong_one_is_refused() {
     assert_eq!(next.term(), Term(4));
 }
 
+/// A leader that is asked to go, and to stay after that, stays: what is asked last counts, whoever is asked to tell it.
+#[tokio::test]
+async fn a_leader_that_is_asked_to_stay_leads_again_when_its_work_has_stopped() {
+    let store = Arc::new(Memory::new());
+    let (a, b) = (
+        node(&store, "a", PATIENCE).await,
+        node(&store, "b", PATIENCE).await,
+    );
+    let election_a = a.join("e").await.unwrap();
+    let mut leadership = elected(&election_a).await;
+    let election_b = b.join("e").await.unwrap();
+    let to_a = NodeId::new("a").unwrap();
+    for (asks, term) in [(&election_a, Term(2)), (&election_b, Term(3))] {
+        let (release, released) = tokio::sync::oneshot::channel::<()>();
+        let work = tokio::spawn({
+            let leadership = leadership.clone();
+            async move { leadership.run(async { released.await.unwrap() }).await }
+        });
+        tokio::task::yield_now().await;
+        election_b.request_resign().await.unwrap();
+        let stopping = leadership.stopping();
+        timeout(PATIENCE, stopping.cancelled()).await.unwrap();
+        asks.transfer_to(&to_a).await.unwrap();
+        let status = a.view().status(election_a.name()).await.unwrap();
+        assert!(status.lease.unwrap().asked_to_go().is_none());
+        release.send(()).unwrap();
+        work.await.unwrap().unwrap();
+        let leads_again = async {
+            loop {
+                let next = elected(&election_a).await;
+                if next.term() > leadership.term() {
+                    break next;
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let next = timeout(PATIENCE, leads_again).await.unwrap();
+        assert_eq!(next.term(), term);
+        leadership = next;
+    }
+    assert!(!election_b.is_leader());
+    // One that is asked nothing is asked nothing by this.
+    election_b.transfer_to(&to_a).await.unwrap();
+    let status = a.view().status(election_a.name()).await.unwrap();
+    assert_eq!(status.lease.unwrap().request, None);
+}
+
+/// A program may say anything, such as all that another one has printed.
+#[tokio::test]
+async fn a_long_trouble_costs_nobody_the_session() {
+    let store = Arc::new(Memory::new());
+    let node = node(&store, "a", Duration::from_secs(2)).await;
+    let election = node.join("e").await.unwrap();
+    let leadership = elected(&election).await;
+    node.set_trouble(Some("x".repeat(9 << 20)));
+    let shown = async {
+        loop {
+            let standing = node.view().standing(election.name()).await.unwrap();
+            let about = standing.into_iter().next().map(|it| it.about);
+            if let Some(trouble) = about.and_then(|about| about.trouble) {
+                break trouble;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let shown = timeout(PATIENCE, shown).await.unwrap();
+    assert_eq!(shown.len(), 500);
+    assert!(leadership.check().is_ok());
+}
+
 #[tokio::test]
 async fn shutdown_hands_over_and_ends_every_handle() {
     let store = Arc::new(Memory::new());

@@ -18,6 +18,9 @@ mod many;
 mod nudges;
 mod one_shot;
 #[cfg(all(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+mod one_shot_transactions;
+mod one_shot_ttls;
+#[cfg(all(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 mod outbox;
 mod panics;
 #[cfg(all(feature = "file", feature = "sqlite"))]

@@ -80,29 +80,59 @@ async fn a_candidate_that_stopped_calling_is_replaced_after_its_ttl() {
     assert!(!late.is_leader());
 }
 
-/// A store that tells no ages, as databases and object stores do not.
+/// A store that tells other ages than it has.
 #[derive(Debug)]
-struct Ageless(Arc<Memory>);
+struct Aged(Arc<Memory>, fn(&Key, Object) -> Object);
 
-fn ageless(object: Object) -> Object {
+impl Aged {
+    /// None, as databases and object stores.
+    fn none() -> Self {
+        Self::none_of(Arc::default())
+    }
+
+    fn none_of(store: Arc<Memory>) -> Self {
+        Self(store, |_, object| Object {
+            age: None,
+            shown_age: Some(Duration::from_secs(3600)),
+            ..object
+        })
+    }
+
+    /// An hour more than they have.
+    fn older() -> Self {
+        Self(Arc::default(), |_, object| older(object))
+    }
+
+    /// Of leases those since their writes were begun, by writers that were stopped for an hour then.
+    fn since_begun() -> Self {
+        Self(Arc::default(), |key, object| {
+            if key.as_str().contains("/elections/") {
+                older(object)
+            } else {
+                object
+            }
+        })
+    }
+}
+
+fn older(object: Object) -> Object {
     Object {
-        age: None,
-        shown_age: Some(Duration::from_secs(3600)),
+        age: object.age.map(|age| age + Duration::from_secs(3600)),
         ..object
     }
 }
 
 #[async_trait]
-impl Store for Ageless {
+impl Store for Aged {
     fn describe(&self) -> Description {
         self.0.describe()
     }
     async fn get(&self, key: &Key) -> Result<Option<Object>, StoreError> {
-        Ok(self.0.get(key).await?.map(ageless))
+        Ok(self.0.get(key).await?.map(|object| self.1(key, object)))
     }
     async fn get_if_changed(&self, key: &Key, version: &Version) -> Result<Change, StoreError> {
         Ok(match self.0.get_if_changed(key, version).await? {
-            Change::Changed(object) => Change::Changed(ageless(object)),
+            Change::Changed(object) => Change::Changed(self.1(key, object)),
             change => change,
         })
     }
@@ -124,7 +154,7 @@ impl Store for Ageless {
 #[tokio::test]
 async fn without_ages_the_second_call_after_a_ttl_replaces_a_dead_leader() {
     let ttl = Duration::from_secs(1);
-    let store = Arc::new(Ageless(Arc::default()));
+    let store = Arc::new(Aged::none());
     let elections = OneShot::new(store.clone(), "test", ttl).unwrap();
     let (a, b) = ("a".parse().unwrap(), "b".parse().unwrap());
     assert!(elections.elect(&a).await.unwrap().is_leader());
@@ -274,6 +304,8 @@ async fn a_renewal_costs_one_write_and_one_listing() {
     let elections = OneShot::new(store.clone(), "test", Duration::from_secs(60)).unwrap();
     let a = "a".parse().unwrap();
     elections.elect(&a).await.unwrap();
+    // A note is kept by the whole millisecond: before that is over nobody can tell that it is young, and may look again.
+    tokio::time::sleep(Duration::from_millis(2)).await;
     let before = requests(store.meter());
     elections.elect(&a).await.unwrap();
     assert_eq!(
@@ -283,61 +315,9 @@ async fn a_renewal_costs_one_write_and_one_listing() {
     );
 }
 
-/// A store whose objects are older than they are.
-#[derive(Debug)]
-struct Aged(Memory, Duration);
-
-#[async_trait::async_trait]
-impl Store for Aged {
-    fn describe(&self) -> Description {
-        self.0.describe()
-    }
-
-    async fn get(&self, key: &Key) -> Result<Option<Object>, tenure::store::Error> {
-        let mut object = self.0.get(key).await?;
-        if let Some(object) = &mut object {
-            object.age = object.age.map(|age| age + self.1);
-        }
-        Ok(object)
-    }
-
-    async fn get_if_changed(
-        &self,
-        key: &Key,
-        version: &Version,
-    ) -> Result<Change, tenure::store::Error> {
-        self.0.get_if_changed(key, version).await
-    }
-
-    async fn put(
-        &self,
-        key: &Key,
-        value: Bytes,
-        expect: &Expect,
-    ) -> Result<Version, tenure::store::Error> {
-        self.0.put(key, value, expect).await
-    }
-
-    async fn delete(&self, key: &Key) -> Result<(), tenure::store::Error> {
-        self.0.delete(key).await
-    }
-
-    async fn list(
-        &self,
-        prefix: &Prefix,
-        after: Option<&Key>,
-    ) -> Result<Page, tenure::store::Error> {
-        self.0.list(prefix, after).await
-    }
-
-    fn watch(&self, prefix: &Prefix) -> Option<Watch> {
-        self.0.watch(prefix)
-    }
-}
-
 #[tokio::test]
 async fn candidates_that_never_came_back_are_removed_by_those_who_come() {
-    let store = Arc::new(Aged(Memory::new(), Duration::from_secs(3600)));
+    let store = Arc::new(Aged::older());
     let elections = OneShot::new(store.clone(), "test", Duration::from_secs(60)).unwrap();
     let mut most = 0;
     for number in 0..300 {
@@ -351,7 +331,7 @@ async fn candidates_that_never_came_back_are_removed_by_those_who_come() {
 
 /// A store that tells no ages. What was noted in sessions was noted a minute earlier.
 #[derive(Debug)]
-struct Later(Ageless);
+struct Later(Aged);
 
 impl Later {
     fn later(mut object: Object) -> Object {
@@ -400,7 +380,7 @@ impl Store for Later {
 /// them before.
 #[tokio::test]
 async fn without_ages_those_who_come_remove_what_others_saw_before() {
-    let store = Arc::new(Metered::new(Arc::new(Later(Ageless(Arc::default())))));
+    let store = Arc::new(Metered::new(Arc::new(Later(Aged::none()))));
     let elections = OneShot::new(store.clone(), "test", Duration::from_secs(5)).unwrap();
     let (mut most_sessions, mut most_requests) = (0, 0);
     let leader: NodeId = "leader".parse().unwrap();
@@ -427,7 +407,7 @@ async fn without_ages_those_who_come_remove_what_others_saw_before() {
 /// Candidates of the past, and one that goes on calling: nobody new comes who would remove them.
 #[tokio::test]
 async fn those_who_stay_remove_the_dead_as_well() {
-    let store = Arc::new(Metered::new(Arc::new(Later(Ageless(Arc::default())))));
+    let store = Arc::new(Metered::new(Arc::new(Later(Aged::none()))));
     let elections = OneShot::new(store.clone(), "test", Duration::from_secs(5)).unwrap();
     let id: NodeId = "a".parse().unwrap();
     let first = elections.elect(&id).await.unwrap();
@@ -504,7 +484,7 @@ async fn many_calls_at_once_for_one_candidate_all_get_through() {
 /// Nobody stays out for ever because those who stood under the name had other secrets, and are dead.
 #[tokio::test]
 async fn without_ages_a_crowd_of_the_dead_makes_room() {
-    let store = Arc::new(Later(Ageless(Arc::default())));
+    let store = Arc::new(Later(Aged::none()));
     let elections = OneShot::new(store, "test", Duration::from_secs(5)).unwrap();
     let id = "a".parse().unwrap();
     for number in 0..50 {
@@ -518,7 +498,7 @@ async fn without_ages_a_crowd_of_the_dead_makes_room() {
 /// What was seen on another host, or a moment ago, says nothing.
 #[tokio::test]
 async fn without_ages_nobody_is_removed_who_was_not_seen_for_long() {
-    let store = Arc::new(Ageless(Arc::default()));
+    let store = Arc::new(Aged::none());
     let elections = OneShot::new(store.clone(), "test", Duration::from_secs(5)).unwrap();
     for number in 0..40 {
         let id = format!("c{number}").parse().unwrap();
@@ -556,7 +536,13 @@ async fn a_leader_that_is_asked_to_resign_is_told_and_renewed_no_more() {
     let told = elections.elect(&a).await.unwrap();
     assert!(!told.is_leader() && told.valid_for.is_zero(), "{told:?}");
     assert_eq!(told.asked_by, Some(ops.clone()));
-    assert_eq!(counter().await, before, "its session expires");
+    // It notes once when it was told.
+    let noted = counter().await;
+    assert!(noted <= before + 1);
+    // A note counts from the next millisecond on.
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    assert!(elections.elect(&a).await.unwrap().asked_by.is_some());
+    assert_eq!(counter().await, noted, "its session expires");
     // What it was told before may still be acted on: nobody else leads yet.
     assert!(!elections.elect(&b).await.unwrap().is_leader());
 
@@ -668,13 +654,68 @@ async fn a_leader_that_is_asked_goes_though_another_election_renews_it() {
 
 #[tokio::test]
 async fn without_ages_a_leader_that_is_asked_goes_though_another_election_renews_it() {
-    asked_in_one_and_renewed_by_another(Arc::new(Ageless(Arc::default())), true).await;
+    asked_in_one_and_renewed_by_another(Arc::new(Aged::none()), true).await;
 }
 
 #[tokio::test]
 async fn a_leader_that_is_asked_and_is_alone_leads_again_when_its_time_is_over() {
     asked_in_one_and_renewed_by_another(Arc::new(Memory::new()), false).await;
-    asked_in_one_and_renewed_by_another(Arc::new(Ageless(Arc::default())), false).await;
+    asked_in_one_and_renewed_by_another(Arc::new(Aged::none()), false).await;
+}
+
+/// It calls in the other election only, so nobody gives the lease back: whoever wants it counts for itself.
+#[tokio::test]
+async fn a_caller_takes_over_from_one_that_is_asked_and_never_calls_again() {
+    let stores: [Arc<dyn Store>; 2] = [Arc::new(Memory::new()), Arc::new(Aged::none())];
+    for store in stores {
+        let ttl = Duration::from_secs(1);
+        let reports = OneShot::new(store.clone(), "test", ttl).unwrap();
+        let mails = reports.clone().with_election("mails").unwrap();
+        let view = NamespaceView::new(store, Namespace::new("test").unwrap());
+        let name = ElectionName::new("default").unwrap();
+        let [a, b, ops]: [NodeId; 3] = ["a", "b", "ops"].map(|id| id.parse().unwrap());
+        let begun = Instant::now();
+        let told = reports.elect(&a).await.unwrap();
+        let trusted_until = begun + told.valid_for;
+        view.request_resign(&name, &ops).await.unwrap();
+        while !reports.elect(&b).await.unwrap().is_leader() {
+            assert!(begun.elapsed() < 8 * ttl, "it never goes");
+            assert!(mails.elect(&a).await.unwrap().is_leader());
+            tokio::time::sleep(ttl / 10).await;
+        }
+        assert!(Instant::now() >= trusted_until);
+        assert!(mails.elect(&a).await.unwrap().is_leader(), "it keeps that");
+    }
+}
+
+/// Its leader was told that it leads after the request was begun, and before it could be seen.
+#[tokio::test]
+async fn the_time_that_a_request_took_to_be_seen_is_not_taken_from_its_leader() {
+    let ttl = Duration::from_secs(2);
+    let store = Arc::new(Aged::since_begun());
+    let elections = OneShot::new(store.clone(), "test", ttl).unwrap();
+    let view = NamespaceView::new(store.clone(), Namespace::new("test").unwrap());
+    let name = ElectionName::new("default").unwrap();
+    let [a, b, ops]: [NodeId; 3] = ["a", "b", "ops"].map(|id| id.parse().unwrap());
+    let node = Node::start_with(store, NodeOptions::new("", "test")).await;
+    let node = node.unwrap();
+    let begun = Instant::now();
+    let told = elections.elect(&a).await.unwrap();
+    let trusted_until = begun + told.valid_for;
+    view.request_resign(&name, &ops).await.unwrap();
+    let election = node.join("default").await.unwrap();
+    loop {
+        let next = elections.elect(&b).await.unwrap();
+        if next.is_leader() || election.is_leader() {
+            break;
+        }
+        assert!(begun.elapsed() < 5 * ttl, "it never goes");
+        // It has not heard of it, and keeps its session.
+        elections.register_candidate(&a).await.unwrap();
+        tokio::time::sleep(ttl / 20).await;
+    }
+    assert!(Instant::now() >= trusted_until, "two may act");
+    node.shutdown().await;
 }
 
 /// A running node waits no longer than callers do.
@@ -1267,15 +1308,17 @@ async fn a_candidate_with_several_sessions_is_withdrawn_by_all_of_them() {
     // Which of the two sessions is found first is a matter of chance.
     for number in 0..16 {
         let id: NodeId = format!("c{number}").parse().unwrap();
-        let (first, second) = tokio::join!(
+        let (first, second, third) = tokio::join!(
             reports.register_candidate(&id),
-            mails.register_candidate(&id)
+            mails.register_candidate(&id),
+            reports.register_candidate(&id)
         );
         first.unwrap();
         second.unwrap();
+        third.unwrap();
         let sessions = Prefix::new(format!("test/nodes/{id}")).unwrap();
         let sessions = list_all(&*store, &sessions).await.unwrap().len();
-        assert_eq!(sessions, 2, "they came one after the other");
+        assert_eq!(sessions, 3, "they came one after the other");
         let withdrawal = reports.withdraw(&id, None).await.unwrap();
         assert_eq!(withdrawal, Withdrawal::Done);
         assert!(reports.list_candidates().await.unwrap().is_empty());
@@ -1328,7 +1371,7 @@ async fn an_election_that_was_slow_gives_nothing_to_a_candidate_that_was_withdra
 
 #[tokio::test]
 async fn a_note_of_what_was_seen_brings_no_candidate_back() {
-    let store = Arc::new(Ageless(Arc::default()));
+    let store = Arc::new(Aged::none());
     let (faulty, slow, prompt, id, session) = slow_candidate(store.clone()).await;
     let leader = prompt.elect(&"b".parse().unwrap()).await.unwrap();
     assert!(leader.is_leader());
@@ -1376,17 +1419,15 @@ async fn handed_over(store: Arc<Memory>, ttl: Duration) -> (OneShot, NamespaceVi
 async fn a_reserved_lease_is_told_at_once_and_free_when_its_candidate_withdraws() {
     let day = Duration::from_secs(24 * 3600);
     let (elections, _, [_, b, c]) = handed_over(Arc::new(Memory::new()), day).await;
-    let told = timeout(elections.elect(&c)).await.unwrap();
+    let told = Box::pin(timeout(elections.elect(&c))).await.unwrap();
     assert_eq!((told.is_leader(), told.leader), (false, None));
-    assert_eq!(told.reserved_for, Some(b.clone()));
+    assert_eq!(told.reserved_for.map(|to| to.node), Some(b.clone()));
     let other_term = elections.withdraw(&b, Some(Term(1))).await.unwrap();
     assert_eq!(other_term, Withdrawal::OtherTerm, "it leads nothing");
-    assert_eq!(
-        elections.elect(&c).await.unwrap().reserved_for,
-        Some(b.clone())
-    );
+    let told = elections.elect(&c).await.unwrap();
+    assert_eq!(told.reserved_for.map(|to| to.node), Some(b.clone()));
     elections.unregister_candidate(&b).await.unwrap();
-    let next = timeout(elections.elect(&c)).await.unwrap();
+    let next = Box::pin(timeout(elections.elect(&c))).await.unwrap();
     assert_eq!(next.token.unwrap().term, Term(2));
     assert_eq!(next.reserved_for, None);
 }
@@ -1404,7 +1445,12 @@ async fn a_lease_that_was_reserved_for_one_that_had_withdrawn_is_free() {
     view.request_transfer(&name, &b, &a).await.unwrap();
     elections.unregister_candidate(&b).await.unwrap();
     elections.unregister_candidate(&a).await.unwrap();
-    assert!(timeout(elections.elect(&c)).await.unwrap().is_leader());
+    assert!(
+        Box::pin(timeout(elections.elect(&c)))
+            .await
+            .unwrap()
+            .is_leader()
+    );
 }
 
 #[tokio::test]
@@ -1414,8 +1460,8 @@ async fn a_reserved_lease_goes_to_another_or_is_free_if_that_is_asked() {
     let (elections, view, [_, b, c]) = handed_over(Arc::new(Memory::new()), day).await;
     elections.register_candidate(&c).await.unwrap();
     view.request_transfer(&name, &c, &b).await.unwrap();
-    let told = timeout(elections.elect(&b)).await.unwrap();
-    assert_eq!(told.reserved_for, Some(c.clone()));
+    let told = Box::pin(timeout(elections.elect(&b))).await.unwrap();
+    assert_eq!(told.reserved_for.map(|to| to.node), Some(c.clone()));
     view.request_resign(&name, &b).await.unwrap();
     assert!(elections.elect(&b).await.unwrap().is_leader());
 }
@@ -1425,9 +1471,9 @@ async fn a_lease_is_reserved_for_a_while_only_also_where_no_age_is_told() {
     let ttl = Duration::from_secs(1);
     let store = Arc::new(Memory::new());
     let (_, _, [_, b, c]) = handed_over(store.clone(), ttl).await;
-    let elections = OneShot::new(Arc::new(Ageless(store)), "test", ttl).unwrap();
+    let elections = OneShot::new(Arc::new(Aged::none_of(store)), "test", ttl).unwrap();
     let told = elections.elect(&c).await.unwrap();
-    assert_eq!(told.reserved_for, Some(b.clone()));
+    assert_eq!(told.reserved_for.map(|to| to.node), Some(b.clone()));
     tokio::time::sleep(ttl / 2).await;
     // It lives, and does not ask for the lease.
     elections.heartbeat(&b).await.unwrap();
@@ -1445,7 +1491,7 @@ async fn a_lease_that_cannot_be_read_is_told_at_once() {
     let key = Key::new("test/elections/default").unwrap();
     let damaged = Bytes::from_static(b"?");
     store.put(&key, damaged, &Expect::Absent).await.unwrap();
-    let told = timeout(elections.elect(&"a".parse().unwrap())).await;
+    let told = Box::pin(timeout(elections.elect(&"a".parse().unwrap()))).await;
     assert!(matches!(told, Err(Error::Unreadable { .. })), "{told:?}");
 }
 

@@ -48,6 +48,7 @@ macro_rules! each_kind {
 
 // Behind the macro, which they use.
 mod claims;
+mod hostile;
 mod order;
 mod relays;
 
@@ -145,10 +146,14 @@ impl Any {
     }
 
     pub(crate) async fn run(&mut self, statement: &str) {
+        self.try_run(statement).await.unwrap();
+    }
+
+    pub(crate) async fn try_run(&mut self, statement: &str) -> Result<(), sqlx::Error> {
         let statement = statement.to_owned();
         each_kind!(self, connection => {
-            connection.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await.unwrap();
-        });
+            connection.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await.map(drop)
+        })
     }
 
     pub(crate) async fn number(&mut self, statement: &str) -> i64 {
@@ -179,7 +184,23 @@ impl Home {
         Self::on(&Arc::new(Memory::new()), "n").await
     }
 
+    pub(crate) async fn with_limits(limits: tenure::core::queue::Limits) -> Self {
+        let options = tenure::queue::Options {
+            limits,
+            ..tenure::queue::Options::default()
+        };
+        Self::with_options(&Arc::new(Memory::new()), "n", options).await
+    }
+
     pub(crate) async fn on(store: &Arc<Memory>, name: &str) -> Self {
+        Self::with_options(store, name, tenure::queue::Options::default()).await
+    }
+
+    async fn with_options(
+        store: &Arc<Memory>,
+        name: &str,
+        options: tenure::queue::Options,
+    ) -> Self {
         let session = brisk(TTL);
         let node = node_on(store, "outbox", name, session.clone()).await;
         let member = cluster::Options {
@@ -191,9 +212,7 @@ impl Home {
             ..cluster::Options::default()
         };
         let cluster = node.cluster(member).await.unwrap();
-        let queue = Queue::open(&node, tenure::queue::Options::default())
-            .await
-            .unwrap();
+        let queue = Queue::open(&node, options).await.unwrap();
         Self {
             node,
             cluster,
@@ -429,4 +448,32 @@ async fn tables_are_made_once_whoever_comes_at_the_same_time() {
         }
         assert_eq!(ground.database().status().await.unwrap().takeover, 0);
     }
+}
+
+/// As docs/outbox.md says.
+#[tokio::test]
+async fn a_role_that_inserts_into_postgres_needs_few_rights() {
+    let Some(server) = url("TENURE_TEST_POSTGRES") else {
+        return;
+    };
+    let ground = Ground::on_server(&server).await;
+    let mut any = ground.connect().await;
+    ground.database().create().await.unwrap();
+    let role = format!("inserts_{}", uuid::Uuid::new_v4().simple());
+    any.run(&format!(
+        "CREATE ROLE {role}; GRANT INSERT ON tenure_outbox TO {role}; \
+         GRANT SELECT, INSERT, UPDATE ON tenure_outbox_groups TO {role}; \
+         GRANT SELECT ON tenure_outbox_waiting TO {role}; SET ROLE {role}"
+    ))
+    .await;
+    for _ in 0..2 {
+        any.submit(grouped(1, "g")).await;
+    }
+    any.run("INSERT INTO tenure_outbox (type) VALUES ('mail')")
+        .await;
+    any.run(&format!(
+        "RESET ROLE; DROP OWNED BY {role}; DROP ROLE {role}"
+    ))
+    .await;
+    assert_eq!(ground.database().status().await.unwrap().waiting, 3);
 }

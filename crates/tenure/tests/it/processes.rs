@@ -1,6 +1,6 @@
 //! Real processes: wall clocks hours apart, `kill -9`, and a leader that is stopped past its ttl.
 //!
-//! The processes are the example `leader`, which appends a line `TERM EVENT PID` to one file while it leads.
+//! The processes are `tests/programs/leader.rs`, which appends a line `TERM EVENT PID` to one file while it leads.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ impl Troupe {
     /// Starts a leader whose wall clock is off by this, or is the one that can be set.
     fn start(&mut self, name: &str, clock: Option<&str>) {
         let said = self.folder.path().join(name);
-        let mut command = Command::new(example());
+        let mut command = Command::new(program());
         match clock {
             Some(clock) => command.env("FAKETIME", clock),
             None => {
@@ -159,16 +159,16 @@ impl Drop for Troupe {
 }
 
 /// Built with the tests by `cargo test`; beside them.
-fn example() -> PathBuf {
+fn program() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let path = tests
         .parent()
         .unwrap()
         .with_file_name("examples")
-        .join("leader");
+        .join("test-leader");
     assert!(
         path.exists(),
-        "first: cargo build -p tenure --example leader"
+        "first: cargo build -p tenure --example test-leader"
     );
     path
 }

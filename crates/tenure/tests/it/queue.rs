@@ -7,6 +7,7 @@ mod ends;
 mod engines;
 mod faults;
 mod follow;
+mod rounds;
 mod rules;
 mod stage;
 mod time;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, ColumnIndex, Connection, Decode, Executor, Row, Type};
 use tenure::cluster::{self, Definition};
-use tenure::{Fenceable, Node, OneShot, Requestable};
+use tenure::{Fenceable, Node, OneShot, Transactional};
 
 use crate::cluster::Board;
 use crate::support::{brisk, namespace, options, until, url};
@@ -37,7 +37,7 @@ async fn shows_who_leads_who_is_there_and_what_runs<D>(url: &str)
 where
     D: sqlx::Database,
     for<'c> &'c mut D::Connection: Executor<'c, Database = D>,
-    D::Connection: Fenceable + Requestable,
+    D::Connection: Fenceable + Transactional,
     for<'r> Option<String>: Decode<'r, D> + Type<D>,
     usize: ColumnIndex<D::Row>,
 {

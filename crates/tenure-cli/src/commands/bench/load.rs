@@ -192,7 +192,7 @@ async fn at_concurrency(caller: &Caller, concurrency: u32, until: Instant) {
     callers.join_all().await;
 }
 
-/// Calls start at their times, whatever becomes of those before.
+/// Calls start at their times, whatever happens to those before.
 async fn at_rate(caller: &Caller, rate: u32, until: Instant) {
     let started = Instant::now();
     let slots = Arc::new(Semaphore::new(OUTSTANDING_MAX));

@@ -59,6 +59,8 @@ pub(crate) enum Why {
     Late,
     /// It could not be started for want of processes, files or memory, and never ran.
     Short,
+    /// Its guard was killed, which takes the program with it. No guard says this of itself.
+    Unguarded,
 }
 
 impl Order {
@@ -106,7 +108,13 @@ fn moment(nanoseconds: &str) -> Option<Moment> {
 }
 
 impl Why {
-    const ALL: [Self; 4] = [Why::Itself, Why::Told, Why::Late, Why::Short];
+    const ALL: [Self; 5] = [
+        Why::Itself,
+        Why::Told,
+        Why::Late,
+        Why::Short,
+        Why::Unguarded,
+    ];
 
     fn word(self) -> &'static str {
         match self {
@@ -114,6 +122,7 @@ impl Why {
             Why::Told => "told",
             Why::Late => "late",
             Why::Short => "short",
+            Why::Unguarded => "unguarded",
         }
     }
 }

@@ -2,13 +2,15 @@
 
 use std::process::ExitCode;
 
+use serde::Serialize;
 use tenure::core::Wall;
 use tenure_client::api::JobsAnswer;
 use tenure_client::{Client, Listing, api};
 
 use crate::args::List;
 use crate::commands::at_server::{ask, document, write};
-use crate::output::{self, table};
+use crate::commands::timed::WithTimes;
+use crate::output::{self, last_line, table};
 use crate::times;
 
 pub(crate) async fn run(arguments: List) -> anyhow::Result<ExitCode> {
@@ -16,7 +18,10 @@ pub(crate) async fn run(arguments: List) -> anyhow::Result<ExitCode> {
     ask(&arguments.server, async |client| {
         let answer = all(&client, &listing, arguments.limit).await?;
         write(&if arguments.json {
-            document(&answer)?
+            document(&Document {
+                jobs: WithTimes::all(&answer.jobs),
+                next: answer.next,
+            })?
         } else {
             text(&answer.jobs)
         })?;
@@ -26,6 +31,12 @@ pub(crate) async fn run(arguments: List) -> anyhow::Result<ExitCode> {
         Ok(ExitCode::SUCCESS)
     })
     .await
+}
+
+#[derive(Debug, Serialize)]
+struct Document<'a> {
+    jobs: Vec<WithTimes<'a, api::Job>>,
+    next: Option<u64>,
 }
 
 /// As many as were asked for: a server that searches may answer with fewer, and where to go on.
@@ -79,6 +90,16 @@ fn text(jobs: &[api::Job]) -> String {
             times::age(Wall(job.created_at)),
         ]
     });
-    let rows: Vec<_> = std::iter::once(heading).chain(rows).collect();
-    table(&rows)
+    let rows: Vec<[String; 6]> = std::iter::once(heading).chain(rows).collect();
+    if jobs.iter().all(|job| job.error.is_none()) {
+        return table(&rows);
+    }
+    let errors = jobs.iter().map(|job| job.error.as_deref());
+    let errors = errors.map(|error| error.map_or_else(String::new, last_line));
+    let errors = std::iter::once("LAST ERROR".to_owned()).chain(errors);
+    let rows = rows.into_iter().zip(errors).map(|(row, error)| {
+        let [id, job_type, queue, state, attempt, submitted] = row;
+        [id, job_type, queue, state, attempt, submitted, error]
+    });
+    table(&rows.collect::<Vec<_>>())
 }

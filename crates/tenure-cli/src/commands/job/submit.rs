@@ -12,6 +12,7 @@ use tenure_client::{Client, NewJob, Payload, State, Submission, Traceparent, Tra
 use crate::EXIT_NO;
 use crate::args::Submit;
 use crate::commands::at_server::{ask, document, payload, write};
+use crate::commands::timed::WithTimes;
 use crate::output::{self, Hinted, table};
 
 /// How many lines of a batch go into one call, and how large they may be together: servers take a MiB at a
@@ -116,7 +117,7 @@ async fn single(client: &Client, arguments: &Submit, job: NewJob) -> anyhow::Res
     };
     let job = client.wait(&id, wait).await?;
     write(&if arguments.json {
-        document(&job)?
+        document(&WithTimes::of(&job))?
     } else {
         super::text(&job)
     })?;

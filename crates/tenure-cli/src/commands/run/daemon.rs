@@ -4,15 +4,17 @@
 //! good time before trust ends and killed before it does, with everything that descends from it, also if this
 //! process is killed or stopped. A shard counts as ended only when nothing of its program is left.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use tenure::cluster::{Cluster, Config, Count, Definition, Event, Events, Options, Shard};
-use tenure::core::{NodeId, session};
+use tenure::cluster::{
+    Cluster, Config, Count, Definition, Event, Events, Generation, Options, Shard,
+};
+use tenure::core::{DaemonId, NodeId, session};
 use tenure::daemon::{Context, Daemon, DaemonError, Work};
 use tenure::{Node, Working};
 use tokio::sync::{broadcast, oneshot, watch};
@@ -29,25 +31,56 @@ use crate::signals::{Passed, Signals};
 const SIGNALS_WAITING_MAX: usize = 16;
 
 /// Why a shard has ended whose program was stopped too early.
-const STOPPED_LATE: &str =
-    "its node, or the guard of its program, was blocked for so long that the program was ended";
+const STOPPED_LATE: &str = "its node, or the guard of its program, was stopped or too slow for so long that the program was ended";
 
-/// Times that fit to the sessions, and leave a program as long to stop as it was promised.
-pub(super) fn times(session: &session::Config, kill_after: Duration) -> Config {
+/// Times as they were set, or else such that fit to the sessions and leave a program as long to stop as it was promised.
+fn times(arguments: &Run, session: &session::Config) -> Config {
     let fitting = Config::for_session(session);
-    // A node ends what will not drain a tenth earlier.
-    let promised = (kill_after + STOP_PATIENCE) * 5 / 4;
+    let usual = fitting.drain_timeout.max(promised(arguments.kill_after));
+    let set = &arguments.daemon;
     Config {
-        drain_timeout: fitting.drain_timeout.max(promised),
+        acknowledge_timeout: set
+            .acknowledge_timeout
+            .unwrap_or(fitting.acknowledge_timeout),
+        drain_timeout: set.drain_timeout.unwrap_or(usual),
         ..fitting
     }
 }
 
+/// The drain timeout that leaves a program as long to stop as it was promised: a node ends what will not drain a tenth
+/// earlier.
+fn promised(kill_after: Duration) -> Duration {
+    kill_after.saturating_add(STOP_PATIENCE).saturating_mul(5) / 4
+}
+
+/// All that is wrong with the times and the definition of the daemon.
+fn violations(
+    arguments: &Run,
+    id: &str,
+    times: &Config,
+    session: &session::Config,
+) -> Vec<anyhow::Error> {
+    let mut violations: Vec<anyhow::Error> = Vec::new();
+    violations.extend(DaemonId::new(id).err().map(Into::into));
+    violations.extend(definition(&arguments.daemon).check().err().map(Into::into));
+    violations.extend(times.check(session).err().map(Into::into));
+    let (kill_after, drain) = (arguments.kill_after, times.drain_timeout);
+    if drain < promised(kill_after) {
+        violations.push(anyhow::anyhow!(
+            "drain_timeout {drain:?} is shorter than (kill_after {kill_after:?} + {STOP_PATIENCE:?}) * 5/4 = {:?}, so a \
+             program would be killed before its time to stop is over",
+            promised(kill_after)
+        ));
+    }
+    violations
+}
+
 pub(super) async fn run(arguments: Run, id: &str) -> anyhow::Result<ExitCode> {
-    let session = session::Config::for_ttl(arguments.ttl);
+    let session = super::session(&arguments);
+    let times = times(&arguments, &session);
     let definition = definition(&arguments.daemon);
-    definition.check()?;
-    let begun = super::begin(&arguments, &session).await?;
+    let violations = violations(&arguments, id, &times, &session);
+    let begun = super::begin(&arguments, &session, violations).await?;
     let Some(Begun {
         place,
         node,
@@ -59,7 +92,7 @@ pub(super) async fn run(arguments: Run, id: &str) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     let cluster = node.cluster(Options {
-        config: times(&session, arguments.kill_after),
+        config: times,
         capacity: arguments.daemon.capacity,
         version: Some(format!("tenure {}", env!("CARGO_PKG_VERSION"))),
         priority: Some(arguments.priority),
@@ -77,10 +110,11 @@ pub(super) async fn run(arguments: Run, id: &str) -> anyhow::Result<ExitCode> {
         pass: pass.clone(),
         killed,
         stuck: StuckShards::default(),
+        begun: BegunShards::default(),
     };
     output::note(&format!("{} can run {id}", node.id()));
-    let stuck = programs.stuck.clone();
-    tokio::spawn(tell(node.id().clone(), cluster.subscribe(), stuck));
+    let (stuck, begun) = (programs.stuck.clone(), programs.begun.clone());
+    tokio::spawn(tell(node.id().clone(), cluster.subscribe(), stuck, begun));
     cluster.register(programs, definition)?;
     drop(cluster);
     wait(&node, signals, passed, &pass, &kill).await;
@@ -133,19 +167,28 @@ async fn wait(
     }
 }
 
-/// Says what happens to the shards of this node.
-async fn tell(me: NodeId, mut events: Events, stuck: StuckShards) {
+/// Says what happens to the shards of this process. What one before it ran under the same name is not told as its own.
+async fn tell(me: NodeId, mut events: Events, stuck: StuckShards, begun: BegunShards) {
+    let is_own = |shard: &Shard, generation: Generation| {
+        let first = lock(&begun).get(shard).copied();
+        first.is_some_and(|first| generation >= first)
+    };
     while let Some(event) = events.next().await {
         match event {
             Event::Started {
                 shard,
                 generation,
                 node,
-            } if node == me => {
+            } if node == me && is_own(&shard, generation) => {
                 output::note(&format!("{shard} is running, generation {generation}"));
             }
-            // The cluster knows that it is not this node's any more. Whoever may not be killed runs on.
-            Event::Stopped { shard, node, .. } if node == me => {
+            // The cluster knows that it is not this node's any more. A process that may not be killed runs on.
+            Event::Stopped {
+                shard,
+                generation,
+                node,
+                ..
+            } if node == me && is_own(&shard, generation) => {
                 let what = if lock(&stuck).contains(&shard) {
                     "is lost, and its program still runs"
                 } else {
@@ -173,13 +216,17 @@ struct Programs {
     /// Whether everything is to be killed at once.
     killed: watch::Receiver<bool>,
     stuck: StuckShards,
+    begun: BegunShards,
 }
 
 /// The shards whose programs cannot be ended.
 type StuckShards = Arc<Mutex<BTreeSet<Shard>>>;
 
-fn lock(stuck: &StuckShards) -> MutexGuard<'_, BTreeSet<Shard>> {
-    stuck.lock().unwrap_or_else(PoisonError::into_inner)
+/// The shards that this process was to start, and the first generation of each: what is older is another process's.
+type BegunShards = Arc<Mutex<BTreeMap<Shard, Generation>>>;
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Daemon for Programs {
@@ -191,10 +238,15 @@ impl Daemon for Programs {
         // For as long as this lives the shard is nobody else's: dropping the work must not end it, since
         // killing takes a moment.
         let working = context.begin_work()?;
+        lock(&self.begun)
+            .entry(context.shard().clone())
+            .or_insert(context.generation());
         let program = Program::start(Start {
             name: &context.shard().to_string(),
             command: &self.command,
             environment: self.environment(&context),
+            // It may have to reach the store.
+            hides: |_, _| false,
             until: until(context.deadline(), &self.session),
             kill_after: self.kill_after,
             stdin: None,
@@ -215,11 +267,16 @@ impl Daemon for Programs {
                 Ok(Ended {
                     why: Why::Itself,
                     status,
+                    ..
                 }) => Err(format!("the program {status}").into()),
                 Ok(Ended {
                     why: Why::Short, ..
                 }) => Err("the program could not be started".into()),
                 Ok(Ended { why: Why::Told, .. }) => Ok(()),
+                Ok(Ended {
+                    why: Why::Unguarded,
+                    ..
+                }) => Err(guarded::UNGUARDED.into()),
                 Ok(Ended { why: Why::Late, .. }) => {
                     if trust_ends(&context, grace).await {
                         Ok(())

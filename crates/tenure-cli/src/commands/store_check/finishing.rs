@@ -16,7 +16,7 @@ use tokio::sync::RwLock;
 #[derive(Debug)]
 pub(crate) struct Finishing {
     store: Arc<dyn Store>,
-    /// Shared by every write under way; whoever gets it alone knows that there is none.
+    /// Shared by every write under way; an exclusive hold means that there is none.
     under_way: Arc<RwLock<()>>,
     finished: AtomicBool,
 }

@@ -1,7 +1,11 @@
 //! One screen as plain text, for `--once`.
 
+use tenure::core::Wall;
+use tenure_client::api;
+
 use super::seen::Seen;
 use crate::output::table;
+use crate::times;
 
 pub(crate) fn text(seen: &Seen) -> String {
     let mut text = format!(
@@ -18,7 +22,8 @@ pub(crate) fn text(seen: &Seen) -> String {
     text.push('\n');
     text.push_str(&table(&nodes(seen)));
     text.push('\n');
-    text.push_str(&table(&queues(seen)));
+    let all: Vec<_> = seen.stats.queues.iter().collect();
+    text.push_str(&table(&queues(seen, &all)));
     text
 }
 
@@ -36,15 +41,16 @@ pub(super) fn nodes(seen: &Seen) -> Vec<[String; 4]> {
         [
             node.node.to_string(),
             state.to_owned(),
-            format!("{} ago", seen.since(node.joined_at)),
+            // By the node's own clock: how long ago that was nobody knows.
+            times::rfc3339(Wall(node.joined_at)),
             node.address.clone().unwrap_or_else(|| "-".to_owned()),
         ]
     }));
     rows
 }
 
-/// The queues, a heading first.
-pub(super) fn queues(seen: &Seen) -> Vec<[String; 7]> {
+/// These queues, a heading first.
+pub(super) fn queues(seen: &Seen, queues: &[&api::Queue]) -> Vec<[String; 7]> {
     let heading = [
         "QUEUE",
         "STATE",
@@ -55,7 +61,7 @@ pub(super) fn queues(seen: &Seen) -> Vec<[String; 7]> {
         "OLDEST",
     ];
     let mut rows = vec![heading.map(str::to_owned)];
-    rows.extend(seen.stats.queues.iter().map(|queue| {
+    rows.extend(queues.iter().map(|queue| {
         [
             queue.name.to_string(),
             seen.state(queue).to_owned(),
@@ -80,7 +86,7 @@ mod tests {
             "leader    web-1 in term 7, for 1m 0s\n",
             "jobs      5 ready  2 running  1 scheduled  1 dead\n",
             "rates     submitted 2.0/s  claimed 1.0/s  completed 1.5/s  failed 0.2/s\n",
-            "web-2  alive   1m 39s ago  -\n",
+            "web-2  alive   1970-01-01T00:00:00Z  -\n",
             "mail     behind  5      2        1          1     1m 30s\n",
         ] {
             assert!(text.contains(expected), "{expected}\n{text}");

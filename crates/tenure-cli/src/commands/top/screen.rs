@@ -8,13 +8,23 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Row, Table, TableState};
+use tenure_client::{QueueName, api};
 
 use super::act::Action;
+use super::inside::{self, Found, Inside};
+use super::order::Order;
 use super::plain;
 use super::seen::{Answer, Seen};
 
-const KEYS: &str =
-    " ↑↓ choose  p pause or resume  r retry dead  R ask the leader to resign  q quit";
+const KEYS: &str = " ↑↓ choose  ⏎ look in  s sort  / filter  p pause or resume  r retry dead  R ask the leader to resign  q quit";
+
+const KEYS_INSIDE: &str = " ↑↓ choose or scroll  ⏎ look in  esc back  q quit";
+
+/// Rows that a page of keys moves.
+const PAGE: isize = 10;
+
+/// The most characters of a filter.
+const FILTER_MAX: usize = 60;
 
 /// What a key asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,6 +32,8 @@ pub(crate) enum Wish {
     Nothing,
     Quit,
     Do(Action),
+    /// [`Screen::inside`] has changed.
+    Look,
 }
 
 #[derive(Debug, Default)]
@@ -33,23 +45,38 @@ pub(crate) struct Screen {
     said: Option<String>,
     /// Waits for a yes.
     asked: Option<Action>,
-    table: TableState,
+    order: Order,
+    /// Keys are for the filter.
+    is_typing: bool,
+    /// By name: it stays chosen wherever the order puts it.
+    chosen: Option<QueueName>,
+    inside: Inside,
+    /// What is found there, once it was asked for.
+    found: Option<Found>,
+    /// The job that is chosen, or the first line that is shown.
+    place: usize,
 }
 
 impl Screen {
+    /// What is looked into.
+    pub(crate) fn inside(&self) -> &Inside {
+        &self.inside
+    }
+
     pub(crate) fn see(&mut self, answer: Option<Answer>) {
         match answer {
-            Some(Ok(seen)) => {
+            Some((inside, Ok(seen))) => {
+                // An answer to what was looked into before is late.
+                if inside == self.inside {
+                    self.found.clone_from(&seen.found);
+                }
                 self.seen = Some(seen);
                 self.problem = None;
             }
-            Some(Err(problem)) => self.problem = Some(problem),
+            Some((_, Err(problem))) => self.problem = Some(problem),
             None => {}
         }
-        let queues = self.seen.as_ref().map_or(0, |seen| seen.stats.queues.len());
-        let chosen = self.table.selected().unwrap_or(0);
-        self.table
-            .select((queues > 0).then(|| chosen.min(queues - 1)));
+        self.keep_chosen();
     }
 
     pub(crate) fn said(&mut self, text: String) {
@@ -75,36 +102,138 @@ impl Screen {
             };
         }
         self.said = None;
+        if self.is_typing {
+            self.type_filter(key.code);
+            return Wish::Nothing;
+        }
         match key.code {
-            KeyCode::Char('q') | KeyCode::Esc => return Wish::Quit,
+            KeyCode::Char('q') => return Wish::Quit,
+            KeyCode::Esc | KeyCode::Backspace | KeyCode::Left => return self.back(key.code),
+            KeyCode::Enter | KeyCode::Right => return self.look_in(),
             KeyCode::Down | KeyCode::Char('j') => self.choose(1),
             KeyCode::Up | KeyCode::Char('k') => self.choose(-1),
-            KeyCode::Char('p') => self.asked = self.pausing(),
-            KeyCode::Char('r') => {
-                let queue = self.chosen().map(|(_, queue)| queue.name.clone());
-                self.asked = queue.map(Action::Retry);
-            }
-            KeyCode::Char('R') => self.asked = Some(Action::Resign),
+            KeyCode::PageDown => self.choose(PAGE),
+            KeyCode::PageUp => self.choose(-PAGE),
+            KeyCode::Home => self.choose(isize::MIN),
+            KeyCode::End => self.choose(isize::MAX),
+            KeyCode::Char(key) if self.inside == Inside::Nothing => self.act(key),
             _ => {}
         }
         Wish::Nothing
     }
 
-    fn choose(&mut self, step: isize) {
-        let queues = self.seen.as_ref().map_or(0, |seen| seen.stats.queues.len());
-        if let Some(chosen) = self.table.selected() {
-            let next = chosen.saturating_add_signed(step);
-            self.table.select(Some(next.min(queues.saturating_sub(1))));
+    /// The keys of the first screen.
+    fn act(&mut self, key: char) {
+        match key {
+            's' => self.order.next(),
+            'S' => self.order.reverse(),
+            '/' => self.is_typing = true,
+            'p' => self.asked = self.pausing(),
+            'r' => self.asked = self.chosen.clone().map(Action::Retry),
+            'R' => self.asked = Some(Action::Resign),
+            _ => {}
         }
     }
 
-    fn chosen(&self) -> Option<(usize, &tenure_client::api::Queue)> {
-        let place = self.table.selected()?;
-        Some((place, self.seen.as_ref()?.stats.queues.get(place)?))
+    fn type_filter(&mut self, code: KeyCode) {
+        let filter = &mut self.order.filter;
+        match code {
+            KeyCode::Enter => self.is_typing = false,
+            KeyCode::Esc => {
+                filter.clear();
+                self.is_typing = false;
+            }
+            KeyCode::Backspace => {
+                filter.pop();
+            }
+            KeyCode::Char(character) if filter.chars().count() < FILTER_MAX => {
+                filter.push(character);
+            }
+            _ => {}
+        }
+        self.keep_chosen();
+    }
+
+    /// One step out: of a job to its queue, of a queue to all of them, of a filter to none, and then to the end.
+    fn back(&mut self, code: KeyCode) -> Wish {
+        let outer = match (&self.inside, &self.found) {
+            (Inside::Job(_), Some(Found::Job(job))) => Inside::Queue(job.queue.clone()),
+            (Inside::Job(_), _) => self.chosen.clone().map_or(Inside::Nothing, Inside::Queue),
+            (Inside::Queue(_), _) => Inside::Nothing,
+            (Inside::Nothing, _) if !self.order.filter.is_empty() => {
+                self.order.filter.clear();
+                return Wish::Nothing;
+            }
+            (Inside::Nothing, _) if code == KeyCode::Esc => return Wish::Quit,
+            (Inside::Nothing, _) => return Wish::Nothing,
+        };
+        self.look(outer)
+    }
+
+    fn look_in(&mut self) -> Wish {
+        let inner = match (&self.inside, &self.found) {
+            (Inside::Nothing, _) => self.chosen.clone().map(Inside::Queue),
+            (Inside::Queue(_), Some(Found::Jobs(jobs))) => {
+                jobs.get(self.place).map(|job| Inside::Job(job.id.clone()))
+            }
+            _ => None,
+        };
+        inner.map_or(Wish::Nothing, |inner| self.look(inner))
+    }
+
+    fn look(&mut self, inside: Inside) -> Wish {
+        self.inside = inside;
+        self.found = None;
+        self.place = 0;
+        Wish::Look
+    }
+
+    fn queues<'a>(&self, seen: &'a Seen) -> Vec<&'a api::Queue> {
+        self.order.queues(seen)
+    }
+
+    /// A queue that is not shown is not chosen: no key may mean it.
+    fn keep_chosen(&mut self) {
+        let Some(seen) = self.seen.clone() else {
+            return;
+        };
+        let queues = self.queues(&seen);
+        let is_there = |name: &QueueName| queues.iter().any(|queue| queue.name == *name);
+        if !self.chosen.as_ref().is_some_and(is_there) {
+            self.chosen = queues.first().map(|queue| queue.name.clone());
+        }
+    }
+
+    fn choose(&mut self, step: isize) {
+        let Some(seen) = self.seen.clone() else {
+            return;
+        };
+        if self.inside != Inside::Nothing {
+            let rows = match &self.found {
+                Some(Found::Jobs(jobs)) => jobs.len(),
+                Some(Found::Job(job)) => inside::lines(job).len(),
+                _ => 0,
+            };
+            let next = self.place.saturating_add_signed(step);
+            self.place = next.min(rows.saturating_sub(1));
+            return;
+        }
+        let queues = self.queues(&seen);
+        let place = self.place_of(&queues).unwrap_or(0);
+        let next = place.saturating_add_signed(step);
+        let next = queues.get(next.min(queues.len().saturating_sub(1)));
+        self.chosen = next.map(|queue| queue.name.clone());
+    }
+
+    fn place_of(&self, queues: &[&api::Queue]) -> Option<usize> {
+        let chosen = self.chosen.as_ref()?;
+        queues.iter().position(|queue| queue.name == *chosen)
     }
 
     fn pausing(&self) -> Option<Action> {
-        let (_, queue) = self.chosen()?;
+        let name = self.chosen.as_ref()?;
+        let queues = &self.seen.as_ref()?.stats.queues;
+        let queue = queues.iter().find(|queue| queue.name == *name)?;
         Some(if queue.paused {
             Action::Resume(queue.name.clone())
         } else {
@@ -120,16 +249,19 @@ impl Screen {
                 .unwrap_or("connecting to the broker");
             return frame.render_widget(Paragraph::new(text), frame.area());
         };
-        let nodes = u16::try_from(seen.cluster.nodes.len()).unwrap_or(u16::MAX);
-        let [head, nodes, queues, foot] = Layout::vertical([
-            Constraint::Length(5),
-            Constraint::Length(nodes.min(8).saturating_add(3)),
+        let head_lines = 4 + u16::from(self.problem.is_some());
+        let [head, body, foot] = Layout::vertical([
+            Constraint::Length(head_lines),
             Constraint::Min(4),
             Constraint::Length(1),
         ])
         .areas(frame.area());
         self.head(frame, head, &seen);
-        self.tables(frame, nodes, queues, &seen);
+        if self.inside == Inside::Nothing {
+            self.panels(frame, body, &seen);
+        } else {
+            self.look_inside(frame, body, &seen);
+        }
         frame.render_widget(self.foot(), foot);
     }
 
@@ -159,15 +291,39 @@ impl Screen {
         frame.render_widget(Paragraph::new(lines), area);
     }
 
-    fn tables(&mut self, frame: &mut Frame<'_>, above: Rect, below: Rect, seen: &Seen) {
-        let mut rows = plain::nodes(seen).into_iter();
-        let heading = Row::new(rows.next().unwrap_or_default()).add_modifier_dim();
-        let widths = [24, 10, 14, 40].map(Constraint::Min);
-        let nodes = Table::new(rows.map(Row::new), widths).header(heading);
-        let title = format!(" nodes of {} ", seen.stats.namespace);
-        frame.render_widget(nodes.block(Block::bordered().title(title)), above);
+    /// Nodes, queues and, where there is room left, the jobs that died last.
+    fn panels(&self, frame: &mut Frame<'_>, area: Rect, seen: &Seen) {
+        let rows = |number: usize| u16::try_from(number + 3).unwrap_or(u16::MAX);
+        let (nodes, queues) = (rows(seen.cluster.nodes.len()), self.queues(seen));
+        let wanted = rows(queues.len());
+        let [nodes, queues_height, dead] = heights(area.height, nodes, wanted);
+        let dead = if seen.dead.is_empty() { 0 } else { dead };
+        let queues_height = match dead {
+            0 => area.height - nodes,
+            _ => queues_height,
+        };
+        let [above, middle, below] = Layout::vertical([
+            Constraint::Length(nodes),
+            Constraint::Length(queues_height),
+            Constraint::Length(dead),
+        ])
+        .areas(area);
+        nodes_table(frame, above, seen);
+        self.queue_table(frame, middle, seen, &queues);
+        if dead > 0 {
+            jobs_table(
+                frame,
+                below,
+                seen,
+                " dead jobs, newest first ",
+                &seen.dead,
+                None,
+            );
+        }
+    }
 
-        let mut rows = plain::queues(seen).into_iter();
+    fn queue_table(&self, frame: &mut Frame<'_>, area: Rect, seen: &Seen, queues: &[&api::Queue]) {
+        let mut rows = plain::queues(seen, queues).into_iter();
         let heading = Row::new(rows.next().unwrap_or_default()).add_modifier_dim();
         let styled = rows.map(|row| {
             let style = match row[1].as_str() {
@@ -178,20 +334,116 @@ impl Screen {
             Row::new(row).style(style)
         });
         let widths = [24, 8, 8, 8, 10, 8, 10].map(Constraint::Min);
-        let queues = Table::new(styled, widths)
+        let title = self.order.title(queues.len(), seen.stats.queues.len());
+        let table = Table::new(styled, widths)
             .header(heading)
             .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
-            .block(Block::bordered().title(" queues "));
-        frame.render_stateful_widget(queues, below, &mut self.table);
+            .block(Block::bordered().title(title));
+        let mut state = TableState::new().with_selected(self.place_of(queues));
+        frame.render_stateful_widget(table, area, &mut state);
+    }
+
+    fn look_inside(&self, frame: &mut Frame<'_>, area: Rect, seen: &Seen) {
+        let title = self.inside.title();
+        let block = Block::bordered().title(title.clone());
+        match &self.found {
+            Some(Found::Jobs(jobs)) if jobs.is_empty() => {
+                frame.render_widget(Paragraph::new("no jobs").block(block), area);
+            }
+            Some(Found::Jobs(jobs)) => {
+                let place = self.place.min(jobs.len() - 1);
+                jobs_table(frame, area, seen, &title, jobs, Some(place));
+            }
+            Some(Found::Job(job)) => {
+                let lines = inside::lines(job).split_off(self.place.min(inside::lines(job).len()));
+                frame.render_widget(Paragraph::new(lines).block(block), area);
+            }
+            Some(Found::Problem(problem)) => {
+                let text = Paragraph::new(problem.as_str()).style(bad());
+                frame.render_widget(text.block(block), area);
+            }
+            None => frame.render_widget(Paragraph::new("asking the broker").block(block), area),
+        }
     }
 
     fn foot(&self) -> Line<'_> {
         match (&self.asked, &self.said) {
             (Some(action), _) => Line::styled(format!(" {} y or n", action.question()), warn()),
+            (None, _) if self.is_typing => {
+                let filter = &self.order.filter;
+                Line::styled(format!(" filter: {filter}_  ⏎ keep  esc clear"), warn())
+            }
             (None, Some(said)) => Line::raw(format!(" {said}")),
-            (None, None) => Line::styled(KEYS, Style::new().add_modifier(Modifier::DIM)),
+            (None, None) => {
+                let is_first = self.inside == Inside::Nothing;
+                let keys = if is_first { KEYS } else { KEYS_INSIDE };
+                Line::styled(keys, Style::new().add_modifier(Modifier::DIM))
+            }
         }
     }
+}
+
+/// How a height is shared by nodes, queues and dead jobs: what fits whole is whole; otherwise the nodes get a third, and the
+/// queues the rest.
+fn heights(height: u16, nodes: u16, queues: u16) -> [u16; 3] {
+    let whole = nodes.saturating_add(queues);
+    if whole <= height {
+        let left = height - whole;
+        return if left >= DEAD_ROWS_MIN {
+            [nodes, queues, left]
+        } else {
+            [nodes, queues + left, 0]
+        };
+    }
+    let nodes = nodes.min((height / 3).max(5)).min(height);
+    [nodes, height - nodes, 0]
+}
+
+/// A table with fewer says nothing.
+const DEAD_ROWS_MIN: u16 = 5;
+
+fn nodes_table(frame: &mut Frame<'_>, area: Rect, seen: &Seen) {
+    let mut rows = plain::nodes(seen).into_iter();
+    let heading = Row::new(rows.next().unwrap_or_default()).add_modifier_dim();
+    let widths = [24, 10, 14, 40].map(Constraint::Min);
+    let all = seen.cluster.nodes.len();
+    let shown = usize::from(area.height.saturating_sub(3)).min(all);
+    let count = if shown < all {
+        format!(", {shown} of {all}")
+    } else {
+        String::new()
+    };
+    let title = format!(" nodes of {}{count} ", seen.stats.namespace);
+    let nodes = Table::new(rows.map(Row::new), widths).header(heading);
+    frame.render_widget(nodes.block(Block::bordered().title(title)), area);
+}
+
+fn jobs_table(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    seen: &Seen,
+    title: &str,
+    jobs: &[api::Job],
+    chosen: Option<usize>,
+) {
+    let mut rows = inside::rows(seen, jobs).into_iter();
+    let heading = Row::new(rows.next().unwrap_or_default()).add_modifier_dim();
+    let rows = rows.zip(jobs);
+    let rows = rows.map(|(row, job)| Row::new(row).style(inside::style(job.state)));
+    let widths = [
+        Constraint::Max(36),
+        Constraint::Length(10),
+        Constraint::Max(20),
+        Constraint::Length(8),
+        Constraint::Length(12),
+        Constraint::Fill(1),
+    ];
+    let table = Table::new(rows, widths)
+        .header(heading)
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
+        .block(Block::bordered().title(title.to_owned()));
+    let mut state = TableState::new().with_selected(chosen);
+    frame.render_stateful_widget(table, area, &mut state);
 }
 
 trait Dim {
@@ -219,81 +471,4 @@ fn warn() -> Style {
 }
 
 #[cfg(test)]
-mod tests {
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
-
-    use super::*;
-
-    fn press(screen: &mut Screen, key: char) -> Wish {
-        screen.take(&Event::Key(KeyEvent::from(KeyCode::Char(key))))
-    }
-
-    fn open() -> Screen {
-        let mut screen = Screen::default();
-        screen.see(Some(Ok(Arc::new(super::super::seen::tests::seen()))));
-        screen
-    }
-
-    fn drawn(screen: &mut Screen) -> String {
-        let mut terminal = Terminal::new(TestBackend::new(110, 20)).unwrap();
-        terminal.draw(|frame| screen.draw(frame)).unwrap();
-        terminal.backend().to_string()
-    }
-
-    #[test]
-    fn nothing_is_done_without_a_yes() {
-        let mut screen = open();
-        assert_eq!(press(&mut screen, 'R'), Wish::Nothing);
-        assert!(drawn(&mut screen).contains("ask the leader to resign? y or n"));
-        assert_eq!(press(&mut screen, 'n'), Wish::Nothing);
-        assert_eq!(press(&mut screen, 'y'), Wish::Nothing);
-        press(&mut screen, 'R');
-        assert_eq!(press(&mut screen, 'y'), Wish::Do(Action::Resign));
-    }
-
-    #[test]
-    fn a_key_means_the_chosen_queue() {
-        let mut screen = open();
-        press(&mut screen, 'p');
-        let mail = tenure_client::QueueName::new("mail").unwrap();
-        assert_eq!(press(&mut screen, 'y'), Wish::Do(Action::Pause(mail)));
-        press(&mut screen, 'j');
-        press(&mut screen, 'j');
-        press(&mut screen, 'p');
-        let reports = tenure_client::QueueName::new("reports").unwrap();
-        assert_eq!(press(&mut screen, 'y'), Wish::Do(Action::Resume(reports)));
-        assert_eq!(press(&mut screen, 'q'), Wish::Quit);
-    }
-
-    #[test]
-    fn a_server_that_is_silent_is_said_and_the_last_news_stay() {
-        let mut screen = Screen::default();
-        assert!(drawn(&mut screen).contains("connecting to the broker"));
-        screen.see(Some(Err("no server answers".to_owned())));
-        assert!(drawn(&mut screen).contains("no server answers"));
-        let mut screen = open();
-        screen.see(Some(Err("no server answers".to_owned())));
-        let drawn = drawn(&mut screen);
-        assert!(
-            drawn.contains("no server answers") && drawn.contains("web-1 in term 7"),
-            "{drawn}"
-        );
-    }
-
-    #[test]
-    fn the_screen_shows_leader_nodes_queues_and_keys() {
-        let drawn = drawn(&mut open());
-        for expected in [
-            "web-1 in term 7",
-            "web-2",
-            "mail",
-            "behind",
-            "paused",
-            "submitted 2.0/s",
-            "p pause or resume",
-        ] {
-            assert!(drawn.contains(expected), "{expected}\n{drawn}");
-        }
-    }
-}
+mod tests;

@@ -6,17 +6,21 @@ use std::time::Duration;
 use tenure::core::Wall;
 use tenure_client::{Client, Error, Listing, State, api};
 
-use crate::output::printable;
+use super::inside::{Found, Inside};
+use crate::output::last_line;
 use crate::times;
 
-/// What came of asking: what was seen, or why not.
-pub(crate) type Answer = Result<Arc<Seen>, String>;
+/// What came of asking: what was seen, or why not; and what was looked into.
+pub(crate) type Answer = (Inside, Result<Arc<Seen>, String>);
 
 /// Ready for longer than this without a worker is worth a look.
 const PATIENCE_MS: u64 = 60_000;
 
 /// How long a look at the cluster is good for, unless the term changes.
 const CLUSTER_FRESH: Duration = Duration::from_secs(5);
+
+/// Dead jobs that are asked for: a tall screen has room for some.
+const DEAD_MAX: u32 = 30;
 
 /// Everything that is shown.
 #[derive(Debug)]
@@ -26,15 +30,23 @@ pub(crate) struct Seen {
     pub(crate) cluster: Arc<api::Cluster>,
     /// When that was read.
     pub(crate) cluster_at: Wall,
-    /// The job that died last, if any has.
-    pub(crate) dead: Option<api::Job>,
+    /// The jobs that died last.
+    pub(crate) dead: Vec<api::Job>,
+    /// What a reader looks into.
+    pub(crate) found: Option<Found>,
 }
 
 impl Seen {
     /// Asks for everything; for the cluster only now and then, since every look at it costs requests to the store.
-    pub(crate) async fn ask(client: &Client, before: Option<&Seen>) -> Result<Self, Error> {
-        let listing = Listing::new().state(State::Dead).newest_first().limit(1);
+    pub(crate) async fn ask(
+        client: &Client,
+        before: Option<&Seen>,
+        inside: &Inside,
+    ) -> Result<Self, Error> {
+        let listing = Listing::new().state(State::Dead).newest_first();
+        let listing = listing.limit(DEAD_MAX);
         let (stats, dead) = tokio::try_join!(client.stats(), client.jobs(&listing))?;
+        let found = inside.ask(client).await;
         let at = times::now();
         let fresh = before.filter(|before| {
             before.stats.term == stats.term && times::between(before.cluster_at, at) < CLUSTER_FRESH
@@ -48,7 +60,8 @@ impl Seen {
             stats,
             cluster,
             cluster_at,
-            dead: dead.jobs.into_iter().next(),
+            dead: dead.jobs,
+            found,
         })
     }
 
@@ -76,7 +89,7 @@ impl Seen {
 
     /// What failed last, and why.
     pub(crate) fn failure(&self) -> Option<String> {
-        let job = self.dead.as_ref()?;
+        let job = self.dead.first()?;
         let reason = job.error.as_deref().unwrap_or("no reason given");
         Some(format!(
             "{} {} in {}, {} ago: {}",
@@ -84,7 +97,7 @@ impl Seen {
             job.id,
             job.queue,
             self.since(job.changed_at),
-            printable(reason)
+            last_line(reason)
         ))
     }
 
@@ -165,7 +178,8 @@ pub(crate) mod tests {
             stats: serde_json::from_value(stats).unwrap(),
             cluster: Arc::new(serde_json::from_value(cluster).unwrap()),
             cluster_at: Wall(98_000),
-            dead: Some(serde_json::from_value(dead).unwrap()),
+            dead: vec![serde_json::from_value(dead).unwrap()],
+            found: None,
         }
     }
 

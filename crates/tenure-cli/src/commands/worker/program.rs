@@ -1,6 +1,6 @@
 //! One run of a worker's program: payload in, result out, and nothing of it left afterwards.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 
 use crate::commands::files;
 use crate::commands::guard::message::{Order, Status, Until, Why};
-use crate::commands::guarded::{Complaint, Ended, Program, ProgramEvent, Start};
+use crate::commands::guarded::{Complaint, Ended, Program, ProgramEvent, Start, UNGUARDED};
 use crate::commands::run::{KILL_PATIENCE, START_PATIENCE};
 use crate::output;
 
@@ -31,7 +31,7 @@ const ERROR_LINES: usize = 20;
 /// How large a result may be: what brokers keep.
 const RESULT_BYTES_MAX: usize = tenure::core::queue::RESULT_BYTES_MAX;
 
-/// How long to read on after the program has ended: whoever else holds the other end is killed, unless it may not
+/// How long to read on after the program has ended: any other process that holds the other end is killed, unless it may not
 /// be, and may stay for ever.
 const READ_ON: Duration = Duration::from_secs(1);
 
@@ -52,16 +52,19 @@ pub(super) struct JobProgram {
     pub(super) kill_after: Duration,
 }
 
-/// The worker's own secrets, which are none of the program's business.
-const SECRETS: [&str; 7] = [
-    "TENURE_API_TOKEN",
-    "TENURE_ADMIN_TOKEN",
-    "TENURE_WORKER_TOKEN",
-    "TENURE_READ_TOKEN",
-    "TENURE_STORE",
-    "OTEL_EXPORTER_OTLP_HEADERS",
-    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
-];
+/// Whether a variable is a secret of a worker or a broker, which is none of the program's business. A new one that is called
+/// as these are is among them.
+fn is_secret(name: &str, value: &OsStr) -> bool {
+    let is_ours = name.starts_with("TENURE_");
+    // The fencing token of `tenure run` is no secret.
+    let is_token = is_ours && name.ends_with("_TOKEN") && name != "TENURE_TOKEN";
+    let is_url = ["TENURE_STORE", "TENURE_OUTBOX"].contains(&name);
+    // Where the broker is found may be a store, with a password; an address of a broker has neither.
+    let is_address = |value: &str| value.starts_with("http") && !value.contains('@');
+    let names_store = name == "TENURE_SERVER" && !value.to_str().is_some_and(is_address);
+    let is_header = name.starts_with("OTEL_EXPORTER_OTLP") && name.ends_with("HEADERS");
+    is_token || is_url || names_store || is_header
+}
 
 impl JobProgram {
     /// Runs the program for a job. If this is dropped, the program and whatever it started are killed.
@@ -115,9 +118,14 @@ impl JobProgram {
             Ended {
                 status,
                 why: Why::Late,
+                ..
             } if program.is_reported() => Err(Failure::from(format!(
                 "no heartbeat got through, and the program was ended before the lease was over: it {status}"
             ))),
+            Ended {
+                why: Why::Unguarded,
+                ..
+            } => Err(Failure::from(UNGUARDED)),
             Ended { status, .. } => Err(failure(status, &complained)),
         }
     }
@@ -142,9 +150,8 @@ impl JobProgram {
                 ("TRACEPARENT", parent.map(|parent| parent.to_string())),
                 ("TRACESTATE", state.map(|state| state.to_string())),
             ]
-            .into_iter()
-            .chain(SECRETS.map(|name| (name, None)))
-            .collect(),
+            .into(),
+            hides: is_secret,
             until: until(job),
             kill_after: self.kill_after,
             stdin: Some(stdin.into()),
@@ -169,14 +176,16 @@ impl JobProgram {
             tokio::select! {
                 biased;
                 event = next(program, is_late) => match event {
-                    // A guard that was killed before it could start the program.
-                    Ok(ProgramEvent::Ended(ended)) if ended.why == Why::Late && !program.is_started() && !told && !is_late => {
-                        return Err(Failure::hand_back("the program was not started: its guard was killed, or too slow for the lease"));
-                    }
+                    // Nothing of the job was done, and nobody wanted that.
+                    Ok(ProgramEvent::Ended(ended)) if !ended.has_run && !told && !is_late => match ended.why {
+                        Why::Late => return Err(Failure::hand_back("the program was not started: its guard was too slow for the lease")),
+                        Why::Unguarded => return Err(Failure::hand_back("the program was not started: its guard was killed")),
+                        Why::Itself | Why::Told | Why::Short => return Ok(ended),
+                    },
                     Ok(ProgramEvent::Ended(ended)) => return Ok(ended),
                     Ok(ProgramEvent::Heard(_)) => unheard = 0,
                     Ok(ProgramEvent::Stuck(stuck)) => {
-                        // For whoever looks at the job.
+                        // For people who look at the job.
                         job.progress(&serde_json::json!({ "stuck": stuck.to_string() }));
                         complaint.say(stuck, &kept(job));
                     }
@@ -220,10 +229,10 @@ impl JobProgram {
     }
 }
 
-/// What becomes of the program, with its guard or without. A cancelled wait loses nothing.
+/// What happens to the program, with its guard or without. A cancelled wait loses nothing.
 async fn next(program: &mut Program, is_late: bool) -> anyhow::Result<ProgramEvent> {
     if is_late {
-        program.end_without_guard().await
+        program.end_without_guard(Why::Late).await
     } else {
         program.next().await
     }
@@ -419,6 +428,29 @@ mod tests {
             tail.push(bytes);
         }
         tail
+    }
+
+    #[test]
+    fn tokens_and_urls_are_secret_and_addresses_are_not() {
+        let is_secret = |name, value: &str| is_secret(name, OsStr::new(value));
+        for name in [
+            "TENURE_API_TOKEN",
+            "TENURE_OSQUEUE_TOKEN",
+            "TENURE_OUTBOX",
+            "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
+        ] {
+            assert!(is_secret(name, "x"), "{name}");
+        }
+        for name in ["TENURE_TOKEN", "GITHUB_TOKEN", "PATH"] {
+            assert!(!is_secret(name, "x"), "{name}");
+        }
+        for (server, is_one) in [
+            ("http://127.0.0.1:8080,https://other:8080", false),
+            ("postgres://user:password@host/database", true),
+            ("https://user:password@host", true),
+        ] {
+            assert_eq!(is_secret("TENURE_SERVER", server), is_one, "{server}");
+        }
     }
 
     #[test]

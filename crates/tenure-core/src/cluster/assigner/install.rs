@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::super::decide::reported;
 use super::super::desired;
 use super::super::record::{Assignments, Generation};
-use super::{Anomaly, Assigner, Flight, Output, Phase, Stored};
+use super::{Anomaly, Assigner, Flight, Output, Phase, Saying, Stored};
 use crate::election::Term;
 use crate::{Expect, Moment, Nonce, Now, Read, Version, Wall};
 
@@ -53,12 +53,7 @@ impl Assigner {
 
     fn on_missing(&mut self, outputs: &mut Vec<Output>) {
         match self.phase {
-            Phase::Installing { term, lost } => {
-                // Nobody led before the first term, so nobody can have lost anything then.
-                let lost = lost || term > Term(1);
-                self.phase = Phase::Installing { term, lost };
-                self.stored = Stored::Missing;
-            }
+            Phase::Installing { .. } => self.stored = Stored::Missing,
             Phase::Leading { term, .. } => {
                 outputs.push(Output::Anomaly(Anomaly::AssignmentsMissing));
                 self.phase = Phase::Installing { term, lost: true };
@@ -112,7 +107,7 @@ impl Assigner {
 
     /// Whether a newer leader wrote this. Terms of one row are ordered by their number. A row that this process
     /// does not know is older if it stood there when this process was elected: the election was started over,
-    /// and whoever led before it has ended. Found later, it is a successor's.
+    /// and the leader before it has ended. Found later, it is a successor's.
     fn is_newer(&self, found: &Assignments, term: Term) -> bool {
         match (found.lineage, self.lineage) {
             (Some(found), Some(mine)) if found != mine => {
@@ -144,8 +139,8 @@ impl Assigner {
         version: Version,
         outputs: &mut Vec<Output>,
     ) {
-        if let Phase::Installing { term, lost } = self.phase {
-            let wait = if lost {
+        if let Phase::Installing { term, .. } = self.phase {
+            let wait = if assignments.recovering {
                 // Nodes may have seen something else meanwhile: everything starts to count now.
                 self.memory.forget_timers();
                 assignments.force_after
@@ -158,6 +153,10 @@ impl Assigner {
                 longer: (assignments.force_after, now + assignments.force_after),
             };
             outputs.push(Output::Installed { term });
+            if self.saying == Saying::NotYet {
+                self.saying = Saying::Asked;
+                outputs.push(Output::Say);
+            }
         }
         if let Some((counter, decisions)) = self.unsettled_decisions.take()
             && counter == assignments.writer.counter
@@ -177,7 +176,7 @@ impl Assigner {
     }
 
     /// Puts the term on the assignments, unchanged, so that an older leader's next write fails.
-    pub(super) fn take(&mut self, now: Now, term: Term, lost: bool, outputs: &mut Vec<Output>) {
+    pub(super) fn take(&mut self, now: Now, term: Term, mut lost: bool, outputs: &mut Vec<Output>) {
         let (base, expect) = match &self.stored {
             Stored::Nothing => return,
             Stored::Found {
@@ -186,7 +185,14 @@ impl Assigner {
             } => ((**assignments).clone(), Expect::Version(version.clone())),
             // What is lost is made anew from what the nodes report, so they must have been listed.
             Stored::Missing if !self.listed => return,
-            Stored::Missing => (self.made_anew(now.wall, term, lost), Expect::Absent),
+            Stored::Missing => {
+                if !lost && !self.is_first() {
+                    lost = true;
+                    self.phase = Phase::Installing { term, lost };
+                    outputs.push(Output::Anomaly(Anomaly::AssignmentsMissing));
+                }
+                (self.made_anew(now.wall, term, lost), Expect::Absent)
+            }
         };
         let drain_timeout = self.config.drain_timeout;
         let assignments = Assignments {
@@ -194,10 +200,18 @@ impl Assigner {
             term,
             drain_timeout,
             force_after: base.force_after.max(drain_timeout),
+            recovering: base.recovering || lost,
             generation: base.generation.max(self.generation),
             ..base
         };
         self.write(now, assignments, expect, Vec::new(), outputs);
+    }
+
+    /// Whether nobody has ever assigned anything, so that nothing can have been lost: everybody who led before says so.
+    /// Who did has said otherwise before that, and a session that has ended says what it last said.
+    fn is_first(&self) -> bool {
+        let predecessors = self.predecessors.as_ref();
+        predecessors.is_some_and(|all| all.is_subset(&self.has_assigned_none))
     }
 
     /// Assignments from what live nodes report.
@@ -214,6 +228,7 @@ impl Assigner {
             generation: Generation(floor),
             drain_timeout: self.config.drain_timeout,
             force_after: self.config.drain_timeout,
+            recovering: lost,
             holders: BTreeMap::new(),
             daemons: BTreeMap::new(),
         };

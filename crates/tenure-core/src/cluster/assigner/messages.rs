@@ -1,5 +1,7 @@
 //! What goes into an assigner, and what comes out.
 
+use std::collections::BTreeSet;
+
 use super::super::plan::Decision;
 use super::super::record::{Assignments, Drains};
 use crate::election::Term;
@@ -12,8 +14,8 @@ use crate::{Expect, Incarnation, Lineage, Read, Version, Written};
 pub enum Input {
     /// Time has passed.
     Wake,
-    /// This process leads the election `tenure.cluster` of the namespace. List the sessions now.
-    Elected(Lineage, Term),
+    /// This process leads the election `tenure.cluster` of the namespace, after these. List the sessions now.
+    Elected(Lineage, Term, Predecessors),
     /// It does not lead any more.
     Ended,
     /// Every session object there is, alive or not, listed after [`Input::Elected`].
@@ -30,7 +32,12 @@ pub enum Input {
     DrainsRead(Read<Drains>),
     /// The drains may have changed.
     DrainsHint,
+    /// What [`Output::Say`] asks for stands in the store.
+    Said,
 }
+
+/// Who led before, all of them; `None` if that is not known.
+pub type Predecessors = Option<BTreeSet<Incarnation>>;
 
 /// What the driver is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +59,9 @@ pub enum Output {
         /// The version that is known.
         known: Option<Version>,
     },
+    /// Say in the own session that it assigns, see [`Part::has_assigned_none`](super::Part::has_assigned_none), and
+    /// tell when that is stored.
+    Say,
     /// Watch this session, evict it when that is allowed, and tell when it has ended.
     Watch(Holder),
     /// Watch it no longer.
@@ -80,7 +90,8 @@ pub enum Output {
 /// Something that should not happen: people should know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Anomaly {
-    /// The assignments were deleted. They are made anew from what the nodes report.
+    /// The assignments were deleted, or somebody led before and it is not known that there were none. They are made
+    /// anew from what the nodes report.
     AssignmentsMissing,
     /// The assignments are older than what this leader wrote: restored from a copy.
     AssignmentsRestored,

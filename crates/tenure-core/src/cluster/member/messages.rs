@@ -1,6 +1,6 @@
 //! What a member is told, and what it asks for and tells.
 
-use super::super::assigner::Anomaly;
+use super::super::assigner::{Anomaly, Predecessors};
 use super::super::plan::Decision;
 use super::super::record::{Generation, Shard};
 use super::super::report::{Definition, Going};
@@ -41,6 +41,9 @@ pub enum Input {
     /// Drain everything and start nothing new. The first word counts: a process that restarts and then
     /// leaves is still one that restarts.
     Leave(Going),
+    /// Know of the other nodes from now on also while this process does not lead, or no longer; as
+    /// [`Membership::follows`](super::Membership::follows) says at first.
+    Follow(bool),
     /// The assignments may have changed.
     HintAssignments,
     /// The drains may have changed.
@@ -49,7 +52,7 @@ pub enum Input {
     HintSession(NodeId, Incarnation),
     /// This process leads the election `tenure.cluster`. Its [`Node`](crate::node::Node) says so when it
     /// wins that election; a check that chooses leaders itself says so instead.
-    Elected(Lineage, Term),
+    Elected(Lineage, Term, Predecessors),
     /// It does not lead any more.
     Deposed,
 }
@@ -67,6 +70,8 @@ pub(crate) enum Heard {
     SessionOver,
     /// What the own session says, or will say with its next write.
     Own(Box<Record>),
+    /// The own session as it is stored says that it assigns.
+    Said,
     /// A session that is watched was read.
     Session(Box<Record>),
     /// A session has ended.
@@ -109,11 +114,13 @@ pub(crate) enum Output {
     Resign { term: Term },
     /// What the session says of the cluster has changed; see [`Member::part`](super::Member::part).
     Report,
+    /// The same, and [`Heard::Said`] is waited for.
+    Say,
     /// Tell the driver.
     Event(Event),
 }
 
-/// What whoever runs the node should do or know.
+/// What the driver of the node should do or know.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Event {
     /// Start a shard. It is trusted for as long as [`Member::trusted_until`](super::Member::trusted_until)

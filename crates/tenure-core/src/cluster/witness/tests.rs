@@ -38,6 +38,7 @@ fn nothing(shards: u32) -> Assignments {
         generation: Generation(0),
         drain_timeout: Duration::from_secs(30),
         force_after: Duration::from_secs(30),
+        recovering: false,
         holders: (0..3)
             .map(|number| (Incarnation(number), holder(number)))
             .collect(),
@@ -74,6 +75,7 @@ impl Assignments {
                 node: node(freed.incarnation.0),
                 at: Wall(0),
                 error: error.to_owned(),
+                count: 1,
             };
             let index = u32::try_from(index).unwrap();
             self.daemon().failures.insert(index, failure);

@@ -14,7 +14,7 @@ pub(super) enum Install {
         lineage: Lineage,
         term: Term,
     },
-    /// Whoever raised the fence last may still trust itself: leave it time to notice.
+    /// The process that raised the fence last may still trust itself: leave it time to notice.
     Wait {
         until: Moment,
         fence: Fence,

@@ -109,7 +109,7 @@ impl Election {
     }
 
     /// When a caller that is asked to go trusts itself no longer, counted from when this lease was first seen to say so.
-    /// Whoever is not the one to follow leaves it to that one for a while.
+    /// A candidate that is not the chosen successor leaves the lease to that one for a while.
     fn lapses_from(&self, lease: &Lease, since: Moment) -> Moment {
         match lease.lapsing() {
             None => Moment::NEVER,

@@ -2,7 +2,7 @@
 
 use super::install::Install;
 use super::{Election, EndReason, FenceSeen, Flight, GiveBack, Knowledge, Output, Phase, Seen};
-use crate::election::record::{Lease, LeaseState, Term, Writer};
+use crate::election::record::{Change, Lease, LeaseState, Term, Writer};
 use crate::session::observer::End;
 use crate::{Expect, Lineage, Now};
 
@@ -172,9 +172,14 @@ impl Election {
             counter: self.writes,
             nonce: now.nonce,
         };
+        let change = Change {
+            reason,
+            at: now.wall,
+            stood: self.begun.map(|begun| now.moment.since(begun)),
+        };
         let (lease, expect) = match &self.seen {
             Seen::Lease { lease, version, .. } => (
-                lease.next(lineage, term, state, reason, now.wall, writer),
+                lease.next(lineage, term, state, &change, writer),
                 Expect::Version(version.clone()),
             ),
             _ => {

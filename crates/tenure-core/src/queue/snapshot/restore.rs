@@ -117,6 +117,12 @@ impl Restore {
                 queue.bucket = line.bucket;
             }),
             Line::Schedule(schedule) => {
+                if schedule.paused && schedule.next.is_some() {
+                    return Err(format!(
+                        "has the next slot of {}, which is paused",
+                        schedule.name
+                    ));
+                }
                 self.queue.schedules.insert(*schedule);
             }
             Line::Job(view, hidden) => return self.job(*view, &hidden),
@@ -247,6 +253,7 @@ impl Restore {
             class,
             result: line.result,
             last_end: line.ended,
+            said: line.said,
         };
         queue.insert_remnant(remnant);
         Ok(())
@@ -369,6 +376,25 @@ mod tests {
         let running =
             r#""sequence":2,"state":"running","worker":"w","lease_ms":5|,"token":"1-00000001""#;
         read(&snapshot([READY, running])).unwrap();
+    }
+
+    #[test]
+    fn a_paused_schedule_has_no_next_slot() {
+        let with = |next: &str| {
+            let spec = r#"{"cron":"@daily","timezone":"UTC","job":{"type":"t"},"missed":"once"}"#;
+            let line = format!(
+                r#"{{"schedule":{{"name":"s","spec":{spec},"revision":0,"next":{next},"last":null,"paused":true}}}}"#
+            );
+            let second = r#""sequence":2,"state":"ready"|"#;
+            let text = snapshot([READY, second]);
+            read(&text.replacen('\n', &format!("\n{line}\n"), 1))
+        };
+        with("null").unwrap();
+        let error = with("7").unwrap_err();
+        assert!(
+            error.contains("the next slot of s, which is paused"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Random commands from a seed, from so small a world that names, keys and ids meet all the time. The tests of
-//! the log in `tenure` are built from this file too, so it takes what it needs from whoever includes it.
+//! the log in `tenure` are built from this file too, so it takes what it needs from the including file.
 
 use tenure_random::Random;
 
@@ -11,6 +11,8 @@ pub(super) struct Generator {
     /// Every claim ever seen: ended ones are what stale workers come back with.
     claims: Vec<Claim>,
     plans: Vec<Firing>,
+    /// The end of a pause that was planned last.
+    resumption: Option<Action>,
     /// What clients send again.
     sent: Vec<Submission>,
     /// Some jobs have payloads of which a claim hands out one at a time.
@@ -46,6 +48,7 @@ impl Generator {
             at: 1_700_000_000_000,
             claims: Vec::new(),
             plans: Vec::new(),
+            resumption: None,
             sent: Vec::new(),
             large: None,
         }
@@ -116,6 +119,7 @@ impl Generator {
             38 if self.one_in(4) => Action::Configure(self.settings()),
             38 if self.one_in(2) => Action::Abandon(self.some(2, Self::claim)),
             39 if self.one_in(5) => self.set_time(),
+            39 if self.one_in(2) => self.pause_schedule(queue),
             _ => Action::Tick,
         }
     }
@@ -250,7 +254,11 @@ impl Generator {
 
     fn completion(&mut self) -> Completion {
         let Claim { id, token } = self.claim();
-        let result = self.maybe(3, |_| Payload::new("[true]").unwrap());
+        let results = ["[true]", "[ true]", "[false]"];
+        let result = self.maybe(3, |this| {
+            let which = usize::try_from(this.at % 3).unwrap();
+            Payload::new(results[which]).unwrap()
+        });
         Completion { id, token, result }
     }
 
@@ -312,8 +320,21 @@ impl Generator {
                 ..self.new_submission()
             },
             missed: missed[usize::try_from(self.below(3)).unwrap()],
+            run_on_start: self.one_in(4),
         };
         Schedule::command(name, spec, self.at).unwrap()
+    }
+
+    /// Pauses a schedule, or resumes it, sometimes by a plan that was made before the last change.
+    fn pause_schedule(&mut self, queue: &Queue) -> Action {
+        let name = ScheduleName::new(format!("s{}", self.below(2))).unwrap();
+        let schedule = queue.schedule(&name);
+        let Some(schedule) = schedule.filter(|it| it.paused || self.one_in(4)) else {
+            return Action::PauseSchedule(name);
+        };
+        let plan = schedule.resumption(self.at).unwrap();
+        let earlier = self.resumption.replace(plan.clone());
+        earlier.filter(|_| self.one_in(4)).unwrap_or(plan)
     }
 
     /// The plans of now, and sometimes ones that were made earlier.

@@ -34,6 +34,9 @@ impl Queue {
         }
         assert_eq!(ordered, self.jobs.len());
         assert_eq!(self.ids.len(), self.jobs.len());
+        for schedule in self.schedules.values() {
+            assert!(!schedule.paused || schedule.next.is_none(), "{schedule:?}");
+        }
         let mut keys = BTreeSet::new();
         let mut scheduled = 0;
         let mut keyed = 0;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use tenure_api::{ATTEMPTS_DEFAULT, SubmitStatus, Submitted};
+use tenure_api::{ATTEMPTS_DEFAULT, EndedAs, SubmitStatus, Submitted};
 
 use crate::queue::claim::nonce;
 use crate::queue::retry::wait_ms;
@@ -41,13 +41,32 @@ pub(super) struct ModelJob {
     finish: u64,
     /// The last claim that a worker has ended, and what it was told.
     last_end: Option<(Token, End)>,
+    /// What its submitter has named as its time, until an attempt has failed or somebody wants it tried again.
+    given: Option<u64>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum End {
     Completed,
-    Failed(Failed),
+    /// With what was said.
+    Failed(Failed, Failure),
     Released(Released),
+}
+
+impl End {
+    /// To those who say that it ended otherwise.
+    fn other(&self) -> Lost {
+        let how = match self {
+            End::Completed => EndedAs::Completed,
+            End::Failed(Failed::Again { .. }, _) => EndedAs::Failed,
+            End::Failed(Failed::Died, _) => EndedAs::Dead,
+            End::Failed(Failed::Cancelled, _) | End::Released(Released::Cancelled) => {
+                EndedAs::Cancelled
+            }
+            End::Released(Released::Ready) => EndedAs::Released,
+        };
+        Lost::Ended { how }
+    }
 }
 
 #[derive(Default)]
@@ -83,23 +102,18 @@ impl Model {
         if !is_back {
             return;
         }
-        for job in &mut self.jobs {
-            let view = &mut job.view;
-            match view.state {
-                State::Scheduled if view.changed_at > to => {
-                    view.run_at = to + (view.run_at - view.changed_at);
-                }
-                State::Scheduled => {}
-                _ => view.run_at = view.run_at.min(to),
-            }
-            view.created_at = view.created_at.min(to);
-            view.changed_at = view.changed_at.min(to);
-        }
+        self.set_jobs_back(to, events);
         for left in &mut self.remnants {
             left.view.changed_at = left.view.changed_at.min(to);
         }
         for queue in self.queues.values_mut() {
             queue.level = None;
+        }
+    }
+
+    fn set_jobs_back(&mut self, to: u64, events: &mut Vec<Event>) {
+        for place in 0..self.jobs.len() {
+            self.step(events, |model, _| model.jobs[place].set_back(to));
         }
     }
 
@@ -179,6 +193,12 @@ impl Model {
                     events.push(Event::ScheduleDeleted { schedule });
                 }
                 return Answer::ScheduleDeleted(existed);
+            }
+            Action::PauseSchedule(schedule) => {
+                return Answer::SchedulePaused(self.pause_schedule(schedule, events));
+            }
+            Action::ResumeSchedule(resumption) => {
+                return Answer::ScheduleResumed(self.resume_schedule(resumption, events));
             }
             Action::Fire(firings) => {
                 for firing in firings {
@@ -301,7 +321,7 @@ impl Model {
         self.sequence = sequence;
         let mut view = self.new_view(id.clone(), &submission);
         (view.traceparent, view.tracestate) = (traceparent, tracestate);
-        let (queue, state) = (view.queue.clone(), view.state);
+        let (queue, state, given) = (view.queue.clone(), view.state, submission.run_at);
         events.push(Event::Submitted {
             id: id.clone(),
             queue,
@@ -316,6 +336,7 @@ impl Model {
             is_repeated: false,
             finish: 0,
             last_end: None,
+            given,
         });
         answer(id, SubmitStatus::Created, None)
     }
@@ -486,8 +507,11 @@ impl Model {
         let before = self.ended_before(&id, token);
         let outcome = match self.holder(&id, token) {
             Err(lost) => match before {
-                Some((End::Completed, view)) if view.result == result => Ok(()),
-                _ => Err(lost),
+                Some((End::Completed, view)) if is_same(view.result.as_ref(), result.as_ref()) => {
+                    Ok(())
+                }
+                Some((end, _)) => Err(end.other()),
+                None => Err(lost),
             },
             Ok(job) => {
                 if result.is_some() {
@@ -506,17 +530,20 @@ impl Model {
     fn fail(&mut self, failure: Failure, events: &mut Vec<Event>) -> Ended<Failed> {
         let (id, token) = (failure.id.clone(), failure.token);
         let before = self.ended_before(&id, token);
-        let outcome = match (self.try_fail(failure, events), before) {
+        let outcome = match (self.try_fail(failure.clone(), events), before) {
             (Ok(failed), _) => {
-                self.find(&id).unwrap().last_end = Some((token, End::Failed(failed)));
+                self.find(&id).unwrap().last_end = Some((token, End::Failed(failed, failure)));
                 Ok(failed)
             }
-            (Err(_), Some((End::Failed(Failed::Again { .. }), view))) => {
+            (Err(_), Some((End::Failed(failed, said), view))) if said == failure => {
                 let run_at = view.run_at;
-                Ok(Failed::Again { run_at })
+                Ok(match failed {
+                    Failed::Again { .. } => Failed::Again { run_at },
+                    other => other,
+                })
             }
-            (Err(_), Some((End::Failed(failed), _))) => Ok(failed),
-            (lost, _) => lost,
+            (Err(_), Some((end, _))) => Err(end.other()),
+            (lost, None) => lost,
         };
         Item { id, outcome }
     }
@@ -530,10 +557,10 @@ impl Model {
                 run_at,
                 ..left.view.clone()
             };
-            (left.last_end, view)
+            (left.last_end.clone(), view)
         });
         let job = self.jobs.iter().find(is_it);
-        let job = job.map(|job| (job.last_end, job.view.clone()));
+        let job = job.map(|job| (job.last_end.clone(), job.view.clone()));
         let (last_end, view) = job.or(left)?;
         let (ended, end) = last_end?;
         (ended == token).then_some((end, view))
@@ -572,6 +599,7 @@ impl Model {
         let wait = retry_in_ms.unwrap_or_else(|| wait_ms(backoff, id.as_str(), attempt));
         let run_at = now + wait;
         job.view.run_at = run_at;
+        job.given = None;
         let state = if wait > 0 {
             State::Scheduled
         } else {
@@ -597,7 +625,8 @@ impl Model {
                 Ok(released)
             }
             (Err(_), Some((End::Released(released), _))) => Ok(released),
-            (lost, _) => lost,
+            (Err(_), Some((end, _))) => Err(end.other()),
+            (lost, None) => lost,
         };
         Item { id, outcome }
     }
@@ -615,6 +644,9 @@ impl Model {
         }
         job.view.attempt -= 1;
         job.enter(State::Ready, now);
+        if job.given.is_some_and(|given| given > now) {
+            job.enter(State::Scheduled, now);
+        }
         events.push(Event::Released { id, token, queue });
         Ok(Released::Ready)
     }
@@ -674,6 +706,7 @@ impl Model {
             job.view.attempt = 0;
         }
         job.view.run_at = now;
+        job.given = None;
         job.enter(State::Ready, now);
         let id = id.clone();
         events.push(Event::Retried { id, queue });
@@ -710,7 +743,28 @@ impl Model {
     }
 }
 
+fn is_same(one: Option<&Payload>, other: Option<&Payload>) -> bool {
+    let value = |text: &Payload| text.read::<serde_json::Value>().unwrap();
+    one.map(value) == other.map(value)
+}
+
 impl ModelJob {
+    /// Time goes back.
+    fn set_back(&mut self, to: u64) {
+        let view = &mut self.view;
+        match (view.state, self.given) {
+            (State::Ready, Some(given)) if given > to => view.state = State::Scheduled,
+            (_, Some(_)) => {}
+            (State::Scheduled, None) if view.changed_at > to => {
+                view.run_at = to + (view.run_at - view.changed_at);
+            }
+            (State::Scheduled, None) => {}
+            (_, None) => view.run_at = view.run_at.min(to),
+        }
+        view.created_at = view.created_at.min(to);
+        view.changed_at = view.changed_at.min(to);
+    }
+
     fn enter(&mut self, state: State, now: u64) {
         self.view.state = state;
         self.view.changed_at = now;

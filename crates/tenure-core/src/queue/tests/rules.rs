@@ -1,6 +1,6 @@
 //! What changed with each version of the rules, and that the older ones are still what they were.
 
-use tenure_api::{OutcomeStatus, SubmitStatus};
+use tenure_api::{LostCode, OutcomeStatus, SubmitStatus};
 
 use super::stories::{Story, id, statuses};
 use crate::ScheduleName;
@@ -528,7 +528,7 @@ impl Ends {
     }
 
     fn all(&self) -> [Action; 3] {
-        [self.complete(Some("1")), self.fail(false), self.release()]
+        [self.complete(Some("[1]")), self.fail(false), self.release()]
     }
 }
 
@@ -586,12 +586,38 @@ fn an_end_that_is_told_again_is_answered_as_before_and_does_nothing() {
                 } else {
                     assert_eq!(again, first, "{what}");
                 }
+                // The same result with other white space is the same.
+                if place == 0 && rules == Rules::THIRD {
+                    assert_eq!(told(story.act(ends.complete(Some("[ 1 ]")))), first);
+                }
                 // Another end is not this one, nor is this one of another claim.
                 for (other, end) in ends.all().into_iter().enumerate() {
                     assert!(other == place || is_lost(story.act(end)), "{what}");
                 }
-                let completion = ends.complete(Some("2"));
-                assert!(is_lost(story.act(completion)), "{what}");
+                let fail = |error: Option<&str>, retry_in_ms, permanent| {
+                    let mut failure = ends.fail(permanent);
+                    if let Action::Fail(items) = &mut failure {
+                        items[0].error = error.map(Into::into);
+                        items[0].retry_in_ms = retry_in_ms;
+                    }
+                    failure
+                };
+                for other in [
+                    ends.complete(Some("2")),
+                    ends.complete(None),
+                    ends.fail(!is_permanent),
+                    fail(Some("other"), Some(500), is_permanent),
+                    fail(None, Some(500), is_permanent),
+                    fail(Some("no"), Some(501), is_permanent),
+                    fail(Some("no"), None, is_permanent),
+                    fail(None, None, false),
+                ] {
+                    let other = told(story.act(other));
+                    assert_eq!(other.status, OutcomeStatus::Lost, "{what}");
+                    let code = other.reason.unwrap().code;
+                    let is_named = code == LostCode::Ended;
+                    assert_eq!(is_named, rules == Rules::THIRD, "{what}");
+                }
                 assert_eq!(story.events, [], "{what}");
                 assert_eq!(state_of(story), before, "{what}");
             };

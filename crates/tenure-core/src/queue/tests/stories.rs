@@ -1,6 +1,6 @@
 //! What users are promised, one story each. The model covers the combinations; these say what is meant.
 
-use tenure_api::{SubmitStatus, Submitted};
+use tenure_api::{EndedAs, SubmitStatus, Submitted};
 
 use crate::queue::*;
 use crate::{JobId, QueueName, ScheduleName};
@@ -291,25 +291,38 @@ fn a_dead_job_retried_by_hand_starts_over_at_its_place() {
 #[test]
 fn a_stale_token_is_told_why() {
     let mut story = Story::new();
-    story.submit(&[r#""id":"a","max_attempts":2"#]);
-    let old = story.claim(1).remove(0);
-    story.fail(&old);
+    story.submit(&[r#""id":"a","max_attempts":3"#]);
     let not_running = |state| Lost::NotRunning { state };
+    let late = story.claim(1).remove(0);
+    story.act(Action::Expire(vec![Claim {
+        id: late.id.clone(),
+        token: late.token,
+    }]));
     assert_eq!(
-        story.complete(&old).outcome,
+        story.complete(&late).outcome,
         Err(not_running(State::Scheduled))
     );
     story.at += 1_000;
+    let old = story.claim(1).remove(0);
+    let superseded = Err(Lost::Superseded { attempt: 2 });
+    assert_eq!(story.complete(&late).outcome, superseded);
+    // What its own worker has said of a claim counts, and is named to those who say otherwise.
+    story.fail(&old);
+    let failed = Err(Lost::Ended {
+        how: EndedAs::Failed,
+    });
+    assert_eq!(story.complete(&old).outcome, failed);
+    story.at += 2_000;
     let new = story.claim(1).remove(0);
     assert_ne!(new.token, old.token);
-    assert_eq!(
-        story.complete(&old).outcome,
-        Err(Lost::Superseded { attempt: 2 })
-    );
+    assert_eq!(story.complete(&old).outcome, failed);
     story.complete(&new);
-    assert_eq!(story.fail(&new).outcome, Err(not_running(State::Completed)));
+    let how = EndedAs::Completed;
+    assert_eq!(story.fail(&new).outcome, Err(Lost::Ended { how }));
+    assert_eq!(story.fail(&old).outcome, Err(not_running(State::Completed)));
     story.act(Action::Forget(vec![id("a")]));
-    assert_eq!(story.fail(&new).outcome, Err(not_running(State::Completed)));
+    assert_eq!(story.fail(&new).outcome, Err(Lost::Ended { how }));
+    assert_eq!(story.fail(&old).outcome, Err(not_running(State::Completed)));
     story.at += 3_600_000;
     story.act(Action::Tick);
     assert_eq!(story.fail(&new).outcome, Err(Lost::NotFound));
@@ -541,6 +554,73 @@ fn a_slot_fires_once_however_often_its_plan_is_sent() {
 }
 
 #[test]
+fn a_paused_schedule_makes_no_jobs_and_skips_the_slots_of_the_pause() {
+    const HOUR: u64 = 3_600_000;
+    let mut story = Story::new();
+    let spec = r#"{"cron":"0 * * * *","job":{"type":"report"},"missed":{"all":100}}"#;
+    let spec: ScheduleSpec = serde_json::from_str(spec).unwrap();
+    let name = ScheduleName::new("hourly").unwrap();
+    let pause = Action::PauseSchedule(name.clone());
+    assert_eq!(story.act(pause.clone()), Answer::SchedulePaused(false));
+    assert_eq!(story.events, []);
+    story.act(Schedule::command(name.clone(), spec.clone(), story.at).unwrap());
+    let due = story.queue.firing_due_at().unwrap();
+    let planned_before = story.queue.due_firings(due);
+    assert_eq!(story.act(pause.clone()), Answer::SchedulePaused(true));
+    let paused = Event::SchedulePaused {
+        schedule: name.clone(),
+    };
+    assert_eq!(story.events, [paused]);
+    assert_eq!(story.act(pause), Answer::SchedulePaused(true));
+    assert_eq!(story.events, [], "it was paused before");
+
+    story.at = due + 5 * HOUR;
+    assert_eq!(story.queue.firing_due_at(), None);
+    assert_eq!(story.queue.schedules_to_replan(None, 9), []);
+    story.act(Action::Fire(planned_before));
+    assert_eq!((story.events.len(), story.queue.len()), (0, 0));
+    // A deployment sets it again, as it is or to something else, to run at once.
+    let resumption = |story: &Story| {
+        let schedule = story.queue.schedule(&name).unwrap();
+        schedule.resumption(story.at).unwrap()
+    };
+    let planned_before = resumption(&story);
+    let changed = ScheduleSpec {
+        cron: "30 * * * *".to_owned(),
+        run_on_start: true,
+        ..spec.clone()
+    };
+    for spec in [spec, changed] {
+        let set = Schedule::command(name.clone(), spec, story.at).unwrap();
+        assert_eq!(story.act(set), Answer::ScheduleSet(None));
+    }
+    let mut restore = Restore::new(1);
+    restore.feed(&story.queue.encode()).unwrap();
+    story.queue = restore.finish().unwrap();
+    assert!(story.queue.schedule(&name).unwrap().paused);
+
+    let answer = story.act(planned_before);
+    assert_eq!(answer, Answer::ScheduleResumed(false), "of another cron");
+    assert_eq!(story.events, []);
+    let resume = resumption(&story);
+    let next = due + 5 * HOUR + HOUR / 2;
+    assert_eq!(story.act(resume), Answer::ScheduleResumed(true));
+    let resumed = Event::ScheduleResumed {
+        schedule: name.clone(),
+        next: Some(next),
+    };
+    assert_eq!(story.events, [resumed]);
+    let again = resumption(&story);
+    assert_eq!(story.act(again), Answer::ScheduleResumed(true));
+    assert_eq!(story.events, [], "it was resumed before");
+    assert_eq!(story.queue.due_firings(story.at), []);
+    story.at = next;
+    let plan = story.queue.due_firings(story.at);
+    story.act(Action::Fire(plan));
+    assert_eq!(story.queue.len(), 1);
+}
+
+#[test]
 fn all_text_of_a_schedule_counts_and_an_old_log_may_have_more_of_it() {
     let mut story = Story::new();
     let spec = |cron: String| ScheduleSpec {
@@ -551,6 +631,7 @@ fn all_text_of_a_schedule_counts_and_an_old_log_may_have_more_of_it() {
         )
         .unwrap(),
         missed: Missed::Once,
+        run_on_start: false,
     };
     // From before there was a bound.
     let long = format!("{}1 * * * *", "1,".repeat(50_000));
@@ -706,6 +787,83 @@ fn time_that_is_set_back_undoes_what_a_wrong_clock_did_to_waits() {
     story.at += DAY;
     story.act(Action::Tick);
     assert!(story.queue.job(&JobId::new("before").unwrap()).is_none());
+}
+
+#[test]
+fn a_time_that_was_named_stays_what_it_is_when_time_is_set() {
+    const HOUR: u64 = 3_600_000;
+    let mut story = Story::new();
+    let right = story.at;
+    let shown = |story: &Story, id: &str| {
+        let job = story.queue.job(&JobId::new(id).unwrap()).unwrap();
+        (job.state, job.run_at - right)
+    };
+    let at =
+        |id: &str, at: u64, more: &str| format!(r#""id":"{id}","run_at":{}{more}"#, right + at);
+    // While the clock is four hours ahead.
+    story.at += 4 * HOUR;
+    story.submit(&[
+        &at("far", 10 * HOUR, ""),
+        &at("soon", 5 * HOUR, ""),
+        &at("past", 2 * HOUR, ""),
+        &at("first", 3 * HOUR, r#","group":"g""#),
+        r#""id":"second","group":"g""#,
+        &at("taken", 2 * HOUR, r#","priority":9"#),
+        &at("failed", 2 * HOUR, r#","priority":8"#),
+        &at("retried", 9 * HOUR, ""),
+    ]);
+    story.at += 2 * HOUR;
+    let taken = story.claim(2);
+    story.act(Action::Fail(vec![Failure {
+        id: taken[1].id.clone(),
+        token: taken[1].token,
+        error: None,
+        retry_in_ms: Some(5_000),
+        permanent: false,
+    }]));
+    story.act(Action::Retry(vec![id("retried")]));
+    assert_eq!(shown(&story, "soon"), (State::Ready, 5 * HOUR));
+    assert_eq!(shown(&story, "retried"), (State::Ready, 6 * HOUR));
+    story.at = right;
+    story.act(Action::SetTime(right));
+    // What was ready by the time that was wrong waits again, and its group with it.
+    for (id, run_at) in [
+        ("far", 10 * HOUR),
+        ("soon", 5 * HOUR),
+        ("past", 2 * HOUR),
+        ("first", 3 * HOUR),
+        // No time that anybody has named.
+        ("failed", 5_000),
+    ] {
+        assert_eq!(shown(&story, id), (State::Scheduled, run_at), "{id}");
+    }
+    assert_eq!(shown(&story, "taken"), (State::Running, 2 * HOUR));
+    assert_eq!(shown(&story, "retried"), (State::Ready, 0));
+    assert_eq!(story.claim_ids(9), ["retried"]);
+    let mut restore = Restore::new(1);
+    restore.feed(&story.queue.encode()).unwrap();
+    story.queue = restore.finish().unwrap();
+    // Handed back, it waits for its time as well.
+    story.act(Action::Release(vec![Claim {
+        id: taken[0].id.clone(),
+        token: taken[0].token,
+    }]));
+    assert_eq!(shown(&story, "taken"), (State::Scheduled, 2 * HOUR));
+    story.at = right + 2 * HOUR - 1;
+    assert_eq!(story.claim_ids(9), ["failed"]);
+    story.at += 1;
+    assert_eq!(story.claim_ids(9), ["taken", "past"]);
+    story.at += HOUR;
+    assert_eq!(story.claim_ids(9), ["first"]);
+    // Under the older rules it was a wait like any other.
+    let mut story = Story::new();
+    story.queue.set_rules(Rules::SECOND);
+    let right = story.at;
+    story.at += HOUR;
+    story.submit(&[&format!(r#""id":"a","run_at":{}"#, right + 3 * HOUR)]);
+    story.act(Action::SetTime(right));
+    let job = story.queue.job(&id("a")).unwrap();
+    assert_eq!(job.run_at, right + 2 * HOUR);
 }
 
 #[test]

@@ -142,6 +142,7 @@ impl Story {
                 generation: highest,
                 drain_timeout: Duration::from_secs(30),
                 force_after: Duration::from_secs(30),
+                recovering: false,
                 holders: [(me.incarnation, me)].into(),
                 daemons,
             },

@@ -23,6 +23,8 @@ use super::words::{
 pub(crate) struct Story {
     assigner: Assigner,
     looks: bool,
+    /// What it says is stored when the story says so; otherwise at once.
+    says: bool,
     counter: u64,
     /// What waits for its answer.
     waiting: BTreeSet<&'static str>,
@@ -32,12 +34,13 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    pub(crate) fn new(looks: bool) -> Self {
+    pub(crate) fn new(looks: bool, says: bool) -> Self {
         let me = holder("a").unwrap();
         let session = session::Config::default();
         Self {
             assigner: Assigner::new(Config::default(), &session, me, ORIGIN, 7),
             looks,
+            says,
             counter: 0,
             waiting: BTreeSet::new(),
             last: None,
@@ -64,6 +67,7 @@ impl Story {
                 Output::ReadDrains { known: None } if self.looks => {
                     silent.push(Input::DrainsRead(Read::Missing));
                 }
+                Output::Say if !self.says => silent.push(Input::Said),
                 output => self.lines(output, &mut lines),
             }
         }
@@ -99,7 +103,18 @@ impl Story {
         }
         let words: Vec<&str> = words.split(' ').collect();
         Some(match words[..] {
-            ["elected", term] => Input::Elected(LINEAGE, Term(term.parse().ok()?)),
+            ["elected", term] => {
+                let term = Term(term.parse().ok()?);
+                // Nobody led before the first term.
+                let before = (term == Term(1)).then(BTreeSet::new);
+                Input::Elected(LINEAGE, term, before)
+            }
+            ["elected", term, "after", ref before @ ..] => {
+                let before = before.iter().map(|node| Some(holder(node)?.incarnation));
+                let before = before.collect::<Option<_>>()?;
+                Input::Elected(LINEAGE, Term(term.parse().ok()?), Some(before))
+            }
+            ["said"] => Input::Said,
             ["ended"] => Input::Ended,
             ["hint", "drains"] => Input::DrainsHint,
             [node, how] => {
@@ -126,6 +141,7 @@ impl Story {
         while let Some(word) = words.next() {
             match word {
                 "gone" => state = State::Gone,
+                "blank" => part.has_assigned_none = true,
                 "leaving" => part.going = Some(Going::Leaving),
                 "restarting" => {
                     let within = seconds(words.next()?)?;
@@ -187,6 +203,14 @@ impl Story {
             }),
             ["as", "written", tag] => found(self.last.clone()?, tag),
             ["as", "before", tag] => found(self.before.clone()?, tag),
+            ["recovering", "term", term, "by", node, tag] => {
+                let found_ones = assignments(term.parse().ok()?, node, entries)?;
+                let recovering = Assignments {
+                    recovering: true,
+                    ..found_ones
+                };
+                found(recovering, tag)
+            }
             ["term", term, "by", node, tag] => {
                 found(assignments(term.parse().ok()?, node, entries)?, tag)
             }
@@ -204,6 +228,7 @@ impl Story {
         lines.push(match output {
             Output::Read { .. } => "read".to_owned(),
             Output::ReadDrains { .. } => "read drains".to_owned(),
+            Output::Say => "say that it assigns".to_owned(),
             Output::Watch(holder) => format!("watch {}", holder.node),
             Output::Forget(incarnation) => format!("forget {}", name(incarnation)),
             Output::Installed { term } => format!("INSTALLED term {term}"),
@@ -228,7 +253,13 @@ impl Story {
                     format!("{daemon}/{index} {generation} {node} {state}")
                 });
                 let entries: Vec<String> = entries.collect();
-                let head = format!("write term {} {}", assignments.term, over(&expect));
+                let recovering = if assignments.recovering {
+                    "recovering "
+                } else {
+                    ""
+                };
+                let term = assignments.term;
+                let head = format!("write {recovering}term {term} {}", over(&expect));
                 self.before = self.last.replace(*assignments);
                 format!("{head}: {}", entries.join(", "))
             }
@@ -292,6 +323,7 @@ fn assignments(term: u64, node: &str, entries: &str) -> Option<Assignments> {
         generation: Generation(0),
         drain_timeout: Duration::from_secs(30),
         force_after: Duration::from_secs(30),
+        recovering: false,
         holders: BTreeMap::new(),
         daemons: BTreeMap::new(),
     };

@@ -19,7 +19,9 @@ impl World {
         let Some(machine) = &mut self.nodes[node].machine else {
             return;
         };
-        for output in machine.step_all(now, inputs) {
+        let outputs = machine.step_all(now, inputs);
+        self.stop_some_starts(node, &outputs);
+        for output in outputs {
             match output {
                 Output::Request {
                     ticket,
@@ -35,6 +37,21 @@ impl World {
         let it = &self.nodes[node];
         if it.has_left && it.is_going && it.is_idle() {
             self.kill(node);
+        }
+    }
+
+    /// A process may be stopped between what it has read and what it says of it.
+    fn stop_some_starts(&mut self, node: usize, outputs: &[Output]) {
+        let is_start = |output: &Output| {
+            matches!(
+                output,
+                Output::Event(NodeEvent::Cluster(member::Event::Start { .. }))
+            )
+        };
+        let percent = self.faults.stopped_starts;
+        if percent > 0 && outputs.iter().any(is_start) && self.random.percent(percent) {
+            let pause = Duration::from_millis(self.random.below(9000));
+            self.pause(node, pause);
         }
     }
 

@@ -22,18 +22,20 @@ pub(super) struct Store {
 impl World {
     pub(super) fn ask(&mut self, node: usize, ticket: Ticket, request: Request, within: Duration) {
         let who = self.who(node);
+        // A process that is stopped sends nothing before it goes on.
+        let held = self.nodes[node].paused_until.saturating_sub(self.now);
         let quick = Duration::from_millis(1 + self.random.below(20));
         if self.now < self.faults.outage_until {
             let answer = request.unanswered(Written::NotApplied);
-            self.push(quick, Event::Answer(who, ticket, answer));
+            self.push(held + quick, Event::Answer(who, ticket, answer));
         } else if self.random.percent(self.faults.lost_answers) {
             let answer = request.unanswered(Written::Unknown);
-            self.push(within, Event::Answer(who, ticket, answer));
+            self.push(held + within, Event::Answer(who, ticket, answer));
             // Carried out at once, late, or never.
             let late = Duration::from_millis(self.random.below(8000));
             match self.random.below(3) {
-                0 => self.push(quick, Event::Apply(who, request, None)),
-                1 => self.push(late, Event::Apply(who, request, None)),
+                0 => self.push(held + quick, Event::Apply(who, request, None)),
+                1 => self.push(held + late, Event::Apply(who, request, None)),
                 _ => {}
             }
         } else if self.random.percent(self.faults.slow_answers) {
@@ -44,9 +46,11 @@ impl World {
             };
             let (before, after) = (self.random.below(most), self.random.below(most));
             let (before, after) = (Duration::from_millis(before), Duration::from_millis(after));
-            self.push(before, Event::Apply(who, request, Some((ticket, after))));
+            let asked = Event::Apply(who, request, Some((ticket, after)));
+            self.push(held + before, asked);
         } else {
-            self.push(quick, Event::Apply(who, request, Some((ticket, quick))));
+            let asked = Event::Apply(who, request, Some((ticket, quick)));
+            self.push(held + quick, asked);
         }
     }
 

@@ -1,14 +1,8 @@
-// Calls to the node that served this page. The token travels in a header and lives as long as the tab.
+// Calls to the broker that served this page. Who the reader is, the browser says: by a cookie that no script can read, and
+// that counts only beside the header below, which a page of another origin cannot send.
 
-const KEY = "tenure.token";
+const PAGE = { "X-Tenure-Dashboard": "1" };
 let ask = null;
-
-export const token = () => sessionStorage.getItem(KEY) ?? "";
-
-export function setToken(value) {
-  if (value) sessionStorage.setItem(KEY, value);
-  else sessionStorage.removeItem(KEY);
-}
 
 /** Who asks for a token when a call is refused for want of one. */
 export function onUnauthorized(handler) {
@@ -26,23 +20,22 @@ export class Problem extends Error {
   }
 }
 
-export function headers(more = {}) {
-  const all = { ...more };
-  if (token()) all.Authorization = `Bearer ${token()}`;
-  return all;
+/** What every call of the page has in common. */
+export function options(method, more, signal) {
+  return { method, headers: { ...PAGE, ...more }, signal, cache: "no-store", credentials: "same-origin", redirect: "error" };
 }
 
 /** One call; the answer's JSON, or a Problem. Paths are relative, so that the page may live below a prefix. */
 export async function call(method, path, body, signal) {
-  const options = { method, headers: headers(body === undefined ? {} : { "Content-Type": "application/json" }), signal };
-  options.cache = "no-store";
-  options.credentials = "omit";
-  options.redirect = "error";
-  if (body !== undefined) options.body = JSON.stringify(body);
-  const answer = await fetch(path, options);
+  const asked = options(method, body === undefined ? {} : { "Content-Type": "application/json" }, signal);
+  if (body !== undefined) asked.body = JSON.stringify(body);
+  return answered(await fetch(path, asked), (problem) => ask?.(problem));
+}
+
+async function answered(answer, unauthorized) {
   if (answer.ok) return answer.status === 204 || answer.status === 202 ? null : answer.json();
   const problem = await failure(answer);
-  if (answer.status === 401 && ask) ask(problem);
+  if (answer.status === 401) unauthorized?.(problem);
   throw problem;
 }
 
@@ -55,6 +48,14 @@ export async function failure(answer) {
   }
   return new Problem(answer.status, body);
 }
+
+/** Logs this browser in. The token goes there once, in a header; what the browser keeps is not the token. */
+export async function login(token) {
+  await answered(await fetch("v1/dashboard/login", options("POST", { Authorization: `Bearer ${token}` })));
+}
+
+/** Logs this browser out. */
+export const logout = () => call("DELETE", "v1/dashboard/login");
 
 export const get = (path, signal) => call("GET", path, undefined, signal);
 export const post = (path, body = {}) => call("POST", path, body);

@@ -88,7 +88,7 @@ export function row(names) {
   return element;
 }
 
-/** A table with a caption for those who cannot see it. `heads`: text, or [text, class]. */
+/** A table with a caption for those who cannot see it. `heads`: text, or [text or elements, class]. */
 export function table(caption, heads, ...bodies) {
   const cells = heads.map((head) => {
     const [label, kind] = Array.isArray(head) ? head : [head];

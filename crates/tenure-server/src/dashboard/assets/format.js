@@ -39,6 +39,23 @@ export function duration(milliseconds) {
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
 }
 
+const UNITS = { ms: 1, s: 1000, m: 60000, h: 3600000, d: 86400000 };
+
+/** "90s", "1h 30m" or "2 d" → milliseconds; a number alone is seconds. Null if it is none of these. */
+export function milliseconds(written) {
+  const parts = [...String(written).trim().toLowerCase().matchAll(/(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?\s*/gy)];
+  if (parts.length === 0 || parts.map(([part]) => part).join("") !== String(written).trim().toLowerCase()) return null;
+  if (parts.length > 1 && parts.some(([, , unit]) => !unit)) return null;
+  return Math.round(parts.reduce((sum, [, number, unit = "s"]) => sum + Number(number) * UNITS[unit], 0));
+}
+
+/** The same backwards, as short as it can be written. */
+export function written(value) {
+  if (value === null || value === undefined || value === "") return "";
+  const [unit, size] = Object.entries(UNITS).reverse().find(([, size]) => value % size === 0 && value >= size) ?? ["ms", 1];
+  return `${value / size}${unit}`;
+}
+
 /** Whole seconds at least: for things that tick. */
 export const span = (milliseconds) => duration(milliseconds < 1000 ? 0 : Math.floor(milliseconds / 1000) * 1000).replace("0 ms", "0 s");
 
@@ -55,18 +72,26 @@ export function bytes(value) {
   return `${unit === 0 || size >= 100 ? Math.round(size) : trim(size)} ${units[unit]}`;
 }
 
-/** 2026-11-15 13:04:09, in the reader's zone. */
-export function moment(at) {
-  if (!at) return "–";
-  const date = new Date(at);
-  return `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())} ${clock(at)}`;
+let isUtc = localStorage.getItem("tenure.zone") === "utc";
+
+/** Whether times are shown in UTC; otherwise they are shown in the reader's zone. */
+export const showsUtc = () => isUtc;
+export function showUtc(wanted) {
+  isUtc = wanted;
+  localStorage.setItem("tenure.zone", wanted ? "utc" : "local");
 }
 
-/** 13:04:09, in the reader's zone. */
-export function clock(at) {
-  const date = new Date(at);
-  return `${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
-}
+/** The name of the zone that times are shown in. */
+export const zone = () => (isUtc ? "UTC" : Intl.DateTimeFormat().resolvedOptions().timeZone);
+
+/** A date whose UTC fields are those of the zone that is shown. */
+const shifted = (at) => new Date(isUtc ? at : at - new Date(at).getTimezoneOffset() * 60000);
+
+/** 2026-11-15 13:04:09 */
+export const moment = (at) => (at ? shifted(at).toISOString().slice(0, 19).replace("T", " ") : "–");
+
+/** 13:04:09 */
+export const clock = (at) => shifted(at).toISOString().slice(11, 19);
 
 /** 13:04, for axes. */
 export const minute = (at) => clock(at).slice(0, 5);

@@ -1,14 +1,12 @@
-// The live data: one stream for the whole page, read with fetch because EventSource sends no headers.
+// The live data of the page, from the stream of events.
 //
 // The stream has two kinds of events. `node` is what the node that served the page knows itself: who leads,
 // the other nodes, its store. `queues` is what the leader knows; a standby relays it. Either may stop while
 // the other goes on, and the page says which.
 
-import { failure, headers, onUnauthorized } from "./api.js";
+import { onUnauthorized } from "./api.js";
+import { source } from "./tabs.js";
 
-/** The server sends at least one event per second; silence for this long is a broken connection. */
-const SILENCE_MS = 6000;
-const RETRY_MS = [300, 1000, 2000, 4000];
 /** A tab that nobody sees gives its connection back. */
 const HIDDEN_MS = 60000;
 const MOVES_MAX = 50;
@@ -27,15 +25,14 @@ export const live = {
   moves: [],
   /** What this reader's token allows: read, worker or admin. */
   scope: null,
+  /** Whether calls need a token at all. */
+  needsToken: false,
   /** How far this browser's clock is behind the server's. */
   offset: 0,
 };
 
 const listeners = new Set();
-let controller = null;
-let attempt = 0;
-let timer = 0;
-let silence = 0;
+const stream = source(take);
 let resting = 0;
 
 /** Calls `listener` after every change; the answer stops that. */
@@ -53,56 +50,22 @@ export function start() {
     if (document.hidden) resting = setTimeout(rest, HIDDEN_MS);
     else if (live.connection !== "live") reconnect();
   });
-  addEventListener("online", reconnect);
+  addEventListener("online", () => reconnect());
+  // A page that was left may be kept, to come back to, and its connection with it.
+  addEventListener("pagehide", () => stream.close());
   addEventListener("pageshow", (event) => event.persisted && reconnect());
-  open();
+  reconnect();
 }
 
 /** Tries at once, whatever the wait was. */
-export function reconnect() {
-  attempt = 0;
-  open();
-}
+export const reconnect = () => stream.open();
+
+/** Lets this connection go for a new one: the reader is logged in or out, in all tabs. */
+export const renew = () => stream.open(true);
 
 function rest() {
-  stop();
+  stream.close();
   become("resting", "paused while this tab is hidden");
-}
-
-function stop() {
-  clearTimeout(timer);
-  clearTimeout(silence);
-  controller?.abort();
-  controller = null;
-}
-
-async function open() {
-  stop();
-  const mine = (controller = new AbortController());
-  heard(mine);
-  try {
-    const options = { headers: headers({ Accept: "text/event-stream" }), cache: "no-store", credentials: "omit", signal: mine.signal };
-    const answer = await fetch("v1/dashboard/stream", options);
-    if (!answer.ok) throw await failure(answer);
-    await read(answer.body.getReader(), mine);
-    throw new Error("the broker closed the connection");
-  } catch (error) {
-    if (mine !== controller) return;
-    refused(error);
-  }
-}
-
-function refused(error) {
-  stop();
-  if (error.status === 401 || error.status === 403) {
-    become("refused", error.message);
-    if (error.status === 401) unauthorized?.(error);
-    return;
-  }
-  const silent = error.name === "AbortError";
-  become("lost", silent ? "the broker does not answer" : (error.status ? error.message : "cannot reach this broker"));
-  timer = setTimeout(open, RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)] * (0.8 + 0.4 * Math.random()));
-  attempt += 1;
 }
 
 let unauthorized = null;
@@ -111,51 +74,29 @@ export function askForToken(handler) {
   onUnauthorized(handler);
 }
 
-/** Restarts the watch for silence. */
-function heard(mine) {
-  clearTimeout(silence);
-  silence = setTimeout(() => mine === controller && mine.abort(), SILENCE_MS);
-}
-
-async function read(reader, mine) {
-  const decoder = new TextDecoder();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done || mine !== controller) return;
-    heard(mine);
-    rest += decoder.decode(value, { stream: true });
-    const events = rest.split("\n\n");
-    rest = events.pop();
-    for (const event of events) take(event);
+function take({ event, data, state, reason, status }) {
+  if (state) {
+    become(state, reason);
+    if (status === 401) unauthorized?.({ message: reason });
+    return;
   }
-}
-
-function take(event) {
-  let name = "";
-  let data = "";
-  for (const line of event.split("\n")) {
-    if (line.startsWith("event:")) name = line.slice(6).trim();
-    else if (line.startsWith("data:")) data += line.slice(5);
-  }
-  if (!data) return;
   const body = JSON.parse(data);
-  if (name === "node") {
+  if (event === "node") {
     live.offset = body.at - Date.now();
     const before = live.node;
     live.node = { ...body, ...cluster(body) };
     if (before) noteMoves(before, live.node);
-  } else if (name === "queues") {
+  } else if (event === "queues") {
     live.queues = body;
     live.queuesLost = null;
-  } else if (name === "queues_lost") {
+  } else if (event === "queues_lost") {
     live.queuesLost = body;
-  } else if (name === "reader") {
+  } else if (event === "reader") {
     live.scope = body.scope;
+    live.needsToken = body.needs_token;
   } else {
     return;
   }
-  attempt = 0;
   if (live.connection === "live") notify();
   else become("live", "");
 }

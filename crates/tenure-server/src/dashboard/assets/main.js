@@ -1,18 +1,20 @@
 // The page: header, what is wrong, the strip at a glance, and one section at a time, chosen by the address's hash.
 
-import { token } from "./api.js";
-import { askToken } from "./dialogs.js";
-import { attribute, fill, text } from "./dom.js";
-import { clock, moment, span } from "./format.js";
+import { askToken, tokenFound } from "./dialogs.js";
+import { attribute, fill, h, panel, text } from "./dom.js";
+import { clock, moment, showsUtc, showUtc, span, visible, zone } from "./format.js";
 import { glance } from "./glance.js";
-import { askForToken, live, now, reconnect, start, subscribe } from "./live.js";
+import { askForToken, live, now, renew, start, subscribe } from "./live.js";
 import { cluster } from "./views/cluster.js";
+import { election, elections } from "./views/elections.js";
 import { job } from "./views/job.js";
 import { jobs } from "./views/jobs.js";
+import { outboxes } from "./views/outboxes.js";
 import { overview } from "./views/overview.js";
 import { queue, queues } from "./views/queues.js";
-import { schedules } from "./views/schedules.js";
+import { schedule, schedules } from "./views/schedules.js";
 import { storage } from "./views/storage.js";
+import { workers } from "./views/workers.js";
 
 const place = (id) => document.getElementById(id);
 const updateGlance = glance(place("glance"));
@@ -21,17 +23,30 @@ let view = null;
 /** `#/queues/mail?x=1` → the section and what it is to show. */
 function route() {
   const [path, search = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const [section = "", name] = path.split("/").map(decoded);
+  const [section = "", name, ...more] = path.split("/").map(decoded);
   const parameters = new URLSearchParams(search);
-  const views = {
+  const views = new Map(Object.entries({
     "": () => overview(),
     queues: () => (name ? queue(name) : queues()),
     jobs: () => (name ? job(name) : jobs(parameters)),
+    schedules: () => (name ? schedule(name) : schedules()),
+    workers: () => workers(),
+    elections: () => (name ? election(name) : elections()),
     cluster: () => cluster(),
-    schedules: () => schedules(),
+    outboxes: () => outboxes(),
     storage: () => storage(),
-  };
-  return { section, view: views[section] ?? views[""], title: [name, section].filter(Boolean).join(" · ") };
+  }));
+  const takesName = ["queues", "jobs", "schedules", "elections"].includes(section);
+  const isKnown = views.has(section) && more.length === 0 && (takesName || !name);
+  return { section, view: isKnown ? views.get(section) : () => nowhere(path), title: [name, section].filter(Boolean).join(" · ") };
+}
+
+function nowhere(path) {
+  const element = h("div", { class: "view" },
+    panel("There is no such page", { id: "nowhere" },
+      h("p", { class: "empty" }, "Nothing is at ", h("code", { class: "words" }, `#/${visible(path)}`), "."), h("a", { class: "button", href: "#/" }, "Go to the overview")));
+  element.prepend(h("h1", { class: "unseen" }, "Not found"));
+  return { element };
 }
 
 function decoded(part) {
@@ -53,6 +68,7 @@ function go(event) {
   for (const link of place("sections").children) {
     const here = link.getAttribute("href").replace(/^#\/?/, "") === next.section;
     attribute(link, "aria-current", here ? "page" : null);
+    if (here) link.scrollIntoView({ block: "nearest", inline: "center" });
   }
   if (event) {
     root.focus({ preventScroll: true });
@@ -62,6 +78,7 @@ function go(event) {
 }
 
 function update() {
+  if (live.connection === "live") tokenFound();
   header();
   banner();
   updateGlance();
@@ -76,7 +93,13 @@ function header() {
   if (live.scope) document.body.dataset.scope = live.scope;
   if (!live.node) return;
   text(place("where"), `${live.node.namespace} on ${live.node.node}`);
-  text(place("footer"), `tenure ${live.node.version} · node ${live.node.node} up for ${span(now() - live.node.started_at)} · times are ${Intl.DateTimeFormat().resolvedOptions().timeZone}`);
+  text(place("footer"), `tenure ${live.node.version} · node ${live.node.node} up for ${span(now() - live.node.started_at)}${place("zone").hidden ? " · times are UTC" : ""}`);
+}
+
+function showZone() {
+  text(place("zone"), showsUtc() ? "times are UTC; show local times" : `times are ${zone()}; show UTC`);
+  // For a reader who lives in it there is nothing to choose.
+  place("zone").hidden = !showsUtc() && zone() === "UTC";
 }
 
 /** What is wrong, in one plain sentence; nothing if nothing is. */
@@ -119,8 +142,16 @@ place("theme").addEventListener("click", () => {
   document.documentElement.dataset.theme = next;
   localStorage.setItem("tenure.theme", next);
 });
-place("token").addEventListener("click", () => askToken(token() ? "Change it, or clear the field to remove it." : "Not needed unless this broker asks for one.", reconnect));
-askForToken((problem) => askToken(`This broker asks for a token: ${problem.message}.`, reconnect));
+const standing = () => (live.needsToken ? `This browser is logged in with a token for ${live.scope}. Another token replaces it.` : "This broker does not ask for a token.");
+place("token").addEventListener("click", () => askToken(live.connection === "refused" ? `Access refused: ${live.reason}.` : standing(), renew));
+askForToken((problem) => askToken(`This broker asks for a token: ${problem.message}.`, renew, true));
+
+place("zone").addEventListener("click", () => {
+  showUtc(!showsUtc());
+  showZone();
+  go();
+});
+showZone();
 
 addEventListener("hashchange", go);
 subscribe(update);

@@ -29,6 +29,15 @@ export function percentiles(element, values) {
   text(element, parts.length ? parts.join(" · ") : "–");
 }
 
+/** The same as [p95, all three], of which the style sheet shows what fits; `percentilesHead` is what stands above them. */
+export function setPercentiles(element, values) {
+  if (!element.firstChild) element.append(h("span", { class: "p95" }), h("span", { class: "p50-95-99" }));
+  text(element.firstChild, duration(values?.p95_ms));
+  percentiles(element.lastChild, values);
+}
+
+export const percentilesHead = (label) => [[h("span", { class: "p95" }, `${label} p95`), h("span", { class: "p50-95-99" }, `${label} p50 · 95 · 99`)], "number wide-only"];
+
 /** How much of the trust is left. It moves between two updates by itself, if the reader likes motion. */
 export function trustBar() {
   const bar = h("div", { class: "bar-fill" });

@@ -199,15 +199,19 @@ function grid(top, up, width, format) {
   });
 }
 
+/** As many times as there is room for, each at a point of its own. */
 function times(data, across, width) {
-  const parts = Math.max(1, Math.min(width > 420 ? 4 : 2, data.length - 1));
+  const isShort = (data.length - 1) * data.step_ms < 600000;
+  const room = Math.floor((width - PADDING.left - PADDING.right) / (isShort ? 74 : 56));
+  const parts = Math.max(1, Math.min(4, room, data.length - 1));
   return Array.from({ length: parts + 1 }, (_, part) => {
     const index = Math.round(((data.length - 1) * part) / parts);
     const at = data.until_at - (data.length - 1 - index) * data.step_ms;
+    // With one point there is one time, at the right where the point is.
+    if (data.length < 2 && part === 0) return null;
     const anchor = part === 0 ? "start" : part === parts ? "end" : "middle";
-    const label = (data.length - 1) * data.step_ms < 600000 ? clock(at) : minute(at);
-    return h("text", { class: "tick", x: across(index), y: HEIGHT - 4, "text-anchor": anchor }, label);
-  });
+    return h("text", { class: "tick", x: across(index), y: HEIGHT - 4, "text-anchor": anchor }, isShort ? clock(at) : minute(at));
+  }).filter(Boolean);
 }
 
 const round = (value) => Math.round(value * 10) / 10;

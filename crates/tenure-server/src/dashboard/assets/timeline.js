@@ -1,5 +1,6 @@
 // Past terms as a strip: who led, how long, why it ended, and where nobody did. Widths are compressed, since a
-// gap of two seconds would be invisible next to a term of three days; the table below it has the exact times.
+// gap of two seconds would be invisible next to a term of three days; the table below it has the exact times. Those are of
+// the clocks of several hosts, so how long something lasted is never their difference: one clock has measured it, or nobody.
 
 import { attribute, h, list, row, table, text } from "./dom.js";
 import { duration, moment, visible } from "./format.js";
@@ -8,39 +9,44 @@ import { nodeColour, words } from "./parts.js";
 /** Shorter than this is the hand-over itself. */
 const GAP_MIN_MS = 1000;
 
+/** What a piece counts as in the strip if nobody knows how long it lasted. */
+const UNKNOWN_MS = 60_000;
+
 /** Terms and gaps, oldest first. */
 export function pieces(node, now) {
   const terms = (node.terms ?? []).map((term) => ({ ...term, key: `term-${term.term}` }));
-  if (node.leader) terms.push({ ...node.leader, key: `term-${node.leader.term}`, until_at: null });
+  const ledFor = node.cluster?.leader?.term === node.leader?.term ? node.cluster?.led_for_ms : null;
+  if (node.leader) terms.push({ ...node.leader, key: `term-${node.leader.term}`, until_at: null, lasted_ms: ledFor });
   const found = [];
   for (const term of terms) {
     const before = found.at(-1);
-    if (before?.until_at && term.since_at - before.until_at >= GAP_MIN_MS) {
-      found.push({ key: `gap-${term.term}`, gap: true, since_at: before.until_at, until_at: term.since_at });
+    if (before?.vacant_ms >= GAP_MIN_MS) {
+      found.push({ key: `gap-${term.term}`, gap: true, since_at: before.until_at, until_at: term.since_at, lasted_ms: before.vacant_ms });
     }
-    const from = heardUntil(term, node);
-    found.push({ ...term, heard_until_at: from });
-    if (from) found.push({ key: `silent-${term.term}`, gap: true, silent: term.node, since_at: from, until_at: term.until_at });
+    const silent = silence(term, node);
+    const heard = silent && term.lasted_ms != null ? Math.max(0, term.lasted_ms - silent) : term.lasted_ms;
+    found.push({ ...term, heard_ms: heard });
+    if (silent) found.push({ key: `silent-${term.term}`, gap: true, silent: term.node, since_at: Math.max(term.since_at, term.until_at - silent), until_at: term.until_at, lasted_ms: silent });
   }
-  const last = found.at(-1);
-  if (!node.leader && last?.until_at && now - last.until_at >= GAP_MIN_MS) {
-    found.push({ key: "gap-now", gap: true, since_at: last.until_at, until_at: null });
+  const nobody = node.leaderless_since_at;
+  if (!node.leader && found.length && nobody && now - nobody >= GAP_MIN_MS) {
+    found.push({ key: "gap-now", gap: true, since_at: nobody, until_at: null, lasted_ms: now - nobody });
   }
   return found;
 }
 
 /**
- * When the leader of a term was heard of last, or a little before that: nobody is evicted who was heard of within its
- * time to live. Null if the term ended otherwise.
+ * For how long the leader of a term was not heard of, at least: nobody is evicted who was heard of within its time to live.
+ * Null if the term ended otherwise.
  */
-function heardUntil(term, node) {
+function silence(term, node) {
   if (!term.until_at || !term.reason?.includes("evicted")) return null;
   const sessions = node.nodes ?? [];
   const session = sessions.find((each) => each.node === term.node) ?? sessions.find((each) => each.leads);
-  return session ? Math.max(term.since_at, term.until_at - session.ttl_ms) : null;
+  return session ? session.ttl_ms : null;
 }
 
-const lasted = (piece, now) => Math.max(0, (piece.until_at ?? now) - piece.since_at);
+const time = (milliseconds) => (milliseconds == null ? "–" : duration(milliseconds));
 
 /** The strip. */
 export function timeline() {
@@ -49,14 +55,13 @@ export function timeline() {
     element: strip,
     update(node, now) {
       list(strip, pieces(node, now).slice(-24), (piece) => piece.key, piece, (element, each) => {
-        const shown = each.heard_until_at ? { ...each, until_at: each.heard_until_at } : each;
-        const time = duration(lasted(shown, now));
-        element.style.setProperty("flex-grow", String(Math.max(1, lasted(shown, now)) ** 0.35));
+        const lasted = each.gap ? each.lasted_ms : each.heard_ms;
+        element.style.setProperty("flex-grow", String(Math.max(1, lasted ?? UNKNOWN_MS) ** 0.35));
         attribute(element, "data-current", each.until_at || each.gap ? null : "");
         const what = each.silent ? `not heard from ${each.silent}` : each.gap ? "no leader" : `term ${each.term}, ${each.node}`;
-        attribute(element, "title", `${what}: ${each.silent ? "at least " : ""}${time}${each.reason ? `, ended: ${visible(each.reason)}` : ""}`);
+        attribute(element, "title", `${what}: ${each.silent ? "at least " : ""}${time(lasted)}${each.reason ? `, ended: ${visible(each.reason)}` : ""}`);
         text(element.firstChild, each.gap ? "" : each.node);
-        text(element.lastChild, time);
+        text(element.lastChild, time(lasted));
       });
     },
   };
@@ -76,7 +81,7 @@ export function terms() {
     update(node, now) {
       list(body, pieces(node, now).reverse(), (piece) => piece.key, create, (line, each) => {
         const cells = line.named;
-        text(cells.lasted, `${each.silent ? "at least " : ""}${duration(lasted(each, now))}`);
+        text(cells.lasted, `${each.silent ? "at least " : ""}${time(each.lasted_ms)}`);
         text(cells.reason.firstChild, each.silent ? "not heard from until it was evicted" : each.gap ? "" : each.until_at ? visible(each.reason) : "leads now");
       });
     },

@@ -162,10 +162,10 @@ pub(crate) async fn release_one(
 }
 
 /// Items of a list with their places in it.
-type Placed<T> = Vec<(usize, T)>;
+pub(crate) type Placed<T> = Vec<(usize, T)>;
 
 /// An item of a list, which says whose claim it is.
-trait Item {
+pub(crate) trait Item {
     fn id(&self) -> &JobId;
 }
 
@@ -191,13 +191,23 @@ fn sorted<T: Item>(
     limits
         .batch("claims", claims.len())
         .map_err(tenure::queue::Error::from)?;
+    Ok(each(limits, "claims", claims, check))
+}
+
+/// The same for a list that may have any length, by its name in the request.
+pub(crate) fn each<T: Item>(
+    limits: &Limits,
+    list: &str,
+    claims: Vec<Result<T, Unread>>,
+    check: impl Fn(&Limits, &mut T) -> Result<(), Invalid>,
+) -> (Placed<T>, Placed<Outcome>) {
     let (mut done, mut refused) = (Vec::new(), Vec::new());
     for (place, claim) in claims.into_iter().enumerate() {
         let claim = claim.and_then(|mut claim| match check(limits, &mut claim) {
             Ok(()) => Ok(claim),
             Err(invalid) => Err(Unread {
                 id: Some(claim.id().clone()),
-                problem: invalid_item(invalid, place),
+                problem: invalid_item(invalid, list, place),
             }),
         });
         match claim {
@@ -207,11 +217,11 @@ fn sorted<T: Item>(
             }
         }
     }
-    Ok((done, refused))
+    (done, refused)
 }
 
-fn invalid_item(invalid: Invalid, place: usize) -> Problem {
-    Problem::from(tenure::queue::Error::from(invalid)).of_item("claims", place)
+fn invalid_item(invalid: Invalid, list: &str, place: usize) -> Problem {
+    Problem::from(tenure::queue::Error::from(invalid)).of_item(list, place)
 }
 
 /// Takes out what cannot be shown, by place: a claim is kept all the same.
@@ -225,7 +235,7 @@ fn without_unfit_progress(
         let check = claim.progress.as_ref().map(|shown| limits.progress(shown));
         if let Some(Err(invalid)) = check {
             claim.progress = None;
-            let problem = invalid_item(invalid, *place)
+            let problem = invalid_item(invalid, "claims", *place)
                 .hint("only the progress was left out of the heartbeat; change it");
             unfit.insert(*place, problem.into_document());
         }
@@ -233,17 +243,21 @@ fn without_unfit_progress(
     unfit
 }
 
-fn items<T>(placed: Placed<T>) -> Vec<T> {
+pub(crate) fn items<T>(placed: Placed<T>) -> Vec<T> {
     placed.into_iter().map(|(_, item)| item).collect()
 }
 
-/// What became of each, in the order of the request.
 fn answer(outcomes: Vec<Outcome>, refused: Placed<Outcome>) -> Response {
-    let mut claims = outcomes;
-    for (place, outcome) in refused {
-        claims.insert(place, outcome);
-    }
+    let claims = in_order(outcomes, refused);
     ok(&ClaimsAnswer { claims })
+}
+
+/// The outcome of each, in the order of the request.
+pub(crate) fn in_order(mut outcomes: Vec<Outcome>, refused: Placed<Outcome>) -> Vec<Outcome> {
+    for (place, outcome) in refused {
+        outcomes.insert(place, outcome);
+    }
+    outcomes
 }
 
 pub(crate) async fn keep(app: &App, claims: Vec<Heartbeat>) -> Result<Vec<Outcome>, Problem> {
@@ -287,7 +301,7 @@ fn of_batch(error: tenure::queue::Error) -> Problem {
     Problem::from(error).of_batch("claims")
 }
 
-fn done(outcomes: &[Outcome]) -> usize {
+pub(crate) fn done(outcomes: &[Outcome]) -> usize {
     let is_done = |outcome: &&Outcome| outcome.status == OutcomeStatus::Ok;
     outcomes.iter().filter(is_done).count()
 }

@@ -60,7 +60,7 @@ pub(crate) async fn submit(
     Ok(json(status, &SubmitAnswer { jobs }))
 }
 
-/// To whoever sends one job, a refusal is a failure.
+/// For a caller that sends one job, a refusal is a failure.
 fn accepted(job: &Submitted) -> Result<(), Problem> {
     match job.status {
         SubmitStatus::Created | SubmitStatus::Duplicate => Ok(()),

@@ -5,7 +5,7 @@
 //! - `http://HOST:PORT/t/TOKEN`, for all transports;
 //! - `http://tenure:TOKEN@HOST:PORT`, for those that make a header of it (WebSocket, and Connect with Node's `http`);
 //! - no token at all from the networks that were named: what comes from there is done with the token that was given for
-//!   them. Not what a web page sends, unless its origin was named: whoever looks at a page on a host of that network has
+//!   them. Not what a web page sends, unless its origin was named: a user who looks at a page on a host of that network has
 //!   not asked for it.
 //!
 //! Either becomes a bearer token here, before anybody looks at the call, and a call that is forwarded has it.
@@ -119,7 +119,7 @@ impl Door {
 impl Door {
     /// Whether a browser sends this for a page whose origin was not named. Browsers say so themselves: of every call that
     /// may change something, and of every socket, by its origin; of the rest by its site. That a page has the name of this
-    /// very host proves nothing, since whoever owns a name says where it leads.
+    /// very host proves nothing, since the owner of a name decides where it leads.
     fn is_of_a_page(&self, headers: &HeaderMap) -> bool {
         let site = headers.get("sec-fetch-site");
         let is_of_a_page = headers.contains_key(header::ORIGIN)

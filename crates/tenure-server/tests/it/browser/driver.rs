@@ -76,10 +76,40 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", media).await;
     }
 
+    /// A reader in this time zone.
+    pub(crate) async fn lives_in(&self, zone: &str) {
+        self.devtools("Emulation.setTimezoneOverride", json!({"timezoneId": zone}))
+            .await;
+    }
+
     /// Goes to a section: within the page if it is open already.
     pub(crate) async fn open(&self, url: &str, hash: &str) {
         self.ask("/url", json!({"url": format!("{url}/{hash}")}))
             .await;
+    }
+
+    /// The tab that is looked at.
+    pub(crate) async fn tab(&self) -> String {
+        let url = format!("{}/window", self.session);
+        let tab = call(&self.http, Method::GET, &url, &Value::Null).await;
+        tab.as_str().unwrap().to_owned()
+    }
+
+    /// Another tab of the same browser.
+    pub(crate) async fn new_tab(&self) -> String {
+        let made = self.ask("/window/new", json!({"type": "tab"})).await;
+        made["handle"].as_str().unwrap().to_owned()
+    }
+
+    /// Looks at another tab.
+    pub(crate) async fn switch(&self, tab: &str) {
+        self.ask("/window", json!({"handle": tab})).await;
+    }
+
+    /// Closes the tab that is looked at.
+    pub(crate) async fn close_tab(&self) {
+        let url = format!("{}/window", self.session);
+        call(&self.http, Method::DELETE, &url, &Value::Null).await;
     }
 
     /// Goes nowhere, so that no page is open.
@@ -104,6 +134,12 @@ impl Browser {
 
     pub(crate) async fn run(&self, script: &str) -> Value {
         self.ask("/execute/sync", json!({"script": script, "args": []}))
+            .await
+    }
+
+    /// A script that is done when it calls its argument.
+    pub(crate) async fn run_async(&self, script: &str) -> Value {
+        self.ask("/execute/async", json!({"script": script, "args": []}))
             .await
     }
 

@@ -20,13 +20,14 @@ const QUEUES: usize = 20;
 const PER_STEP: usize = 10;
 const STEP: Duration = Duration::from_millis(100);
 
-const SECTIONS: [&str; 7] = [
+const SECTIONS: [&str; 8] = [
     "#/",
     "#/queues",
     "#/queues/queue-7",
     "#/jobs",
     "#/cluster",
     "#/schedules",
+    "#/outboxes",
     "#/storage",
 ];
 

@@ -138,10 +138,10 @@ impl State {
                     error,
                 }
             }
-            Input::Elected(term) => {
+            Input::Elected(term, before) => {
                 process.leads = Some(term);
                 process.is_deposed = false;
-                member::Input::Elected(Lineage(1), term)
+                member::Input::Elected(Lineage(1), term, before)
             }
             Input::Deposed => {
                 process.leads = None;

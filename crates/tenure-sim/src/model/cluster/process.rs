@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tenure_core::cluster::assigner::Predecessors;
 use tenure_core::cluster::member::Member;
 use tenure_core::cluster::{Generation, Going, Shard};
 use tenure_core::election::Term;
@@ -47,7 +48,7 @@ pub(super) enum Input {
     Answer(Incarnation, Ticket, Box<Answer>),
     Started(Shard, Generation),
     Ended(Shard, Generation, Option<String>),
-    Elected(Term),
+    Elected(Term, Predecessors),
     Deposed,
     Leave(Going),
     HintAssignments,

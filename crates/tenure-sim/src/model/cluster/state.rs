@@ -31,6 +31,8 @@ pub(super) struct State {
     pub(super) started: u64,
     pub(super) incarnations: u128,
     pub(super) terms: u64,
+    /// Who was elected.
+    pub(super) led: BTreeSet<Incarnation>,
     /// What happens by itself, in order.
     pub(super) queue: Vec<Item>,
     /// Requests that take longer, and their answers once they were carried out.
@@ -132,6 +134,7 @@ impl World for State {
             started: 0,
             incarnations: 0,
             terms: 0,
+            led: BTreeSet::new(),
             queue: Vec::new(),
             slow: Vec::new(),
             late: Vec::new(),
@@ -414,7 +417,14 @@ impl State {
             }
         }
         self.terms += 1;
-        self.deliver(id, Input::Elected(Term(self.terms)))
+        // In an election whoever led has ended or let go by now. Where it has not, nobody knows what it may yet do.
+        let mut others = self.processes.values();
+        let is_alone = !others.any(|it| it.leads.is_some());
+        let before = is_alone.then(|| self.led.clone());
+        if let Some(process) = self.processes.get(&id) {
+            self.led.insert(process.me.incarnation);
+        }
+        self.deliver(id, Input::Elected(Term(self.terms), before))
     }
 
     // ---- what is on its way -------------------------------------------------------------------------

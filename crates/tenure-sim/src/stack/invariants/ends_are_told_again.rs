@@ -23,6 +23,8 @@ pub(crate) struct Ends {
     ended: BTreeSet<Token>,
     /// How often one was told again.
     pub(crate) again: u64,
+    /// How often a claim that had ended was ended in another way.
+    pub(crate) otherwise: u64,
 }
 
 /// An end as a worker tells it.
@@ -35,7 +37,8 @@ struct Told {
 #[derive(Debug, Clone, PartialEq)]
 enum How {
     Complete(Option<Payload>),
-    Fail,
+    /// With what was said, and whether it is for good.
+    Fail(Option<Box<str>>, Option<u64>, bool),
     Release,
 }
 
@@ -89,6 +92,17 @@ impl Ends {
                         ));
                     }
                 }
+                // The same claim, ended in another way.
+                Some((last, _)) if last.token == told.token && is_lost => {
+                    self.otherwise += 1;
+                    let is_named = matches!(outcome, Outcome::Lost(Lost::Ended { .. }));
+                    let is_known = queue.job(&id).is_some() || queue.remnant(&id).is_some();
+                    if is_known && !is_named {
+                        return broken(format!(
+                            "{told:?} of {id}, which was {last:?}, is only {outcome:?}"
+                        ));
+                    }
+                }
                 last if !is_lost => {
                     return broken(format!(
                         "{told:?} of {id} is {outcome:?}, and nothing was done; before, {last:?}"
@@ -114,9 +128,11 @@ fn told(command: &Command) -> Vec<(JobId, Told)> {
             each.collect()
         }
         Action::Fail(claims) => {
-            let each = claims.iter();
-            each.map(|end| told(&end.id, end.token, How::Fail))
-                .collect()
+            let each = claims.iter().map(|end| {
+                let how = How::Fail(end.error.clone(), end.retry_in_ms, end.permanent);
+                told(&end.id, end.token, how)
+            });
+            each.collect()
         }
         Action::Release(claims) => {
             let each = claims.iter();

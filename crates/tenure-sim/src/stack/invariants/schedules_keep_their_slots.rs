@@ -1,5 +1,5 @@
 //! Each slot of a schedule becomes a job once, and none is left out but those that the missed-run policy of
-//! the schedule leaves out.
+//! the schedule leaves out, and those of a pause.
 //!
 //! The schedules of a run fire every so many seconds of the day, or once a day in a month without a change of clocks, so that
 //! their slots can be counted here without any calendar.
@@ -66,11 +66,19 @@ impl Schedules {
         for event in events {
             match event {
                 Event::TimeSet { from, to } if to < from => self.was_set_back = true,
-                Event::ScheduleSet {
-                    schedule,
-                    next: Some(next),
-                } => {
-                    self.next.insert(schedule.clone(), *next);
+                Event::ScheduleSet { schedule, next } => self.goes_on(schedule, *next),
+                Event::SchedulePaused { schedule } => {
+                    self.changed(schedule);
+                    self.goes_on(schedule, None);
+                }
+                Event::ScheduleResumed { schedule, next } => {
+                    // Its slot may come due on the way to the log.
+                    if next.is_none_or(|next| next + LATE_MS < queue.now()) {
+                        let message = format!("{schedule} is resumed with a slot of its pause");
+                        return Err(Violation::new("schedules keep their slots", message));
+                    }
+                    self.changed(schedule);
+                    self.goes_on(schedule, *next);
                 }
                 Event::ScheduleDeleted { schedule } => {
                     self.set.remove(schedule);
@@ -137,6 +145,22 @@ impl Schedules {
 }
 
 impl Schedules {
+    /// Plans for the schedule as it was are stale.
+    fn changed(&mut self, schedule: &ScheduleName) {
+        self.revision += 1;
+        if let Some((_, revision)) = self.set.get_mut(schedule) {
+            *revision = self.revision;
+        }
+    }
+
+    fn goes_on(&mut self, schedule: &ScheduleName, next: Option<u64>) {
+        match next {
+            Some(next) => self.next.insert(schedule.clone(), next),
+            // It is paused.
+            None => self.next.remove(schedule),
+        };
+    }
+
     /// The schedules that are behind a time.
     pub(crate) fn behind(&self, at: u64) -> impl Iterator<Item = &ScheduleName> {
         let behind = self.next.iter().filter(move |&(_, &next)| next < at);

@@ -1,7 +1,8 @@
-//! A job that is delayed, or that failed and is to wait, is not claimed before its time.
+//! A job that is delayed, or that failed and is to wait, is not claimed before its time. The time that its submitter has named
+//! is what was named, also when the queue's time is set back.
 
 use tenure_core::JobId;
-use tenure_core::queue::{Action, Command, Event};
+use tenure_core::queue::{Action, Command, Event, Queue};
 
 use super::super::jobs::{Job, Jobs};
 use crate::invariants::Violation;
@@ -10,11 +11,14 @@ pub(crate) fn check(
     jobs: &Jobs,
     event: &Event,
     command: &Command,
-    now: u64,
+    queue: &Queue,
 ) -> Result<(), Violation> {
     let broken = |message| Err(Violation::new("a job waits for its time", message));
+    let now = queue.now();
     match event {
         Event::Claimed { id, .. } => match jobs.jobs.get(id) {
+            // It may not have been looked at since time was set back.
+            Some(job) if job.is_given && queue.is_setting_back() => Ok(()),
             Some(job) if job.not_before > now => broken(format!(
                 "{id} is claimed at {now}, {} ms before its time",
                 job.not_before - now

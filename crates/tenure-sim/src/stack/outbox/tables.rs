@@ -474,11 +474,11 @@ impl tenure::outbox::Tables for Way {
         Ok(0)
     }
 
-    async fn purge(&self, _which: &Which) -> Result<u64, Error> {
+    async fn purge(&self, _which: &Which, _limit: usize) -> Result<u64, Error> {
         Ok(0)
     }
 
-    async fn purge_claims(&self, _older_than: Duration) -> Result<u64, Error> {
+    async fn purge_claims(&self, _older_than: Duration, _limit: usize) -> Result<u64, Error> {
         Ok(0)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A file is durable only when every folder above it is, and the process that made a folder may
 //! have been killed before it synced the one above. So it is not enough to sync what one has made
-//! oneself: the first write to a folder syncs all folders above it, whoever made them.
+//! oneself: the first write to a folder syncs all folders above it, whichever process made them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -49,16 +49,20 @@ impl Folders {
         self.root.join(key.as_str())
     }
 
-    /// Makes a folder and those above it, but never the root: if that is gone, so is the store.
-    pub(super) fn make(&self, folder: &Path) -> io::Result<()> {
-        if folder == self.root {
+    /// Makes a folder and those above it, but never the root: if that is gone, so is the store. Nor one that must stay.
+    pub(super) fn make(&self, folder: &Path, stays: impl Fn(&Path) -> bool) -> io::Result<()> {
+        self.make_below(folder, &stays)
+    }
+
+    fn make_below(&self, folder: &Path, stays: &impl Fn(&Path) -> bool) -> io::Result<()> {
+        if folder == self.root || stays(folder) {
             return fs::metadata(folder).map(drop);
         }
         let mut made = private::create_folder(folder);
         if let (Err(error), Some(above)) = (&made, folder.parent())
             && error.kind() == io::ErrorKind::NotFound
         {
-            self.make(above)?;
+            self.make_below(above, stays)?;
             made = private::create_folder(folder);
         }
         match made {

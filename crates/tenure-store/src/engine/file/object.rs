@@ -64,7 +64,7 @@ impl ObjectFile {
     /// When the file got its name, on the host's wall clock, in nanoseconds since 1970.
     ///
     /// This is the time of the last change of the file's own record, not of its content: the rename
-    /// that makes a write take place sets it, and so does whoever puts back a copy by hand.
+    /// that makes a write take place sets it, and so does someone who restores a copy manually.
     pub(super) fn changed(&self) -> i64 {
         self.changed_nanoseconds
     }

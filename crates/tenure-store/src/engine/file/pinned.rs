@@ -2,10 +2,11 @@
 //!
 //! A namespace's folder can be moved away while the store's own stays. A process that went on would make it anew, and
 //! start everything in it from nothing: another queue, terms that begin with 1 again. So a folder that a process
-//! [pins](crate::Store::pin) is made at once if it is missing, and compared from then on, as the store's own is.
+//! [pins](crate::Store::pin) is made at once if it is missing, and compared from then on, as the store's own is. Nothing but
+//! that makes it: a write that finds it missing between its own looks does not.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::Error;
@@ -22,13 +23,15 @@ pub(super) struct Pinned {
 #[derive(Debug)]
 struct Folder {
     path: PathBuf,
+    /// It was there when it was pinned, or should have been: without it the namespace is gone.
+    must_be: bool,
     /// What was there first. Held open, so that its number is not given to another.
     seen: Option<(Identity, fs::File)>,
 }
 
 impl Pinned {
     /// From when it is there on, this folder must stay.
-    pub(super) fn add(&self, path: PathBuf) {
+    pub(super) fn add(&self, path: PathBuf, must_be: bool) {
         let mut folders = self.folders();
         if folders.iter().any(|folder| folder.path == path) {
             return;
@@ -37,7 +40,11 @@ impl Pinned {
             tracing::warn!(folder = %path.display(), "too many namespaces in one process: this one may be replaced unnoticed");
             return;
         }
-        let mut folder = Folder { path, seen: None };
+        let mut folder = Folder {
+            path,
+            must_be,
+            seen: None,
+        };
         folder.look();
         folders.push(folder);
     }
@@ -47,12 +54,23 @@ impl Pinned {
         let mut folders = self.folders();
         folders.iter_mut().try_for_each(|folder| {
             folder.look();
-            let seen = folder.seen.as_ref();
-            seen.map_or(Ok(()), |(identity, _)| identity.check(doing))
+            match &folder.seen {
+                Some((identity, _)) => identity.check(doing),
+                None if folder.must_be => Err(Error::Gone {
+                    doing: doing.to_owned(),
+                    location: folder.path.display().to_string(),
+                }),
+                None => Ok(()),
+            }
         })
     }
 
-    /// Whether another is where one of them was. Whoever only asks this, and makes no request, has seen it too.
+    /// Whether this is one of them.
+    pub(super) fn contains(&self, path: &Path) -> bool {
+        self.folders().iter().any(|folder| folder.path == path)
+    }
+
+    /// Whether another is where one of them was. A process that only asks this, and makes no request, has seen it too.
     pub(super) fn is_replaced(&self) -> bool {
         let mut folders = self.folders();
         folders.iter_mut().any(|folder| {

@@ -1,4 +1,4 @@
-//! Temporary files, and what becomes of those whose writer was killed.
+//! Temporary files, and the removal of those whose writer was killed.
 //!
 //! Every open store has a folder of its own in `.tenure/tmp` and holds a `flock` on it for as long
 //! as it lives. A folder whose lock can be had belongs to nobody any more, whatever its age, and a

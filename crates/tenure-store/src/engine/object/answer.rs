@@ -29,7 +29,7 @@ pub(super) async fn read(
         body => body?,
     };
     let answer = match kind {
-        // A batch is accepted as a whole; what became of its one request stands inside.
+        // A batch is accepted as a whole; the outcome of its one request is inside.
         Kind::Batch if !is_error => inner(&body),
         _ => None,
     };

@@ -10,7 +10,7 @@ use object_store::list::PaginatedListStore;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 use url::Url;
 
-use super::http::Connector;
+use super::http::{self, Connector};
 use super::profile;
 use super::service::Service;
 use crate::{Error, KEY_BYTES_MAX, Prefix};
@@ -180,6 +180,12 @@ impl Settings {
         };
         // The library's own words may quote a key file or a key.
         clients.map_err(|_| {
+            if !allow_http && !http::has_authorities() {
+                return Error::invalid(
+                    "this host has no certificates of authorities, and https:// needs them",
+                    "install ca-certificates, or set SSL_CERT_FILE",
+                );
+            }
             Error::invalid(
                 format!(
                     "the environment variables for {} are incomplete or not valid",

@@ -1,4 +1,4 @@
-//! The wire under `object_store`: sends every write at most once, and sees what became of it.
+//! The wire under `object_store`: sends every write at most once, and sees its outcome.
 //!
 //! `object_store` folds an answer into an error that hides what matters here: whether a write was sent
 //! at all, whether an answer came, and which one. So each operation runs inside [`witness`], and the
@@ -135,8 +135,22 @@ fn generic(source: crate::Cause) -> object_store::Error {
 }
 
 fn new_client(allow_http: bool) -> Result<reqwest::Client, reqwest::Error> {
-    // The provider of the TLS library is chosen once per process; whoever was first is fine.
+    // The provider of the TLS library is chosen once per process; the first choice stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    let built = settings(allow_http).build();
+    if built.is_err() && allow_http {
+        // A host without certificates of authorities, as small containers are: it needs none to speak plain HTTP.
+        return settings(allow_http).tls_certs_only([]).build();
+    }
+    built
+}
+
+/// Whether servers at `https://` can be told from strangers here.
+pub(super) fn has_authorities() -> bool {
+    new_client(false).is_ok()
+}
+
+fn settings(allow_http: bool) -> reqwest::ClientBuilder {
     reqwest::Client::builder()
         .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")))
         .https_only(!allow_http)
@@ -148,7 +162,6 @@ fn new_client(allow_http: bool) -> Result<reqwest::Client, reqwest::Error> {
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_TIMEOUT)
         .pool_idle_timeout(IDLE_TIMEOUT)
-        .build()
 }
 
 /// How long a request may take that carries this much, one way or the other.

@@ -43,7 +43,7 @@ pub(super) struct Survey {
 }
 
 impl Survey {
-    /// What whoever looks for a store here should know; `None` if nothing was found.
+    /// What to tell someone who looks for a store here; `None` if nothing was found.
     pub(super) fn hint(&self) -> Option<String> {
         if !self.below.is_empty() {
             let below: Vec<&str> = self.below.iter().map(String::as_str).collect();

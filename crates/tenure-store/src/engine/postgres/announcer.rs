@@ -6,7 +6,7 @@
 //! flushed: what a crash takes of it are hints.
 //!
 //! One task of a store announces, and at most one: what is changed meanwhile goes along with the next announcement.
-//! Nothing waits for company. Whoever finds that nobody announces takes the first step itself, on the connection that it
+//! Nothing waits for company. A writer that finds nobody announcing takes the first step itself, on the connection that it
 //! has just given back: the announcement is mostly sent before the caller has its answer, so that a process may write
 //! something and end. The rest is a task of its runtime. If that runtime is blocked, the announcements of this store are
 //! late, and nothing else is: no change waits for one, and the session's place in the pool is not for them.
@@ -65,7 +65,7 @@ impl Waiting {
         std::mem::take(&mut self.announcements)
     }
 
-    /// Whether anything waits; if not, the next to come is not served any more by whoever asks.
+    /// Whether anything waits; if not, the caller no longer serves the next one to come.
     fn is_anything(&mut self) -> bool {
         self.is_served = !self.announcements.is_empty();
         self.is_served
@@ -106,7 +106,7 @@ impl Shared {
     }
 }
 
-/// Whoever announces. Should it end early, with its runtime, the next change starts another.
+/// The writer that announces. If it ends early, with its runtime, the next change starts another.
 struct Serving {
     shared: Arc<Shared>,
     /// Nothing waits, and somebody else may have begun already.

@@ -24,7 +24,7 @@ pub(super) fn bounded(statement: &str) -> String {
     format!("{}{statement}", bounds())
 }
 
-/// Stands before every statement. A table or row that somebody has locked says so soon: whoever asked has
+/// Stands before every statement. A table or row that somebody has locked is reported soon: the caller has
 /// given up by then, and its server process must not stay behind. Ends with the transaction, since behind
 /// a pooler others use the same session.
 fn bounds() -> String {

@@ -9,9 +9,9 @@
 //!   to its end. After an error, a timeout, or a future dropped by its caller it is closed: it may still
 //!   hang, or answer the question of someone who has left. Until the server is done with the statement,
 //!   or was silent for longer than it may take, it still counts.
-//! - Whoever finds all connections in use waits a moment for one before another is made, and one that
+//! - A request that finds all connections in use waits a moment for one before another is made, and one that
 //!   nobody wants is closed: an idle node has one.
-//! - A connection that was not heard of for a second, or since some other one failed, is asked for a
+//! - A connection that was not heard from for a second, or since some other one failed, is asked for a
 //!   sign of life before it gets a statement. A dead one is then replaced while it is certain that
 //!   nothing was sent, instead of turning a write into an unknown one. Under load this costs nothing,
 //!   and a server that restarts costs at most one unknown write per connection in use.
@@ -71,8 +71,8 @@ struct Shared<D: Dial> {
     connections_max: usize,
     /// One for each connection that is in use, also if its user has given up and the server has not.
     permits: Arc<Semaphore>,
-    /// Whoever is not urgent takes one of these first, and keeps it as long: there is one less, so that a permit is
-    /// left for whoever is. All others wait here, where nobody urgent does.
+    /// A request that is not urgent takes one of these first, and keeps it as long: there is one less, so that a permit is
+    /// left for an urgent one. All others wait here, where no urgent one does.
     ordinary: Arc<Semaphore>,
     idle: Mutex<Idle<D::Connection>>,
     /// Told when a connection has become idle.
@@ -137,7 +137,7 @@ impl<D: Dial> Pool<D> {
         self.acquire_as(is_urgent()).await
     }
 
-    /// The same, as one that is not urgent, whoever asks.
+    /// The same, as one that is not urgent, whatever the caller is.
     #[cfg(feature = "postgres")]
     pub(in crate::engine) async fn acquire_ordinary(&self) -> Result<Held<D>, sqlx::Error> {
         self.acquire_as(false).await
@@ -160,7 +160,7 @@ impl<D: Dial> Pool<D> {
         .await
     }
 
-    /// Closes what is idle: whoever opens a store may not use it for long.
+    /// Closes what is idle: a store may be opened long before it is used.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(in crate::engine) fn close_idle(&self) {
         self.shared.idle().connections.clear();

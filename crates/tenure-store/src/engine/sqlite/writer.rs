@@ -8,7 +8,7 @@
 //! - One that conflicts changes no row, and the others of its group are committed all the same.
 //! - If the database refuses one of a group, all of it is rolled back, and each is tried by itself.
 //! - If the database is busy or fails before the commit was sent, nothing of the group was applied.
-//! - If it does not say what became of the commit, nobody knows about any change of the group.
+//! - If the outcome of the commit is unknown, so is that of every change in the group.
 //!
 //! What is [urgent](crate::urgent()) goes before everything else that waits, and in a group of its own. It waits for the
 //! group that is under way, which is why groups are small.
@@ -102,7 +102,7 @@ pub(super) struct Writer {
 
 #[derive(Debug)]
 struct Shared {
-    /// One connection, which only whoever serves uses.
+    /// One connection, which only the server of this queue uses.
     pool: Pool<SqliteConnectOptions>,
     path: PathBuf,
     identity: Arc<Identity>,
@@ -117,7 +117,7 @@ struct Waiting {
     ordinary: VecDeque<Waiter>,
     /// Whether somebody serves them.
     is_served: bool,
-    /// The store was dropped: whoever serves ends.
+    /// The store was dropped: the server of this queue ends.
     is_over: bool,
     /// How many have come, so that each has a number.
     count: u64,
@@ -134,7 +134,7 @@ struct Waiter {
 }
 
 impl Waiter {
-    /// Whoever asked may have left.
+    /// The caller may have left.
     fn end(self, end: Result<u64, Error>) {
         let _ = self.answer.send(end);
     }
@@ -237,7 +237,7 @@ impl Drop for Writer {
     }
 }
 
-/// Whoever serves. Should it end early, by a panic, the next change starts another.
+/// The server of the queue. If it ends early, by a panic, the next change starts another.
 struct Serving(Arc<Shared>);
 
 impl Drop for Serving {
@@ -246,7 +246,7 @@ impl Drop for Serving {
     }
 }
 
-/// Serves on a thread, as long as there is a store. Where no thread can be had it is a task of whoever is first, until
+/// Serves on a thread, as long as there is a store. Where no thread can be had it is a task of the first caller, until
 /// nobody waits: late if that runtime is blocked, but written.
 fn start(serving: Serving) {
     let shared = serving.0.clone();
@@ -295,7 +295,7 @@ async fn serve(serving: Serving, end: End) {
             shared.news.notified().await;
             continue;
         }
-        // The connection first: whoever comes until it is there goes along.
+        // The connection first: changes that arrive until it is there go along.
         match shared.pool.acquire().await {
             Ok(held) => {
                 let group = shared.waiting().take();
@@ -311,7 +311,7 @@ async fn serve(serving: Serving, end: End) {
 }
 
 impl Waiting {
-    /// Whether anybody waits; if not, the next to come is not served any more by whoever asks.
+    /// Whether anybody waits; if not, the caller no longer serves the next one to come.
     fn is_anybody(&mut self) -> bool {
         self.is_served = !self.is_idle();
         self.is_served

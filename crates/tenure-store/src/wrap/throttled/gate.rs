@@ -125,7 +125,7 @@ impl Gate {
         self.pace(&state, now).is_some()
     }
 
-    /// How long whoever can wait should wait before the next request.
+    /// How long a caller that can wait should wait before the next request.
     pub(super) fn pause(&self) -> Duration {
         let mut state = self.state();
         let now = Instant::now();
@@ -169,7 +169,7 @@ impl Gate {
     /// Passes at once, or joins those who wait.
     fn enter(&self) -> Result<Option<Waiting<'_>>, Stop> {
         let mut state = self.state();
-        // Whoever waits goes first, even if there is a token by now.
+        // A waiting request goes first, even if there is a token by now.
         if state.turns.waiting == 0 && self.take(&mut state, Whose::Others)?.is_none() {
             return Ok(None);
         }

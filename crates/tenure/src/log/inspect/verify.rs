@@ -57,6 +57,8 @@ struct Pass<'a> {
     verified: Verified,
     /// The last place and record, and who wrote it; unknown behind damage.
     last: Option<(u64, Position)>,
+    /// The last place that was found in the log itself.
+    found: u64,
     takeover: u64,
 }
 
@@ -96,6 +98,7 @@ impl<'a> Pass<'a> {
             findings: Vec::new(),
             verified: Verified::default(),
             last: None,
+            found: 0,
             takeover: 0,
         }
     }
@@ -145,12 +148,36 @@ impl<'a> Pass<'a> {
         if let Some((place, position)) = self.last {
             (self.verified.place, self.verified.position) = (place, position);
             let access = &self.stored.access;
-            let reached = reached.map_or(Ok(()), |reached| reached.check(access, place));
-            if let Err(Error::Corrupt { location, what }) = reached {
-                self.findings.push(Finding::Damage { location, what });
+            // Without the note people have said that the log is to be taken as it is. But files are needed to go on from.
+            let is_gone = self.found == 0 && self.stored.summary().form == Form::Segments;
+            match reached.map(|reached| reached.check(access, place)) {
+                Some(Err(Error::Corrupt { location, what })) => {
+                    self.findings.push(Finding::Damage { location, what });
+                }
+                None if !is_gone => {}
+                _ => self.leads_to(&snapshots),
             }
         }
         Ok(())
+    }
+
+    /// The log itself has the place of the newest snapshot: clean-up never takes that.
+    fn leads_to(&mut self, snapshots: &[Snapshot]) {
+        let published = snapshots.iter().filter(|one| one.is_published);
+        let newest = published.max_by_key(|one| one.place);
+        let Some(newest) = newest.filter(|newest| newest.place > self.found) else {
+            return;
+        };
+        let (keys, found) = (&self.stored.access.keys, self.found);
+        let location = match self.stored.summary().form {
+            Form::Objects => keys.log_object(found + 1).to_string(),
+            Form::Segments => keys.segments().to_string(),
+        };
+        let what = format!(
+            "it is missing or cut short: the log ends at index {found}, but {} contains index {}",
+            newest.name, newest.place
+        );
+        self.findings.push(Finding::Damage { location, what });
     }
 
     /// Whether the log still has its places up to this one, as far as can be told without reading them. Of what was
@@ -394,6 +421,7 @@ impl<'a> Pass<'a> {
     }
 
     fn count(&mut self, frame: &Frame) {
+        self.found = self.found.max(frame.place);
         self.verified.frames += 1;
         self.verified.bytes += frame.bytes;
         if frame.kind == Kind::Commit {

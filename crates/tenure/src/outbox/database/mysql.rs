@@ -13,7 +13,7 @@ use crate::outbox::row::{self, Row};
 shared::tables!(MySql, MySqlRow, crate::outbox::SCHEMA_MYSQL);
 
 const WORDS: Words = Words {
-    payload_bytes: "LENGTH(o.payload)",
+    bytes: |column| format!("LENGTH({column})"),
     number: |column| format!("CAST({column} AS SIGNED)"),
     text: ToOwned::to_owned,
     age: |column| {
@@ -23,8 +23,12 @@ const WORDS: Words = Words {
     signed: "SIGNED",
 };
 
-const PURGE_CLAIMS: &str =
-    "DELETE FROM tenure_claims WHERE seen_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND";
+const CLAIM_IS_OLD: &str = "seen_at < UTC_TIMESTAMP(6) - INTERVAL ? SECOND";
+
+/// Deletes some of the rows that fit a condition.
+fn portion(table: &str, _key: &str, condition: &str, limit: usize) -> String {
+    format!("DELETE FROM {table} WHERE {condition} LIMIT {limit}")
+}
 
 shared::marked!(
     sqlx::MySql,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgListener, PgPool, PgPoolOptions, PgRow};
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::shared::{self, MOVED, Words};
+use super::shared::{self, MOVED, Words, delete_some as portion};
 use super::{Error, Hints, Identity, STATEMENT_TIMEOUT, Settlement, Which};
 use crate::outbox::insert::Insert;
 use crate::outbox::row::{self, Row};
@@ -13,16 +13,20 @@ use crate::outbox::row::{self, Row};
 shared::tables!(Postgres, PgRow, crate::outbox::SCHEMA_POSTGRES);
 
 const WORDS: Words = Words {
-    payload_bytes: "octet_length(o.payload::text)",
+    bytes: |column| format!("octet_length({column}::text)"),
     number: |column| format!("{column}::bigint"),
     text: |column| format!("{column}::text"),
-    age: |column| format!("(extract(epoch FROM clock_timestamp() - {column}) * 1000)::bigint"),
+    // A time may also be `infinity`, which has no distance to any other.
+    age: |column| {
+        format!(
+            "CASE WHEN isfinite({column}) THEN (extract(epoch FROM clock_timestamp() - {column}) * 1000)::bigint ELSE 0 END"
+        )
+    },
     mark: |place| format!("${place}"),
     signed: "bigint",
 };
 
-const PURGE_CLAIMS: &str =
-    "DELETE FROM tenure_claims WHERE seen_at < clock_timestamp() - make_interval(secs => $1)";
+const CLAIM_IS_OLD: &str = "seen_at < clock_timestamp() - make_interval(secs => $1)";
 
 /// Holds the relay's row for the length of a statement, and is empty if another one has taken over.
 const FENCE: &str =
@@ -41,7 +45,7 @@ impl Postgres {
             ("statement_timeout", timeout.as_str()),
             ("lock_timeout", "10000"),
         ]);
-        // One works, one listens, and one is for whoever asks how things stand.
+        // One works, one listens, and one serves status queries.
         let pool = PgPoolOptions::new()
             .max_connections(3)
             .acquire_timeout(Duration::from_secs(10))

@@ -3,15 +3,27 @@
 use std::time::Duration;
 
 use super::{COUNTED_MAX, PAGE_BYTES_MAX, Wanted};
-use crate::outbox::row::PAYLOAD_BYTES_MAX;
+use crate::outbox::row::{PAYLOAD_BYTES_MAX, TEXT_BYTES_MAX};
 
 /// The columns that go from table to table.
 pub(super) const MOVED: &str = "id, type, payload, queue, priority, run_at, delay_ms, max_attempts, unique_key, group_key, backoff, traceparent, tracestate, created_at";
 
+/// The columns with text, but for the payload.
+const TEXTS: [&str; 8] = [
+    "id",
+    "type",
+    "queue",
+    "unique_key",
+    "group_key",
+    "backoff",
+    "traceparent",
+    "tracestate",
+];
+
 /// The words in which engines differ.
 pub(super) struct Words {
-    /// The bytes of a payload.
-    pub(super) payload_bytes: &'static str,
+    /// The bytes of a column.
+    pub(super) bytes: fn(&str) -> String,
     /// Makes a number of 64 bits of `{}`.
     pub(super) number: fn(&str) -> String,
     /// Makes a text of a JSON column.
@@ -47,37 +59,55 @@ impl Words {
     /// Rows that fit `condition`, in this order: as many as have [`PAGE_BYTES_MAX`] together, and at least one.
     fn rows(&self, condition: &str, order: &str, limit: usize) -> String {
         let Self {
-            payload_bytes,
-            number,
-            text,
-            age,
-            ..
+            number, text, age, ..
         } = self;
-        let (payload, backoff, age) = (text("payload"), text("backoff"), age("created_at"));
-        let (bytes, priority) = (number("bytes"), number("priority"));
-        let (attempts, max_attempts) = (number("attempts"), number("max_attempts"));
+        let (payload, age) = (text("payload"), age("created_at"));
+        let (bytes, payload_bytes) = (number("bytes"), (self.bytes)("o.payload"));
+        let (priority, attempts) = (number("priority"), number("attempts"));
+        let max_attempts = number("max_attempts");
+        let [id, job_type, queue] = ["id", "type", "queue"].map(|column| self.short(column));
+        let [unique_key, group_key] = ["unique_key", "group_key"].map(|column| self.short(column));
+        let [backoff, traceparent] = ["backoff", "traceparent"].map(|column| self.short(column));
+        let (tracestate, too_long) = (self.short("tracestate"), self.too_long());
         format!(
-            "SELECT seq, id, type, queue, CASE WHEN bytes <= {PAYLOAD_BYTES_MAX} THEN {payload} END, {bytes}, \
-             {priority}, run_at, delay_ms, {max_attempts}, unique_key, group_key, {backoff}, traceparent, tracestate, \
-             group_position, {attempts}, {age} \
+            "SELECT seq, {id}, {job_type}, {queue}, CASE WHEN bytes <= {PAYLOAD_BYTES_MAX} THEN {payload} END, {bytes}, \
+             {priority}, run_at, delay_ms, {max_attempts}, {unique_key}, {group_key}, {backoff}, {traceparent}, {tracestate}, \
+             group_position, {attempts}, {age}, {too_long} \
              FROM (SELECT b.*, SUM(bytes) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING) - bytes AS bytes_before \
              FROM (SELECT o.*, {payload_bytes} AS bytes FROM tenure_outbox o WHERE {condition} ORDER BY {order} \
              LIMIT {limit}) b) c WHERE bytes_before < {PAGE_BYTES_MAX} ORDER BY {order}"
         )
     }
 
+    /// A text, or nothing of it where it is longer than any that fits a job: a thousand rows are read at once, and anybody inserts
+    /// what they like.
+    fn short(&self, column: &str) -> String {
+        let (bytes, text) = ((self.bytes)(column), (self.text)(column));
+        format!("CASE WHEN {bytes} > {TEXT_BYTES_MAX} THEN '' ELSE {text} END")
+    }
+
+    /// The name of the first column that is too long, if one is.
+    fn too_long(&self) -> String {
+        let cases = TEXTS.map(|column| {
+            let bytes = (self.bytes)(column);
+            format!("WHEN {bytes} > {TEXT_BYTES_MAX} THEN '{column}'")
+        });
+        format!("CASE {} END", cases.join(" "))
+    }
+
     pub(super) fn sweep(&self) -> String {
         let (from, to, limit) = ((self.mark)(1), (self.mark)(2), (self.mark)(3));
+        let group = self.short("group_key");
         format!(
-            "SELECT seq, group_key FROM tenure_outbox WHERE seq > {from} AND seq <= {to} ORDER BY seq LIMIT {limit}"
+            "SELECT seq, {group} FROM tenure_outbox WHERE seq > {from} AND seq <= {to} ORDER BY seq LIMIT {limit}"
         )
     }
 
     pub(super) fn idle_groups(&self) -> String {
-        let (after, limit) = ((self.mark)(1), (self.mark)(2));
+        let (after, limit, bytes) = ((self.mark)(1), (self.mark)(2), (self.bytes)("group_key"));
         format!(
-            "SELECT group_key, last FROM tenure_outbox_groups g WHERE group_key > {after} AND NOT EXISTS \
-             (SELECT 1 FROM tenure_outbox o WHERE o.group_key = g.group_key) ORDER BY group_key LIMIT {limit}"
+            "SELECT group_key, last FROM tenure_outbox_groups g WHERE group_key > {after} AND {bytes} <= {TEXT_BYTES_MAX} \
+             AND NOT EXISTS (SELECT 1 FROM tenure_outbox o WHERE o.group_key = g.group_key) ORDER BY group_key LIMIT {limit}"
         )
     }
 
@@ -107,8 +137,9 @@ impl Words {
 
     pub(super) fn dead(&self, limit: usize) -> String {
         let (attempts, age) = ((self.number)("attempts"), (self.age)("died_at"));
+        let [id, job_type, group] = ["id", "type", "group_key"].map(|column| self.short(column));
         format!(
-            "SELECT seq, id, type, group_key, {attempts}, COALESCE(error, ''), {age} FROM tenure_outbox_dead \
+            "SELECT seq, {id}, {job_type}, {group}, {attempts}, COALESCE(error, ''), {age} FROM tenure_outbox_dead \
              ORDER BY seq LIMIT {limit}"
         )
     }
@@ -132,6 +163,14 @@ pub(super) fn numbers(seqs: &[i64]) -> String {
     }
     let seqs: Vec<String> = seqs.iter().map(ToString::to_string).collect();
     seqs.join(",")
+}
+
+/// Deletes some of the rows that fit a condition.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(super) fn delete_some(table: &str, key: &str, condition: &str, limit: usize) -> String {
+    format!(
+        "DELETE FROM {table} WHERE {key} IN (SELECT {key} FROM {table} WHERE {condition} LIMIT {limit})"
+    )
 }
 
 /// An error as it is kept in a row.
@@ -212,9 +251,14 @@ macro_rules! tables {
                 after: &str,
                 limit: usize,
             ) -> Result<Vec<(String, i64)>, Error> {
-                let query = sqlx::query_as(AssertSqlSafe(WORDS.idle_groups()));
+                let query = sqlx::query(AssertSqlSafe(WORDS.idle_groups()));
                 let query = query.bind(after).bind(shared::number(limit));
-                Ok(query.fetch_all(&self.pool).await?)
+                let rows = query.fetch_all(&self.pool).await?;
+                // The counter of a group that is not text stays: no name of it could be bound.
+                let idle = rows
+                    .iter()
+                    .filter_map(|row| Some((row.try_get(0).ok()?, row.try_get(1).ok()?)));
+                Ok(idle.collect())
             }
 
             async fn drop_groups(
@@ -241,16 +285,17 @@ macro_rules! tables {
                 Ok($engine::retry(self, which).await?)
             }
 
-            async fn purge(&self, which: &Which) -> Result<u64, Error> {
-                let condition = condition(which);
-                let statement = format!("DELETE FROM tenure_outbox_dead WHERE {condition}");
+            async fn purge(&self, which: &Which, limit: usize) -> Result<u64, Error> {
+                let statement = portion("tenure_outbox_dead", "seq", &condition(which), limit);
                 let query = sqlx::query(AssertSqlSafe(statement)).persistent(false);
                 let query = bound(query, which);
                 Ok(query.execute(&self.pool).await?.rows_affected())
             }
 
-            async fn purge_claims(&self, older_than: Duration) -> Result<u64, Error> {
-                let query = sqlx::query(PURGE_CLAIMS).bind(shared::seconds(older_than));
+            async fn purge_claims(&self, older_than: Duration, limit: usize) -> Result<u64, Error> {
+                let statement = portion("tenure_claims", "job", CLAIM_IS_OLD, limit);
+                let query = sqlx::query(AssertSqlSafe(statement));
+                let query = query.bind(shared::seconds(older_than));
                 Ok(query.execute(&self.pool).await?.rows_affected())
             }
 
@@ -288,11 +333,11 @@ macro_rules! tables {
             };
             Ok(super::Dead {
                 seq: row.try_get(0)?,
-                id: row.try_get(1)?,
-                job_type: row.try_get(2)?,
-                group: row.try_get(3)?,
+                id: row::shown(row, 1)?.unwrap_or_default(),
+                job_type: row::shown(row, 2)?.unwrap_or_default(),
+                group: row::shown(row, 3)?,
                 attempts: number(4)?,
-                error: row.try_get(5)?,
+                error: row::shown(row, 5)?.unwrap_or_default(),
                 age_ms: number(6)?,
             })
         }
@@ -310,7 +355,7 @@ macro_rules! tables {
         fn light(row: &$row) -> Result<super::Light, sqlx::Error> {
             Ok(super::Light {
                 seq: row.try_get(0)?,
-                group: row.try_get(1)?,
+                group: row::group(row, 1)?,
             })
         }
     };

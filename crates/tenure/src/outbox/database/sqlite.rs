@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions, SqliteRow};
 use sqlx::{AssertSqlSafe, Row as _};
 
-use super::shared::{self, MOVED, Words};
+use super::shared::{self, MOVED, Words, delete_some as portion};
 use super::{Error, Hints, Identity, Settlement, Which};
 use crate::outbox::insert::Insert;
 use crate::outbox::row::{self, Row};
@@ -13,7 +13,7 @@ use crate::outbox::row::{self, Row};
 shared::tables!(Sqlite, SqliteRow, crate::outbox::SCHEMA_SQLITE);
 
 const WORDS: Words = Words {
-    payload_bytes: "length(CAST(o.payload AS BLOB))",
+    bytes: |column| format!("length(CAST({column} AS BLOB))"),
     number: ToOwned::to_owned,
     text: ToOwned::to_owned,
     age: |column| format!("CAST((julianday('now') - {column}) * 86400000 AS INTEGER)"),
@@ -21,8 +21,7 @@ const WORDS: Words = Words {
     signed: "INTEGER",
 };
 
-const PURGE_CLAIMS: &str =
-    "DELETE FROM tenure_claims WHERE seen_at < julianday('now') - ? / 86400.0";
+const CLAIM_IS_OLD: &str = "seen_at < julianday('now') - ? / 86400.0";
 
 shared::marked!(
     sqlx::Sqlite,

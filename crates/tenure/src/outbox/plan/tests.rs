@@ -273,3 +273,55 @@ fn an_idle_outbox_is_looked_at_less_and_less_often() {
     }
     assert!((12..20).contains(&looks), "{looks}");
 }
+
+#[test]
+fn a_target_that_took_some_rows_is_not_left_alone() {
+    let mut plan = Plan::new(Policy::default());
+    let got = page(&mut plan, vec![row(1, None, 0), row(2, None, 0)]);
+    let unavailable = Outcome::Unavailable {
+        error: "full".to_owned(),
+    };
+    let settled = plan.settle(&got, &[Outcome::Delivered, unavailable], SECOND);
+    assert_eq!(settled.delivered, [1]);
+    assert!(wanted(&mut plan, SECOND).is_some());
+}
+
+#[test]
+fn pages_are_smaller_while_rows_are_large_and_after_trouble() {
+    let limit = |plan: &mut Plan| match wanted(plan, SECOND) {
+        Some(Wanted::After(_, limit)) => limit,
+        other => panic!("{other:?}"),
+    };
+    let large = |seq| {
+        let mut row = row(seq, None, 0);
+        row.bytes = usize::try_from(PAGE_BYTES_MAX).unwrap() / 2;
+        row
+    };
+    let mut plan = Plan::new(Policy::default());
+    assert_eq!(limit(&mut plan), 1_000);
+    let _ = page(&mut plan, vec![large(1), large(2), large(3)]);
+    assert_eq!(limit(&mut plan), 6);
+    let mut plan = plan.after_trouble();
+    assert_eq!(limit(&mut plan), 3);
+    for seq in 4..20 {
+        let _ = page(&mut plan, vec![row(seq, None, 0)]);
+    }
+    assert_eq!(limit(&mut plan), 1_000);
+}
+
+#[test]
+fn what_was_cut_off_of_rows_that_were_asked_for_is_asked_for_next() {
+    let mut plan = Plan::new(Policy::default());
+    let mut first = row(1, None, 0);
+    first.bytes = usize::try_from(PAGE_BYTES_MAX).unwrap();
+    let asked = Wanted::These(vec![1, 2, 3]);
+    let got = plan.read(&asked, vec![first], SECOND);
+    assert_eq!(seqs(&got), [1]);
+    let mut reads = Vec::new();
+    while let Some(read) = wanted(&mut plan, SECOND) {
+        let at_end = plan.read(&read, Vec::new(), SECOND);
+        assert!(at_end.is_empty());
+        reads.push(read);
+    }
+    assert!(reads.contains(&Wanted::These(vec![2, 3])), "{reads:?}");
+}

@@ -136,11 +136,12 @@ async fn one_shot_candidates_are_not_watched_and_are_removed_when_they_are_dead(
         let id = format!("c{number}").parse().unwrap();
         long.register_candidate(&id).await.unwrap();
     }
-    // Each is read once when it is new.
+    // Each is read once when it is new, which a busy machine may do late. To watch them would take a read of each per
+    // heartbeat: more than a thousand.
     passes(60).await;
     let beside_many = in_a_minute().await;
     assert!(
-        beside_many <= alone + 40,
+        beside_many <= alone + 200,
         "{alone} reads in a minute alone, and {beside_many} beside a hundred candidates"
     );
 

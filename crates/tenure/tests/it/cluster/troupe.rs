@@ -1,4 +1,4 @@
-//! Real processes: the example `shards`, which notes while it is trusted with a shard, in one file.
+//! Real processes: `tests/programs/shards.rs`, which notes while it is trusted with a shard, in one file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -65,7 +65,7 @@ impl Troupe {
             .create(true)
             .open(self.folder.path().join(format!("{node}.said")))
             .unwrap();
-        let child = Command::new(example())
+        let child = Command::new(program())
             .args([&self.url, node])
             .arg(self.folder.path().join("lines"))
             .args([&TTL.as_millis().to_string(), &self.namespace])
@@ -199,13 +199,13 @@ impl Drop for Troupe {
 }
 
 /// Built with the tests by `cargo test`; beside them.
-fn example() -> PathBuf {
+fn program() -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let examples = tests.parent().unwrap().with_file_name("examples");
-    let path = examples.join("shards");
+    let path = examples.join("test-shards");
     assert!(
         path.exists(),
-        "first: cargo build -p tenure --example shards"
+        "first: cargo build -p tenure --example test-shards"
     );
     path
 }

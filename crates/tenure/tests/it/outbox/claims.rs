@@ -37,9 +37,7 @@ async fn a_paused_worker_and_its_successor_have_one_effect() {
             let (late, new) = two_claims(&home, round).await;
             let (old, new) = (ClaimFence::from(&late), ClaimFence::from(&new));
             let effect = format!("INSERT INTO effects VALUES ('{round}')");
-            // SQLite's second writer cannot begin while the first is in its transaction.
-            let ways = if first.engine() == "sqlite" { 2 } else { 3 };
-            match round % ways {
+            match round % 3 {
                 // Paused before its transaction: the other has done it.
                 0 => {
                     do_it(&mut second, &new, &effect).await;
@@ -59,7 +57,7 @@ async fn a_paused_worker_and_its_successor_have_one_effect() {
                     first.run("ROLLBACK").await;
                     do_it(&mut second, &new, &effect).await;
                 }
-                // Paused within its transaction: the other waits for it, and finds that it is done.
+                // Paused within its transaction: the other waits for it (in SQLite already to begin), and finds that it is done.
                 _ => {
                     first.begin().await;
                     first.fence(&old).await.unwrap();
@@ -141,4 +139,40 @@ async fn work_that_is_done_once_is_not_done_again() {
     let second = ClaimFence::from(&new).once(&mut connection, work).await;
     assert_eq!(second.unwrap(), None);
     home.end().await;
+}
+
+/// Paused within its transaction for longer than its lease: the server cuts it off, the job runs elsewhere, and when it wakes up
+/// nothing of what it wrote is there.
+#[tokio::test]
+async fn a_worker_that_sleeps_in_its_transaction_is_cut_off_and_has_no_effect() {
+    for (ground, mut sleeper) in Ground::with_outbox().await {
+        if sleeper.engine() == "sqlite" {
+            // It has no server: the file is locked until the process goes on or ends.
+            continue;
+        }
+        sleeper
+            .run("CREATE TABLE effects (job VARCHAR(200) NOT NULL)")
+            .await;
+        let home = Home::new().await;
+        home.queue.serving().await.unwrap();
+        let (mut late, new) = two_claims(&home, 0).await;
+        late.lease_ms = 1_000;
+        sleeper.begin().await;
+        sleeper.fence(&ClaimFence::from(&late)).await.unwrap();
+        sleeper.run("INSERT INTO effects VALUES ('sleeper')").await;
+        // It waits for as long as the server lets the other sleep.
+        let mut second = ground.connect().await;
+        do_it(
+            &mut second,
+            &ClaimFence::from(&new),
+            "INSERT INTO effects VALUES ('second')",
+        )
+        .await;
+        let woken = sleeper.try_run("COMMIT").await;
+        let statement = "SELECT count(*) FROM effects WHERE job = 'sleeper'";
+        assert_eq!(second.number(statement).await, 0, "{woken:?}");
+        let all = second.number("SELECT count(*) FROM effects").await;
+        assert_eq!(all, 1, "{}", second.engine());
+        home.end().await;
+    }
 }

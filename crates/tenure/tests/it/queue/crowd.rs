@@ -123,6 +123,7 @@ async fn schedules_are_bounded_in_number_and_in_bytes() {
             timezone: "UTC".to_owned(),
             job,
             missed: Missed::Once,
+            run_on_start: false,
         };
         queue
             .set_schedule(ScheduleName::new(name).unwrap(), spec)
@@ -151,6 +152,7 @@ async fn a_cron_counts_as_much_as_a_payload() {
             timezone: "UTC".to_owned(),
             job: job("q", "t"),
             missed: Missed::Once,
+            run_on_start: false,
         };
         queue
             .set_schedule(ScheduleName::new(name).unwrap(), spec)
@@ -172,6 +174,7 @@ async fn a_queue_of_a_schedule_counts_before_its_first_slot() {
             timezone: "UTC".to_owned(),
             job: job(into, "t"),
             missed: Missed::Once,
+            run_on_start: false,
         };
         queue
             .set_schedule(ScheduleName::new(name).unwrap(), spec)
@@ -219,4 +222,27 @@ async fn claims_that_wait_are_bounded_in_bytes() {
     waits.types = vec![JobType::new("t").unwrap()];
     let answer = queue.claim(waits.waiting(Duration::from_millis(1))).await;
     assert!(answer.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn no_job_of_a_batch_overtakes_one_of_its_group_that_has_no_room() {
+    let queue = small().await;
+    for name in ["a", "b", "c", "d"] {
+        queue.submit(vec![job("a", name)]).await.unwrap();
+    }
+    let of_group = |job_type: &str, group: &str| {
+        let mut job = job("a", job_type);
+        job.group = Some(tenure::core::queue::Key::new(group).unwrap());
+        job
+    };
+    let jobs = vec![
+        of_group("a", "g"),
+        of_group("new", "g"),
+        of_group("a", "g"),
+        of_group("a", "h"),
+    ];
+    let answers = queue.submit(jobs).await.unwrap();
+    let statuses: Vec<_> = answers.iter().map(|answer| answer.status).collect();
+    let (created, full) = (SubmitStatus::Created, SubmitStatus::Full);
+    assert_eq!(statuses, [created, full, full, created]);
 }

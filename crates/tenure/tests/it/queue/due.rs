@@ -23,6 +23,7 @@ async fn schedule(queue: &Queue, names: impl Iterator<Item = String>, cron: &str
         timezone: "UTC".to_owned(),
         job: template,
         missed,
+        run_on_start: false,
     };
     let names: Vec<_> = names.map(|name| ScheduleName::new(name).unwrap()).collect();
     for names in names.chunks(500) {

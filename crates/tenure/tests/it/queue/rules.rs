@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tenure::core::queue::{Keep, KeepIds, Rules, Settings, SubmitStatus};
 use tenure::core::session::{Record, State};
-use tenure::core::{Incarnation, NodeId, Wall};
+use tenure::core::{Incarnation, NodeId, ScheduleName, Wall};
 use tenure::queue::Error;
 use tenure::store::engine::memory::Memory;
 use tenure::store::{Expect, Key, Store};
@@ -89,6 +89,9 @@ async fn a_leader_goes_by_newer_rules_when_the_last_old_process_has_left() {
         ..KeepIds::default()
     };
     let refused = queue.configure(settings(ids)).await.unwrap_err();
+    assert!(matches!(refused, Error::Invalid { .. }), "{refused}");
+    let schedule = ScheduleName::new("s").unwrap();
+    let refused = queue.pause_schedule(schedule).await.unwrap_err();
     assert!(matches!(refused, Error::Invalid { .. }), "{refused}");
 
     old.leave().await;

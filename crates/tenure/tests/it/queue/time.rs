@@ -152,6 +152,49 @@ async fn a_rate_wakes_one_after_the_other_beside_a_queue_that_nobody_takes_from(
 }
 
 #[tokio::test]
+async fn a_paused_schedule_goes_on_with_its_next_slot() {
+    let scene = Scene::new();
+    let first = scene.lead("a").await;
+    let mut template = job("template");
+    template.id = None;
+    let spec = ScheduleSpec {
+        cron: "* * * * *".to_owned(),
+        timezone: "Europe/Berlin".to_owned(),
+        job: template,
+        missed: Missed::All(10),
+        run_on_start: false,
+    };
+    let name = ScheduleName::new("minutely").unwrap();
+    let typo = ScheduleName::new("minutly").unwrap();
+    first.set_schedule(name.clone(), spec).await.unwrap();
+    assert!(!first.pause_schedule(typo.clone()).await.unwrap());
+    assert!(first.pause_schedule(name.clone()).await.unwrap());
+    scene.clock.advance(Duration::from_secs(180));
+    first.close().await;
+    let second = scene.lead("b").await;
+    assert!(second.schedule(&name).unwrap().unwrap().paused);
+    scene.clock.advance(Duration::from_secs(180));
+    let mut follower = second.follow();
+    assert!(!second.resume_schedule(typo).await.unwrap());
+    assert!(second.resume_schedule(name.clone()).await.unwrap());
+    let next_slot = second.schedule(&name).unwrap().unwrap().next;
+    assert!(next_slot > Some(scene.clock.wall_ms()), "{next_slot:?}");
+    let resumed = Event::ScheduleResumed {
+        schedule: name,
+        next: next_slot,
+    };
+    assert_eq!(next(&mut follower).await.unwrap(), [resumed]);
+    scene.clock.advance(Duration::from_secs(60));
+    let events = next(&mut follower).await.unwrap();
+    assert!(
+        matches!(events[0], Event::Fired { slots: 1, .. }),
+        "{events:?}"
+    );
+    let all = second.page(&Filter::default(), PageStart::After(0), 100);
+    assert_eq!(all.unwrap().jobs.len(), 1);
+}
+
+#[tokio::test]
 async fn schedules_fire_each_slot_once_over_a_change_of_leaders() {
     let scene = Scene::new();
     let first = scene.lead("a").await;
@@ -162,6 +205,7 @@ async fn schedules_fire_each_slot_once_over_a_change_of_leaders() {
         timezone: "Europe/Berlin".to_owned(),
         job: template,
         missed: Missed::All(10),
+        run_on_start: false,
     };
     let name = ScheduleName::new("minutely").unwrap();
     first
@@ -354,6 +398,7 @@ async fn a_time_that_is_being_set_is_set_to_the_end() {
         timezone: "Europe/Berlin".to_owned(),
         job: template,
         missed: Missed::All(10),
+        run_on_start: false,
     };
     let name = ScheduleName::new("minutely").unwrap();
     queue.set_schedule(name.clone(), spec).await.unwrap();

@@ -324,6 +324,100 @@ async fn damage_that_nothing_makes_up_for_is_named() {
     assert!(matches!(error, Error::Corrupt { .. }), "{error}");
 }
 
+/// As after a crash: what is noted of the end is older than the newest snapshot, so that only the snapshot tells that the log
+/// went on.
+#[tokio::test]
+async fn an_end_that_only_a_snapshot_knows_is_named() {
+    for world in [World::memory(), World::file().await] {
+        let mut sent = Vec::new();
+        grow(&world, 1, 1, &mut sent).await;
+        let noted = world.store.get(&world.key("reached")).await.unwrap();
+        grow(&world, 2, 2, &mut sent).await;
+        replace(&world, &world.key("reached"), noted.unwrap().value).await;
+        assert_eq!(world.replay().await.unwrap().records, sent);
+        assert_eq!(findings(&world).await, []);
+        let place = place_of(manifests(&world).await.last().unwrap());
+        let before = cut_before(&world, place).await;
+        for error in [
+            world.replay().await.unwrap_err(),
+            world.lead(3, Config::default()).await.unwrap_err(),
+        ] {
+            assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+        }
+        assert_eq!(findings(&world).await.len(), 1);
+        // With the place itself it is a log that ended there.
+        put_back(&world, place, before).await;
+        world.replay().await.unwrap();
+        assert_eq!(findings(&world).await, []);
+    }
+}
+
+/// Though people have said that it is to be taken as it is: there is no file to go on from.
+#[tokio::test]
+async fn a_log_without_any_file_is_not_called_whole() {
+    let world = World::file().await;
+    grow(&world, 1, 3, &mut Vec::new()).await;
+    world.store.delete(&world.key("reached")).await.unwrap();
+    assert_eq!(findings(&world).await, []);
+    for path in world.segments() {
+        fs::remove_file(path).unwrap();
+    }
+    let error = world.replay().await.unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error}");
+    assert_eq!(findings(&world).await.len(), 1);
+}
+
+/// What was stored under the names of objects, or in files.
+type Removed = Vec<(String, Bytes)>;
+
+/// Takes everything away from a place on, and returns what was there.
+async fn cut_before(world: &World, place: u64) -> Removed {
+    let mut removed = Vec::new();
+    for place in place.. {
+        let key = world.place(place);
+        let Some(object) = world.store.get(&key).await.unwrap() else {
+            break;
+        };
+        world.store.delete(&key).await.unwrap();
+        removed.push((key.to_string(), object.value));
+    }
+    if !removed.is_empty() {
+        return removed;
+    }
+    let mut is_found = false;
+    for path in world.segments() {
+        let stored = fs::read(&path).unwrap();
+        let at = stored
+            .windows(20)
+            .position(|window| window.starts_with(format!("\"seq\":{place},").as_bytes()));
+        let start = at.map(|at| {
+            let line = stored[..at].iter().rposition(|byte| *byte == b'\n');
+            line.map_or(0, |line| line + 1)
+        });
+        if is_found {
+            fs::remove_file(&path).unwrap();
+        } else if let Some(start) = start {
+            fs::write(&path, &stored[..start]).unwrap();
+            is_found = true;
+        } else {
+            continue;
+        }
+        removed.push((path.to_str().unwrap().to_owned(), stored.into()));
+    }
+    removed
+}
+
+/// Puts that place back, and in files what follows it too.
+async fn put_back(world: &World, place: u64, removed: Removed) {
+    for (name, value) in removed {
+        if name == world.place(place).as_str() {
+            replace(world, &world.place(place), value).await;
+        } else if name.starts_with('/') {
+            fs::write(name, value).unwrap();
+        }
+    }
+}
+
 /// The last place that a snapshot contains.
 fn place_of(manifest: &Key) -> u64 {
     let name = manifest.segments().nth(3).unwrap();

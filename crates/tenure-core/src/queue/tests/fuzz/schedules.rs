@@ -90,6 +90,7 @@ fn a_schedule_that_was_missed_for_long_is_caught_up_with() {
             revision: 1,
             next: Some(now),
             last: None,
+            paused: false,
         };
         for late in [0, 61_000, 3_600_000, 40 * 86_400_000] {
             let plan = schedule.plan(now + late).expect("it is due");

@@ -127,12 +127,15 @@ impl Model {
         }
         self.revision += 1;
         let last = old.and_then(|old| old.last);
+        let paused = old.is_some_and(|old| old.paused);
+        let next = if paused { None } else { next };
         let schedule = Schedule {
             name: name.clone(),
             spec,
             revision: self.revision,
             next,
             last,
+            paused,
         };
         self.schedules.insert(name.clone(), schedule);
         events.push(Event::ScheduleSet {
@@ -140,6 +143,42 @@ impl Model {
             next,
         });
         next
+    }
+
+    pub(super) fn pause_schedule(&mut self, name: ScheduleName, events: &mut Vec<Event>) -> bool {
+        let Some(schedule) = self.schedules.get_mut(&name) else {
+            return false;
+        };
+        if !schedule.paused {
+            self.revision += 1;
+            schedule.revision = self.revision;
+            (schedule.paused, schedule.next) = (true, None);
+            events.push(Event::SchedulePaused { schedule: name });
+        }
+        true
+    }
+
+    pub(super) fn resume_schedule(
+        &mut self,
+        resumption: Resumption,
+        events: &mut Vec<Event>,
+    ) -> bool {
+        let (name, next) = (resumption.schedule, resumption.next);
+        match self.schedules.get_mut(&name) {
+            Some(schedule) if schedule.revision != resumption.revision => false,
+            Some(schedule) if schedule.paused => {
+                self.revision += 1;
+                schedule.revision = self.revision;
+                (schedule.paused, schedule.next) = (false, next);
+                events.push(Event::ScheduleResumed {
+                    schedule: name,
+                    next,
+                });
+                true
+            }
+            Some(_) => true,
+            None => false,
+        }
     }
 
     pub(super) fn fire(&mut self, firing: Firing, events: &mut Vec<Event>) {

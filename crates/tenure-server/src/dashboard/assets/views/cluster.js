@@ -1,6 +1,6 @@
 // Leadership, nodes and daemons.
 
-import { post } from "../api.js";
+import { post, segment } from "../api.js";
 import { action, confirm } from "../dialogs.js";
 import { attribute, h, list, panel, row, table, text } from "../dom.js";
 import { clock, count, duration, moment, visible } from "../format.js";
@@ -82,12 +82,12 @@ function nodesPart() {
     });
     const drain = action("Drain", async () => {
       if (element.drained) {
-        await post("v1/dashboard/undrain", { node: each.node });
+        await post(`v1/nodes/${segment(each.node)}/undrain`);
         return `${each.node} may run daemons again`;
       }
       const sure = await confirm({ title: `Drain ${each.node}?`, detail: "Its daemons move to other nodes, and it gets no new ones until you undrain it.", action: "Drain" });
       if (!sure) return null;
-      await post("v1/dashboard/drain", { node: each.node });
+      await post(`v1/nodes/${segment(each.node)}/drain`);
       return `${each.node} is draining`;
     });
     element.drain = drain;

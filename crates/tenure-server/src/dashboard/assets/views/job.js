@@ -32,8 +32,11 @@ export function job(id) {
       showHistory(past);
     } catch (error) {
       if (controller.signal.aborted) return;
-      missing.hidden = false;
-      text(missing, error.status === 404 ? "There is no such job, or it was deleted." : error.message);
+      if (error.status === 404 || error.code === "invalid_field") gone();
+      else {
+        missing.hidden = Boolean(shown);
+        text(missing, error.message);
+      }
     }
     if (!controller.signal.aborted) timer = setTimeout(refresh, REFRESH_MS);
   };
@@ -58,13 +61,24 @@ export function job(id) {
     again: action("Submit a similar job…", () => submitForm(shown ?? {}), { needs: "worker" }),
   };
 
+  function gone() {
+    missing.hidden = false;
+    text(missing, shown ? "This job was deleted." : "There is no job with this id. It may have been deleted, or its retention may be over.");
+    setBadge(state, "missing", shown ? "deleted" : "not found");
+    details.hidden = !shown;
+    for (const button of Object.values(buttons)) button.hidden = true;
+  }
+
   function show(found) {
-    missing.hidden = true;
+    details.hidden = false;
+    buttons.again.hidden = Boolean(found.remnant);
+    missing.hidden = !found.remnant;
+    text(missing, found.remnant ? "This job was deleted. Only its id and how it ended are kept for a while, so that it is not accepted twice." : "");
     setBadge(state, found.state, found.blocked ? "ready, in a group" : found.state);
     const finished = ["completed", "cancelled", "dead"].includes(found.state);
-    buttons.retry.hidden = !["dead", "cancelled", "scheduled"].includes(found.state);
+    buttons.retry.hidden = found.remnant || !["dead", "cancelled", "scheduled"].includes(found.state);
     buttons.cancel.hidden = finished;
-    buttons.forget.hidden = !finished;
+    buttons.forget.hidden = found.remnant || !finished;
     about.set("Queue", h("a", { href: `#/queues/${segment(found.queue)}` }, found.queue));
     about.set("Type", words(found.type));
     about.set("Attempt", `${found.attempt} of ${found.max_attempts}`);
@@ -82,7 +96,7 @@ export function job(id) {
     blocks.error.set(found.error ? visible(found.error) : null);
     blocks.progress.set(found.progress === undefined || found.progress === null ? null : pretty(found.progress));
     blocks.result.set(found.result === undefined || found.result === null ? null : pretty(found.result));
-    blocks.payload.set(pretty(found.payload));
+    blocks.payload.set(found.remnant ? null : pretty(found.payload));
   }
 
   function showHistory(past) {
@@ -90,13 +104,14 @@ export function job(id) {
     list(history, past.entries, (each) => `${each.at} ${each.event} ${each.attempt ?? ""}`, entry, () => {});
   }
 
+  const details = h("div", { class: "columns", hidden: true },
+    h("div", { class: "stack" }, panel("Job", { id: "about" }, about.element), panel("History", { id: "history" }, limits, history)),
+    h("div", { class: "stack" }, Object.values(blocks).map((each) => each.element)));
   const element = h("div", { class: "view" },
     h("div", { class: "title" }, h("h1", { class: "mono words", title: id }, id), state, h("div", { class: "buttons" }, Object.values(buttons))),
     missing,
-    h("div", { class: "columns" },
-      h("div", { class: "stack" }, panel("Job", { id: "about" }, about.element), panel("History", { id: "history" }, limits, history)),
-      h("div", { class: "stack" }, Object.values(blocks).map((each) => each.element))));
-  for (const button of [buttons.retry, buttons.cancel, buttons.forget]) button.hidden = true;
+    details);
+  for (const button of Object.values(buttons)) button.hidden = true;
   refresh();
   return {
     element,

@@ -1,4 +1,4 @@
-// Jobs: filter, page, look up, submit, and retry the dead ones.
+// Jobs: filter, page, look up, submit; retry, cancel and delete several of them.
 
 import { get, post, query } from "../api.js";
 import { action, form, say } from "../dialogs.js";
@@ -6,7 +6,9 @@ import { h, list, panel, row, table, text } from "../dom.js";
 import { count, moment, span, visible } from "../format.js";
 import { live, now } from "../live.js";
 import { badge, jobLink, setBadge, STATES, words } from "../parts.js";
+import { selection } from "../select.js";
 import { retryDead } from "./queues.js";
+import { welcome } from "./welcome.js";
 
 const PAGE = 50;
 const REFRESH_MS = 2500;
@@ -21,14 +23,23 @@ export function jobs(parameters) {
   const newest = h("a", { class: "button", href: address({ ...filter, before: "" }), hidden: !filter.before }, "Newest");
   const controller = new AbortController();
   let timer = 0;
+  const isFiltered = Object.values(filter).some(Boolean);
+  const first = h("div", { hidden: true });
+  const tableBox = h("div");
   const show = (page) => {
-    state.hidden = page.jobs.length > 0;
+    const isEmpty = !isFiltered && page.jobs.length === 0;
+    if (isEmpty && !first.firstChild) first.append(welcome());
+    first.hidden = !isEmpty;
+    tableBox.hidden = isEmpty;
+    state.hidden = page.jobs.length > 0 || isEmpty;
+    selected.update(page.jobs);
     text(state, page.next ? "No match so far. A search covers only part of the jobs at a time, and there are older ones." : "No jobs match.");
     older.hidden = !page.next;
     older.href = address({ ...filter, before: page.next ?? "" });
-    list(body, page.jobs, (each) => each.id, line, update);
+    list(body, page.jobs, (each) => each.id, (each) => line(each, selected), update);
   };
   const refresh = async () => {
+    clearTimeout(timer);
     try {
       if (!document.hidden) show(await get(`v1/dashboard/jobs${query({ ...filter, limit: PAGE })}`, controller.signal));
     } catch (error) {
@@ -37,11 +48,13 @@ export function jobs(parameters) {
     }
     timer = setTimeout(refresh, filter.search ? SEARCH_REFRESH_MS : REFRESH_MS);
   };
+  const selected = selection(refresh);
   refresh();
-  const heads = ["Job", "State", "Queue", "Type", ["Attempt", "number"], "Changed", "Last error"];
+  const heads = [[selected.all, "check"], "Job", "State", "Queue", "Type", ["Attempt", "number"], "Changed", "Last error"];
   const element = h("div", { class: "view" }, h("h1", { class: "unseen" }, "Jobs"),
     panel("Jobs", { id: "jobs", note: "newest first", tools: h("div", { class: "buttons" }, submitButton(), !filter.search && retryButton(filter)) },
-      filters(filter), table("Jobs, newest first", heads, body), state, h("div", { class: "buttons pages" }, newest, older)));
+      filters(filter), selected.bar, tableBox, first, state, h("div", { class: "buttons pages" }, newest, older)));
+  tableBox.append(table("Jobs, newest first", heads, body));
   return {
     element,
     stop() {
@@ -56,7 +69,7 @@ const address = (filter) => `#/jobs${query(filter)}`;
 function filters(filter) {
   const state = h("select", { id: "filter-state" }, h("option", { value: "" }, "any state"), STATES.map((each) => h("option", { value: each }, each)));
   state.value = filter.state;
-  const names = h("datalist", { id: "queue-names" }, (live.queues?.queues ?? []).map((each) => h("option", { value: each.name })));
+  const names = h("datalist", { id: "queue-names" }, queueNames().map((each) => h("option", { value: each })));
   const queue = h("input", { id: "filter-queue", list: "queue-names", value: filter.queue, placeholder: "any queue", autocomplete: "off" });
   const type = h("input", { id: "filter-type", value: filter.type, placeholder: "any type", autocomplete: "off" });
   const search = h("input", { id: "filter-search", type: "search", value: filter.search, placeholder: "id, key, worker, error, payload…", autocomplete: "off", maxlength: "200" });
@@ -77,9 +90,10 @@ function filters(filter) {
   h("label", { for: "filter-type" }, "Type", type), h("label", { for: "filter-search", class: "grow" }, "Text", search), h("label", { for: "filter-id" }, "Id", id), h("button", { class: "primary" }, "Search"));
 }
 
-function line(job) {
-  const element = row({ id: "head", state: "", queue: "", type: "", attempt: "number", changed: "time", error: "grow" });
+function line(job, selected) {
+  const element = row({ check: "check", id: "head", state: "", queue: "", type: "", attempt: "number", changed: "time", error: "grow" });
   const cells = element.named;
+  cells.check.append(selected.box(job));
   cells.id.append(jobLink(job.id));
   cells.queue.append(words(job.queue));
   cells.type.append(words(job.type));
@@ -117,22 +131,17 @@ export function submitForm(like = {}) {
     title: "Submit a job",
     action: "Submit",
     fields: [
-      { name: "queue", label: "Queue", value: like.queue ?? "default", list: "queue-names", required: true },
+      { name: "queue", label: "Queue", value: like.queue ?? "default", suggestions: queueNames(), required: true },
       { name: "type", label: "Type", value: like.type ?? "", required: true },
-      { name: "payload", label: "Payload, any JSON", kind: "json", value: like.payload === undefined ? "{}" : JSON.stringify(like.payload, null, 2) },
+      { name: "payload", label: "Payload, any JSON", kind: "json", value: JSON.stringify(like.payload === undefined ? {} : like.payload, null, 2) },
       { name: "priority", label: "Priority", kind: "number", value: like.priority ?? "", hint: "Higher priorities run first." },
-      { name: "delay_ms", label: "Delay in milliseconds", kind: "number" },
+      { name: "delay_ms", label: "Delay", kind: "duration", hint: "For example 30s, 5m or 2h." },
       { name: "max_attempts", label: "Maximum attempts", kind: "number", value: like.max_attempts ?? "" },
       { name: "unique_key", label: "Unique key", hint: "While a job with this key is unfinished, the queue accepts no other." },
       { name: "group", label: "Group", value: like.group ?? "", hint: "Jobs of a group run one at a time, in order." },
     ],
     submit: async (values) => {
-      const job = { id, queue: values.queue, type: values.type };
-      try {
-        job.payload = values.payload.trim() ? JSON.parse(values.payload) : null;
-      } catch (error) {
-        throw Object.assign(new Error(`not valid JSON: ${error.message}`), { field: "payload" });
-      }
+      const job = { id, queue: values.queue, type: values.type, payload: values.payload };
       for (const name of ["priority", "delay_ms", "max_attempts"]) if (values[name] !== "") job[name] = Number(values[name]);
       for (const name of ["unique_key", "group"]) if (values[name]) job[name] = values[name];
       const { jobs: [answer] } = await post("v1/jobs", job);
@@ -142,6 +151,9 @@ export function submitForm(like = {}) {
   });
   return null;
 }
+
+/** The queues that there are, to choose from. */
+export const queueNames = () => (live.queues?.queues ?? []).map((each) => each.name);
 
 /** Random; `crypto.randomUUID` is missing where the page came over plain HTTP from another host. */
 function randomId() {

@@ -3,11 +3,12 @@
 import { get, post, put, segment } from "../api.js";
 import { action, confirm, form, say } from "../dialogs.js";
 import { attribute, fill, h, list, panel, row, table, text } from "../dom.js";
-import { count, duration, rate, short, span } from "../format.js";
+import { count, duration, rate, short, span, written } from "../format.js";
 import { now } from "../live.js";
-import { badge, figure, ofLimit, percentiles, setBadge } from "../parts.js";
+import { badge, figure, ofLimit, percentilesHead, setBadge, setPercentiles } from "../parts.js";
 import { plot, spark } from "../plot.js";
 import { chooseRange, chosenRange, feed, ranges } from "../series.js";
+import { welcome } from "./welcome.js";
 
 const PLOTS = {
   depth: { title: "Depth by state", kind: "area", series: [["running", "running"], ["ready", "ready"], ["scheduled", "scheduled"], ["dead", "dead"]] },
@@ -45,9 +46,10 @@ export function rangeChoice(charts) {
 export function queueTable() {
   const body = h("tbody");
   const heads = ["Queue", "State", ["Last hour", "wide-only"], ["Ready", "number"], ["Running", "number"], ["Scheduled", "number"], ["Dead", "number"],
-    ["Oldest ready", "number"], ["In", "number wide-only"], ["Out", "number wide-only"], ["Pick-up p50 · 95 · 99", "number wide-only"], ["Run p50 · 95 · 99", "number wide-only"]];
-  const nothing = h("p", { class: "empty" }, "There are no queues yet. A queue appears with its first job.");
-  const element = h("div", {}, table("Queues", heads, body), nothing);
+    ["Oldest ready", "number"], ["In", "number wide-only"], ["Out", "number wide-only"], percentilesHead("Pick-up"), percentilesHead("Run")];
+  const nothing = h("div", { hidden: true });
+  const lines = table("Queues", heads, body);
+  const element = h("div", {}, lines, nothing);
   let sparks = {};
   let timer = 0;
   const controller = new AbortController();
@@ -67,7 +69,10 @@ export function queueTable() {
       clearTimeout(timer);
     },
     update(queues) {
-      nothing.hidden = queues.queues.length > 0;
+      const isEmpty = queues.queues.length === 0;
+      if (isEmpty && !nothing.firstChild) nothing.append(welcome());
+      nothing.hidden = !isEmpty;
+      lines.hidden = isEmpty;
       const levels = new Map((queues.stuck ?? []).map((each) => [each.queue, each]));
       list(body, queues.queues, (each) => each.name, line, (element, each) => show(element, each, levels.get(each.name), sparks[each.name]));
     },
@@ -95,8 +100,8 @@ function show(element, queue, stuck, values) {
   attribute(cells.oldest, "data-level", stuck ? stuck.level : null);
   text(cells.submitted, rate(queue.rates.submitted));
   text(cells.completed, rate(queue.rates.completed));
-  percentiles(cells.pickup, queue.pickup);
-  percentiles(cells.run, queue.run);
+  setPercentiles(cells.pickup, queue.pickup);
+  setPercentiles(cells.run, queue.run);
   const word = queue.paused ? "paused" : stuck ? "behind" : "open";
   setBadge(cells.state.firstChild, word);
   attribute(cells.state.firstChild, "title", stuck?.detail);
@@ -186,7 +191,7 @@ async function setLimits(name, queue) {
     fields: [
       { name: "concurrency", label: "Jobs at once", kind: "number", value: concurrency ?? "", hint: "How many may run at the same time, across all workers." },
       { name: "rate_jobs", label: "Jobs per period", kind: "number", value: limit?.jobs ?? "" },
-      { name: "rate_period_ms", label: "Period in milliseconds", kind: "number", value: limit?.period_ms ?? (limit ? "" : 1000) },
+      { name: "rate_period_ms", label: "Period", kind: "duration", value: written(limit?.period_ms ?? 1000), hint: "For example 1s, 5m or 1h." },
     ],
     submit: async (values) => {
       const options = {};

@@ -1,0 +1,143 @@
+//! How rows of an outbox reach the queue: over HTTP, or straight if this broker leads.
+
+use std::iter::Peekable;
+
+use tenure::core::JobId;
+use tenure::core::queue::{Submission, SubmitStatus, Submitted};
+use tenure::outbox::{Rejected, Submit};
+use tenure::queue::Queue;
+use tenure_client::{Client, Error, NewJob};
+
+/// The most bytes of one call: less than a broker takes by default.
+const CALL_BYTES_MAX: usize = 512 * 1024;
+
+/// To a broker elsewhere.
+pub(crate) struct OverHttp(pub(crate) Client);
+
+impl Submit for OverHttp {
+    async fn submit(&self, jobs: Vec<Submission>) -> Result<Vec<Submitted>, Rejected> {
+        let mut portions = Portions::new(jobs);
+        while let Some(call) = portions.next_call() {
+            portions.answers.extend(self.send(call).await?);
+        }
+        Ok(portions.answers)
+    }
+}
+
+impl OverHttp {
+    async fn send(&self, jobs: Vec<Submission>) -> Result<Vec<Submitted>, Rejected> {
+        let jobs = jobs.into_iter().map(NewJob::from);
+        self.0.submit_all(jobs).await.map_err(|error| {
+            let text = error.to_string();
+            match error {
+                Error::Invalid(_) => Rejected::Together { error: text },
+                Error::Full(_) => Rejected::ForNow { error: text },
+                _ => Rejected::Unavailable { error: text },
+            }
+        })
+    }
+}
+
+/// To this broker's own queue while it leads, and otherwise over HTTP to the leader.
+pub(crate) struct ToLeader {
+    pub(crate) queue: Queue,
+    pub(crate) http: OverHttp,
+}
+
+impl Submit for ToLeader {
+    async fn submit(&self, jobs: Vec<Submission>) -> Result<Vec<Submitted>, Rejected> {
+        if self.queue.is_serving() {
+            Submit::submit(&self.queue, jobs).await
+        } else {
+            self.http.submit(jobs).await
+        }
+    }
+}
+
+/// Jobs in calls that a broker takes, one after the other: the order stays. What was sent before a failure is recognised the next time.
+///
+/// Once there was no room nothing more is sent: there may be room again, and a job would overtake one of its group.
+struct Portions {
+    jobs: Peekable<std::vec::IntoIter<Submission>>,
+    answers: Vec<Submitted>,
+}
+
+impl Portions {
+    fn new(jobs: Vec<Submission>) -> Self {
+        Self {
+            answers: Vec::with_capacity(jobs.len()),
+            jobs: jobs.into_iter().peekable(),
+        }
+    }
+
+    /// What to send next, if anything. Its answers are added to those before it.
+    fn next_call(&mut self) -> Option<Vec<Submission>> {
+        if self
+            .answers
+            .iter()
+            .any(|it| it.status == SubmitStatus::Full)
+        {
+            let rest = self.jobs.by_ref().filter_map(|job| job.id);
+            self.answers.extend(rest.map(without_room));
+        }
+        let first = self.jobs.next()?;
+        let mut bytes = size(&first);
+        let mut call = vec![first];
+        while let Some(job) = self.jobs.next_if(|job| bytes + size(job) <= CALL_BYTES_MAX) {
+            bytes += size(&job);
+            call.push(job);
+        }
+        Some(call)
+    }
+}
+
+/// About how many bytes a job takes in a call.
+fn size(job: &Submission) -> usize {
+    job.payload.bytes() + 1_000
+}
+
+/// The answer for a row's job that was not sent. Every such job has an id: the row's.
+fn without_room(id: JobId) -> Submitted {
+    Submitted {
+        id,
+        status: SubmitStatus::Full,
+        existing: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tenure::core::JobType;
+    use tenure::core::queue::Payload;
+
+    use super::*;
+
+    /// One that takes more than half a call.
+    fn large(id: &str) -> Submission {
+        let mut job = Submission::new(JobType::new("work").unwrap());
+        job.id = Some(JobId::new(id).unwrap());
+        job.payload = Payload::new(format!("\"{}\"", "x".repeat(300_000))).unwrap();
+        job
+    }
+
+    #[test]
+    fn nothing_is_sent_behind_a_call_that_found_no_room() {
+        let mut portions = Portions::new(["a", "b", "c", "d"].map(large).to_vec());
+        let mut sent = Vec::new();
+        while let Some(call) = portions.next_call() {
+            for job in call {
+                let id = job.id.unwrap();
+                sent.push(id.clone());
+                let mut answer = without_room(id);
+                if answer.id.as_str() != "b" {
+                    answer.status = SubmitStatus::Created;
+                }
+                portions.answers.push(answer);
+            }
+        }
+        let answers: Vec<SubmitStatus> = portions.answers.iter().map(|it| it.status).collect();
+        let full = SubmitStatus::Full;
+        assert_eq!(answers, [SubmitStatus::Created, full, full, full]);
+        assert_eq!(sent.len(), 2, "c would have overtaken b");
+    }
+}
