@@ -152,6 +152,18 @@ class Direct(InFolder):
         self.assertEqual([key for key, _ in place.objects() if "/nodes/a/" in key], [], "it leaves nothing behind")
 
     @on_each()
+    def each_election_goes_by_the_ttl_that_it_was_entered_with(self, place: Place) -> None:
+        reports = {node: place.election(node) for node in "ab"}
+        mails = {node: place.election(node, "mails", ttl=1) for node in "ab"}
+        self.assertTrue(reports["a"].elect().is_leader and mails["a"].elect().is_leader)
+        self.assertFalse(mails["b"].elect().is_leader or reports["b"].elect().is_leader)
+        self.assertEqual(len([key for key, _ in place.objects() if "/nodes/a/" in key]), 2)
+        time.sleep(1.1)
+        self.assertTrue(mails["b"].elect().is_leader, "what a is told lasts for a second")
+        self.assertFalse(reports["b"].elect().is_leader)
+        self.assertEqual(reports["a"].elect().term, 1)
+
+    @on_each()
     def an_engine_of_sqlalchemy_will_do_and_gets_its_connections_back_as_they_were(self, place: Place) -> None:
         settings = {
             "sqlite": "SELECT 1",

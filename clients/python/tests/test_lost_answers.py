@@ -241,6 +241,24 @@ class LostAnswers(Claims):
             with self.assertRaises(Lost):
                 client.fail(Claim("a", "1-1", attempt=3), "another error")
 
+    def a_claim_that_ended_in_another_way_is_not_taken_for_this_end(self) -> None:
+        reason = {"code": "ended", "ended_as": "failed"}
+        lost = answer(409, {"code": "lost", "reason": reason})
+        # The job looks as if this had been done: the error is the same, and so is the attempt.
+        failed = answer(200, {**JOB, "state": "scheduled", "attempt": 3, "error": "no disk"})
+        ready = answer(200, {**JOB, "state": "ready", "attempt": 2})
+        claim = Claim("a", "1-1", attempt=3)
+        ends: list[tuple[Act, Callable[[Client], object]]] = [
+            (failed, lambda client: client.fail(claim, "no disk", permanent=True)),
+            (ready, lambda client: client.release(claim)),
+            (ready, lambda client: client.complete(claim)),
+        ]
+        for job, end in ends:
+            with Double(lost, job) as node, Client(node.url) as client:
+                with self.assertRaises(Lost) as caught:
+                    end(client)
+                self.assertEqual(caught.exception.reason, reason)
+
     def a_release_whose_first_answer_was_lost_is_recognised_by_the_attempt(self) -> None:
         lost = answer(409, {"code": "lost", "reason": {"code": "not_running", "state": "ready"}})
         for state, attempt in [("ready", 2), ("running", 3), ("cancelled", 3)]:

@@ -132,13 +132,13 @@ class Calls(Claims):
         self.client.complete(claimed)
         # Sent again, as after a lost answer: it is this very completion, and no other.
         self.client.complete(claimed)
-        for end in (
-            lambda: self.client.fail(claimed, "late"),
-            lambda: self.client.heartbeat(claimed),
+        for code, end in (
+            ("ended", lambda: self.client.fail(claimed, "late")),
+            ("not_running", lambda: self.client.heartbeat(claimed)),
         ):
             with self.assertRaises(Lost) as caught:
                 end()
-            self.assertEqual(caught.exception.reason["code"], "not_running")
+            self.assertEqual(caught.exception.reason["code"], code)
             self.assertFalse(caught.exception.resent)
         [status] = self.client.heartbeat_many([(claimed, None)])
         self.assertEqual(status.status, "lost")
@@ -192,6 +192,13 @@ class Calls(Claims):
         self.assertEqual((schedule.timezone, schedule.job["type"]), ("UTC", "tick"))
         eventually(lambda: list(self.client.jobs(queue="ticks")), "a job of the schedule")
         self.assertIsNotNone(self.client.schedule("every-second").last_at)
+        self.assertTrue(self.client.pause_schedule("every-second").paused)
+        self.assertIsNone(self.client.schedule("every-second").next_at)
+        resumed = self.client.resume_schedule("every-second")
+        self.assertFalse(resumed.paused)
+        self.assertIsNotNone(resumed.next_at)
+        with self.assertRaises(NotFound):
+            self.client.pause_schedule("typo")
         self.client.delete_schedule("every-second")
         self.assertNotIn("every-second", [schedule.name for schedule in self.client.schedules()])
 

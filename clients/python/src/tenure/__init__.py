@@ -28,6 +28,7 @@ from .errors import (
     Unknown,
     WrongState,
 )
+from .events import Event
 from .fencing import fence
 from .types import (
     Backoff,
@@ -61,6 +62,7 @@ __all__ = [
     "DatabaseElection",
     "EffectsDone",
     "Election",
+    "Event",
     "Full",
     "HandBack",
     "Invalid",

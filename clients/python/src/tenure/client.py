@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Generator, Iterable, Iterator, Mapping, Optional, Sequence, Union
 from urllib.parse import urlencode
 
 from . import clock
@@ -26,6 +26,7 @@ from .backoff import Backoff as Waits
 from .discovery import LOOK_SECONDS, brokers
 from .election import Election
 from .errors import Invalid, Lost, NotFound, NotTrusted, Overloaded, Unavailable, Unknown, WrongState
+from .events import Event, follow
 from .trace import traced
 from .transport import AnswerLost, Node, NotSent
 from .types import (
@@ -417,8 +418,8 @@ class Client:
             body["permanent"] = True
         try:
             self._call("POST", f"/v1/jobs/{quoted(claim.id)}/fail", body, timeout=timeout)
-        except Lost:
-            if not self._has_failed(claim, error):
+        except Lost as lost:
+            if lost.ended_otherwise or not self._has_failed(claim, error):
                 raise
 
     def release(self, claim: Claim, *, timeout: Optional[float] = None) -> None:
@@ -435,8 +436,8 @@ class Client:
         """
         try:
             self._call("POST", f"/v1/jobs/{quoted(claim.id)}/release", {"token": claim.token}, timeout=timeout)
-        except Lost:
-            if not self._has_released(claim):
+        except Lost as lost:
+            if lost.ended_otherwise or not self._has_released(claim):
                 raise
 
     def _has_completed(self, claim: Claim) -> bool:
@@ -541,12 +542,20 @@ class Client:
         return Schedule.of(self._call("GET", f"/v1/schedules/{quoted(name)}").body)
 
     def set_schedule(
-        self, name: str, cron: str, job: Submission, *, timezone: str = "UTC", missed: Json = None
+        self,
+        name: str,
+        cron: str,
+        job: Submission,
+        *,
+        timezone: str = "UTC",
+        missed: Json = None,
+        run_on_start: bool = False,
     ) -> Schedule:
         """Creates or replaces a schedule: ``job`` is submitted at every slot of ``cron``.
 
         ``cron`` has five fields, or six with seconds first. ``missed`` decides what happens to slots that passed while
-        no broker led: ``"skip"``, ``"once"`` (the default: only the latest runs), or ``{"all": 10}``.
+        no broker led: ``"skip"``, ``"once"`` (the default: only the latest runs), or ``{"all": 10}``. With
+        ``run_on_start`` a job is also submitted now, if this creates or changes the schedule.
 
         >>> client.set_schedule("nightly", "0 3 * * *", Submission("report"), timezone="Europe/Berlin").timezone
         'Europe/Berlin'
@@ -554,7 +563,17 @@ class Client:
         body: dict[str, Json] = {"cron": cron, "timezone": timezone, "job": job.body()}
         if missed is not None:
             body["missed"] = missed
+        if run_on_start:
+            body["run_on_start"] = True
         return Schedule.of(self._call("PUT", f"/v1/schedules/{quoted(name)}", body).body)
+
+    def pause_schedule(self, name: str) -> Schedule:
+        """Pauses a schedule: it submits no jobs until it is resumed, also if it is set again meanwhile."""
+        return Schedule.of(self._call("POST", f"/v1/schedules/{quoted(name)}/pause", {}).body)
+
+    def resume_schedule(self, name: str) -> Schedule:
+        """Resumes a paused schedule with its next slot. Slots that fell into the pause are skipped."""
+        return Schedule.of(self._call("POST", f"/v1/schedules/{quoted(name)}/resume", {}).body)
 
     def delete_schedule(self, name: str) -> None:
         """Deletes a schedule. Its jobs are kept."""
@@ -575,9 +594,33 @@ class Client:
         """
         return as_object(self._call("PUT", "/v1/time", {} if to is None else {"to": to}).body)
 
+    def workers(self) -> list[dict[str, Json]]:
+        """The workers that run jobs or wait for some, and what each runs, as the broker returns them."""
+        return listed(self._call("GET", "/v1/workers").body, "workers")
+
     def cluster(self) -> dict[str, Json]:
         """The leader, the nodes and the daemons, as the broker returns them."""
         return as_object(self._call("GET", "/v1/cluster").body)
+
+    def events(
+        self,
+        kinds: Optional[Sequence[str]] = None,
+        *,
+        queue: Optional[str] = None,
+        stop: Optional[threading.Event] = None,
+    ) -> Generator[Event, None, None]:
+        """Follows what happens, through failovers, until ``stop`` is set or the iterator is closed.
+
+        ``kinds`` are any of ``"job"``, ``"queue"``, ``"schedule"`` (the default), ``"leader"``, ``"node"`` and ``"daemon"``.
+        The first event is a ``reset``, and another one follows if events were missed: then read again what you keep.
+        ``stop`` is looked at when something is heard from the broker: within ten seconds.
+
+        >>> events = client.events(["leader", "node"])
+        >>> next(events).name, next(events).name
+        ('reset', 'leader_elected')
+        >>> events.close()
+        """
+        return follow(self, kinds, queue, stop)
 
     def resign(self) -> None:
         """Asks the leading broker to hand over to another one."""
@@ -663,6 +706,14 @@ class Client:
                 raise given_up(method, path, problem, resent, tries) from problem
             if stop is None:
                 time.sleep(pause)
+
+    def _turn(self) -> tuple[int, Node]:
+        """The node whose turn it is."""
+        nodes, place = self._nodes, self._place
+        return place, nodes[place % len(nodes)]
+
+    def _count(self) -> int:
+        return len(self._nodes)
 
     def _leave(self, place: int) -> None:
         """Turns to the next node, unless another thread has done so already."""

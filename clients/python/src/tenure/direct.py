@@ -67,6 +67,8 @@ _LOOKS_ONCE_IN = 16
 _LOOKED_AT, _REMOVED_AT_ONCE = 4, 4
 #: How many candidates may stand under one name with secrets of their own: each call of one reads all.
 _STANDING_MAX = 8
+#: How many sessions one candidate has for elections with ttls of their own. With more ttls some share one.
+_TTLS_MAX = 4
 #: What stands for the version of a session that is not there.
 _MISSING = "missing"
 #: Tells the version of a lease from that of any session: one is never taken for the other.
@@ -326,9 +328,8 @@ class _Call:
             return None
         noted = own.session.seen(self.name)
         version = f"{_LEASE}{seen.version}"
-        stood = seen.age
-        if stood is None and noted is not None:
-            stood = noted.age(me, version, clock.host(), clock.now_ns())
+        # Not by the age of the lease: that may count from before an earlier call of this candidate, which saw no request yet.
+        stood = None if noted is None else noted.age(me, version, clock.host(), clock.now_ns())
         if own.age is not None and own.age >= own.session.ttl:
             self.withdraw(None)
         elif stood is not None and stood >= own.session.ttl:
@@ -759,14 +760,7 @@ class _Call:
             if is_alive and _shown(standing.age, object) < session.ttl:
                 found.others += 1
             self.tidy(key, standing, object.age)
-        chosen = 0
-        if len(own) > 1:
-            # A call that was dropped may have made one more, however late. It holds nothing: the one that leads counts.
-            seen = self.read_lease()
-            places = range(len(own))
-            leads = [place for place in places if seen and seen.lease.is_held_by(own[place][1].session.incarnation)]
-            stands = [place for place in places if own[place][1].session.stands_in(self.name)]
-            chosen = (leads + stands + [0])[0]
+        chosen = self.choose([standing.session for _, standing in own])
         for place, (key, standing) in enumerate(own):
             if place == chosen:
                 found.own = standing
@@ -775,6 +769,20 @@ class _Call:
             self.tidy(key, standing, standing.age)
             found.own_others.append(standing)
         return found
+
+    def choose(self, own: List[Session]) -> Optional[int]:
+        """Which of the candidate's sessions is the one for this election; none if it is to have another one. The ttl of a
+        session is what all leases last by that it holds, so elections share one only if they have the same."""
+        # A call that was dropped may have made one more, however late. It holds nothing: the one that leads counts.
+        seen = self.read_lease() if len(own) > 1 else None
+        places, ttls = range(len(own)), [int(session.record["ttl_ms"]) for session in own]
+        leads = [place for place in places if seen and seen.lease.is_held_by(own[place].incarnation)]
+        stands = [place for place in places if own[place].stands_in(self.name)]
+        alike = [place for place in places if ttls[place] == self.ttl_ms]
+        # The next longer one, or else the longest.
+        nearest = sorted(places, key=lambda place: (ttls[place] < self.ttl_ms, abs(ttls[place] - self.ttl_ms)))
+        found = leads + stands + alike + (nearest if len(own) >= _TTLS_MAX else [])
+        return found[0] if found else None
 
     def mark(self, session: Session) -> None:
         """Makes this write differ from every other."""
@@ -899,8 +907,12 @@ class _Call:
         return max(found) if found else None
 
     def stood_lease(self, seen: _Seen, incarnation: str) -> float:
-        """The same of a lease that is reserved, or whose holder was asked to go. This is then what is noted."""
-        if seen.age is not None:
+        """The same of a lease that is reserved, or whose holder was asked to go. This is then what is noted.
+
+        An age counts from when a write was begun, which may be long before it could be seen. A holder that looked in between
+        acts on what it saw, so only a reservation, on which nobody acts, goes by it.
+        """
+        if seen.age is not None and seen.lease.reserved_for is not None:
             return seen.age
         return self.stood(incarnation, f"{_LEASE}{seen.version}") or 0.0
 

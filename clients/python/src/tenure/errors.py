@@ -120,10 +120,16 @@ class WrongState(TenureError):
 class Lost(TenureError):
     """The claim has ended: it expired, another worker has the job, or the job is finished.
 
-    ``reason`` is the broker's reason: ``{"code": "expired"}``, ``{"code": "superseded", "attempt": 2}``.
+    ``reason`` is the broker's reason: ``{"code": "expired"}``, ``{"code": "superseded", "attempt": 2}``, or
+    ``{"code": "ended", "ended_as": "failed"}`` if this claim was ended before, in another way than was asked for now.
     """
 
     reason: Mapping[str, Any] = {}
+
+    @property
+    def ended_otherwise(self) -> bool:
+        """Whether the broker knows that this claim was ended before, in another way."""
+        return self.reason.get("code") == "ended"
 
 
 class NotLeading(TenureError):

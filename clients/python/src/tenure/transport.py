@@ -14,15 +14,18 @@ import socket
 import ssl
 import threading
 from dataclasses import dataclass
-from typing import Mapping, Optional
+from typing import Callable, Iterator, Mapping, Optional
 from urllib.parse import urlsplit
 
 from .errors import NotTrusted
 
-__all__ = ["AnswerLost", "Node", "NotSent", "Response"]
+__all__ = ["AnswerLost", "Node", "NotSent", "Response", "Stream"]
 
 #: How long a connection may take to open.
 CONNECT_SECONDS = 5.0
+
+#: The largest explanation of a refusal that is read.
+PROBLEM_BYTES_MAX = 1 << 20
 
 #: How many connections to one node are kept for the next call.
 IDLE_MAX = 32
@@ -43,6 +46,40 @@ class Response:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+class Stream:
+    """An answer that goes on: its lines, as they come."""
+
+    def __init__(self, url: str, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse) -> None:
+        self._url, self._connection, self._answer = url, connection, answer
+
+    def refusal(self) -> Optional[Response]:
+        """What the node says instead of a stream, if it does."""
+        if self._answer.status == 200:
+            return None
+        try:
+            body = self._answer.read(PROBLEM_BYTES_MAX)
+        except (OSError, http.client.HTTPException) as problem:
+            raise AnswerLost(f"{self._url} gave no answer: {describe(problem)}") from problem
+        headers = {name.lower(): value for name, value in self._answer.getheaders()}
+        return Response(self._answer.status, headers, body)
+
+    def lines(self, most: int, is_over: Callable[[], bool]) -> Iterator[bytes]:
+        """Its lines, until the node ends them or ``is_over``. None is longer than ``most``."""
+        while not is_over():
+            try:
+                line = self._answer.readline(most + 1)
+            except (OSError, http.client.HTTPException) as problem:
+                raise AnswerLost(f"{self._url} broke off: {describe(problem)}") from problem
+            if not line.endswith(b"\n"):
+                # The end, or a line that is too long to be one of ours.
+                return
+            yield line
+
+    def close(self) -> None:
+        """Ends it."""
+        self._connection.close()
 
 
 class Node:
@@ -112,6 +149,24 @@ class Node:
         else:
             self._keep(connection)
         return Response(answer.status, {name.lower(): value for name, value in answer.getheaders()}, content)
+
+    def stream(self, path: str, silence: float, last_id: Optional[str]) -> Stream:
+        """Asks for an answer that goes on, on a connection of its own, which may be silent for ``silence`` seconds."""
+        connection = self._open(silence)
+        try:
+            assert connection.sock is not None
+            connection.sock.settimeout(silence)
+            headers = {**self._headers, "Accept": "text/event-stream, application/json"}
+            if last_id is not None:
+                headers["Last-Event-ID"] = last_id
+            connection.request("GET", self._path + path, None, headers)
+            return Stream(self.url, connection, connection.getresponse())
+        except (OSError, http.client.HTTPException) as problem:
+            connection.close()
+            raise AnswerLost(f"{self.url} gave no answer: {describe(problem)}") from problem
+        except BaseException:
+            connection.close()
+            raise
 
     def close(self) -> None:
         """Closes the connections that are not in use."""

@@ -325,7 +325,7 @@ class Queue:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A cron schedule. ``missed`` is ``"skip"``, ``"once"`` or ``{"all": N}``."""
+    """A cron schedule. ``missed`` is ``"skip"``, ``"once"`` or ``{"all": N}``. A paused one has no ``next_at``."""
 
     name: str
     cron: str
@@ -334,6 +334,7 @@ class Schedule:
     missed: Json
     next_at: Optional[int] = None
     last_at: Optional[int] = None
+    paused: bool = False
 
     @classmethod
     def of(cls, body: Mapping[str, Json]) -> Schedule:
@@ -345,6 +346,7 @@ class Schedule:
             missed=body.get("missed", "once"),
             next_at=body.get("next_at"),
             last_at=body.get("last_at"),
+            paused=body.get("paused", False),
         )
 
 
