@@ -5,7 +5,7 @@
 MDBOOK_VERSION = 0.5.4
 MDBOOK = $${XDG_CACHE_HOME:-$$HOME/.cache}/tenure-test/mdbook-$(MDBOOK_VERSION)
 
-.PHONY: docs help test check fix sim model fuzz overlap chaos chaos-failover chaos-clocks soak outbox-kills bench-outbox bench-store bench-election bench-queue bench-server
+.PHONY: docs dist dist-test help test check fix sim model fuzz overlap chaos chaos-failover chaos-clocks soak outbox-kills outbox-claims bench-outbox bench-store bench-election bench-queue bench-server
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -27,6 +27,14 @@ docs: ## the documentation as a site, in target/docs
 	[ -x "$(MDBOOK)/bin/mdbook" ] || cargo install mdbook --version $(MDBOOK_VERSION) --locked --root "$(MDBOOK)"
 	cargo build --locked -p tenure-cli
 	PATH="$(MDBOOK)/bin:$$PATH" scripts/make-docs "$${CARGO_TARGET_DIR:-target}/debug/tenure"
+
+DIST = $${CARGO_TARGET_DIR:-target}/dist-packages
+dist: ## the packages of a release, in target/dist-packages: archives, Debian, Python, npm, container image, checksums
+	rm -rf "$(DIST)"
+	scripts/dist --out "$(DIST)"
+
+dist-test: ## the packages of `make dist`, each installed and used in a system that has nothing else; needs root
+	scripts/test-dist --packages "$(DIST)"
 
 SEEDS ?= 1000
 sim: ## simulate nodes on a faulty store, the whole stack, and one-shot callers; SEEDS=N for more or fewer
@@ -78,6 +86,10 @@ soak: ## what an open page costs the broker, and the browser over an hour; MINUT
 outbox-kills: ## kill relays 50 times during 100,000 rows, on PostgreSQL, MariaDB and (10 times) SQLite
 	TENURE_OUTBOX_ROWS=100000 TENURE_OUTBOX_KILLS=50 scripts/with-servers --only postgres,mariadb -- \
 		cargo test -p tenure-cli --test cli --locked rows_in_ -- --nocapture --test-threads 1
+
+outbox-claims: ## pause workers in their transactions 1,000 times while their jobs run elsewhere, on three engines: one effect each
+	TENURE_CLAIM_ROUNDS=1000 scripts/with-servers --only postgres,mariadb -- \
+		cargo test -p tenure --test it --locked outbox::claims -- --nocapture --test-threads 1
 
 bench-outbox: ## rows per second through the relay, beside a transaction that is held open, and what a submit adds
 	scripts/with-servers --only postgres -- cargo bench -p tenure --bench outbox --locked
