@@ -82,7 +82,7 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
         forgotten_in_time::overdue(&ledger.jobs, ledger.queue.now()).is_none()
     })
     .await?;
-    let made_again = world.ledger().jobs.made_again.clone();
+    let made_again = world.ledger().jobs.made_again.keys().cloned().collect();
     let unknown = world.calls().check(&made_again)?;
     world.unjudged.store(unknown, Ordering::Relaxed);
     eventually(

@@ -1,7 +1,7 @@
 //! What became of each job, by the commands and events of the log alone: simple enough to be obviously right,
 //! and no part of the production code.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::iter::zip;
 
 use tenure_core::queue::{
@@ -27,8 +27,8 @@ pub(crate) struct Jobs {
     /// Those that vanished because nothing kept them any more.
     pub(crate) forgotten: BTreeMap<JobId, Job>,
     /// The ids of those of which there was another one later, since nothing kept the id any more: a clock was days ahead, say,
-    /// and when time was set right a slot was due again.
-    pub(crate) made_again: BTreeSet<JobId>,
+    /// and when time was set right a slot was due again. And the sequence number of the first.
+    pub(crate) made_again: BTreeMap<JobId, u64>,
     /// When the job of an id finished that is to be known beyond it.
     pub(crate) ids: BTreeMap<JobId, u64>,
     /// What each schedule makes.
@@ -212,6 +212,13 @@ impl Jobs {
         self.jobs.values().filter(|job| job.is(ending)).count()
     }
 
+    /// The sequence number of the first job with this id.
+    pub(crate) fn first_sequence(&self, id: &JobId) -> Option<u64> {
+        let made_again = self.made_again.get(id).copied();
+        let job = self.jobs.get(id).or_else(|| self.forgotten.get(id));
+        made_again.or(job.map(|job| job.sequence))
+    }
+
     /// Whether there ever was such a job.
     pub(crate) fn knows(&self, id: &JobId) -> bool {
         self.jobs.contains_key(id) || self.forgotten.contains_key(id)
@@ -255,9 +262,9 @@ impl Jobs {
         | Event::SlotFired {
             id, created: true, ..
         } = event
-            && self.forgotten.contains_key(id)
+            && let Some(job) = self.forgotten.get(id)
         {
-            self.made_again.insert(id.clone());
+            self.made_again.entry(id.clone()).or_insert(job.sequence);
         }
         match event {
             Event::Submitted { id, sequence, .. } => {

@@ -182,6 +182,13 @@ impl<D: Deliver> Shared<D> {
 /// What is delivered together.
 type Parcel = Vec<Row>;
 
+/// How a parcel was delivered, as long as that may not be in the database.
+struct Unwritten {
+    parcel: Parcel,
+    outcomes: Vec<Outcome>,
+    settlement: Settlement,
+}
+
 /// One run of a relay.
 struct Run<'a, D> {
     shared: &'a Shared<D>,
@@ -191,6 +198,7 @@ struct Run<'a, D> {
     hints: Hints,
     ready: VecDeque<Parcel>,
     under_way: FuturesUnordered<BoxFuture<'a, (Parcel, Vec<Outcome>)>>,
+    unwritten: Vec<Unwritten>,
     began: Instant,
     /// Since when the database is away.
     trouble: Option<Instant>,
@@ -211,6 +219,7 @@ impl<'a, D: Deliver> Run<'a, D> {
             token,
             ready: VecDeque::new(),
             under_way: FuturesUnordered::new(),
+            unwritten: Vec::new(),
             began: now,
             trouble: None,
             is_waiting: false,
@@ -239,8 +248,9 @@ impl<'a, D: Deliver> Run<'a, D> {
 
     /// Nothing new is begun. What is under way is waited for, and written down.
     async fn finish(&mut self) -> Result<(), Error> {
+        self.write().await?;
         while let Some((parcel, outcomes)) = self.under_way.next().await {
-            self.settle(parcel, &outcomes).await?;
+            self.settle(parcel, outcomes).await?;
         }
         if self.is_waiting {
             self.shared.database.set_waiting(false).await?;
@@ -248,8 +258,8 @@ impl<'a, D: Deliver> Run<'a, D> {
         Ok(())
     }
 
-    /// The database failed, and what was sent to it may have been done or not. So nothing that is remembered counts any more: what
-    /// has been delivered and still stands there is delivered again, and recognised.
+    /// The database failed, and what was sent to it may have been done or not. So the plan begins anew, from what the tables say. What was
+    /// delivered is kept, and written before anything is read again: the queue would recognise it, but only for as long as it knows the ids.
     async fn recover(&mut self, error: Error) -> Result<(), Error> {
         Counters::add(&self.shared.counters.unavailable, 1);
         let since = *self.trouble.get_or_insert_with(Instant::now);
@@ -258,7 +268,9 @@ impl<'a, D: Deliver> Run<'a, D> {
             return Err(error);
         }
         // Their rows may be read again before they are through: groups would be out of order.
-        while self.under_way.next().await.is_some() {}
+        while let Some((parcel, outcomes)) = self.under_way.next().await {
+            self.note(parcel, outcomes);
+        }
         self.ready.clear();
         self.plan = self.plan.after_trouble();
         self.is_waiting = false;
@@ -271,13 +283,15 @@ impl<'a, D: Deliver> Run<'a, D> {
     }
 
     async fn round(&mut self, draining: &tokio_util::sync::CancellationToken) -> Result<(), Error> {
+        // First of all: what is delivered and stands in the tables would be read and delivered again.
+        self.write().await?;
         self.dispatch()?;
         self.look_at_status().await;
         let concurrency = self.shared.deliver.concurrency();
         if !self.ready.is_empty() || self.under_way.len() >= concurrency {
             let done = self.under_way.next().await;
             return match done {
-                Some((parcel, outcomes)) => self.settle(parcel, &outcomes).await,
+                Some((parcel, outcomes)) => self.settle(parcel, outcomes).await,
                 None => Ok(()),
             };
         }
@@ -349,16 +363,44 @@ impl<'a, D: Deliver> Run<'a, D> {
         self.ready.extend(groups.into_values());
     }
 
-    async fn settle(&mut self, parcel: Parcel, outcomes: &[Outcome]) -> Result<(), Error> {
+    async fn settle(&mut self, parcel: Parcel, outcomes: Vec<Outcome>) -> Result<(), Error> {
+        self.note(parcel, outcomes);
+        self.write().await
+    }
+
+    /// Takes note of how a parcel was delivered. It is in the database once [`write`](Self::write) has succeeded.
+    fn note(&mut self, parcel: Parcel, outcomes: Vec<Outcome>) {
         let now = self.now();
-        let settlement = self.plan.settle(&parcel, outcomes, now);
-        if settlement != Settlement::default() {
-            self.shared
-                .database
-                .settle(self.token.takeover, &settlement)
-                .await?;
+        let settlement = self.plan.settle(&parcel, &outcomes, now);
+        self.unwritten.push(Unwritten {
+            parcel,
+            outcomes,
+            settlement,
+        });
+    }
+
+    /// Writes down what was delivered, failed or died. May be called again after an error: what was deleted or moved already is left alone.
+    async fn write(&mut self) -> Result<(), Error> {
+        let mut all = Settlement::default();
+        for unwritten in &self.unwritten {
+            all.delivered.extend(&unwritten.settlement.delivered);
+            all.failed.extend_from_slice(&unwritten.settlement.failed);
+            all.dead.extend_from_slice(&unwritten.settlement.dead);
         }
-        self.tell(&parcel, outcomes, &settlement);
+        if all != Settlement::default() {
+            let database = &self.shared.database;
+            let written = database.settle(self.token.takeover, &all).await;
+            if written.is_err() {
+                // These may have been counted: no attempt is counted twice.
+                for unwritten in &mut self.unwritten {
+                    unwritten.settlement.failed.clear();
+                }
+            }
+            written?;
+        }
+        for written in std::mem::take(&mut self.unwritten) {
+            self.tell(&written.parcel, &written.outcomes, &written.settlement);
+        }
         Ok(())
     }
 
@@ -422,7 +464,7 @@ impl<'a, D: Deliver> Run<'a, D> {
             biased;
             () = draining.cancelled() => {}
             Some((parcel, outcomes)) = self.under_way.next(), if !self.under_way.is_empty() => {
-                self.settle(parcel, &outcomes).await?;
+                self.settle(parcel, outcomes).await?;
             }
             () = self.hints.next() => self.plan.wake(),
             () = tokio::time::sleep(wait) => {}

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use tenure_core::JobId;
 
-use super::super::jobs::Job;
 use super::super::outbox::Fate;
 use super::super::world::World;
 use crate::invariants::Violation;
@@ -42,12 +41,14 @@ pub(crate) fn settled(
 /// Everything that was enqueued so far.
 pub(crate) fn check(world: &World) -> Result<(), Violation> {
     let ledger = world.ledger();
-    let kept = ledger.jobs.jobs.iter().chain(&ledger.jobs.forgotten);
-    let relayed = kept.filter(|(id, _)| id.as_str().starts_with(PREFIX));
-    let mut relayed: Vec<(&JobId, &Job)> = relayed.collect();
-    relayed.sort_by_key(|(_, job)| job.sequence);
+    let kept = ledger.jobs.jobs.keys().chain(ledger.jobs.forgotten.keys());
+    let relayed = kept.filter(|id| id.as_str().starts_with(PREFIX));
+    // By the first of each: a relay that was away for longer than the queue knows an id may deliver it once more.
+    let relayed: BTreeMap<Option<u64>, &JobId> = relayed
+        .map(|id| (ledger.jobs.first_sequence(id), id))
+        .collect();
     let mut counts = BTreeMap::<String, u64>::new();
-    for (id, _) in relayed {
+    for id in relayed.into_values() {
         let place = match world.outbox.fate(id) {
             Some(Fate::Committed(place)) => place,
             fate => {
