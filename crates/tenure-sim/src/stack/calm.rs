@@ -51,7 +51,7 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
     .await?;
     submit_one(world, leader_max).await?;
     // The relay is a daemon, and needs a node.
-    undrain(world).await;
+    undrain(world).await?;
     eventually(world, WORK_MAX, "the outbox is empty", |world| {
         world.outbox.is_empty()
     })
@@ -106,16 +106,24 @@ pub(crate) async fn check(world: &Arc<World>) -> Result<(), Violation> {
     .await
 }
 
-/// Lets every host have daemons again.
-async fn undrain(world: &Arc<World>) {
+/// Lets every host have daemons again, also one that is just being started.
+async fn undrain(world: &Arc<World>) -> Result<(), Violation> {
+    let until = world.elapsed() + WORK_MAX;
     for host in &world.hosts {
-        while let Some(running) = host.running() {
-            if running.cluster.undrain().await.is_ok() {
+        loop {
+            if let Some(running) = host.running()
+                && running.cluster.undrain().await.is_ok()
+            {
                 break;
+            }
+            if world.elapsed() > until {
+                let message = format!("{WORK_MAX:?} after the faults, {} is drained", host.name);
+                return Err(Violation::new("what should happen does", message));
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
+    Ok(())
 }
 
 /// Counts what a run had much of.

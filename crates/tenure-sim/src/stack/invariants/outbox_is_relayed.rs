@@ -1,5 +1,5 @@
-//! The outbox: a row is enqueued if its transaction committed, once, in the order of its group; it is deleted after that; and a relay
-//! that was replaced changes nothing.
+//! The outbox: a row is enqueued if its transaction committed, once, in the order of its group; it is deleted after that; a relay
+//! that was replaced changes nothing; and one that goes on delivers nothing twice.
 //!
 //! That it is enqueued once follows from "a job is held once", which holds for all jobs.
 
@@ -13,6 +13,17 @@ use crate::invariants::Violation;
 
 /// What the ids of the outbox begin with.
 const PREFIX: &str = "o-";
+
+/// A relay is about to hand a row over. That of one take-over does so until it has heard that the row was taken.
+pub(crate) fn delivering(takeover: i64, id: &str, is_delivered: bool) -> Result<(), Violation> {
+    if is_delivered {
+        return Err(Violation::new(
+            "what a relay has delivered it does not deliver again",
+            format!("take-over {takeover} had {id} taken, and hands it over again"),
+        ));
+    }
+    Ok(())
+}
 
 /// A relay wrote down what came of a round: these rows were deleted, or nothing was since another had followed.
 pub(crate) fn settled(

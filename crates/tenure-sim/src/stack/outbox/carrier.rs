@@ -9,6 +9,7 @@ use tenure::outbox::{
 use tenure_core::JobId;
 use tenure_core::queue::{Submission, SubmitStatus, Submitted};
 
+use super::super::invariants::outbox_is_relayed as invariant;
 use super::super::network::{Failed, Route};
 use super::super::submitter::{acknowledge, note};
 use super::super::world::World;
@@ -24,6 +25,7 @@ pub(super) struct Carrier {
     batches: ToQueue<Line>,
     rows: Each<Line>,
     one_by_one: bool,
+    world: Arc<World>,
 }
 
 impl Carrier {
@@ -33,6 +35,7 @@ impl Carrier {
             batches: ToQueue::new(line.clone()),
             rows: Each::new(line),
             one_by_one,
+            world: world.clone(),
         }
     }
 }
@@ -47,11 +50,22 @@ impl Deliver for Carrier {
     }
 
     async fn deliver(&self, rows: &[Row], token: Token) -> Vec<Outcome> {
-        if self.one_by_one {
+        for row in rows {
+            let is_delivered = self.world.outbox.has_delivered(token.takeover, row.seq);
+            self.world
+                .judge(invariant::delivering(token.takeover, &row.id, is_delivered));
+        }
+        let outcomes = if self.one_by_one {
             self.rows.deliver(rows, token).await
         } else {
             self.batches.deliver(rows, token).await
+        };
+        for (row, outcome) in rows.iter().zip(&outcomes) {
+            if *outcome == Outcome::Delivered {
+                self.world.outbox.note_delivered(token.takeover, row.seq);
+            }
         }
+        outcomes
     }
 }
 

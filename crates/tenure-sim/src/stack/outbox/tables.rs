@@ -37,6 +37,8 @@ struct State {
     holder: Option<String>,
     /// Take-overs whose relay has been told that another has followed.
     over: BTreeSet<i64>,
+    /// Which rows each take-over's relay has delivered.
+    delivered: BTreeSet<(i64, i64)>,
     /// What became of every row that was ever inserted.
     truth: BTreeMap<JobId, Fate>,
     /// How many rows of each group were ever committed that can be delivered.
@@ -161,6 +163,14 @@ impl Tables {
     /// What became of a row, if there ever was such a one.
     pub(crate) fn fate(&self, id: &JobId) -> Option<Fate> {
         self.state().truth.get(id).cloned()
+    }
+
+    pub(super) fn has_delivered(&self, takeover: i64, seq: i64) -> bool {
+        self.state().delivered.contains(&(takeover, seq))
+    }
+
+    pub(super) fn note_delivered(&self, takeover: i64, seq: i64) {
+        self.state().delivered.insert((takeover, seq));
     }
 
     /// All rows that were committed and can be delivered.
