@@ -27,8 +27,7 @@
 //!   something that is gone. The writer was not told that it was done.
 //! - Who changes files by hand is outside the locks. A file that was moved in by hand is read whole and
 //!   can be replaced; one that is edited in place may be read half.
-//! - Folders that have become empty stay. Removing them would race with writers that are about to use
-//!   them, and gain nothing.
+//! - A folder that has become empty is removed by the delete that emptied it, unless it is near the root. One that was emptied otherwise stays.
 //! - Symbolic links below `DIR` are no objects. `DIR` itself may be one.
 //! - Files that are [appended to](Store::append_folder), such as the segments of a queue's log, may show in listings as
 //!   if they had been put there by hand.
@@ -457,7 +456,17 @@ impl Inner {
                 Err((_, error)) => return Err(fault::maybe_applied(key, &doing, error)),
             }
         }
-        self.sync(key, &path)
+        let folder = folder_of(&path);
+        let synced = match self.folders.sync(folder) {
+            // Another delete has removed the folder meanwhile. Once that is durable, so is this.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.folders.sync(folder_of(folder))
+            }
+            synced => synced,
+        };
+        synced.map_err(|error| Error::unknown(key, error))?;
+        self.folders.remove_if_empty(folder);
+        self.still_here(key)
     }
 
     /// Makes the last change to the folder of `path` durable. It has happened: an error is unknown.

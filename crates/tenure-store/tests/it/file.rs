@@ -151,6 +151,51 @@ async fn create_replace_and_delete_race_without_a_lost_object() {
     assert_eq!(temporary_files(folder.path()), 0);
 }
 
+#[tokio::test]
+async fn a_folder_that_is_emptied_goes_and_those_near_the_root_stay() {
+    let (folder, store) = fresh().await;
+    let (one, two) = (key("space/nodes/a/1"), key("space/nodes/a/2"));
+    for key in [&one, &two] {
+        store.put(key, "1".into(), &Expect::Absent).await.unwrap();
+    }
+    store.delete(&one).await.unwrap();
+    assert!(folder.path().join("space/nodes/a").exists());
+    store.delete(&two).await.unwrap();
+    assert!(!folder.path().join("space/nodes/a").exists());
+    assert!(folder.path().join("space/nodes").exists());
+    // Nothing is left to be deleted, and that is not an error.
+    store.delete(&two).await.unwrap();
+    store.put(&two, "2".into(), &Expect::Absent).await.unwrap();
+    assert_eq!(&*store.get(&two).await.unwrap().unwrap().value, b"2");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_folder_that_comes_and_goes_loses_no_object() {
+    let (_folder, store) = fresh().await;
+    let store = Arc::new(store);
+    let mut tasks = JoinSet::new();
+    for task in 0..4 {
+        let store = store.clone();
+        tasks.spawn(async move {
+            let key = key(&format!("space/nodes/a/{task}"));
+            for round in 0..50 {
+                // The folder may go as often as others delete; then nothing was written.
+                loop {
+                    match store.put(&key, "1".into(), &Expect::Absent).await {
+                        Ok(_) => break,
+                        Err(Error::Unavailable { .. }) => {}
+                        Err(error) => panic!("{task} in round {round}: {error:?}"),
+                    }
+                }
+                assert!(store.get(&key).await.unwrap().is_some());
+                store.delete(&key).await.unwrap();
+                assert!(store.get(&key).await.unwrap().is_none());
+            }
+        });
+    }
+    tasks.join_all().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_listing_misses_nothing_that_is_being_replaced() {
     // Where memory can be had as a disk: there, names move when files are replaced.

@@ -3,12 +3,17 @@
 //! A file is durable only when every folder above it is, and the process that made a folder may
 //! have been killed before it synced the one above. So it is not enough to sync what one has made
 //! oneself: the first write to a folder syncs all folders above it, whichever process made them.
+//!
+//! A folder that has become empty is removed, so that what is made for a while (a snapshot's, a node's) leaves nothing behind. A folder of
+//! the same name may be made later, by any process: so a folder is remembered with what tells it from another.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use super::super::private;
 use crate::Key;
@@ -16,11 +21,32 @@ use crate::Key;
 /// Forgetting costs a few more syncs, and keeps a store with ever new folders from growing.
 const DURABLE_MAX: usize = 10_000;
 
+/// How far below the root an empty folder is removed: `NAMESPACE/nodes/NAME` is, `NAMESPACE/nodes` is not.
+const REMOVED_DEPTH_MIN: usize = 3;
+
 #[derive(Debug)]
 pub(super) struct Folders {
     root: PathBuf,
     /// Folders whose name, and the names of all folders above, this process has synced.
-    durable: Mutex<HashSet<PathBuf>>,
+    durable: Mutex<HashMap<PathBuf, Birth>>,
+}
+
+/// Tells a folder from another that has its name later. Numbers are given out again, but not in the same nanosecond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Birth {
+    number: u64,
+    /// Absent on file systems that do not keep it: there, no folder is removed.
+    at: Option<SystemTime>,
+}
+
+impl Birth {
+    fn of(folder: &Path) -> io::Result<Self> {
+        let metadata = fs::metadata(folder)?;
+        Ok(Self {
+            number: metadata.ino(),
+            at: metadata.created().ok(),
+        })
+    }
 }
 
 impl Folders {
@@ -75,13 +101,32 @@ impl Folders {
         }
     }
 
+    /// Removes a folder from which something was deleted, if nothing is left in it. A writer that is about to use it makes it again. Those
+    /// near the root stay: there are few, and a namespace's must be the one that it was.
+    pub(super) fn remove_if_empty(&self, folder: &Path) {
+        let depth = folder
+            .strip_prefix(&self.root)
+            .map(|it| it.components().count());
+        let may_go = depth.is_ok_and(|depth| depth >= REMOVED_DEPTH_MIN)
+            && Birth::of(folder).is_ok_and(|birth| birth.at.is_some());
+        // One that is not empty is refused by the system. And if its removal is lost with the power, it is an empty folder.
+        if may_go && fs::remove_dir(folder).is_ok() {
+            self.durable().remove(folder);
+        }
+    }
+
     /// Makes every change to the folder that has happened so far durable. One sync, and one more
     /// for each folder above it the first time.
     pub(super) fn sync(&self, folder: &Path) -> io::Result<()> {
         sync(folder)?;
         let mut synced = Vec::new();
         for folder in folder.ancestors() {
-            if folder == self.root || self.durable().contains(folder) {
+            if folder == self.root {
+                break;
+            }
+            // Read after something was put into it, so it cannot be removed before that is deleted.
+            let birth = Birth::of(folder)?;
+            if self.durable().get(folder) == Some(&birth) {
                 break;
             }
             sync(
@@ -89,7 +134,7 @@ impl Folders {
                     .parent()
                     .expect("a folder of the store lies below the root"),
             )?;
-            synced.push(folder.to_owned());
+            synced.push((folder.to_owned(), birth));
         }
         if synced.is_empty() {
             return Ok(());
@@ -103,7 +148,7 @@ impl Folders {
     }
 
     /// A set that misses an entry costs a sync, so a panic elsewhere has broken nothing.
-    fn durable(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
+    fn durable(&self) -> MutexGuard<'_, HashMap<PathBuf, Birth>> {
         self.durable.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -125,4 +170,29 @@ fn make_all(folder: &Path) -> io::Result<()> {
 /// Makes durable what is in a file, or which names are in a folder.
 pub(super) fn sync(path: &Path) -> io::Result<()> {
     fs::File::open(path)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_another_process_made_anew_is_synced_again() {
+        let root = tempfile::tempdir().unwrap();
+        let (one, other) = (
+            Folders::open(root.path()).unwrap(),
+            Folders::open(root.path()).unwrap(),
+        );
+        let folder = one.root().join("space/nodes/a");
+        one.make(&folder, |_| false).unwrap();
+        one.sync(&folder).unwrap();
+        let before = one.durable()[&folder];
+        other.remove_if_empty(&folder);
+        assert!(!folder.exists());
+        other.make(&folder, |_| false).unwrap();
+        // It is another one, so that what the first has synced does not count for it.
+        assert_ne!(Birth::of(&folder).unwrap(), before);
+        one.sync(&folder).unwrap();
+        assert_eq!(one.durable()[&folder], Birth::of(&folder).unwrap());
+    }
 }
