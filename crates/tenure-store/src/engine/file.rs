@@ -457,14 +457,9 @@ impl Inner {
             }
         }
         let folder = folder_of(&path);
-        let synced = match self.folders.sync(folder) {
-            // Another delete has removed the folder meanwhile. Once that is durable, so is this.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.folders.sync(folder_of(folder))
-            }
-            synced => synced,
-        };
-        synced.map_err(|error| Error::unknown(key, error))?;
+        self.folders
+            .sync_removal(folder)
+            .map_err(|error| Error::unknown(key, error))?;
         self.folders.remove_if_empty(folder);
         self.still_here(key)
     }

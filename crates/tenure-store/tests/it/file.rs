@@ -174,10 +174,12 @@ async fn a_folder_that_comes_and_goes_loses_no_object() {
     let (_folder, store) = fresh().await;
     let store = Arc::new(store);
     let mut tasks = JoinSet::new();
-    for task in 0..4 {
+    for task in 0..8 {
         let store = store.clone();
         tasks.spawn(async move {
-            let key = key(&format!("space/nodes/a/{task}"));
+            // Half of them in a folder of that folder.
+            let folder = ["space/nodes/a", "space/nodes/a/b"][task % 2];
+            let key = key(&format!("{folder}/{task}"));
             for round in 0..50 {
                 // The folder may go as often as others delete; then nothing was written.
                 loop {

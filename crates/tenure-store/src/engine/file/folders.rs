@@ -147,6 +147,18 @@ impl Folders {
         Ok(())
     }
 
+    /// Makes it durable that something was deleted from the folder. Other deletes may have removed the folder meanwhile, and the one above
+    /// it: once that is durable, so is this.
+    pub(super) fn sync_removal(&self, folder: &Path) -> io::Result<()> {
+        for folder in folder.ancestors() {
+            match self.sync(folder) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && folder != self.root => {}
+                synced => return synced,
+            }
+        }
+        Ok(())
+    }
+
     /// A set that misses an entry costs a sync, so a panic elsewhere has broken nothing.
     fn durable(&self) -> MutexGuard<'_, HashMap<PathBuf, Birth>> {
         self.durable.lock().unwrap_or_else(PoisonError::into_inner)
