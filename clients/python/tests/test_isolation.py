@@ -59,6 +59,12 @@ class Broker:
             self.heartbeats.append(items)
             answers = [{"id": item["id"], "status": "ok"} for item in items]
             return http(200, json.dumps({"claims": answers}).encode())
+        if path in ("/v1/jobs/complete", "/v1/jobs/fail"):
+            items = json.loads(body)["claims"]
+            for item in items:
+                self.reports.append((f"{path.rpartition('/')[2]} {item['id']}", item))
+            answers = [{"id": item["id"], "status": "ok"} for item in items]
+            return http(200, json.dumps({"claims": answers}).encode())
         _, _, _, id, verb = path.split("/")
         self.reports.append((f"{verb} {id}", json.loads(body)))
         return http(200, b"{}")

@@ -27,6 +27,7 @@ from .discovery import LOOK_SECONDS, brokers
 from .election import Election
 from .errors import Invalid, Lost, NotFound, NotTrusted, Overloaded, Unavailable, Unknown, WrongState
 from .events import Event, follow
+from .together import Together
 from .trace import traced
 from .transport import AnswerLost, Node, NotSent
 from .types import (
@@ -80,6 +81,9 @@ class Client:
     With ``discover=False`` only the brokers that you name are called. ``token`` is the bearer token; the default is ``TENURE_API_TOKEN``, if it is set.
     ``timeout`` is how many seconds to keep trying a call, including failovers.
 
+    Calls of :meth:`submit`, :meth:`complete` and :meth:`fail` that threads make at the same time share requests and commits.
+    Each has its own answer, and one that is made alone goes at once.
+
     >>> client = Client(url)
     >>> receipt = client.submit("mail", {"to": "ada@example.com"})
     >>> receipt.status
@@ -115,6 +119,9 @@ class Client:
         self._discovers = discover
         self._looks_at = clock.now()
         self._looking: Optional[threading.Thread] = None
+        self._submits: Together[Receipt] = Together(self._submit_together)
+        self._completions: Together[str] = Together(lambda items, seconds: self._end_together("complete", items, seconds))
+        self._failures: Together[str] = Together(lambda items, seconds: self._end_together("fail", items, seconds))
 
     def __repr__(self) -> str:
         return f"Client({[node.url for node in self._nodes]!r})"
@@ -180,7 +187,14 @@ class Client:
             traceparent=traceparent,
             tracestate=tracestate,
         )
-        return self._submit(with_id(traced(job)).body(), timeout)[0]
+        body = with_id(traced(job)).body()
+        alone = lambda seconds, may_be_done: self._submit(body, seconds, may_be_done)[0]
+        return self._submits.call(written(body), self.timeout if timeout is None else timeout, alone)
+
+    def _submit_together(self, jobs: Sequence[bytes], timeout: float) -> list[Optional[Receipt]]:
+        answer = self._call("POST", "/v1/jobs", together("jobs", jobs), timeout=timeout)
+        receipts = [Receipt.of(item) for item in listed(answer.body, "jobs")]
+        return [receipt if receipt.status in ("created", "duplicate") else None for receipt in receipts]
 
     def submit_many(self, jobs: Iterable[Submission], *, timeout: Optional[float] = None) -> list[Receipt]:
         """Submits jobs in one call and one commit; one receipt each, in order.
@@ -195,9 +209,9 @@ class Client:
             return []
         return self._submit({"jobs": bodies}, timeout)
 
-    def _submit(self, body: dict[str, Json], timeout: Optional[float]) -> list[Receipt]:
+    def _submit(self, body: dict[str, Json], timeout: Optional[float], resent: bool = False) -> list[Receipt]:
         try:
-            answer = self._call("POST", "/v1/jobs", body, timeout=timeout)
+            answer = self._call("POST", "/v1/jobs", body, timeout=timeout, resent=resent)
         except Unknown as problem:
             problem.ids = tuple(job["id"] for job in body.get("jobs", [body]))
             raise
@@ -392,7 +406,7 @@ class Client:
         if result is not None:
             body["result"] = result
         try:
-            self._call("POST", f"/v1/jobs/{quoted(claim.id)}/complete", body, timeout=timeout)
+            self._end(self._completions, claim, "complete", body, timeout)
         except Lost as lost:
             if lost.reason.get("state") != "completed" or not self._has_completed(claim):
                 raise
@@ -417,10 +431,25 @@ class Client:
         if permanent:
             body["permanent"] = True
         try:
-            self._call("POST", f"/v1/jobs/{quoted(claim.id)}/fail", body, timeout=timeout)
+            self._end(self._failures, claim, "fail", body, timeout)
         except Lost as lost:
             if lost.ended_otherwise or not self._has_failed(claim, error):
                 raise
+
+    def _end(
+        self, calls: Together[str], claim: Claim, verb: str, body: dict[str, Json], timeout: Optional[float]
+    ) -> None:
+        def alone(seconds: float, may_be_done: bool) -> str:
+            self._call("POST", f"/v1/jobs/{quoted(claim.id)}/{verb}", body, timeout=seconds, resent=may_be_done)
+            return "ok"
+
+        calls.call(written({"id": claim.id, **body}), self.timeout if timeout is None else timeout, alone)
+
+    def _end_together(self, verb: str, claims: Sequence[bytes], timeout: float) -> list[Optional[str]]:
+        """Ends claims. What is said of one that is not simply done is found out by its own call: ends can be told again."""
+        answer = self._call("POST", f"/v1/jobs/{verb}", together("claims", claims), timeout=timeout)
+        statuses = [ClaimStatus.of(item).status for item in listed(answer.body, "claims")]
+        return [status if status == "ok" else None for status in statuses]
 
     def release(self, claim: Claim, *, timeout: Optional[float] = None) -> None:
         """Hands a claim back as if it had never been made: the attempt does not count, and any worker may claim the job at once.
@@ -640,25 +669,27 @@ class Client:
         self,
         method: str,
         path: str,
-        body: Optional[Json] = None,
+        body: Union[Json, bytes] = None,
         *,
         query: Optional[Mapping[str, Any]] = None,
         timeout: Optional[float] = None,
         waits: float = 0.0,
         stop: Optional[threading.Event] = None,
         name: Optional[str] = None,
+        resent: bool = False,
     ) -> Answer:
         """Sends a call until a node answers it, its time is up, or ``stop`` is set between two tries.
 
-        Nodes take turns; between rounds there is a pause. ``waits`` is how long the server may take on purpose.
+        Nodes take turns; between rounds there is a pause. ``waits`` is how long the server may take on purpose, and ``resent``
+        says that the same was sent before, and may have been carried out. Bytes are JSON text already.
         """
         if query:
             said = {name: value for name, value in query.items() if value is not None}
             path = f"{path}?{urlencode(said)}" if said else path
-        content = None if body is None else written(body)
+        content = body if body is None or isinstance(body, bytes) else written(body)
         deadline = clock.now() + waits + (self.timeout if timeout is None else timeout)
         pauses = Waits()
-        resent, tries, mistrusted = False, 0, 0
+        tries, mistrusted = 0, 0
         while True:
             place = self._place
             seconds = max(0.001, min(waits + REQUEST_SECONDS, deadline - clock.now()))
@@ -757,6 +788,11 @@ def readable_claims(items: Sequence[Mapping[str, Json]]) -> Iterator[Claimed]:
         except (KeyError, TypeError) as problem:
             # Without these fields nothing can be reported for it either.
             log.warning("cannot read a claimed job; it runs again when its lease ends: %r", problem)
+
+
+def together(name: str, items: Sequence[bytes]) -> bytes:
+    """A body with these items, each of which is JSON text."""
+    return b'{"' + name.encode() + b'":[' + b",".join(items) + b"]}"
 
 
 def with_id(job: Submission) -> Submission:
